@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/dtype.h"
+
+#include "planner/error.h"
+#include "planner/text.h"
+
+static const char *const names[] = {
+#define X(id, name, bits) name,
+  PLAN_DTYPE_LIST (X)
+#undef X
+      NULL
+};
+
+static const guint8 widths[] = {
+#define X(id, name, bits) bits,
+  PLAN_DTYPE_LIST (X)
+#undef X
+};
+
+const char *
+plan_dtype_name (PlanDtype dtype)
+{
+  g_return_val_if_fail ((guint)dtype < PLAN_N_DTYPES, NULL);
+  return names[dtype];
+}
+
+guint
+plan_dtype_bits (PlanDtype dtype)
+{
+  g_return_val_if_fail ((guint)dtype < PLAN_N_DTYPES, 0);
+  return widths[dtype];
+}
+
+gboolean
+plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dtype, GError **error)
+{
+  for (guint i = 0; i < PLAN_N_DTYPES; i++)
+    if (g_str_equal (text, names[i]))
+      {
+        *out_dtype = (PlanDtype)i;
+        return TRUE;
+      }
+  g_autofree char *shown = plan_text_quote (text);
+  g_autofree char *hint = plan_text_suggest (text, names);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s is not a number format: %s", what,
+               shown, hint);
+  return FALSE;
+}
+
+guint64
+plan_dtype_bytes (PlanDtype dtype, guint64 count)
+{
+  const guint64 bits = plan_dtype_bits (dtype);
+  return count / 8 * bits + (count % 8 * bits + 7) / 8;
+}

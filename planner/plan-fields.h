@@ -1,0 +1,114 @@
+/* Every knob of a plan, once. The enum, text form, CLI options, help, rules and documentation are
+ * made from these lists; the meanings and the citations are in README.md of this folder.
+ *
+ * PLAN_FIELD_LIST (X): X (ID, "name", TYPE, values, default, NUMERICS, "summary")
+ *   TYPE      ENUM   one of `values`            INT   integer >= 1; PLAN_UNSET where none was given
+ *             COUNT  integer >= 0               SHARE 0 to 1, stored in millionths
+ *             NAMES  set of `values`, a bit mask, printed joined by +
+ *             AUTO   integer >= 1 or `auto`
+ *             STACK  one of `values`, then @yyyy-mm-dd; VERSION major.minor
+ *   NUMERICS  TRUE where a change alters arithmetic
+ */
+#pragma once
+
+#define PLAN_VALUES_NONE(V, F)
+#define PLAN_VALUES_SWITCH(V, F) V (F, OFF, "off") V (F, ON, "on")
+#define PLAN_VALUES_STACK(V, F) \
+  V (F, MEGATRON_FSDP, "megatron-fsdp") \
+  V (F, MEGATRON, "megatron") \
+  V (F, FSDP2, "fsdp2") \
+  V (F, FSDP1, "fsdp1") V (F, NANOTRON, "nanotron") V (F, NATIVE, "native")
+#define PLAN_VALUES_STRATEGY(V, F) \
+  V (F, NO_SHARD, "no_shard") \
+  V (F, OPTIM, "optim") \
+  V (F, OPTIM_GRADS, "optim_grads") V (F, OPTIM_GRADS_PARAMS, "optim_grads_params")
+#define PLAN_VALUES_OUTER(V, F) V (F, NO_SHARD, "no_shard") V (F, OPTIM, "optim")
+#define PLAN_VALUES_UNIT(V, F) V (F, LAYER, "layer") V (F, BLOCK, "block")
+#define PLAN_VALUES_BUFFER(V, F) V (F, OFF, "off") V (F, ON, "on") V (F, MAX_POOL, "max_pool")
+#define PLAN_VALUES_SHARP(V, F) \
+  V (F, OFF, "off") V (F, NVL, "nvl") V (F, IB, "ib") V (F, NVL_IB, "nvl+ib")
+#define PLAN_VALUES_REDUCE(V, F) V (F, RS, "rs") V (F, A2A, "a2a")
+#define PLAN_VALUES_COMPUTE(V, F) \
+  V (F, FP32, "fp32") \
+  V (F, FP16, "fp16") \
+  V (F, BF16, "bf16") \
+  V (F, FP8_DELAYED, "fp8-delayed") \
+  V (F, FP8_TENSORWISE, "fp8-tensorwise") \
+  V (F, FP8_BLOCKWISE, "fp8-blockwise") V (F, MXFP8, "mxfp8") V (F, NVFP4, "nvfp4")
+#define PLAN_VALUES_GATHER(V, F) \
+  V (F, COMPUTE, "compute") V (F, FP8, "fp8") V (F, MXFP8, "mxfp8") V (F, NVFP4, "nvfp4")
+#define PLAN_VALUES_STATE(V, F) \
+  V (F, FP32, "fp32") V (F, BF16, "bf16") V (F, FP16, "fp16") V (F, AUTO, "auto")
+#define PLAN_VALUES_MOMENT(V, F) \
+  V (F, FP32, "fp32") V (F, BF16, "bf16") V (F, FP16, "fp16") V (F, FP8, "fp8")
+#define PLAN_VALUES_OPTIMIZER(V, F) V (F, ADAMW, "adamw") V (F, SGD, "sgd")
+#define PLAN_VALUES_RECOMPUTE(V, F) \
+  V (F, NONE, "none") V (F, SELECTIVE, "selective") V (F, FULL, "full")
+#define PLAN_VALUES_MODULES(V, F) \
+  V (F, CORE_ATTN, "core_attn") \
+  V (F, MLP, "mlp") \
+  V (F, LAYERNORM, "layernorm") \
+  V (F, MOE, "moe") \
+  V (F, MOE_ACT, "moe_act") \
+  V (F, SHARED_EXPERTS, "shared_experts") V (F, MLA_UP_PROJ, "mla_up_proj")
+#define PLAN_VALUES_OFFLOAD(V, F) \
+  V (F, ATTN_NORM, "attn_norm") \
+  V (F, QKV_LINEAR, "qkv_linear") \
+  V (F, CORE_ATTN, "core_attn") V (F, ATTN_PROJ, "attn_proj") V (F, MLP_NORM, "mlp_norm")
+#define PLAN_VALUES_METHOD(V, F) V (F, UNIFORM, "uniform") V (F, BLOCK, "block")
+#define PLAN_VALUES_NAN(V, F) V (F, OFF, "off") V (F, LOSS, "loss") V (F, PARAMS, "params")
+#define PLAN_VALUES_TASK(V, F) V (F, TRAIN, "train") V (F, EVAL, "eval")
+
+/* clang-format off */
+#define PLAN_FIELD_LIST(X)                                                                                                     \
+  X (STACK, "stack", STACK, PLAN_VALUES_STACK, PLAN_STACK_MEGATRON_FSDP, FALSE, "framework whose behaviour is modelled, with its date") \
+  X (NCCL, "nccl", VERSION, PLAN_VALUES_NONE, 2028, FALSE, "NCCL version; decides symmetric kernels and copy-engine gathers")  \
+  X (STRATEGY, "strategy", ENUM, PLAN_VALUES_STRATEGY, PLAN_STRATEGY_OPTIM_GRADS_PARAMS, FALSE, "what is sharded over the inner data-parallel group") \
+  X (DP_OUTER, "dp_outer", INT, PLAN_VALUES_NONE, 1, FALSE, "replicas of the sharding group (hybrid)")                         \
+  X (OUTER_STRATEGY, "outer_strategy", ENUM, PLAN_VALUES_OUTER, PLAN_OUTER_STRATEGY_NO_SHARD, FALSE, "what is sharded over the replicas") \
+  X (TP, "tp", INT, PLAN_VALUES_NONE, 1, FALSE, "tensor-parallel size")                                                        \
+  X (CP, "cp", INT, PLAN_VALUES_NONE, 1, FALSE, "context-parallel size")                                                       \
+  X (EP, "ep", INT, PLAN_VALUES_NONE, 1, FALSE, "expert-parallel size")                                                        \
+  X (PP, "pp", INT, PLAN_VALUES_NONE, 1, FALSE, "pipeline-parallel size")                                                      \
+  X (SP, "sp", ENUM, PLAN_VALUES_SWITCH, PLAN_UNSET, FALSE, "sequence parallelism; on when tp > 1 unless said")                \
+  X (MBS, "mbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batch, in sequences")                                        \
+  X (GBS, "gbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "global batch, in sequences")                                       \
+  X (SEQ, "seq", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "tokens per sequence; the model's unless said")                     \
+  X (FINE_GRAINED, "fine_grained", ENUM, PLAN_VALUES_SWITCH, PLAN_FINE_GRAINED_OFF, FALSE, "gather parameters per module instead of per unit") \
+  X (UNIT, "unit", ENUM, PLAN_VALUES_UNIT, PLAN_UNIT_LAYER, FALSE, "what one FSDP unit is")                                    \
+  X (COMM_UNIT, "comm_unit", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "communication unit in elements: prefetch depth and reduce queue") \
+  X (DOUBLE_BUFFER, "double_buffer", ENUM, PLAN_VALUES_BUFFER, PLAN_DOUBLE_BUFFER_OFF, FALSE, "two persistent sets of communication buffers") \
+  X (NCCL_UB, "nccl_ub", ENUM, PLAN_VALUES_SWITCH, PLAN_NCCL_UB_OFF, FALSE, "register user buffers with NCCL")                 \
+  X (AG_GROUP, "ag_group", ENUM, PLAN_VALUES_SWITCH, PLAN_AG_GROUP_OFF, FALSE, "a communicator of its own for gathers")        \
+  X (SHARP, "sharp", ENUM, PLAN_VALUES_SHARP, PLAN_SHARP_OFF, FALSE, "in-network reduction")                                   \
+  X (REDUCE_ALGO, "reduce_algo", ENUM, PLAN_VALUES_REDUCE, PLAN_REDUCE_ALGO_RS, TRUE, "reduce-scatter, or all-to-all and a local fp32 sum") \
+  X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", ENUM, PLAN_VALUES_SWITCH, PLAN_OVERLAP_GRAD_REDUCE_ON, FALSE, "reduce gradients beside the backward pass") \
+  X (OVERLAP_PARAM_GATHER, "overlap_param_gather", ENUM, PLAN_VALUES_SWITCH, PLAN_OVERLAP_PARAM_GATHER_ON, FALSE, "gather parameters beside compute") \
+  X (COMPUTE, "compute", ENUM, PLAN_VALUES_COMPUTE, PLAN_COMPUTE_BF16, TRUE, "number format of matrix products")               \
+  X (PARAM_GATHER, "param_gather", ENUM, PLAN_VALUES_GATHER, PLAN_PARAM_GATHER_COMPUTE, TRUE, "number format in which parameters travel") \
+  X (KEEP_TRANSPOSE, "keep_transpose", ENUM, PLAN_VALUES_SWITCH, PLAN_KEEP_TRANSPOSE_OFF, FALSE, "keep fp8 transposes between uses") \
+  X (MAIN_PARAMS, "main_params", ENUM, PLAN_VALUES_STATE, PLAN_MAIN_PARAMS_FP32, TRUE, "number format of the weights the optimizer updates") \
+  X (MAIN_GRADS, "main_grads", ENUM, PLAN_VALUES_STATE, PLAN_MAIN_GRADS_FP32, TRUE, "number format in which gradients accumulate") \
+  X (GRAD_COMM, "grad_comm", ENUM, PLAN_VALUES_STATE, PLAN_GRAD_COMM_FP32, TRUE, "number format in which gradients travel")    \
+  X (EXP_AVG, "exp_avg", ENUM, PLAN_VALUES_MOMENT, PLAN_EXP_AVG_FP32, TRUE, "number format of Adam's first moment")            \
+  X (EXP_AVG_SQ, "exp_avg_sq", ENUM, PLAN_VALUES_MOMENT, PLAN_EXP_AVG_SQ_FP32, TRUE, "number format of Adam's second moment")  \
+  X (PRECISION_AWARE, "precision_aware", ENUM, PLAN_VALUES_SWITCH, PLAN_PRECISION_AWARE_OFF, FALSE, "optimizer reads gradients as they are (decoupled)") \
+  X (FUSED_MASTERS, "fused_masters", ENUM, PLAN_VALUES_SWITCH, PLAN_FUSED_MASTERS_OFF, FALSE, "the optimizer keeps fp32 masters of its own") \
+  X (OPTIMIZER, "optimizer", ENUM, PLAN_VALUES_OPTIMIZER, PLAN_OPTIMIZER_ADAMW, TRUE, "update rule")                           \
+  X (OFFLOAD_OPTIMIZER, "offload_optimizer", SHARE, PLAN_VALUES_NONE, 0, FALSE, "share of the optimizer state kept on the host") \
+  X (OFFLOAD_LAYERS, "offload_layers", COUNT, PLAN_VALUES_NONE, 0, FALSE, "layers whose activations go to the host")           \
+  X (OFFLOAD_MODULES, "offload_modules", NAMES, PLAN_VALUES_OFFLOAD, 0, FALSE, "modules whose inputs go to the host")          \
+  X (RECOMPUTE, "recompute", ENUM, PLAN_VALUES_RECOMPUTE, PLAN_RECOMPUTE_NONE, FALSE, "activations recomputed in the backward pass") \
+  X (RECOMPUTE_MODULES, "recompute_modules", NAMES, PLAN_VALUES_MODULES, 1, FALSE, "modules recomputed when selective")        \
+  X (RECOMPUTE_METHOD, "recompute_method", ENUM, PLAN_VALUES_METHOD, PLAN_RECOMPUTE_METHOD_UNIFORM, FALSE, "which layers when full") \
+  X (RECOMPUTE_LAYERS, "recompute_layers", INT, PLAN_VALUES_NONE, 1, FALSE, "layers per chunk (uniform) or recomputed (block)") \
+  X (GRAD_ACCUM_FUSION, "grad_accum_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_GRAD_ACCUM_FUSION_OFF, FALSE, "weight gradients written straight into their buffer") \
+  X (PER_TOKEN_LOSS, "per_token_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PER_TOKEN_LOSS_ON, TRUE, "divide once by the global token count") \
+  X (CE_FUSION, "ce_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_CE_FUSION_ON, FALSE, "fused cross entropy")                        \
+  X (NAN_CHECK, "nan_check", ENUM, PLAN_VALUES_NAN, PLAN_NAN_CHECK_OFF, FALSE, "look for NaN in the loss or in every gradient") \
+  X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", ENUM, PLAN_VALUES_SWITCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF, FALSE, "finish reductions in every micro batch") \
+  X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \
+  X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
+  X (COMPILE, "compile", ENUM, PLAN_VALUES_SWITCH, PLAN_COMPILE_OFF, FALSE, "torch.compile (fsdp2)")                           \
+  X (TASK, "task", ENUM, PLAN_VALUES_TASK, PLAN_TASK_TRAIN, FALSE, "a training step, or evaluation")
+/* clang-format on */

@@ -1,0 +1,28 @@
+/* Rules of a plan: which combinations are illegal, why, and what would make them legal.
+ *
+ * A fixed table, in the order in which rules are tried: first what no version could do, then what
+ * this one does not model yet. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/error.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const char *name;     /* "hfsdp-needs-full-sharding" */
+  const char *reason;   /* the rule as a sentence, with what would be legal */
+  const char *citation; /* where it comes from */
+  PlanErrorCode code;   /* of the error when it is broken */
+} PlanRule;
+
+/* Checks a resolved plan; the error starts with "rule NAME: " of the first rule it breaks. */
+gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
+                           GError **error);
+
+guint plan_rules_n (void);
+const PlanRule *plan_rules_get (guint i);
+
+G_END_DECLS

@@ -1,0 +1,25 @@
+/* PlanText: what every reader of the user's text shares: a small file read whole, a value shown in
+ * a message, and the name that was probably meant. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Larger inputs are not what they claim to be. */
+#define PLAN_TEXT_MAX_BYTES (10 * 1024 * 1024)
+
+/* Reads a regular file of at most PLAN_TEXT_MAX_BYTES that holds UTF-8 without NUL. */
+gboolean plan_text_read_file (const char *path, char **out_text, gsize *out_length, GError **error);
+
+/* The same check for text that is there already. */
+gboolean plan_text_check (const char *text, gsize length, const char *origin, GError **error);
+
+/* 'text' in quotes, shortened, control characters escaped; the caller frees. */
+char *plan_text_quote (const char *text);
+
+/* "did you mean 'x'?" when one of the names is close, else all of them; the caller frees. */
+char *plan_text_suggest (const char *word, const char *const *names);
+
+/* TRUE for a non-empty word of letters, digits and . _ + - only. */
+gboolean plan_text_is_name (const char *text);
+
+G_END_DECLS

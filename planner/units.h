@@ -1,0 +1,35 @@
+/* Sizes, rates and counts as text, and arithmetic that refuses to overflow. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define PLAN_MIB G_GUINT64_CONSTANT (1048576)
+#define PLAN_GIB G_GUINT64_CONSTANT (1073741824)
+
+/* Reads "72GiB", "80GB", "512MiB", "1024" (bytes). `what` names the thing, for the error. */
+gboolean plan_units_parse_size (const char *text, const char *what, guint64 *out_bytes,
+                                GError **error);
+
+/* Reads a decimal integer in [min, max]; also 4e9-style k/M/G suffixes are refused. */
+gboolean plan_units_parse_int (const char *text, const char *what, gint64 min, gint64 max,
+                               gint64 *out_value, GError **error);
+
+/* Reads a finite decimal number in [min, max], whatever the locale. */
+gboolean plan_units_parse_real (const char *text, const char *what, double min, double max,
+                                double *out_value, GError **error);
+
+/* 436273152 -> "416.1 MiB"; the caller frees. */
+char *plan_units_format_size (guint64 bytes);
+
+/* 1421000 ns -> "1.421 ms"; the caller frees. */
+char *plan_units_format_time (gint64 ns);
+
+/* Shortest decimal that reads back as the same double, with no locale; the caller frees. */
+char *plan_units_format_real (double value);
+
+/* a * b; overflow is an INVALID error that names `what`. */
+gboolean plan_units_mul (guint64 a, guint64 b, const char *what, guint64 *out, GError **error);
+
+guint64 plan_units_round_up (guint64 value, guint64 multiple);
+
+G_END_DECLS
