@@ -1,0 +1,104 @@
+/* What the steps of lowering share: the sizes, the buffers and how an op is emitted. */
+#pragma once
+#include "planner/layout.h"
+#include "planner/lower.h"
+#include "planner/stack.h"
+G_BEGIN_DECLS
+
+/* Buffer arrays that exist once per bucket kind. */
+typedef struct
+{
+  gint32 weights; /* full compute weights: what kernels read */
+  gint32 shard;   /* this rank's part of them at rest; -1: `weights` is at rest */
+  gint32 main;    /* what the optimizer updates */
+  gint32 exp_avg, exp_avg_sq;
+  gint32 grads;    /* accumulated gradients */
+  gint32 bucket;   /* gradients on their way to the reduction; -1: reduced in place */
+  gint32 gathered; /* event: `weights` are whole; -1: they always are */
+  gint32 reduced;  /* event: the reduction has ended; -1: there is none */
+} LowerBucket;
+
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  const Plan *plan;
+  const PlanStack *stack;
+  PlanLayout layout;
+  PlanSchedule *schedule;
+
+  gint64 ranks, rank, micro_batches, rows, vocab;
+  gint64 qkv_cols, attention_cols; /* of a row of qkv and of attention output */
+  gint64 comm_unit;                /* elements */
+  gint64 prefetch;                 /* units gathered ahead of the one in use */
+  gboolean shards_weights, shards_grads, shards_optimizer;
+  PlanDtype compute, main_grads, grad_comm;
+
+  LowerBucket bucket[PLAN_N_BUCKETS];
+  gint32 raw[PLAN_N_TENSORS]; /* a parameter's gradient as its kernel leaves it */
+  gint32 tokens, targets, sums, all_sums, coef, scratch;
+  guint64 scratch_elements; /* most that any op wanted */
+  /* activations: arrays over layers, then single buffers */
+  gint32 x, norm1, rstd1, qkv, attn, lse, hidden2, norm2, rstd2, gate_up, act;
+  gint32 branch, norm_final, rstd_final, logits, prob, image;
+  /* their gradients */
+  gint32 dx, dlogits, dnorm, dbranch, dhidden, dact, dgate_up, dattn, dqkv;
+  gint32 done; /* event: everything given to the compute stream so far */
+  gint8 depth; /* repeats open */
+} Lower;
+
+/* A unit: a fixed one, or the one a repeat stands at. */
+typedef struct
+{
+  gint8 loop;
+  gint32 offset;
+} LowerUnit;
+
+/* A run of units that do the same relative to themselves, from `first` on by `step`. */
+typedef struct
+{
+  gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
+  gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
+  gboolean releases_head;
+  gint64 first, count;
+} LowerRun;
+
+#define LOWER_REFS(...) ((const PlanRef[]){ __VA_ARGS__ })
+#define LOWER_DIMS(...) ((const gint64[]){ __VA_ARGS__, 0 })
+#define LOWER_WAITS(...) ((const PlanRef[]){ __VA_ARGS__, PLAN_REF_NONE })
+
+PlanRef lower_ref (gint32 array); /* element 0 */
+PlanRef lower_unit_ref (gint32 array, LowerUnit unit, gint32 delta);
+PlanRef lower_at (PlanRef ref, guint64 element);
+
+/* The weight of that role: a view into its bucket. */
+PlanRef lower_weight (const Lower *self, PlanTensorRole role, LowerUnit unit);
+
+/* Adds an op. `waits` is NULL or ends with PLAN_REF_NONE; absent events are skipped. Scratch
+ * operands are filled in here. */
+void lower_emit (Lower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
+                 const gint64 *dims, const PlanRef *waits, PlanRef record);
+void lower_compute (Lower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
+void lower_alloc (Lower *self, PlanRef buffer);
+void lower_free (Lower *self, PlanRef buffer);
+void lower_free_after (Lower *self, PlanRef buffer, PlanRef event);
+
+/* Opens a repeat over a run's units, or none where it has one; returns how to name the unit. */
+LowerUnit lower_begin_units (Lower *self, gint64 first, gint64 count, gint64 step);
+void lower_end_units (Lower *self, LowerUnit unit);
+
+/* Elements per rank of a bucket. */
+gint64 lower_shard_elements (const Lower *self, PlanBucketKind kind);
+
+/* Takes memory for a unit's weights and gathers them. */
+void lower_gather (Lower *self, LowerUnit unit, gint32 delta);
+
+/* The steps, in the order they appear in a step. */
+void lower_setup (Lower *self);
+void lower_begin_step (Lower *self);
+void lower_forward (Lower *self);
+void lower_backward (Lower *self, gboolean is_last_micro_batch);
+void lower_end_step (Lower *self);
+void lower_teardown (Lower *self);
+
+G_END_DECLS

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower-private.h"
+
+#include "planner/error.h"
+#include "planner/scratch.h"
+
+PlanRef
+lower_ref (gint32 array)
+{
+  return (PlanRef){ .array = array, .loop = -1 };
+}
+
+PlanRef
+lower_unit_ref (gint32 array, LowerUnit unit, gint32 delta)
+{
+  return (PlanRef){ .array = array, .loop = unit.loop, .offset = unit.offset + delta };
+}
+
+PlanRef
+lower_at (PlanRef ref, guint64 element)
+{
+  ref.at += element;
+  return ref;
+}
+
+PlanRef
+lower_weight (const Lower *self, PlanTensorRole role, LowerUnit unit)
+{
+  const PlanSlot *slot = plan_layout_slot (&self->layout, role);
+  const PlanBucketKind kind = role == PLAN_TENSOR_EMBEDDING    ? PLAN_BUCKET_EMBEDDING
+                              : role >= PLAN_TENSOR_FINAL_NORM ? PLAN_BUCKET_HEAD
+                                                               : PLAN_BUCKET_LAYER;
+  return lower_at (lower_unit_ref (self->bucket[kind].weights, unit, 0), slot->offset);
+}
+
+/* Scratch operands are the same everywhere: filled in from what the kernel says it wants. */
+static PlanRef
+scratch_for (Lower *self, PlanOpKind kind, const gint64 *dims)
+{
+  const guint64 elements = plan_scratch_elements (kind, dims, self->compute);
+  if (self->scratch < 0 || elements == 0)
+    return PLAN_REF_NONE;
+  self->scratch_elements = MAX (self->scratch_elements, elements);
+  return lower_ref (self->scratch);
+}
+
+void
+lower_emit (Lower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
+            const gint64 *dims, const PlanRef *waits, PlanRef record)
+{
+  PlanOp op;
+  plan_op_init (&op, kind, stream);
+  for (guint i = 0, given = 0; i < plan_op_n_refs (kind); i++)
+    op.refs[i]
+        = plan_op_ref_access (kind, i) == 's' ? scratch_for (self, kind, dims) : refs[given++];
+  for (guint i = 0; i < plan_op_n_dims (kind); i++)
+    op.dims[i] = dims[i];
+  /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
+  for (; waits && waits->array >= 0; waits++)
+    op.waits[op.n_waits++] = *waits;
+  op.record = record;
+  plan_schedule_add (self->schedule, &op);
+}
+
+void
+lower_compute (Lower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
+{
+  lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
+}
+
+void
+lower_alloc (Lower *self, PlanRef buffer)
+{
+  lower_compute (self, PLAN_OP_ALLOC, &buffer, NULL);
+}
+
+void
+lower_free (Lower *self, PlanRef buffer)
+{
+  lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
+}
+
+void
+lower_free_after (Lower *self, PlanRef buffer, PlanRef event)
+{
+  lower_emit (self, PLAN_OP_FREE, PLAN_STREAM_COMPUTE, &buffer, NULL, LOWER_WAITS (event),
+              PLAN_REF_NONE);
+}
+
+LowerUnit
+lower_begin_units (Lower *self, gint64 first, gint64 count, gint64 step)
+{
+  if (count == 1)
+    return (LowerUnit){ .loop = -1, .offset = (gint32)first };
+  plan_schedule_begin_repeat (self->schedule, "l", first, count, step);
+  return (LowerUnit){ .loop = self->depth++ };
+}
+
+void
+lower_end_units (Lower *self, LowerUnit unit)
+{
+  if (unit.loop < 0)
+    return;
+  plan_schedule_end_repeat (self->schedule);
+  self->depth--;
+}
+
+gint64
+lower_shard_elements (const Lower *self, PlanBucketKind kind)
+{
+  return (gint64)(self->layout.buckets[kind].padded / self->layout.shards);
+}
+
+void
+lower_gather (Lower *self, LowerUnit unit, gint32 delta)
+{
+  const LowerBucket *bucket = &self->bucket[PLAN_BUCKET_LAYER];
+  const PlanRef weights = lower_unit_ref (bucket->weights, unit, delta);
+  lower_alloc (self, weights);
+  lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER,
+              LOWER_REFS (weights, lower_unit_ref (bucket->shard, unit, delta)),
+              LOWER_DIMS (lower_shard_elements (self, PLAN_BUCKET_LAYER)),
+              LOWER_WAITS (lower_ref (self->done)), lower_unit_ref (bucket->gathered, unit, delta));
+}
+
+static gint32
+buffer (Lower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
+        PlanCategory category)
+{
+  return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
+}
+
+static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer" };
+
+static gint32
+state (Lower *self, PlanBucketKind kind, const char *what, guint64 elements, PlanDtype dtype,
+       PlanCategory category)
+{
+  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  return buffer (self, name, self->layout.buckets[kind].units, elements, dtype, category);
+}
+
+static gint32
+event (Lower *self, PlanBucketKind kind, const char *what)
+{
+  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
+}
+
+/* Buffers and events of one bucket kind. */
+static void
+declare_bucket (Lower *self, PlanBucketKind kind)
+{
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  LowerBucket *b = &self->bucket[kind];
+  const guint64 full = layout->padded, part = full / self->layout.shards;
+  const guint64 optimizer = self->shards_optimizer ? part : full;
+  *b = (LowerBucket){ .shard = -1, .bucket = -1, .gathered = -1, .reduced = -1 };
+  b->weights = state (self, kind, "weights", full, self->compute,
+                      self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  if (self->shards_weights)
+    b->shard = state (self, kind, "shard", part, self->compute, PLAN_CATEGORY_WEIGHTS);
+  b->main = state (self, kind, "main", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_MAIN_PARAMS);
+  b->exp_avg = state (self, kind, "exp_avg", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  b->exp_avg_sq
+      = state (self, kind, "exp_avg_sq", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  b->grads = state (self, kind, "grads", self->shards_grads ? part : full, self->main_grads,
+                    PLAN_CATEGORY_MAIN_GRADS);
+  if (self->shards_grads || (self->ranks > 1 && self->grad_comm != self->main_grads))
+    b->bucket = state (self, kind, "bucket", full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->shards_optimizer)
+    b->gathered = event (self, kind, "gathered");
+  if (self->ranks > 1)
+    b->reduced = event (self, kind, "reduced");
+}
+
+static void
+declare_activations (Lower *self)
+{
+  const gint64 layers = self->model->layers;
+  const guint64 rows = (guint64)self->rows, hidden = (guint64)self->model->hidden;
+  const guint64 ffn = (guint64)self->model->ffn, logits = rows * (guint64)self->vocab;
+  const guint64 qkv = rows * (guint64)self->qkv_cols, attn = rows * (guint64)self->attention_cols;
+  const struct
+  {
+    gint32 *array;
+    const char *name;
+    gint64 count;
+    guint64 elements;
+    PlanDtype dtype;
+    PlanCategory category;
+  } table[] = {
+    { &self->x, "x", layers + 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm1, "norm1", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->rstd1, "rstd1", layers, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->qkv, "qkv", layers, qkv, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->attn, "attn", layers, attn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->lse, "lse", layers, rows * (guint64)self->model->heads, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->hidden2, "hidden2", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm2, "norm2", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->rstd2, "rstd2", layers, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->gate_up, "gate_up", layers, 2 * rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->act, "act", layers, rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->branch, "branch", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final, "norm_final", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->rstd_final, "rstd_final", 1, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->logits, "logits", 1, logits, self->compute, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", 1, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", 1, logits, self->compute, PLAN_CATEGORY_LOSS },
+    { &self->dx, "dx", layers + 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dnorm, "dnorm", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dbranch, "dbranch", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dhidden, "dhidden", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dact, "dact", 1, rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dgate_up, "dgate_up", 1, 2 * rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dattn, "dattn", 1, attn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dqkv, "dqkv", 1, qkv, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    *table[i].array = buffer (self, table[i].name, table[i].count, table[i].elements,
+                              table[i].dtype, table[i].category);
+  self->image = self->stack->separate_loss_image
+                    ? buffer (self, "loss_image", 1, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS)
+                    : -1;
+}
+
+/* Raw gradients, small state and what a batch needs. */
+static void
+declare_rest (Lower *self)
+{
+  const guint64 rows = (guint64)self->rows, sums = 2 * PLAN_EXACT_LIMBS;
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      const PlanSlot *slot = plan_layout_slot (&self->layout, role);
+      self->raw[role] = -1;
+      if (slot)
+        {
+          g_autofree char *name = g_strconcat ("raw.", slot->tensor.name, NULL);
+          self->raw[role] = buffer (self, name, 1, slot->tensor.rows * slot->tensor.cols,
+                                    self->compute, PLAN_CATEGORY_GRAD_BUCKETS);
+        }
+    }
+  if (self->raw[PLAN_TENSOR_OUTPUT] < 0) /* tied: the head's share of the embedding's gradient */
+    self->raw[PLAN_TENSOR_OUTPUT]
+        = buffer (self, "raw.output", 1, (guint64)(self->vocab * self->model->hidden),
+                  self->compute, PLAN_CATEGORY_GRAD_BUCKETS);
+  self->tokens = buffer (self, "tokens", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  self->targets = buffer (self, "targets", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
+  self->all_sums = self->ranks > 1 ? buffer (self, "all_sums", 1, sums * (guint64)self->ranks,
+                                             PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
+                                   : self->sums;
+  self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  self->scratch = self->stack->needs_kernel_scratch && self->cluster->kind == PLAN_DEVICE_CPU
+                      ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
+                      : -1;
+}
+
+static void
+measure (Lower *self, guint rank)
+{
+  const Plan *plan = self->plan;
+  const gint64 strategy = plan->value[PLAN_STRATEGY];
+  self->ranks = plan_data_parallel (plan, self->cluster);
+  self->rank = rank;
+  self->micro_batches = plan_micro_batches (plan, self->cluster);
+  self->rows = plan->value[PLAN_MBS] * plan->value[PLAN_SEQ];
+  self->vocab = plan_stack_padded_vocab (self->stack, self->model->vocab, plan->value[PLAN_TP]);
+  self->attention_cols = self->model->heads * self->model->head_dim;
+  self->qkv_cols = self->attention_cols + 2 * self->model->kv_heads * self->model->head_dim;
+  self->compute = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
+  self->grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  plan_layout_init (&self->layout, self->model, self->stack, plan, self->ranks);
+
+  /* A group of one shards nothing. */
+  self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
+  self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  self->shards_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+
+  /* `auto` looks at parameters, the queues count padding too: two units never fit exactly. */
+  const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
+  const gint64 unit = (gint64)layer->padded;
+  self->comm_unit = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
+                        ? plan->value[PLAN_COMM_UNIT]
+                        : MAX (self->stack->comm_unit_floor, 2 * (gint64)layer->raw);
+  self->prefetch = MIN ((self->comm_unit / 2 + unit - 1) / unit, self->model->layers - 1);
+}
+
+/* Micro batches differ only where gradients are reduced once per step: then the last one does. */
+static void
+lower_micro_batches (Lower *self)
+{
+  const gboolean last_differs = self->ranks > 1 && !self->shards_grads;
+  const gint64 alike = self->micro_batches - (last_differs ? 1 : 0);
+  if (alike > 1)
+    {
+      plan_schedule_begin_repeat (self->schedule, "m", 0, alike, 1);
+      self->depth++;
+    }
+  if (alike > 0)
+    {
+      lower_forward (self);
+      lower_backward (self, !last_differs);
+    }
+  if (alike > 1)
+    {
+      plan_schedule_end_repeat (self->schedule);
+      self->depth--;
+    }
+  if (last_differs)
+    {
+      lower_forward (self);
+      lower_backward (self, TRUE);
+    }
+}
+
+PlanSchedule *
+plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, guint rank,
+            GError **error)
+{
+  Lower self = { .model = model, .cluster = cluster, .plan = plan };
+  self.stack = plan_stack_of (plan, cluster->kind, error);
+  if (!self.stack)
+    return NULL;
+  measure (&self, rank);
+  g_return_val_if_fail (rank < self.ranks, NULL);
+
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, (guint)self.ranks);
+  self.schedule = schedule;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    declare_bucket (&self, kind);
+  declare_rest (&self);
+  declare_activations (&self);
+  self.done = plan_schedule_add_event (schedule, "done", 1);
+
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  lower_setup (&self);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  lower_begin_step (&self);
+  lower_micro_batches (&self);
+  lower_end_step (&self);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  lower_teardown (&self);
+  if (self.scratch >= 0)
+    plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
+  if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
+    return NULL;
+  return g_steal_pointer (&schedule);
+}

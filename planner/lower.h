@@ -1,0 +1,16 @@
+/* plan_lower: from what is wanted to what one rank does.
+ *
+ * The only place that knows both a transformer and a sharding strategy. The plan
+ * must be resolved; the schedule is checked when FSDPLAN_DEBUG_CHECK is set. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include "planner/schedule.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+PlanSchedule *plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+                          guint rank, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/stack.h"
+
+#include "planner/error.h"
+#include "planner/units.h"
+
+/* Facts per framework; megatron-fsdp from its source at the date given (communication unit, hooks)
+ * and from the memory its authors logged (loss images, constant residual: fitted, see README). */
+static const PlanStack stacks[] = {
+  {
+      .name = "megatron-fsdp",
+      .newest = 20260822,
+      .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
+      .vocab_multiple = 128,
+      .comm_unit_floor = 1000000000,
+      .prefetches_past_head = TRUE,
+      .separate_loss_image = TRUE,
+      .allocation_bytes = 512,
+      .caching_allocator = TRUE,
+      .fixed_bytes = 105 * PLAN_MIB,
+      .context_bytes = 1536 * PLAN_MIB,
+      .launch_ns = 5000,
+  },
+  {
+      .name = "native",
+      .newest = 20261101,
+      .source = "this program's own runtime",
+      .vocab_multiple = 1,
+      .comm_unit_floor = 0,
+      .needs_kernel_scratch = TRUE,
+      .allocation_bytes = 64,
+      .launch_ns = 1000,
+  },
+};
+
+const PlanStack *
+plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error)
+{
+  const gint64 which = plan->value[PLAN_STACK] % 16;
+  if (which == PLAN_STACK_MEGATRON_FSDP && device == PLAN_DEVICE_GPU)
+    return &stacks[0];
+  if (which == PLAN_STACK_NATIVE)
+    return &stacks[1];
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               which == PLAN_STACK_MEGATRON_FSDP
+                   ? "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs"
+                   : "stack=%s is not modelled yet: use megatron-fsdp or native",
+               plan_field_names (PLAN_STACK)[which]);
+  return NULL;
+}
+
+gint64
+plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
+{
+  return (gint64)plan_units_round_up ((guint64)vocab, (guint64)(self->vocab_multiple * tp));
+}
