@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The caching allocator is PyTorch's: blocks are cut from segments it got from the driver and never
+ * gives back. Requests of at most SMALL come from segments of SMALL_SEGMENT, larger ones up to
+ * LARGE from segments of LARGE_SEGMENT, others from segments of their own, rounded up. A free block
+ * is chosen by best fit and split when what is left is worth keeping; neighbours merge. */
+#include "config.h"
+
+#include "sim/memory.h"
+
+#include "planner/arena.h"
+#include "planner/meter.h"
+#include "planner/units.h"
+
+#define SMALL PLAN_MIB
+#define SMALL_SEGMENT (2 * PLAN_MIB)
+#define LARGE (10 * PLAN_MIB)
+#define LARGE_SEGMENT (20 * PLAN_MIB)
+#define SEGMENT_MULTIPLE (2 * PLAN_MIB)
+#define NO_BLOCK G_MAXUINT32
+
+typedef struct
+{
+  guint64 bytes;
+  gboolean is_free, is_small;
+  guint32 before, after; /* neighbours in the segment, or NO_BLOCK */
+} Block;
+
+struct _SimMemory
+{
+  const PlanSchedule *schedule;
+  const PlanStack *stack;
+  PlanMeter meter;
+  guint64 reserved;
+  GArray *blocks;    /* Block */
+  GArray *unused;    /* guint32: entries of blocks that were merged away */
+  GArray *free[2];   /* guint32: free blocks, large and small, by size then age */
+  guint32 *block_of; /* per buffer id */
+};
+
+SimMemory *
+sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  SimMemory *self = g_new0 (SimMemory, 1);
+  self->schedule = schedule;
+  self->stack = stack;
+  self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
+  self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
+  for (guint i = 0; i < 2; i++)
+    self->free[i] = g_array_new (FALSE, FALSE, sizeof (guint32));
+  self->block_of = g_new0 (guint32, plan_schedule_n_buffer_ids (schedule) + 1);
+  return self;
+}
+
+void
+sim_memory_free (SimMemory *self)
+{
+  if (!self)
+    return;
+  g_array_unref (self->blocks);
+  g_array_unref (self->unused);
+  for (guint i = 0; i < 2; i++)
+    g_array_unref (self->free[i]);
+  g_free (self->block_of);
+  g_free (self);
+}
+
+static Block *
+block_at (const SimMemory *self, guint32 block)
+{
+  return &g_array_index (self->blocks, Block, block);
+}
+
+static guint32
+block_new (SimMemory *self, const Block *block)
+{
+  if (self->unused->len > 0)
+    {
+      const guint32 index = g_array_index (self->unused, guint32, self->unused->len - 1);
+      g_array_set_size (self->unused, self->unused->len - 1);
+      *block_at (self, index) = *block;
+      return index;
+    }
+  g_array_append_vals (self->blocks, block, 1);
+  return self->blocks->len - 1;
+}
+
+/* First free block of at least that many bytes: the list is sorted, so it is the best fit. */
+static guint
+find_free (const SimMemory *self, gboolean is_small, guint64 bytes)
+{
+  const GArray *list = self->free[is_small];
+  guint low = 0, high = list->len;
+  while (low < high)
+    {
+      const guint middle = (low + high) / 2;
+      if (block_at (self, g_array_index (list, guint32, middle))->bytes < bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  return low;
+}
+
+static void
+list_free (SimMemory *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  b->is_free = TRUE;
+  g_array_insert_val (self->free[b->is_small], find_free (self, b->is_small, b->bytes + 1), block);
+}
+
+static void
+unlist_free (SimMemory *self, guint32 block)
+{
+  const Block *b = block_at (self, block);
+  GArray *list = self->free[b->is_small];
+  guint i = find_free (self, b->is_small, b->bytes);
+  while (g_array_index (list, guint32, i) != block)
+    i++;
+  g_array_remove_index (list, i);
+}
+
+/* The rest of a block that is larger than was asked for becomes a free block of its own. */
+static void
+split (SimMemory *self, guint32 block, guint64 bytes)
+{
+  const Block whole = *block_at (self, block);
+  const guint64 rest = whole.bytes - bytes;
+  if (whole.is_small ? rest < self->stack->allocation_bytes : rest <= SMALL)
+    return;
+  const Block tail
+      = { .bytes = rest, .is_small = whole.is_small, .before = block, .after = whole.after };
+  const guint32 index = block_new (self, &tail);
+  block_at (self, block)->bytes = bytes;
+  block_at (self, block)->after = index;
+  if (whole.after != NO_BLOCK)
+    block_at (self, whole.after)->before = index;
+  list_free (self, index);
+}
+
+static guint32
+take (SimMemory *self, guint64 bytes)
+{
+  const gboolean is_small = bytes <= SMALL;
+  const guint at = find_free (self, is_small, bytes);
+  guint32 block;
+  if (at < self->free[is_small]->len)
+    {
+      block = g_array_index (self->free[is_small], guint32, at);
+      g_array_remove_index (self->free[is_small], at);
+    }
+  else
+    {
+      const guint64 segment = is_small        ? SMALL_SEGMENT
+                              : bytes < LARGE ? LARGE_SEGMENT
+                                              : plan_units_round_up (bytes, SEGMENT_MULTIPLE);
+      const Block fresh
+          = { .bytes = segment, .is_small = is_small, .before = NO_BLOCK, .after = NO_BLOCK };
+      block = block_new (self, &fresh);
+      self->reserved += segment;
+    }
+  block_at (self, block)->is_free = FALSE;
+  split (self, block, bytes);
+  return block;
+}
+
+/* Joins a block with its right neighbour, which disappears. */
+static void
+absorb_right (SimMemory *self, guint32 block)
+{
+  const guint32 right = block_at (self, block)->after;
+  const Block gone = *block_at (self, right);
+  block_at (self, block)->bytes += gone.bytes;
+  block_at (self, block)->after = gone.after;
+  if (gone.after != NO_BLOCK)
+    block_at (self, gone.after)->before = block;
+  g_array_append_val (self->unused, right);
+}
+
+static void
+give_back (SimMemory *self, guint32 block)
+{
+  const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
+  if (right != NO_BLOCK && block_at (self, right)->is_free)
+    {
+      unlist_free (self, right);
+      absorb_right (self, block);
+    }
+  if (left != NO_BLOCK && block_at (self, left)->is_free)
+    {
+      unlist_free (self, left);
+      absorb_right (self, left);
+      block = left;
+    }
+  list_free (self, block);
+}
+
+PlanCategory
+sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
+{
+  const guint32 id = plan_cursor_buffer (cursor, &op->refs[0]);
+  const guint64 multiple = self->stack ? self->stack->allocation_bytes : 1;
+  const guint64 bytes = plan_units_round_up (
+      plan_schedule_buffer_bytes (self->schedule, (guint)op->refs[0].array), multiple);
+
+  if (self->stack && self->stack->caching_allocator && bytes > 0)
+    {
+      if (op->kind == PLAN_OP_ALLOC)
+        self->block_of[id] = take (self, bytes);
+      else
+        give_back (self, self->block_of[id]);
+    }
+  return plan_meter_apply (&self->meter, cursor, op, bytes);
+}
+
+guint64
+sim_memory_live (const SimMemory *self, PlanCategory category)
+{
+  return self->meter.live[category];
+}
+
+void
+sim_memory_begin_step (SimMemory *self)
+{
+  plan_meter_begin_step (&self->meter);
+}
+
+gboolean
+sim_memory_report (const SimMemory *self, PlanMemory *out, GError **error)
+{
+  PlanMemory memory;
+  plan_meter_report (&self->meter, self->stack ? self->stack->fixed_bytes : 0, &memory);
+  memory.reserved = self->reserved + (self->stack ? self->stack->fixed_bytes : 0);
+  if (self->stack && !self->stack->caching_allocator)
+    {
+      g_auto (PlanArena) arena = { 0 };
+      if (!plan_arena_init (&arena, self->schedule, error))
+        return FALSE;
+      memory.reserved = arena.size_bytes;
+    }
+  memory.device = memory.reserved + (self->stack ? self->stack->context_bytes : 0);
+  *out = memory;
+  return TRUE;
+}

@@ -1,0 +1,30 @@
+/* SimMemory: who holds which bytes as a schedule runs, as its stack's allocator sees it.
+ *
+ * Live bytes are counted by category; reserved bytes follow a caching allocator
+ * (segments, best fit, splitting) where the stack has one. */
+#pragma once
+#include "planner/schedule.h"
+#include "planner/stack.h"
+#include "planner/trace.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct _SimMemory SimMemory;
+
+/* `stack` NULL: exact bytes, nothing reserved. */
+SimMemory *sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack);
+void sim_memory_free (SimMemory *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimMemory, sim_memory_free)
+
+/* Applies an alloc or free; returns the category that changed. */
+PlanCategory sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op);
+
+guint64 sim_memory_live (const SimMemory *self, PlanCategory category);
+
+/* Takes now for "between steps" and starts looking for the peak. */
+void sim_memory_begin_step (SimMemory *self);
+
+/* The columns so far. */
+gboolean sim_memory_report (const SimMemory *self, PlanMemory *out_memory, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,16 @@
+/* sim_run: schedule and costs in, trace out. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/schedule.h"
+#include "planner/stack.h"
+#include "planner/trace.h"
+#include "sim/cost.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Runs the schedule until its period is steady and returns one steady step. With a stack the memory
+ * columns follow its allocator; `stack` may be NULL, then they are live bytes only. */
+PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                    GError **error);
+
+G_END_DECLS
