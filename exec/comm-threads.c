@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "planner/error.h"
+
+#include <string.h>
+
+/* Ranks are threads and read each other's buffers. A collective is: post one's buffer and meet;
+ * work; meet again, so that no buffer changes while others read it. */
+
+/* What a rank brings to a collective. */
+typedef struct
+{
+  const char *name; /* of the collective */
+  const void *in;
+  guint64 count;
+  PlanDtype dtype;
+} Post;
+
+/* What the ranks share; the last one to close frees it. */
+typedef struct
+{
+  GMutex mutex;
+  GCond changed;
+  guint ranks, open;
+  guint waiting;    /* ranks that are at the meeting */
+  guint64 meetings; /* that were held */
+  char *reason;     /* why nothing works any more; NULL while all is well */
+  Post *posts;      /* of each rank; read between two meetings only */
+} Team;
+
+typedef struct
+{
+  ExecComm comm;
+  Team *team;
+} ThreadsComm;
+
+static guint64
+bytes_of (const Post *post, guint64 count)
+{
+  return plan_dtype_bytes (post->dtype, count);
+}
+
+static const guint8 *
+posted (const Team *team, guint rank)
+{
+  return team->posts[rank].in;
+}
+
+/* The mutex is held. */
+static void
+break_team (Team *team, guint rank, const char *why)
+{
+  if (team->reason == NULL)
+    team->reason = g_strdup_printf ("rank %u %s", rank, why);
+  g_cond_broadcast (&team->changed);
+}
+
+/* Waits until every rank is here; the mutex is held. Once all ranks are inside a collective nothing
+ * can keep one from leaving it, so that meeting cannot fail. */
+static gboolean
+meet (Team *team, gboolean can_fail)
+{
+  guint64 meeting = team->meetings;
+
+  if (++team->waiting == team->ranks)
+    {
+      team->waiting = 0;
+      team->meetings++;
+      g_cond_broadcast (&team->changed);
+      return TRUE;
+    }
+  while (team->meetings == meeting && !(can_fail && team->reason != NULL))
+    g_cond_wait (&team->changed, &team->mutex);
+  return team->meetings != meeting;
+}
+
+/* TRUE when all ranks posted the same collective; the mutex is held. */
+static gboolean
+posts_agree (const Team *team)
+{
+  const Post *first = team->posts;
+
+  for (const Post *post = first + 1; post < first + team->ranks; post++)
+    if (strcmp (post->name, first->name) != 0 || post->count != first->count
+        || post->dtype != first->dtype)
+      return FALSE;
+  return TRUE;
+}
+
+/* Begins a collective: afterwards every rank's post may be read until the last `meet_again`. */
+static gboolean
+begin (ExecComm *comm, const Post *post, GError **error)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+  gboolean ok = FALSE;
+
+  g_mutex_lock (&team->mutex);
+  if (team->reason == NULL)
+    {
+      team->posts[comm->rank] = *post;
+      if (meet (team, TRUE))
+        {
+          ok = posts_agree (team);
+          if (!ok)
+            break_team (team, comm->rank, "failed: the ranks do not call the same collective");
+        }
+    }
+  if (!ok)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, team->reason);
+  g_mutex_unlock (&team->mutex);
+  return ok;
+}
+
+/* What ranks wrote before this meeting can be read after it. */
+static void
+meet_again (ExecComm *comm)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+
+  g_mutex_lock (&team->mutex);
+  meet (team, FALSE);
+  g_mutex_unlock (&team->mutex);
+}
+
+static gboolean
+threads_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                    GError **error)
+{
+  const Team *team = ((ThreadsComm *)comm)->team;
+  Post post = { .name = "all_gather", .in = in, .count = count, .dtype = dtype };
+  guint64 bytes = bytes_of (&post, count);
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    {
+      guint8 *place = (guint8 *)out + rank * bytes;
+
+      if (place != posted (team, rank))
+        memcpy (place, posted (team, rank), bytes);
+    }
+  meet_again (comm);
+  return TRUE;
+}
+
+/* out = the sum of `count` elements from element `from` of every rank's post. */
+static void
+sum_posts (const ExecComm *comm, void *out, guint64 from, guint64 count)
+{
+  const Team *team = ((const ThreadsComm *)comm)->team;
+  const Post *post = &team->posts[comm->rank];
+  g_autofree const void **in = g_new (const void *, comm->ranks);
+
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    in[rank] = posted (team, rank) + bytes_of (post, from);
+  exec_comm_sum (out, in, comm->ranks, count, post->dtype);
+}
+
+static gboolean
+threads_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                        GError **error)
+{
+  Post post = { .name = "reduce_scatter", .in = in, .count = count, .dtype = dtype };
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  sum_posts (comm, out, comm->rank * count, count);
+  meet_again (comm);
+  return TRUE;
+}
+
+/* First element of a rank's slice of `count` elements. */
+static guint64
+slice_start (const ExecComm *comm, guint rank, guint64 count)
+{
+  return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
+}
+
+static gboolean
+threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+{
+  const Team *team = ((ThreadsComm *)comm)->team;
+  Post post = { .name = "all_reduce", .in = buf, .count = count, .dtype = dtype };
+  guint64 from = slice_start (comm, comm->rank, count);
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  sum_posts (comm, (guint8 *)buf + bytes_of (&post, from), from,
+             slice_start (comm, comm->rank + 1, count) - from);
+  meet_again (comm);
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    {
+      guint64 start = slice_start (comm, rank, count);
+      guint64 offset = bytes_of (&post, start);
+
+      if (rank != comm->rank)
+        memcpy ((guint8 *)buf + offset, posted (team, rank) + offset,
+                bytes_of (&post, slice_start (comm, rank + 1, count) - start));
+    }
+  meet_again (comm);
+  return TRUE;
+}
+
+static gboolean
+threads_barrier (ExecComm *comm, GError **error)
+{
+  Post post = { .name = "barrier", .dtype = PLAN_DTYPE_U8 };
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  meet_again (comm);
+  return TRUE;
+}
+
+static void
+threads_abort (ExecComm *comm, const char *why)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+  g_autofree char *text = g_strconcat ("failed: ", why, NULL);
+
+  g_mutex_lock (&team->mutex);
+  break_team (team, comm->rank, text);
+  g_mutex_unlock (&team->mutex);
+}
+
+static void
+threads_close (ExecComm *comm)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+  gboolean is_last;
+
+  g_mutex_lock (&team->mutex);
+  is_last = --team->open == 0;
+  break_team (team, comm->rank, "has closed its communicator");
+  g_mutex_unlock (&team->mutex);
+  if (is_last)
+    {
+      g_mutex_clear (&team->mutex);
+      g_cond_clear (&team->changed);
+      g_free (team->reason);
+      g_free (team->posts);
+      g_free (team);
+    }
+  g_free (comm);
+}
+
+static const ExecCommOps threads_ops = {
+  .name = "threads",
+  .summary = "ranks as threads of one process",
+  .all_gather = threads_all_gather,
+  .reduce_scatter = threads_reduce_scatter,
+  .all_reduce = threads_all_reduce,
+  .barrier = threads_barrier,
+  .abort = threads_abort,
+  .close = threads_close,
+};
+
+gboolean
+exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error)
+{
+  Team *team;
+
+  if (ranks == 0)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a run needs at least one rank");
+      return FALSE;
+    }
+  team = g_new0 (Team, 1);
+  g_mutex_init (&team->mutex);
+  g_cond_init (&team->changed);
+  team->ranks = team->open = ranks;
+  team->posts = g_new0 (Post, ranks);
+  for (guint rank = 0; rank < ranks; rank++)
+    {
+      ThreadsComm *self = g_new0 (ThreadsComm, 1);
+
+      self->comm = (ExecComm){ .ops = &threads_ops, .rank = rank, .ranks = ranks };
+      self->team = team;
+      out_comms[rank] = &self->comm;
+    }
+  return TRUE;
+}

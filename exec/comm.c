@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "exec/number.h"
+#include "planner/error.h"
+
+#include <string.h>
+
+/* Elements summed at once; stays in the first cache level. */
+#define BLOCK 256
+
+void
+exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype)
+{
+  float sum[BLOCK], term[BLOCK];
+
+  if (ranks == 1)
+    {
+      memmove (out, in[0], plan_dtype_bytes (dtype, count));
+      return;
+    }
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at), offset = plan_dtype_bytes (dtype, at);
+
+      exec_number_widen (sum, (const guint8 *)in[0] + offset, dtype, n);
+      for (guint rank = 1; rank < ranks; rank++)
+        {
+          exec_number_widen (term, (const guint8 *)in[rank] + offset, dtype, n);
+          for (guint64 i = 0; i < n; i++)
+            sum[i] += term[i];
+        }
+      exec_number_narrow ((guint8 *)out + offset, dtype, sum, n);
+    }
+}
+
+/* TRUE when the environment names a number of processes above 1. */
+static gboolean
+is_many (const char *variable)
+{
+  const char *text = g_getenv (variable);
+
+  return text != NULL && g_ascii_strtoull (text, NULL, 10) > 1;
+}
+
+gboolean
+exec_comm_mpi_is_launched (void)
+{
+  if (is_many ("OMPI_COMM_WORLD_SIZE") || is_many ("PMI_SIZE"))
+    return TRUE;
+
+  /* A PMIx server tells each process its rank only; srun says the size beside it. */
+  return g_getenv ("PMIX_RANK") != NULL
+         && (is_many ("SLURM_STEP_NUM_TASKS") || is_many ("SLURM_NTASKS"));
+}
+
+/* --- one rank ----------------------------------------------------------------------------- */
+
+typedef struct
+{
+  ExecComm comm;
+  char *reason; /* of the abort; NULL before */
+} SelfComm;
+
+static gboolean
+self_check (ExecComm *comm, GError **error)
+{
+  const SelfComm *self = (const SelfComm *)comm;
+
+  if (self->reason == NULL)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "rank 0 failed: %s", self->reason);
+  return FALSE;
+}
+
+static gboolean
+self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+           GError **error)
+{
+  if (!self_check (comm, error))
+    return FALSE;
+  if (out != in)
+    memmove (out, in, plan_dtype_bytes (dtype, count));
+  return TRUE;
+}
+
+static gboolean
+self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+{
+  return self_check (comm, error);
+}
+
+static void
+self_abort (ExecComm *comm, const char *why)
+{
+  SelfComm *self = (SelfComm *)comm;
+
+  if (self->reason == NULL)
+    self->reason = g_strdup (why);
+}
+
+static void
+self_close (ExecComm *comm)
+{
+  SelfComm *self = (SelfComm *)comm;
+
+  g_free (self->reason);
+  g_free (self);
+}
+
+static const ExecCommOps self_ops = {
+  .name = "self",
+  .summary = "one rank",
+  .all_gather = self_copy,
+  .reduce_scatter = self_copy,
+  .all_reduce = self_all_reduce,
+  .barrier = self_check,
+  .abort = self_abort,
+  .close = self_close,
+};
+
+ExecComm *
+exec_comm_self_open (void)
+{
+  SelfComm *self = g_new0 (SelfComm, 1);
+
+  self->comm = (ExecComm){ .ops = &self_ops, .rank = 0, .ranks = 1 };
+  return &self->comm;
+}

@@ -1,0 +1,57 @@
+/* ExecComm: one collective among the ranks of a run.
+ *
+ * Every rank calls the same functions in the same order. Reductions sum in fp32 in
+ * rank order and round once to the buffer's format (`rank_order_fp32`), so all
+ * backends give the same bits. A rank that fails calls abort; the others' calls
+ * then return an error instead of waiting for it. */
+#pragma once
+#include "planner/dtype.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct _ExecComm ExecComm;
+
+typedef struct
+{
+  const char *name;
+  const char *summary;
+
+  /* out = every rank's `count` elements in rank order; `in` may lie inside `out` in its place. */
+  gboolean (*all_gather) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                          GError **error);
+
+  /* out = this rank's `count` elements of the sum of the ranks' `in` (count x ranks elements);
+   * `out` may be this rank's own place inside `in`. */
+  gboolean (*reduce_scatter) (ExecComm *self, void *out, const void *in, guint64 count,
+                              PlanDtype dtype, GError **error);
+
+  gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
+                          GError **error);
+  gboolean (*barrier) (ExecComm *self, GError **error);
+  void (*abort) (ExecComm *self, const char *why);
+  void (*close) (ExecComm *self);
+} ExecCommOps;
+
+/* Backends put this first in a struct of their own. */
+struct _ExecComm
+{
+  const ExecCommOps *ops;
+  guint rank, ranks;
+};
+
+/* One rank: copies. */
+ExecComm *exec_comm_self_open (void);
+
+/* `ranks` communicators for `ranks` threads of this process; each is closed by its own thread. */
+gboolean exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error);
+
+/* This process's rank of MPI_COMM_WORLD; exec/mpi. NULL with UNSUPPORTED in a build without MPI. */
+ExecComm *exec_comm_mpi_open (GError **error);
+
+/* TRUE when an MPI launcher started this process (its environment says so). */
+gboolean exec_comm_mpi_is_launched (void);
+
+/* Sum of `ranks` arrays of `count` elements, in order, in fp32, rounded once into `out`. */
+void exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
+
+G_END_DECLS

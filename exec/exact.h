@@ -1,0 +1,24 @@
+/* ExecExact: a sum of floats that does not depend on the order of its terms.
+ *
+ * A fixed-point number wide enough for every product of two floats, as limbs of
+ * 32 bits in 64-bit signed integers; sums of sums are sums of limbs. Up to 2^30
+ * additions may be made before the limbs are merged. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define EXEC_EXACT_LIMBS 20
+
+typedef struct
+{
+  gint64 limb[EXEC_EXACT_LIMBS];
+} ExecExact;
+
+void exec_exact_add_float (ExecExact *self, float value);
+void exec_exact_add_square (ExecExact *self, float value);
+void exec_exact_merge (ExecExact *self, const ExecExact *other);
+
+/* The nearest double; NaN once a NaN or infinity was added. */
+double exec_exact_value (const ExecExact *self);
+
+G_END_DECLS

@@ -1,0 +1,63 @@
+/* exec_run: train a model by walking its schedule, one walk per rank.
+ *
+ * The walk owns order, memory and buffer tags; kernels and comm do what one op
+ * says. Every alloc gets the place that was computed before the first byte was
+ * taken; reading a buffer that is released, unwritten or of an older step is an
+ * error that names the op. */
+#pragma once
+#include "exec/comm.h"
+#include "exec/kernels.h"
+#include "planner/cluster.h"
+#include "planner/layout.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include "planner/schedule.h"
+#include "planner/trace.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const PlanModel *model;
+  const Plan *plan; /* resolved, for this number of ranks */
+  const PlanCluster *cluster;
+  const ExecKernels *kernels;
+  guint64 seed;
+  gint64 steps;
+  ExecConstants constants;
+} ExecJob;
+
+/* What one rank saw. */
+typedef struct
+{
+  double *losses;          /* [steps], mean over the tokens of the global batch */
+  double *grad_norms;      /* [steps], before clipping */
+  gint64 *step_ns;         /* [steps] */
+  PlanTrace *trace;        /* of the last step */
+  guint64 arena_bytes;     /* taken from the system for buffers */
+  GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
+} ExecResult;
+
+void exec_result_clear (ExecResult *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecResult, exec_result_clear)
+
+/* Called on rank 0 after each step. */
+typedef void (*ExecProgress) (gpointer user_data, gint64 step, double loss, double grad_norm,
+                              gint64 step_ns);
+
+/* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. */
+gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,
+                            gboolean keeps_params, ExecProgress progress, gpointer user_data,
+                            ExecResult *out_result, GError **error);
+
+/* The same for the schedule that the job's plan is lowered to. */
+gboolean exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params,
+                        ExecProgress progress, gpointer user_data, ExecResult *out_result,
+                        GError **error);
+
+/* All ranks as threads of this process; out_results has `ranks` elements, the caller's. */
+gboolean exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params,
+                           ExecProgress progress, gpointer user_data, ExecResult *out_results,
+                           GError **error);
+
+G_END_DECLS

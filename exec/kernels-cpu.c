@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/exact.h"
+#include "exec/kernels-cpu-private.h"
+#include "exec/kernels.h"
+#include "exec/number.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Operands and dims are those of planner/op-list.h, in its order. Everything is computed in fp32
+ * from widened operands, in loops of a fixed order, and rounded once where it is stored. */
+
+#define BLOCK EXEC_CPU_BLOCK
+
+/* Sums are kept in this many parts, element i in part i mod LANES: a fixed order that vectorises.
+ */
+#define LANES 8
+
+static void
+add_products (float sum[LANES], const float *a, const float *b, guint64 count)
+{
+  guint64 i = 0;
+
+  for (; i + LANES <= count; i += LANES)
+    for (guint lane = 0; lane < LANES; lane++)
+      sum[lane] += a[i + lane] * b[i + lane];
+  for (; i < count; i++)
+    sum[i % LANES] += a[i] * b[i];
+}
+
+static float
+total (const float sum[LANES])
+{
+  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+const float *
+exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count, float *storage)
+{
+  if (dtype == PLAN_DTYPE_FP32)
+    return (const float *)array + at;
+  exec_number_widen (storage, (const guint8 *)array + plan_dtype_bytes (dtype, at), dtype, count);
+  return storage;
+}
+
+void
+exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values)
+{
+  exec_number_narrow ((guint8 *)array + plan_dtype_bytes (dtype, at), dtype, values, count);
+}
+
+static void
+run_zero (const ExecArgs *args)
+{
+  memset (args->ptr[0], 0, plan_dtype_bytes (args->dtype[0], (guint64)args->op->dims[0]));
+}
+
+static void
+run_cast (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[BLOCK];
+
+  if (args->dtype[0] == args->dtype[1])
+    {
+      memmove (args->ptr[0], args->ptr[1], plan_dtype_bytes (args->dtype[0], count));
+      return;
+    }
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n,
+                      exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage));
+    }
+}
+
+/* Operand 0 = operand `a` + operand `b`. */
+static void
+add (const ExecArgs *args, guint a, guint b)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  float a_storage[BLOCK], b_storage[BLOCK], out[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *x = exec_cpu_read (args->ptr[a], args->dtype[a], at, n, a_storage);
+      const float *y = exec_cpu_read (args->ptr[b], args->dtype[b], at, n, b_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = x[i] + y[i];
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, out);
+    }
+}
+
+static void
+run_accumulate (const ExecArgs *args)
+{
+  add (args, 0, 1);
+}
+
+static void
+run_add (const ExecArgs *args)
+{
+  add (args, 1, 2);
+}
+
+/* --- embedding ---------------------------------------------------------------------------- */
+
+static void
+run_embed (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  const gint32 *tokens = args->ptr[2];
+  float storage[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      g_assert (tokens[row] >= 0 && tokens[row] < args->op->dims[2]);
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          guint64 from = (guint64)tokens[row] * cols + at;
+
+          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n,
+                          exec_cpu_read (args->ptr[1], args->dtype[1], from, n, storage));
+        }
+    }
+}
+
+/* Lists the rows of every token in ascending order: those of token v are order[start[v]] to
+ * order[start[v + 1] - 1]. */
+static void
+sort_rows (const gint32 *tokens, guint64 rows, guint64 vocab, guint32 *start, guint32 *order)
+{
+  memset (start, 0, (vocab + 1) * sizeof *start);
+  for (guint64 row = 0; row < rows; row++)
+    {
+      g_assert (tokens[row] >= 0 && (guint64)tokens[row] < vocab);
+      start[tokens[row]]++;
+    }
+  for (guint64 v = 1; v <= vocab; v++)
+    start[v] += start[v - 1];
+  for (guint64 row = rows; row-- > 0;) /* from the last row: start[v] ends at its first place */
+    order[--start[tokens[row]]] = (guint32)row;
+}
+
+static void
+run_embed_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 vocab = (guint64)args->op->dims[2];
+  guint32 *start = args->ptr[3], *order = start + vocab + 1;
+  float *sum = (float *)(order + rows);
+  float storage[BLOCK];
+
+  g_assert (rows <= G_MAXUINT32);
+  sort_rows (args->ptr[2], rows, vocab, start, order);
+  for (guint64 v = 0; v < vocab; v++)
+    {
+      memset (sum, 0, cols * sizeof *sum);
+      for (guint32 k = start[v]; k < start[v + 1]; k++)
+        for (guint64 at = 0; at < cols; at += BLOCK)
+          {
+            guint64 n = MIN (BLOCK, cols - at);
+            const float *dout
+                = exec_cpu_read (args->ptr[1], args->dtype[1], order[k] * cols + at, n, storage);
+
+            for (guint64 i = 0; i < n; i++)
+              sum[at + i] += dout[i];
+          }
+      exec_cpu_write (args->ptr[0], args->dtype[0], v * cols, cols, sum);
+    }
+}
+
+/* --- norms -------------------------------------------------------------------------------- */
+
+static void
+run_rmsnorm (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float eps = (float)args->constants->norm_eps;
+  float *rstd = args->ptr[1];
+  float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float squares[LANES] = { 0 };
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *in
+              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+
+          add_products (squares, in, in, n);
+        }
+      rstd[row] = 1.0f / sqrtf (total (squares) / (float)cols + eps);
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *in
+              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+          const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+
+          for (guint64 i = 0; i < n; i++)
+            out[i] = in[i] * rstd[row] * weight[i];
+          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+        }
+    }
+}
+
+/* One piece of a row of an RMS norm, as its backward pass sees it. */
+typedef struct
+{
+  float normal[BLOCK]; /* in * rstd */
+  float scaled[BLOCK]; /* dout * weight */
+} NormPiece;
+
+/* Returns dout, which lies in `storage` or where it always did. */
+static const float *
+read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
+                 float *storage)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float rstd = ((const float *)args->ptr[5])[row];
+  float in_storage[BLOCK], weight_storage[BLOCK];
+  const float *dout = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, count, storage);
+  const float *in
+      = exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, count, in_storage);
+  const float *weight = exec_cpu_read (args->ptr[4], args->dtype[4], at, count, weight_storage);
+
+  for (guint64 i = 0; i < count; i++)
+    {
+      out_piece->normal[i] = in[i] * rstd;
+      out_piece->scaled[i] = dout[i] * weight[i];
+    }
+  return dout;
+}
+
+/* din = rstd * (dout * weight - normal * mean (dout * weight * normal)); dweight = sum over rows of
+ * dout * normal. */
+static void
+run_rmsnorm_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  const float *rstd = args->ptr[5];
+  float *dweight = args->ptr[6];
+  float storage[BLOCK], din[BLOCK];
+  NormPiece piece;
+
+  memset (dweight, 0, cols * sizeof *dweight);
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float sum[LANES] = { 0 };
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *dout = read_norm_piece (args, row, at, n, &piece, storage);
+
+          add_products (sum, piece.scaled, piece.normal, n);
+          for (guint64 i = 0; i < n; i++)
+            dweight[at + i] += dout[i] * piece.normal[i];
+        }
+      float mean = total (sum) / (float)cols;
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+
+          read_norm_piece (args, row, at, n, &piece, storage);
+          for (guint64 i = 0; i < n; i++)
+            din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
+          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, din);
+        }
+    }
+  exec_cpu_write (args->ptr[1], args->dtype[1], 0, cols, dweight);
+}
+
+/* --- matrix product ----------------------------------------------------------------------- */
+
+static void
+run_gemm (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
+  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
+  guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
+  float *a_image = args->ptr[3], *b_image, *out;
+
+  /* Without scratch all three are fp32 and no image is needed. */
+  g_assert (a_image != NULL
+            || (args->dtype[0] == PLAN_DTYPE_FP32 && args->dtype[1] == PLAN_DTYPE_FP32
+                && args->dtype[2] == PLAN_DTYPE_FP32));
+  b_image = a_image != NULL ? a_image + a_count : NULL;
+  out = args->dtype[0] == PLAN_DTYPE_FP32 ? args->ptr[0] : b_image + b_count;
+  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3],
+                  exec_cpu_read (args->ptr[1], args->dtype[1], 0, a_count, a_image),
+                  exec_cpu_read (args->ptr[2], args->dtype[2], 0, b_count, b_image), out);
+  if (args->dtype[0] != PLAN_DTYPE_FP32)
+    exec_cpu_write (args->ptr[0], args->dtype[0], 0, out_count, out);
+}
+
+/* --- activation --------------------------------------------------------------------------- */
+
+static float
+sigmoid (float x)
+{
+  return 1.0f / (1.0f + expf (-x));
+}
+
+static void
+run_swiglu (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float gate_storage[BLOCK], up_storage[BLOCK], out[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
+        const float *gate = exec_cpu_read (args->ptr[1], args->dtype[1], in_at, n, gate_storage);
+        const float *up = exec_cpu_read (args->ptr[1], args->dtype[1], in_at + cols, n, up_storage);
+
+        for (guint64 i = 0; i < n; i++)
+          out[i] = gate[i] * sigmoid (gate[i]) * up[i];
+        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+      }
+}
+
+static void
+run_swiglu_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float gate_storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
+        const float *dout
+            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
+        const float *gate = exec_cpu_read (args->ptr[2], args->dtype[2], in_at, n, gate_storage);
+        const float *up = exec_cpu_read (args->ptr[2], args->dtype[2], in_at + cols, n, up_storage);
+
+        for (guint64 i = 0; i < n; i++)
+          {
+            float s = sigmoid (gate[i]);
+
+            dgate[i] = dout[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+            dup[i] = dout[i] * gate[i] * s;
+          }
+        exec_cpu_write (args->ptr[0], args->dtype[0], in_at, n, dgate);
+        exec_cpu_write (args->ptr[0], args->dtype[0], in_at + cols, n, dup);
+      }
+}
+
+/* --- loss --------------------------------------------------------------------------------- */
+
+static float
+largest (const void *array, PlanDtype dtype, guint64 at, guint64 count)
+{
+  float storage[BLOCK], max = -INFINITY;
+
+  for (guint64 done = 0; done < count; done += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - done);
+      const float *in = exec_cpu_read (array, dtype, at + done, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        max = in[i] > max ? in[i] : max;
+    }
+  return max;
+}
+
+static void
+run_cross_entropy (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  ExecExact *loss = args->ptr[0];
+  const gint32 *targets = args->ptr[3];
+  float storage[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float *prob = (float *)args->ptr[1] + row * cols;
+      float max = largest (args->ptr[2], args->dtype[2], row * cols, cols);
+      float parts[LANES] = { 0 }, target_logit = 0;
+
+      g_assert (targets[row] < args->op->dims[1]);
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *logits
+              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, storage);
+
+          if (targets[row] >= 0 && (guint64)targets[row] - at < n)
+            target_logit = logits[(guint64)targets[row] - at];
+          for (guint64 i = 0; i < n; i++)
+            {
+              prob[at + i] = expf (logits[i] - max);
+              parts[i % LANES] += prob[at + i];
+            }
+        }
+      float sum = total (parts);
+      for (guint64 i = 0; i < cols; i++)
+        prob[i] /= sum;
+      if (targets[row] >= 0)
+        exec_exact_add_float (loss, logf (sum) - (target_logit - max));
+    }
+}
+
+static void
+run_cross_entropy_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  const float *prob = args->ptr[1];
+  const gint32 *targets = args->ptr[2];
+  float out[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+
+        if (targets[row] < 0)
+          memset (out, 0, n * sizeof *out);
+        else
+          memcpy (out, prob + row * cols + at, n * sizeof *out);
+        if (targets[row] >= 0 && (guint64)targets[row] - at < n)
+          out[(guint64)targets[row] - at] -= 1.0f;
+        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+      }
+}
+
+/* --- optimizer ---------------------------------------------------------------------------- */
+
+static void
+run_norm_sq (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage);
+      ExecExact sum = { 0 };
+
+      for (guint64 i = 0; i < n; i++)
+        exec_exact_add_square (&sum, in[i]);
+      exec_exact_merge (args->ptr[0], &sum);
+    }
+}
+
+static void
+run_clip (const ExecArgs *args)
+{
+  gint64 ranks = args->op->dims[0], norms = args->op->dims[1];
+  double tokens = (double)args->op->dims[2], max_norm = args->constants->max_norm, factor = 1;
+  const ExecExact *sums = args->ptr[1]; /* of each rank: its loss, its squared norm */
+  ExecExact loss = { 0 }, square = { 0 };
+  float *coef = args->ptr[0];
+
+  for (gint64 rank = 0; rank < ranks; rank++)
+    exec_exact_merge (&loss, &sums[2 * rank]);
+  for (gint64 rank = 0; rank < norms; rank++)
+    exec_exact_merge (&square, &sums[2 * rank + 1]);
+  double grad_norm = sqrt (exec_exact_value (&square)) / tokens;
+  if (max_norm > 0)
+    factor = max_norm / (grad_norm + 1e-6);
+  if (factor > 1) /* a NaN stays one: the step must not look sound */
+    factor = 1;
+  coef[0] = (float)(1 / tokens * factor);
+  coef[1] = (float)grad_norm;
+  coef[2] = (float)(exec_exact_value (&loss) / tokens);
+  coef[3] = 0;
+}
+
+/* The step of Adam's hyperparameters, converted once. */
+typedef struct
+{
+  float scale, lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float correction1, correction2, eps, weight_decay;
+} Adam;
+
+static Adam
+adam_of (const ExecConstants *constants, float scale)
+{
+  double step = (double)constants->step;
+
+  return (Adam){
+    .scale = scale,
+    .lr = (float)constants->lr,
+    .beta1 = (float)constants->beta1,
+    .beta2 = (float)constants->beta2,
+    .one_minus_beta1 = (float)(1 - constants->beta1),
+    .one_minus_beta2 = (float)(1 - constants->beta2),
+    .correction1 = (float)(1 - pow (constants->beta1, step)),
+    .correction2 = (float)(1 - pow (constants->beta2, step)),
+    .eps = (float)constants->adam_eps,
+    .weight_decay = (float)constants->weight_decay,
+  };
+}
+
+static void
+run_adamw (const ExecArgs *args)
+{
+  Adam adam = adam_of (args->constants, ((const float *)args->ptr[4])[0]);
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[4][BLOCK], main_out[BLOCK], avg_out[BLOCK], sq_out[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage[0]);
+      const float *avg_in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage[1]);
+      const float *sq_in = exec_cpu_read (args->ptr[2], args->dtype[2], at, n, storage[2]);
+      const float *grad = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage[3]);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          float g = grad[i] * adam.scale;
+          float m = adam.beta1 * avg_in[i] + adam.one_minus_beta1 * g;
+          float v = adam.beta2 * sq_in[i] + adam.one_minus_beta2 * g * g;
+          float update = m / adam.correction1 / (sqrtf (v / adam.correction2) + adam.eps);
+
+          main_out[i] = main_in[i] - adam.lr * (update + adam.weight_decay * main_in[i]);
+          avg_out[i] = m;
+          sq_out[i] = v;
+        }
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
+      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, avg_out);
+      exec_cpu_write (args->ptr[2], args->dtype[2], at, n, sq_out);
+    }
+}
+
+static gboolean
+open_cpu (GError **error)
+{
+  exec_gemm_open ();
+  return TRUE;
+}
+
+const ExecKernels exec_kernels_cpu = {
+  .name = "cpu",
+  .summary = "one core per rank; the numeric reference",
+  .open = open_cpu,
+  .run = {
+    [PLAN_OP_ZERO] = run_zero,
+    [PLAN_OP_CAST] = run_cast,
+    [PLAN_OP_ACCUMULATE] = run_accumulate,
+    [PLAN_OP_ADD] = run_add,
+    [PLAN_OP_EMBED] = run_embed,
+    [PLAN_OP_EMBED_BWD] = run_embed_bwd,
+    [PLAN_OP_RMSNORM] = run_rmsnorm,
+    [PLAN_OP_RMSNORM_BWD] = run_rmsnorm_bwd,
+    [PLAN_OP_GEMM] = run_gemm,
+    [PLAN_OP_ROPE] = exec_cpu_rope,
+    [PLAN_OP_ATTENTION] = exec_cpu_attention,
+    [PLAN_OP_ATTENTION_BWD] = exec_cpu_attention_bwd,
+    [PLAN_OP_SWIGLU] = run_swiglu,
+    [PLAN_OP_SWIGLU_BWD] = run_swiglu_bwd,
+    [PLAN_OP_CROSS_ENTROPY] = run_cross_entropy,
+    [PLAN_OP_CROSS_ENTROPY_BWD] = run_cross_entropy_bwd,
+    [PLAN_OP_NORM_SQ] = run_norm_sq,
+    [PLAN_OP_CLIP] = run_clip,
+    [PLAN_OP_ADAMW] = run_adamw,
+  },
+};

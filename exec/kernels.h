@@ -1,0 +1,45 @@
+/* ExecKernels: one op on one rank's memory.
+ *
+ * A backend is one constant table with a function for every op kind that does
+ * arithmetic. A function sees resolved pointers only: no schedule, no clock. */
+#pragma once
+#include "planner/schedule.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Constants of the model and the optimizer that are not in any op. */
+typedef struct
+{
+  double norm_eps, rope_theta;
+  double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
+  gint64 step;                                               /* of Adam, from 1 */
+} ExecConstants;
+
+typedef struct
+{
+  const PlanOp *op;
+  void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
+  PlanDtype dtype[PLAN_MAX_REFS];
+  const ExecConstants *constants;
+} ExecArgs;
+
+typedef void (*ExecKernel) (const ExecArgs *args);
+
+typedef struct
+{
+  const char *name;
+  const char *summary;
+  gboolean (*open) (GError **error); /* once per process, before anything else */
+  ExecKernel run[PLAN_N_OPS];        /* NULL for memory, host and collective ops */
+} ExecKernels;
+
+extern const ExecKernels exec_kernels_cpu;
+
+/* Matrix product in fp32, row-major; exec/gemm-blas.c or exec/gemm-plain.c. `layout` as in the op
+ * list; the result of one call depends on its arguments alone. */
+void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
+                     float *out);
+void exec_gemm_open (void);
+const char *exec_gemm_name (void); /* library and version */
+
+G_END_DECLS

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "planner/error.h"
+
+#include <mpi.h>
+#include <string.h>
+
+/* A reduction is an all-to-all of pieces and a sum in rank order. Pieces pass through a stage of
+ * this size, so that neither memory nor MPI's counts grow with the buffers. */
+#define STAGE_BYTES (G_GUINT64_CONSTANT (16) << 20)
+
+/* Bytes that one call gathers from a rank. */
+#define GATHER_BYTES (G_GUINT64_CONSTANT (1) << 30)
+
+typedef struct
+{
+  ExecComm comm;
+  char *reason;           /* of the abort; NULL before */
+  guint8 *send, *receive; /* STAGE_BYTES or a little more; on first use */
+  const void **pieces;    /* of `receive`, by rank */
+} MpiComm;
+
+static gboolean
+check (int code, const char *call, GError **error)
+{
+  char text[MPI_MAX_ERROR_STRING] = "unknown error";
+  int length;
+
+  if (code == MPI_SUCCESS)
+    return TRUE;
+  MPI_Error_string (code, text, &length);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: %s", call, text);
+  return FALSE;
+}
+
+/* Leaves the function when the call fails; its text is in the message. */
+#define MPI_TRY(call, error) \
+  G_STMT_START \
+  { \
+    if (!check (call, #call, error)) \
+      return FALSE; \
+  } \
+  G_STMT_END
+
+/* Gathers `count` bytes per rank in places `stride` bytes apart. */
+static gboolean
+gather_strided (guint8 *out, guint64 count, guint64 stride, GError **error)
+{
+  MPI_Datatype piece, place;
+
+  MPI_TRY (MPI_Type_contiguous ((int)count, MPI_BYTE, &piece), error);
+  MPI_TRY (MPI_Type_create_resized (piece, 0, (MPI_Aint)stride, &place), error);
+  MPI_TRY (MPI_Type_commit (&place), error);
+  MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, 1, place, MPI_COMM_WORLD),
+           error);
+  MPI_TRY (MPI_Type_free (&place), error);
+  MPI_TRY (MPI_Type_free (&piece), error);
+  return TRUE;
+}
+
+static gboolean
+mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                GError **error)
+{
+  guint64 bytes = plan_dtype_bytes (dtype, count);
+  guint8 *own = (guint8 *)out + comm->rank * bytes;
+
+  if (own != in)
+    memcpy (own, in, bytes);
+  if (bytes <= GATHER_BYTES)
+    {
+      MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, (int)bytes, MPI_BYTE,
+                              MPI_COMM_WORLD),
+               error);
+      return TRUE;
+    }
+  for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
+    if (!gather_strided ((guint8 *)out + at, MIN (GATHER_BYTES, bytes - at), bytes, error))
+      return FALSE;
+  return TRUE;
+}
+
+/* Elements of one rank's piece of the stage. */
+static guint64
+piece_limit (const MpiComm *self, PlanDtype dtype)
+{
+  return MAX (STAGE_BYTES / self->comm.ranks / plan_dtype_bytes (dtype, 1), 1);
+}
+
+static void
+take_stage (MpiComm *self)
+{
+  if (self->send != NULL)
+    return;
+  /* At least one element of any format per rank. */
+  guint64 bytes = MAX (STAGE_BYTES, sizeof (gint64) * self->comm.ranks);
+
+  self->send = g_malloc (bytes);
+  self->receive = g_malloc (bytes);
+  self->pieces = g_new (const void *, self->comm.ranks);
+}
+
+/* Sends the piece of each rank, `count` elements, out of `send`; `out` becomes the sum of those
+ * that were sent here. */
+static gboolean
+exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, PlanDtype dtype,
+                  GError **error)
+{
+  int bytes = (int)plan_dtype_bytes (dtype, count);
+
+  MPI_TRY (MPI_Alltoall (send, bytes, MPI_BYTE, self->receive, bytes, MPI_BYTE, MPI_COMM_WORLD),
+           error);
+  for (guint rank = 0; rank < self->comm.ranks; rank++)
+    self->pieces[rank] = self->receive + (gsize)rank * (gsize)bytes;
+  exec_comm_sum (out, self->pieces, self->comm.ranks, count, dtype);
+  return TRUE;
+}
+
+static gboolean
+mpi_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                    GError **error)
+{
+  MpiComm *self = (MpiComm *)comm;
+  guint64 limit = piece_limit (self, dtype);
+
+  take_stage (self);
+  if (count <= limit)
+    return exchange_and_sum (self, out, in, count, dtype, error);
+  for (guint64 at = 0; at < count; at += limit)
+    {
+      guint64 n = MIN (limit, count - at), bytes = plan_dtype_bytes (dtype, n);
+
+      for (guint rank = 0; rank < comm->ranks; rank++)
+        memcpy (self->send + rank * bytes,
+                (const guint8 *)in + plan_dtype_bytes (dtype, rank * count + at), bytes);
+      if (!exchange_and_sum (self, (guint8 *)out + plan_dtype_bytes (dtype, at), self->send, n,
+                             dtype, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Sums as much of a buffer as the stage holds. */
+static gboolean
+reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError **error)
+{
+  guint64 ranks = self->comm.ranks, n = (count + ranks - 1) / ranks;
+  guint64 bytes = plan_dtype_bytes (dtype, n), used = plan_dtype_bytes (dtype, count);
+
+  memcpy (self->send, part, used);
+  memset (self->send + used, 0, ranks * bytes - used);
+  if (!exchange_and_sum (self, self->send + self->comm.rank * bytes, self->send, n, dtype, error))
+    return FALSE;
+  MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, self->send, (int)bytes, MPI_BYTE,
+                          MPI_COMM_WORLD),
+           error);
+  memcpy (part, self->send, used);
+  return TRUE;
+}
+
+static gboolean
+mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+{
+  MpiComm *self = (MpiComm *)comm;
+  guint64 limit = piece_limit (self, dtype) * comm->ranks;
+
+  take_stage (self);
+  for (guint64 at = 0; at < count; at += limit)
+    if (!reduce_part (self, (guint8 *)buf + plan_dtype_bytes (dtype, at), MIN (limit, count - at),
+                      dtype, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+mpi_barrier (ExecComm *comm, GError **error)
+{
+  MPI_TRY (MPI_Barrier (MPI_COMM_WORLD), error);
+  return TRUE;
+}
+
+/* The launcher ends all processes, this one among them: nobody could say later what went wrong. */
+static void
+mpi_abort (ExecComm *comm, const char *why)
+{
+  g_warning ("rank %u failed: %s", comm->rank, why);
+  MPI_Abort (MPI_COMM_WORLD, 1);
+}
+
+static void
+mpi_close (ExecComm *comm)
+{
+  MpiComm *self = (MpiComm *)comm;
+
+  g_free (self->send);
+  g_free (self->receive);
+  g_free (self->pieces);
+  g_free (self);
+  if (MPI_Finalize () != MPI_SUCCESS)
+    g_warning ("MPI_Finalize failed");
+}
+
+static const ExecCommOps mpi_ops = {
+  .name = "mpi",
+  .summary = "one process per rank, started by an MPI launcher",
+  .all_gather = mpi_all_gather,
+  .reduce_scatter = mpi_reduce_scatter,
+  .all_reduce = mpi_all_reduce,
+  .barrier = mpi_barrier,
+  .abort = mpi_abort,
+  .close = mpi_close,
+};
+
+static gboolean
+start (int *out_rank, int *out_ranks, GError **error)
+{
+  int is_initialized, provided;
+
+  MPI_TRY (MPI_Initialized (&is_initialized), error);
+  if (is_initialized)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND,
+                           "MPI can be opened once in a process");
+      return FALSE;
+    }
+  MPI_TRY (MPI_Init_thread (NULL, NULL, MPI_THREAD_FUNNELED, &provided), error);
+  MPI_TRY (MPI_Comm_set_errhandler (MPI_COMM_WORLD, MPI_ERRORS_RETURN), error);
+  MPI_TRY (MPI_Comm_rank (MPI_COMM_WORLD, out_rank), error);
+  MPI_TRY (MPI_Comm_size (MPI_COMM_WORLD, out_ranks), error);
+  return TRUE;
+}
+
+ExecComm *
+exec_comm_mpi_open (GError **error)
+{
+  int rank, ranks;
+  MpiComm *self;
+
+  if (!start (&rank, &ranks, error))
+    return NULL;
+  self = g_new0 (MpiComm, 1);
+  self->comm = (ExecComm){ .ops = &mpi_ops, .rank = (guint)rank, .ranks = (guint)ranks };
+  return &self->comm;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/number.h"
+
+#include <string.h>
+
+/* Elements converted by one call of a fixed length, which compilers turn into vector code. */
+#define BLOCK 16
+
+float
+exec_number_from_bf16 (guint16 bits)
+{
+  guint32 word = (guint32)bits << 16;
+  float value;
+
+  memcpy (&value, &word, sizeof value);
+  return value;
+}
+
+guint16
+exec_number_to_bf16 (float value)
+{
+  guint32 word, is_nan, rounded, quiet;
+
+  memcpy (&word, &value, sizeof word);
+  is_nan = -(guint32)((word & 0x7fffffffu) > 0x7f800000u);
+  rounded = (word + 0x7fffu + (word >> 16 & 1)) >> 16; /* a carry out of the fraction gives inf */
+  quiet = word >> 16 | 0x40;                           /* rounding could turn a NaN into inf */
+  return (guint16)((quiet & is_nan) | (rounded & ~is_nan));
+}
+
+static void
+widen_block (float *restrict out, const guint16 *restrict in)
+{
+  for (guint i = 0; i < BLOCK; i++)
+    out[i] = exec_number_from_bf16 (in[i]);
+}
+
+static void
+narrow_block (guint16 *restrict out, const float *restrict in)
+{
+  for (guint i = 0; i < BLOCK; i++)
+    out[i] = exec_number_to_bf16 (in[i]);
+}
+
+void
+exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count)
+{
+  const guint16 *bits = in;
+  guint64 i = 0;
+
+  if (dtype == PLAN_DTYPE_FP32)
+    {
+      memmove (out, in, count * sizeof *out);
+      return;
+    }
+  g_assert (dtype == PLAN_DTYPE_BF16);
+  for (; i + BLOCK <= count; i += BLOCK)
+    widen_block (out + i, bits + i);
+  for (; i < count; i++)
+    out[i] = exec_number_from_bf16 (bits[i]);
+}
+
+void
+exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count)
+{
+  guint16 *bits = out;
+  guint64 i = 0;
+
+  if (dtype == PLAN_DTYPE_FP32)
+    {
+      memmove (out, in, count * sizeof *in);
+      return;
+    }
+  g_assert (dtype == PLAN_DTYPE_BF16);
+  for (; i + BLOCK <= count; i += BLOCK)
+    narrow_block (bits + i, in + i);
+  for (; i < count; i++)
+    bits[i] = exec_number_to_bf16 (in[i]);
+}
