@@ -1,0 +1,57 @@
+/* PlotFigure: what a figure hands to gnuplot.
+ *
+ * A figure's .c fills one in and calls plot_figure_draw; its .gp finds the data
+ * file in `data`, the values set here in variables, and draws. */
+#pragma once
+#include "plots/plot.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  PLOT_TEXT, /* characters, for a terminal */
+  PLOT_SVG,
+  PLOT_PNG,
+  PLOT_PDF,
+} PlotFormat;
+
+/* Size of a picture in points; PNG has two pixels for each. */
+#define PLOT_WIDTH 960
+#define PLOT_HEIGHT 540
+
+typedef struct
+{
+  const char *path; /* NULL: returned as text */
+  PlotFormat format;
+  guint columns, lines; /* of text; lines may be changed before drawing */
+  const char *script;   /* the figure's .gp */
+  char *data;           /* the data file */
+  GString *settings;    /* gnuplot commands that run before the script */
+  GString *footer;      /* printed below a text */
+} PlotFigure;
+
+/* Finds the format; INVALID for an extension that is none. */
+gboolean plot_figure_init (PlotFigure *self, const char *path, const char *script, GError **error);
+void plot_figure_clear (PlotFigure *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlotFigure, plot_figure_clear)
+
+/* The title, and what a reader must know about this figure (or NULL). */
+void plot_figure_set_title (PlotFigure *self, const char *title, const char *note);
+
+/* A gnuplot variable. */
+void plot_figure_set_real (PlotFigure *self, const char *name, double value);
+void plot_figure_set_text (PlotFigure *self, const char *name, const char *value);
+
+/* Draws, then puts the result in place whole. *out_text, where given, is NULL unless path was. */
+gboolean plot_figure_draw (PlotFigure *self, char **out_text, GError **error);
+
+/* Nanoseconds as exact milliseconds: "1.421000". */
+void plot_append_ms (GString *text, gint64 ns);
+
+/* A number with `decimals` places, whatever the locale. */
+void plot_append_real (GString *text, double value, int decimals);
+
+/* A string in a data file. Gnuplot has no escape there: quotes and line ends are replaced. */
+void plot_append_quoted (GString *text, const char *string);
+
+G_END_DECLS

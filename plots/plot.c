@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "plots/plot-private.h"
+
+#include "planner/error.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <string.h>
+
+static const char style[] =
+#include "plots/style.gp.inc"
+    ;
+
+#define DATA_FILE "figure.dat"
+#define SCRIPT_FILE "figure.gp"
+#define OUT_FILE "figure.out"
+
+/* Longest line of a title in a picture, in characters. */
+#define TITLE_WIDTH 100
+
+/* Text is as wide as the terminal, within reason. */
+#define DEFAULT_COLUMNS 100
+#define MIN_COLUMNS 60
+#define MAX_COLUMNS 240
+#define DEFAULT_LINES 32
+
+void
+plot_append_ms (GString *text, gint64 ns)
+{
+  guint64 size = ns < 0 ? -(guint64)ns : (guint64)ns;
+
+  g_string_append_printf (text, "%s%" G_GUINT64_FORMAT ".%06" G_GUINT64_FORMAT, ns < 0 ? "-" : "",
+                          size / 1000000, size % 1000000);
+}
+
+void
+plot_append_real (GString *text, double value, int decimals)
+{
+  char format[8], number[G_ASCII_DTOSTR_BUF_SIZE + 320]; /* as long as doubles with %f get */
+
+  g_snprintf (format, sizeof format, "%%.%df", CLAMP (decimals, 0, 9));
+  g_string_append (text, g_ascii_formatd (number, sizeof number, format, value));
+}
+
+void
+plot_append_quoted (GString *text, const char *string)
+{
+  g_string_append_c (text, '"');
+  for (const char *c = string; *c; c++)
+    g_string_append_c (text, *c == '"' ? '\'' : *c == '\\' ? '/' : g_ascii_iscntrl (*c) ? ' ' : *c);
+  g_string_append_c (text, '"');
+}
+
+static guint
+text_columns (void)
+{
+  const char *columns = g_getenv ("COLUMNS");
+  guint64 value;
+
+  if (!columns || !g_ascii_string_to_unsigned (columns, 10, 1, G_MAXUINT, &value, NULL))
+    return DEFAULT_COLUMNS;
+  return (guint)CLAMP (value, MIN_COLUMNS, MAX_COLUMNS);
+}
+
+static gboolean
+find_format (const char *path, PlotFormat *out_format, GError **error)
+{
+  static const struct
+  {
+    const char *extension;
+    PlotFormat format;
+  } formats[] = {
+    { ".txt", PLOT_TEXT },
+    { ".svg", PLOT_SVG },
+    { ".png", PLOT_PNG },
+    { ".pdf", PLOT_PDF },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    if (!path || g_str_has_suffix (path, formats[i].extension))
+      {
+        *out_format = formats[i].format; /* the first, text, where there is no file */
+        return TRUE;
+      }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: the name of a picture ends in .svg, .png, .pdf or .txt", path);
+  return FALSE;
+}
+
+gboolean
+plot_figure_init (PlotFigure *self, const char *path, const char *script, GError **error)
+{
+  PlotFormat format;
+
+  if (!find_format (path, &format, error))
+    return FALSE;
+  *self = (PlotFigure){
+    .path = path,
+    .format = format,
+    .columns = text_columns (),
+    .lines = DEFAULT_LINES,
+    .script = script,
+    .settings = g_string_new (NULL),
+    .footer = g_string_new (NULL),
+  };
+  return TRUE;
+}
+
+void
+plot_figure_clear (PlotFigure *self)
+{
+  g_clear_pointer (&self->data, g_free);
+  if (self->settings)
+    g_string_free (self->settings, TRUE);
+  if (self->footer)
+    g_string_free (self->footer, TRUE);
+  self->settings = self->footer = NULL;
+}
+
+void
+plot_figure_set_real (PlotFigure *self, const char *name, double value)
+{
+  g_string_append_printf (self->settings, "%s = ", name);
+  plot_append_real (self->settings, value, 9);
+  g_string_append_c (self->settings, '\n');
+}
+
+/* Within single quotes gnuplot knows one escape, the doubled quote, and runs no commands. */
+void
+plot_figure_set_text (PlotFigure *self, const char *name, const char *value)
+{
+  g_string_append_printf (self->settings, "%s = '", name);
+  for (const char *c = value; *c; c++)
+    if (*c == '\'')
+      g_string_append (self->settings, "''");
+    else if (*c == '\n') /* leaves the quotes for the line end */
+      g_string_append (self->settings, "'.\"\\n\".'");
+    else
+      g_string_append_c (self->settings, g_ascii_iscntrl (*c) ? ' ' : *c);
+  g_string_append (self->settings, "'\n");
+}
+
+/* Breaks lines at spaces so that none is longer than `width`, where a space allows it. */
+static void
+append_wrapped (GString *text, const char *string, gsize width)
+{
+  gsize line = 0; /* characters since the last break */
+  gssize space = -1;
+
+  for (const char *c = string; *c; c = g_utf8_next_char (c))
+    {
+      if (*c == ' ')
+        space = (gssize)text->len;
+      g_string_append_len (text, c, g_utf8_next_char (c) - c);
+      if (*c == '\n')
+        {
+          line = 0;
+          space = -1;
+        }
+      else if (++line > width && space >= 0)
+        {
+          text->str[space] = '\n';
+          line = (gsize)g_utf8_strlen (text->str + space + 1, -1);
+          space = -1;
+        }
+    }
+}
+
+void
+plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
+{
+  gsize width = self->format == PLOT_TEXT ? self->columns - 4 : TITLE_WIDTH;
+  g_autofree char *valid = g_utf8_make_valid (title ? title : "", -1);
+  g_autoptr (GString) text = g_string_new (NULL);
+
+  append_wrapped (text, valid, width);
+  if (note)
+    {
+      if (text->len > 0)
+        g_string_append_c (text, '\n');
+      append_wrapped (text, note, width);
+    }
+  plot_figure_set_text (self, "figure_title", text->str);
+}
+
+static char *
+make_script (const PlotFigure *self)
+{
+  GString *script = g_string_new ("data = '" DATA_FILE "'\n");
+
+  g_string_append_printf (script, "text = %d\n", self->format == PLOT_TEXT);
+  switch (self->format)
+    {
+    case PLOT_TEXT:
+      g_string_append_printf (script, "set terminal dumb nofeed noenhanced size %u,%u\n",
+                              self->columns, self->lines);
+      break;
+    case PLOT_SVG:
+      g_string_append_printf (script,
+                              "set terminal svg noenhanced size %d,%d background '#ffffff'"
+                              " font 'Helvetica,Arial,sans-serif,12'\n",
+                              PLOT_WIDTH, PLOT_HEIGHT);
+      break;
+    case PLOT_PNG:
+      g_string_append_printf (script,
+                              "set terminal pngcairo noenhanced size %d,%d fontscale 2"
+                              " linewidth 2 pointscale 2 font 'Sans,9'\n",
+                              2 * PLOT_WIDTH, 2 * PLOT_HEIGHT);
+      break;
+    case PLOT_PDF:
+      g_string_append_printf (script,
+                              "set terminal pdfcairo noenhanced size %gin,%gin"
+                              " font 'Sans,9' fontscale 0.75 linewidth 1.5\n",
+                              PLOT_WIDTH / 96.0, PLOT_HEIGHT / 96.0);
+      break;
+    }
+  g_string_append (script, "set output '" OUT_FILE "'\n");
+  g_string_append (script, self->settings->str);
+  g_string_append (script, style);
+  g_string_append (script, self->script);
+  return g_string_free (script, FALSE);
+}
+
+/* A private folder in which gnuplot works; it goes when it is cleared. */
+typedef struct
+{
+  char *path;
+} Scratch;
+
+static void
+scratch_clear (Scratch *self)
+{
+  static const char *const files[] = { DATA_FILE, SCRIPT_FILE, OUT_FILE };
+
+  for (guint i = 0; self->path && i < G_N_ELEMENTS (files); i++)
+    {
+      g_autofree char *file = g_build_filename (self->path, files[i], NULL);
+
+      g_remove (file);
+    }
+  if (self->path)
+    g_rmdir (self->path);
+  g_clear_pointer (&self->path, g_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Scratch, scratch_clear)
+
+/* Takes what GLib said about a file into our domain; always FALSE. */
+static gboolean
+io_error (GError **error, GError *cause)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "cannot draw: %s", cause->message);
+  g_error_free (cause);
+  return FALSE;
+}
+
+static gboolean
+write_file (const Scratch *scratch, const char *name, const char *contents, GError **error)
+{
+  g_autofree char *file = g_build_filename (scratch->path, name, NULL);
+  GError *cause = NULL;
+
+  return g_file_set_contents (file, contents, -1, &cause) || io_error (error, cause);
+}
+
+static gboolean
+run_gnuplot (const Scratch *scratch, GError **error)
+{
+  char *argv[] = { (char *)"gnuplot", (char *)"--default-settings", (char *)SCRIPT_FILE, NULL };
+  g_auto (GStrv) environment = g_environ_setenv (g_get_environ (), "LC_ALL", "C.UTF-8", TRUE);
+  g_autoptr (GError) cause = NULL;
+  g_autofree char *complaint = NULL;
+  int status;
+
+  if (!g_spawn_sync (scratch->path, argv, environment,
+                     G_SPAWN_SEARCH_PATH | G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL, &complaint,
+                     &status, &cause))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "cannot draw: gnuplot is needed and does not start: %s", cause->message);
+      return FALSE;
+    }
+  if (g_spawn_check_wait_status (status, &cause))
+    return TRUE;
+
+  g_strstrip (g_strdelimit (complaint, "\n", ' '));
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "cannot draw: gnuplot: %s",
+               *complaint ? complaint : cause->message);
+  return FALSE;
+}
+
+/* The dumb terminal fills every line up; nobody wants those spaces, nor empty first lines. */
+static char *
+tidy_text (const char *drawn, const char *footer)
+{
+  g_auto (GStrv) lines = g_strsplit (drawn, "\n", -1);
+  GString *text = g_string_new (NULL);
+
+  for (char **line = lines; *line; line++)
+    {
+      g_strchomp (*line);
+      if (text->len > 0 || **line)
+        g_string_append_printf (text, "%s\n", *line);
+    }
+  while (g_str_has_suffix (text->str, "\n\n"))
+    g_string_truncate (text, text->len - 1);
+  if (*footer)
+    g_string_append_printf (text, "\n%s", footer);
+  return g_string_free (text, FALSE);
+}
+
+/* Gives the result to the caller, or to the file: whole, or not at all. */
+static gboolean
+deliver (const PlotFigure *self, const Scratch *scratch, char **out_text, GError **error)
+{
+  g_autofree char *file = g_build_filename (scratch->path, OUT_FILE, NULL);
+  g_autofree char *result = NULL;
+  GError *cause = NULL;
+  gsize length = 0;
+
+  if (!g_file_get_contents (file, &result, &length, NULL) || length == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "cannot draw: gnuplot wrote nothing");
+      return FALSE;
+    }
+  if (self->format == PLOT_TEXT)
+    {
+      g_autofree char *drawn = g_steal_pointer (&result);
+
+      result = tidy_text (drawn, self->footer->str);
+      length = strlen (result);
+    }
+  if (self->path
+      && !g_file_set_contents_full (self->path, result, (gssize)length,
+                                    G_FILE_SET_CONTENTS_CONSISTENT, 0666, &cause))
+    return io_error (error, cause);
+  if (out_text)
+    *out_text = self->path ? NULL : g_steal_pointer (&result);
+  return TRUE;
+}
+
+gboolean
+plot_figure_draw (PlotFigure *self, char **out_text, GError **error)
+{
+  g_auto (Scratch) scratch = { NULL };
+  g_autofree char *script = make_script (self);
+  GError *cause = NULL;
+
+  scratch.path = g_dir_make_tmp ("fsdplan-plot-XXXXXX", &cause);
+  if (!scratch.path)
+    return io_error (error, cause);
+  return write_file (&scratch, DATA_FILE, self->data, error)
+         && write_file (&scratch, SCRIPT_FILE, script, error) && run_gnuplot (&scratch, error)
+         && deliver (self, &scratch, out_text, error);
+}

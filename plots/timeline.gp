@@ -1,0 +1,46 @@
+# Streams of one step: a row each, its ops as boxes; below the simulated ones, if there are any, the
+# measured ones as points at their starts and ends. In text, letters.
+#
+# from, to            the window, ms
+# rows                streams; set ytics has named them
+# n_groups            kinds of op that occur
+# group[i], key[i], line[i]   their block in the data, name, and line type
+# measured            whether there are measured points
+# text_margin         columns that names of rows have
+
+set linetype 1 linecolor rgb blue
+set linetype 2 linecolor rgb sky
+set linetype 3 linecolor rgb yellow
+set linetype 4 linecolor rgb purple
+set linetype 5 linecolor rgb orange
+set linetype 6 linecolor rgb vermillion
+set linetype 7 linecolor rgb grey
+
+set xrange [from:to]
+set yrange [-0.5:rows - 0.5]
+set xlabel 'time from the start of the step [ms]'
+set ytics scale 0
+set grid noytics
+
+if (text) {
+  set lmargin text_margin
+  set rmargin 2
+  unset key
+  plot data index 'letters' using 1:2:3 with labels left notitle
+} else {
+  set bmargin 7
+  set xlabel offset 0, 0.3
+  set key at screen 0.5, screen 0.06 center horizontal reverse Left samplen 1 spacing 1.3
+  set for [i = 1:int(rows) - 1] arrow i from graph 0, first i - 0.5 to graph 1, first i - 0.5 \
+    nohead linestyle 1
+  plot for [i = 1:n_groups] data index group[i] using 1:3:1:2:3:4 with boxxyerror \
+         linetype line[i] title key[i], \
+       for [i = 1:measured] data index 'measured' using 1:3:5 with points \
+         pointtype 9 pointsize 0.6 linecolor variable notitle, \
+       for [i = 1:measured] data index 'measured' using 2:4:5 with points \
+         pointtype 6 pointsize 0.5 linecolor variable notitle, \
+       for [i = 1:measured] NaN with points \
+         pointtype 9 pointsize 0.9 linecolor rgb black title 'measured start', \
+       for [i = 1:measured] NaN with points \
+         pointtype 6 pointsize 0.8 linecolor rgb black title 'measured end'
+}
