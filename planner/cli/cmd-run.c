@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running needs libraries that planning does not: the program for the backend takes over this
+ * process, so that launchers see one. */
+#include "config.h"
+
+#include "planner/cli/commands.h"
+#include "planner/error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The backend's program: beside this one. */
+static char *
+program_for (const char *backend, GError **error)
+{
+  char self[4096];
+  const gssize n = readlink ("/proc/self/exe", self, sizeof self - 1);
+  if (n < 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "/proc/self/exe: %s", g_strerror (errno));
+      return NULL;
+    }
+  self[n] = '\0';
+  g_autofree char *folder = g_path_get_dirname (self);
+  g_autofree char *name = g_strconcat ("fsdplan-exec-", backend, NULL);
+  return g_build_filename (folder, name, NULL);
+}
+
+static const char *
+backend_of (int argc, char **argv)
+{
+  for (int i = 1; i < argc; i++)
+    {
+      if (g_str_has_prefix (argv[i], "--backend="))
+        return argv[i] + strlen ("--backend=");
+      if (strcmp (argv[i], "--backend") == 0 && i + 1 < argc)
+        return argv[i + 1];
+    }
+  return "cpu";
+}
+
+int
+cmd_run (int argc, char **argv, GError **error)
+{
+  const char *backend = backend_of (argc, argv);
+  if (strcmp (backend, "cpu") != 0)
+    {
+      g_set_error (error, PLAN_ERROR,
+                   strcmp (backend, "cuda") == 0 ? PLAN_ERROR_UNSUPPORTED : PLAN_ERROR_INVALID,
+                   strcmp (backend, "cuda") == 0 ? "--backend cuda is not in this version: use cpu"
+                                                 : "there is no backend '%s': use cpu",
+                   backend);
+      return CLI_FAILED;
+    }
+  g_autofree char *program = program_for (backend, error);
+  if (!program)
+    return CLI_FAILED;
+  fflush (stdout);
+  execv (program, argv);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
+  return CLI_FAILED;
+}

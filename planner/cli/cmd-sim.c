@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/commands.h"
+#include "planner/cli/output.h"
+#include "planner/cli/predict.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const CliColumn sweep_columns[] = {
+  { "strategy", FALSE },      { "mbs", TRUE },
+  { "step_ms", TRUE },        { "tokens_per_s_per_gpu", TRUE },
+  { "tflops_per_gpu", TRUE }, { "mfu", TRUE },
+  { "allocated_mib", TRUE },  { "max_allocated_mib", TRUE },
+  { "reserved_mib", TRUE },   { "device_mib", TRUE },
+  { "fits", FALSE },          { "note", FALSE },
+};
+
+/* The fields that --sweep changes, beyond those that have a column. */
+static char *
+describe_swept (const Plan *plan, char *const *sweeps)
+{
+  GString *text = g_string_new (NULL);
+  for (; *sweeps; sweeps++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*sweeps, "=", 2);
+      PlanField field = 0;
+      if (!plan_field_parse (halves[0], &field, NULL) || field == PLAN_STRATEGY
+          || field == PLAN_MBS)
+        continue;
+      g_autofree char *value = plan_field_print (field, plan->value[field]);
+      g_string_append_printf (text, "%s%s=%s", text->len ? " " : "", halves[0], value);
+    }
+  return g_string_free (text, FALSE);
+}
+
+static void
+add_sweep_row (CliTable *table, const Plan *asked, const CliPrediction *p, const char *note)
+{
+  const Plan *plan = p ? &p->plan : asked;
+  g_autofree char *strategy = plan_field_print (PLAN_STRATEGY, plan->value[PLAN_STRATEGY]);
+  cli_table_add (table, strategy);
+  if (plan->value[PLAN_MBS] == PLAN_UNSET)
+    cli_table_add (table, NULL);
+  else
+    cli_table_add_int (table, plan->value[PLAN_MBS]);
+  if (p)
+    {
+      const PlanMemory *m = &p->trace->memory;
+      cli_table_add_real (table, p->step_ms, 1);
+      cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
+      cli_table_add_real (table, p->tflops_per_gpu, 1);
+      cli_table_add_real (table, p->mfu, 3);
+      cli_table_add_real (table, cli_mib (m->allocated), 1);
+      cli_table_add_real (table, cli_mib (m->max_allocated), 1);
+      cli_table_add_real (table, cli_mib (m->reserved), 1);
+      cli_table_add_real (table, cli_mib (m->device), 1);
+      cli_table_add (table, p->fits ? "yes" : "no");
+    }
+  else
+    for (guint i = 0; i < 9; i++)
+      cli_table_add (table, NULL);
+  cli_table_add (table, note);
+}
+
+static int
+run_sweep (CliInput *input, char *const *sweeps, CliFormat format, GError **error)
+{
+  g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
+  g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
+  gboolean any_fits = FALSE;
+  if (!plans)
+    return CLI_FAILED;
+  for (guint i = 0; i < plans->len; i++)
+    {
+      g_auto (CliPrediction) prediction = { 0 };
+      g_autoptr (GError) why = NULL;
+      input->plan = g_array_index (plans, Plan, i);
+      g_autofree char *note = describe_swept (&input->plan, sweeps);
+      if (cli_predict (input, &prediction, &why))
+        add_sweep_row (table, &input->plan, &prediction, note);
+      else
+        add_sweep_row (table, &input->plan, NULL, why->message);
+      any_fits |= !why && prediction.fits;
+    }
+  cli_table_print (table, format);
+  return any_fits ? CLI_DONE : CLI_NOT_FEASIBLE;
+}
+
+static void
+print_memory (const CliPrediction *p)
+{
+  static const CliColumn columns[]
+      = { { "memory", FALSE }, { "between_steps_mib", TRUE }, { "at_peak_mib", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanMemory *m = &p->trace->memory;
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      cli_table_add (table, plan_category_name (c));
+      cli_table_add_real (table, cli_mib (m->resting[c]), 1);
+      cli_table_add_real (table, cli_mib (m->by_category[c]), 1);
+    }
+  cli_table_add (table, "outside the plan (workspaces, tables)");
+  cli_table_add_real (table, cli_mib (p->stack->fixed_bytes), 1);
+  cli_table_add_real (table, cli_mib (p->stack->fixed_bytes), 1);
+  cli_table_add (table, "allocated, max allocated");
+  cli_table_add_real (table, cli_mib (m->allocated), 1);
+  cli_table_add_real (table, cli_mib (m->max_allocated), 1);
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+static void
+print_time (const CliPrediction *p)
+{
+  static const CliColumn columns[] = { { "time", FALSE }, { "ms", TRUE }, { "share_pct", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanTrace *t = p->trace;
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } rows[] = { { "compute", t->compute_ns },
+               { "exposed gather", t->exposed_gather_ns },
+               { "exposed reduce", t->exposed_reduce_ns },
+               { "host", t->host_ns },
+               { "idle", t->idle_ns },
+               { "step", t->step_ns } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      cli_table_add (table, rows[i].name);
+      cli_table_add_real (table, 1e-6 * (double)rows[i].ns, 2);
+      cli_table_add_real (table, 100.0 * (double)rows[i].ns / (double)t->step_ns, 1);
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+static void
+print_details (const CliPrediction *p, const CliInput *input)
+{
+  g_autofree char *label = cli_plan_label (&p->plan);
+  g_autofree char *peak = cli_peak_name (&p->trace->memory, p->schedule);
+  const PlanMemory *m = &p->trace->memory;
+  printf ("%s on %s (%" G_GINT64_FORMAT " x %s), stack %s\n%s gbs=%" G_GINT64_FORMAT
+          " seq=%" G_GINT64_FORMAT "\n\n",
+          input->model->name, input->cluster->name, plan_cluster_devices (input->cluster),
+          input->cluster->device_name, p->stack->name, label, p->plan.value[PLAN_GBS],
+          p->plan.value[PLAN_SEQ]);
+  print_time (p);
+  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; uncertainty unknown: not calibrated\n"
+          "costs: %s; %.0f %% of the time measured, %.0f %% interpolated, %.0f %% fitted, "
+          "%.0f %% from data sheets\n\n",
+          p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, p->params_id,
+          p->provenance_pct[0], p->provenance_pct[1], p->provenance_pct[2], p->provenance_pct[3]);
+  print_memory (p);
+  printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
+          cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
+          p->fits ? "fits" : "does not fit");
+}
+
+static int
+run_one (const CliInput *input, const char *trace_path, CliFormat format, GError **error)
+{
+  g_auto (CliPrediction) prediction = { 0 };
+  if (!cli_predict (input, &prediction, error))
+    return CLI_FAILED;
+  if (trace_path)
+    {
+      g_autofree char *json = plan_trace_print_chrome (prediction.trace, prediction.schedule);
+      if (!cli_write (trace_path, json, error))
+        return CLI_FAILED;
+    }
+  if (format == CLI_FORMAT_JSON)
+    {
+      g_autoptr (JsonBuilder) builder = json_builder_new ();
+      json_builder_begin_object (builder);
+      cli_prediction_to_json (&prediction, input, builder);
+      json_builder_end_object (builder);
+      g_autoptr (JsonNode) root = json_builder_get_root (builder);
+      cli_print_json (root);
+    }
+  else if (format == CLI_FORMAT_CSV)
+    {
+      g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
+      add_sweep_row (table, &prediction.plan, &prediction, NULL);
+      cli_table_print (table, format);
+    }
+  else if (!trace_path || strcmp (trace_path, "-") != 0)
+    print_details (&prediction, input);
+  return prediction.fits ? CLI_DONE : CLI_NOT_FEASIBLE;
+}
+
+int
+cmd_sim (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (CliInput) input = { 0 };
+  g_auto (GStrv) sweeps = NULL;
+  g_autofree char *trace = NULL;
+  CliFormat format;
+  const GOptionEntry entries[] = {
+    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
+      "simulate every combination of these values, a row each", "FIELD[=V1,V2,…]" },
+    { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
+      "write the timeline for the Perfetto or Chrome viewer", "FILE" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (GOptionContext) context
+      = cli_context_new (NULL, "predict memory and time of a plan, or of several side by side");
+  g_option_context_add_main_entries (context, entries, NULL);
+  cli_options_add (&options, context);
+  if (!cli_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (argc > 1)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "sim: unexpected '%s'", argv[1]);
+      return CLI_FAILED;
+    }
+  if (sweeps && trace)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--trace is for one plan, not a sweep");
+      return CLI_FAILED;
+    }
+  if (!cli_format_parse (options.format, &format, error)
+      || !cli_input_read (&options, NULL, &input, error))
+    return CLI_FAILED;
+  return sweeps ? run_sweep (&input, sweeps, format, error)
+                : run_one (&input, trace, format, error);
+}

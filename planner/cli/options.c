@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/options.h"
+
+#include "db/store.h"
+#include "exec/probe.h"
+#include "planner/cli/commands.h"
+#include "planner/cli/output.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+GOptionContext *
+cli_context_new (const char *arguments, const char *summary)
+{
+  GOptionContext *context = g_option_context_new (arguments);
+  g_autofree char *sentence = g_strdup_printf ("%c%s.", g_ascii_toupper (summary[0]), summary + 1);
+  g_option_context_set_summary (context, sentence);
+  g_option_context_set_help_enabled (context, FALSE);
+  return context;
+}
+
+int
+cli_exit_code (const GError *error)
+{
+  if (error->domain == G_OPTION_ERROR)
+    return 2;
+  if (error->domain != PLAN_ERROR)
+    return 1;
+  switch ((PlanErrorCode)error->code)
+    {
+    case PLAN_ERROR_INVALID:
+      return 2;
+    case PLAN_ERROR_INFEASIBLE:
+      return 3;
+    case PLAN_ERROR_UNSUPPORTED:
+    case PLAN_ERROR_IO:
+    case PLAN_ERROR_BACKEND:
+    case PLAN_ERROR_CORRUPT:
+      return 1;
+    }
+  return 1;
+}
+
+void
+cli_options_clear (CliOptions *self)
+{
+  char **const texts[] = { &self->model, &self->cluster, &self->plan,   &self->gbs,
+                           &self->seq,   &self->mbs,     &self->format, &self->db };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
+    g_clear_pointer (texts[i], g_free);
+  g_clear_pointer (&self->set, g_strfreev);
+}
+
+void
+cli_options_add (CliOptions *self, GOptionContext *context)
+{
+  const GOptionEntry entries[] = {
+    { "model", 0, 0, G_OPTION_ARG_STRING, &self->model,
+      "a shipped model, a Hugging Face config.json or its folder, or layers=…,hidden=…", "MODEL" },
+    { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
+      "a shipped cluster with its number of nodes (dgx-h100:1), an .ini file, or local[:RANKS]",
+      "CLUSTER" },
+    { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
+      "a plan file, a stored run as @ID, or - for standard input", "FILE" },
+    { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs, "global batch in sequences", "N" },
+    { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq, "tokens per sequence", "N" },
+    { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs, "micro batch in sequences", "N" },
+    { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->set,
+      "any field of a plan; fsdplan show --fields lists them", "FIELD=VALUE" },
+    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "table, csv or json", "FORMAT" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &self->db, "the store to use; :memory: keeps nothing",
+      "FILE" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_option_context_add_main_entries (context, entries, NULL);
+}
+
+gboolean
+cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error)
+{
+  for (int i = 1; i < *argc; i++)
+    if (strcmp ((*argv)[i], "--help") == 0 || strcmp ((*argv)[i], "-h") == 0)
+      {
+        g_autofree char *help = g_option_context_get_help (context, FALSE, NULL);
+        fputs (help, stdout);
+        return FALSE;
+      }
+  return g_option_context_parse (context, argc, argv, error);
+}
+
+void
+cli_input_clear (CliInput *self)
+{
+  g_clear_pointer (&self->model, plan_model_free);
+  g_clear_pointer (&self->cluster, plan_cluster_free);
+}
+
+PlanCluster *
+cli_cluster_new (const char *spec, GError **error)
+{
+  gint64 ranks = 1;
+  if (strcmp (spec, "local") != 0 && !g_str_has_prefix (spec, "local:"))
+    return plan_cluster_new (spec, error);
+  if (spec[5] == ':' && !plan_units_parse_int (spec + 6, "--cluster local", 1, 4096, &ranks, error))
+    return NULL;
+  return exec_probe_cluster ((guint)ranks, error);
+}
+
+/* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
+static char *
+take_line (char **text, const char *key)
+{
+  g_auto (GStrv) lines = g_strsplit (*text, "\n", -1);
+  GString *rest = g_string_new (NULL);
+  char *value = NULL;
+  for (char **l = lines; *l; l++)
+    if (g_str_has_prefix (*l, key))
+      {
+        g_free (value);
+        value = g_strstrip (g_strdup (*l + strlen (key)));
+        g_string_append_c (rest, '\n'); /* line numbers in messages stay right */
+      }
+    else
+      g_string_append_printf (rest, "%s%s", *l, l[1] ? "\n" : "");
+  g_free (*text);
+  *text = g_string_free (rest, FALSE);
+  return value;
+}
+
+static gboolean
+read_plan_file (const char *path, CliInput *input, GError **error)
+{
+  g_autofree char *text = NULL;
+  if (!cli_read (path, &text, error))
+    return FALSE;
+  g_autofree char *model = take_line (&text, "model=");
+  g_autofree char *cluster = take_line (&text, "cluster=");
+  if (!plan_parse (text, path, &input->plan, error))
+    return FALSE;
+  if (model && !(input->model = plan_model_new (model, error)))
+    return FALSE;
+  return !cluster || (input->cluster = cli_cluster_new (cluster, error));
+}
+
+static gboolean
+read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
+{
+  g_auto (DbRun) run = { 0 };
+  gint64 id;
+  if (!plan_units_parse_int (options->plan + 1, "--plan @ID", 1, G_MAXINT64, &id, error))
+    return FALSE;
+  g_autoptr (DbStore) store = db_store_open_readonly (options->db, error);
+  if (!store || !db_store_load_run (store, id, &run, error))
+    return FALSE;
+  return plan_parse (run.plan_text, options->plan, &input->plan, error)
+         && (input->model = plan_model_new (run.model_text, error))
+         && (input->cluster = plan_cluster_parse (run.cluster_text, options->plan, error));
+}
+
+static gboolean
+apply_fields (const CliOptions *options, Plan *plan, GError **error)
+{
+  const char *const numbers[][2]
+      = { { "gbs", options->gbs }, { "seq", options->seq }, { "mbs", options->mbs } };
+  for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
+    if (numbers[i][1] && !plan_set (plan, numbers[i][0], numbers[i][1], error))
+      return FALSE;
+  for (char **s = options->set; s && *s; s++)
+    {
+      const char *equals = strchr (*s, '=');
+      if (!equals)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--set: '%s' is not FIELD=VALUE", *s);
+          return FALSE;
+        }
+      g_autofree char *name = g_strndup (*s, (gsize)(equals - *s));
+      if (!plan_set (plan, name, equals + 1, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+read_input (const CliOptions *options, const char *default_cluster, CliInput *input, GError **error)
+{
+  plan_init (&input->plan);
+  if (options->plan && options->plan[0] == '@')
+    {
+      if (!read_stored_plan (options, input, error))
+        return FALSE;
+    }
+  else if (options->plan && !read_plan_file (options->plan, input, error))
+    return FALSE;
+  if (options->model)
+    {
+      g_clear_pointer (&input->model, plan_model_free);
+      if (!(input->model = plan_model_new (options->model, error)))
+        return FALSE;
+    }
+  if (options->cluster || (!input->cluster && default_cluster))
+    {
+      g_clear_pointer (&input->cluster, plan_cluster_free);
+      input->cluster
+          = cli_cluster_new (options->cluster ? options->cluster : default_cluster, error);
+      if (!input->cluster)
+        return FALSE;
+    }
+  if (!input->model || !input->cluster)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a %s is needed: --%s",
+                   input->model ? "cluster" : "model",
+                   input->model ? "cluster dgx-h100:1, for example"
+                                : "model llama3-8b, for example");
+      return FALSE;
+    }
+  return apply_fields (options, &input->plan, error);
+}
+
+gboolean
+cli_input_read (const CliOptions *options, const char *default_cluster, CliInput *out_input,
+                GError **error)
+{
+  g_auto (CliInput) input = { 0 };
+  if (!read_input (options, default_cluster, &input, error))
+    return FALSE;
+  *out_input = input;
+  input = (CliInput){ 0 };
+  return TRUE;
+}
+
+char *
+cli_plan_label (const Plan *resolved)
+{
+  static const PlanField shown[] = { PLAN_MBS, PLAN_COMPUTE, PLAN_MAIN_GRADS, PLAN_GRAD_COMM };
+  GString *label = g_string_new (plan_field_names (PLAN_STRATEGY)[resolved->value[PLAN_STRATEGY]]);
+  for (guint i = 0; i < G_N_ELEMENTS (shown); i++)
+    {
+      g_autofree char *value = plan_field_print (shown[i], resolved->value[shown[i]]);
+      g_string_append_printf (label, " %s=%s", plan_field_name (shown[i]), value);
+    }
+  return g_string_free (label, FALSE);
+}

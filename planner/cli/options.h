@@ -1,0 +1,50 @@
+/* CliInput: what every command that needs a plan takes, the same way everywhere. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* The options as typed; each NULL where absent. */
+typedef struct
+{
+  char *model, *cluster, *plan, *gbs, *seq, *mbs;
+  char **set;
+  char *format, *db;
+} CliOptions;
+
+void cli_options_clear (CliOptions *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
+
+/* Adds --plan, --model, --cluster, --gbs, --seq, --mbs, --set, --format and --db. */
+void cli_options_add (CliOptions *self, GOptionContext *context);
+
+/* What they mean; `plan` is not resolved. */
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+} CliInput;
+
+void cli_input_clear (CliInput *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliInput, cli_input_clear)
+
+/* Reads model, cluster and plan. `default_cluster` NULL: --cluster is required. "local" and
+ * "local:N" are this machine with N ranks. */
+gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
+                         CliInput *out_input, GError **error);
+
+/* A cluster by --cluster's rules. */
+PlanCluster *cli_cluster_new (const char *spec, GError **error);
+
+/* "optim_grads_params mbs=1 gbs=128 seq=8192": the fields people look at, then those set otherwise.
+ */
+char *cli_plan_label (const Plan *resolved);
+
+/* Parses the command line, `--help` included; FALSE with no error: help was printed. Words that are
+ * no options stay in argv. */
+gboolean cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error);
+
+G_END_DECLS

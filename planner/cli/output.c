@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/output.h"
+
+#include "planner/error.h"
+
+#include <libsmartcols.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_INPUT_BYTES (64 << 20)
+
+struct _CliTable
+{
+  const CliColumn *columns;
+  guint n_columns;
+  GPtrArray *cells; /* char *, row after row */
+};
+
+gboolean
+cli_format_parse (const char *text, CliFormat *out_format, GError **error)
+{
+  static const char *const names[] = { "table", "csv", "json" };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    if (strcmp (text ? text : "table", names[i]) == 0)
+      {
+        *out_format = i;
+        return TRUE;
+      }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--format: '%s' is not one of table, csv, json", text);
+  return FALSE;
+}
+
+CliTable *
+cli_table_new (const CliColumn *columns, guint n_columns)
+{
+  CliTable *self = g_new0 (CliTable, 1);
+  self->columns = columns;
+  self->n_columns = n_columns;
+  self->cells = g_ptr_array_new_with_free_func (g_free);
+  return self;
+}
+
+void
+cli_table_free (CliTable *self)
+{
+  if (!self)
+    return;
+  g_ptr_array_unref (self->cells);
+  g_free (self);
+}
+
+void
+cli_table_add (CliTable *self, const char *text)
+{
+  g_ptr_array_add (self->cells, g_strdup (text));
+}
+
+void
+cli_table_add_int (CliTable *self, gint64 value)
+{
+  g_ptr_array_add (self->cells, g_strdup_printf ("%" G_GINT64_FORMAT, value));
+}
+
+void
+cli_table_add_real (CliTable *self, double value, int decimals)
+{
+  char format[16], text[G_ASCII_DTOSTR_BUF_SIZE];
+  g_snprintf (format, sizeof format, "%%.%df", decimals);
+  g_ptr_array_add (self->cells, g_strdup (g_ascii_formatd (text, sizeof text, format, value)));
+}
+
+static const char *
+cell (const CliTable *self, guint row, guint column)
+{
+  return g_ptr_array_index (self->cells, row * self->n_columns + column);
+}
+
+static guint
+n_rows (const CliTable *self)
+{
+  return self->cells->len / self->n_columns;
+}
+
+static void
+print_csv_cell (const char *text)
+{
+  if (text && strpbrk (text, ",\"\n"))
+    {
+      putchar ('"');
+      for (; *text; text++)
+        printf (*text == '"' ? "\"\"" : "%c", *text);
+      putchar ('"');
+    }
+  else if (text)
+    fputs (text, stdout);
+}
+
+static void
+print_csv (const CliTable *self)
+{
+  for (guint c = 0; c < self->n_columns; c++)
+    printf ("%s%s", c ? "," : "", self->columns[c].name);
+  putchar ('\n');
+  for (guint r = 0; r < n_rows (self); r++)
+    for (guint c = 0; c < self->n_columns; c++)
+      {
+        if (c)
+          putchar (',');
+        print_csv_cell (cell (self, r, c));
+        if (c == self->n_columns - 1)
+          putchar ('\n');
+      }
+}
+
+static void
+print_table (const CliTable *self)
+{
+  struct libscols_table *table = scols_new_table ();
+  for (guint c = 0; c < self->n_columns; c++)
+    scols_table_new_column (table, self->columns[c].name, 0,
+                            self->columns[c].is_number ? SCOLS_FL_RIGHT : 0);
+  for (guint r = 0; r < n_rows (self); r++)
+    {
+      struct libscols_line *line = scols_table_new_line (table, NULL);
+      for (guint c = 0; c < self->n_columns; c++)
+        scols_line_set_data (line, c, cell (self, r, c) ? cell (self, r, c) : "");
+    }
+  scols_print_table (table);
+  scols_unref_table (table);
+}
+
+JsonNode *
+cli_table_to_json (const CliTable *self)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_array (builder);
+  for (guint r = 0; r < n_rows (self); r++)
+    {
+      json_builder_begin_object (builder);
+      for (guint c = 0; c < self->n_columns; c++)
+        {
+          const char *text = cell (self, r, c);
+          json_builder_set_member_name (builder, self->columns[c].name);
+          if (!text)
+            json_builder_add_null_value (builder);
+          else if (!self->columns[c].is_number)
+            json_builder_add_string_value (builder, text);
+          else if (strchr (text, '.'))
+            json_builder_add_double_value (builder, g_ascii_strtod (text, NULL));
+          else
+            json_builder_add_int_value (builder, g_ascii_strtoll (text, NULL, 10));
+        }
+      json_builder_end_object (builder);
+    }
+  json_builder_end_array (builder);
+  return json_builder_get_root (builder);
+}
+
+void
+cli_print_json (JsonNode *root)
+{
+  g_autoptr (JsonGenerator) generator = json_generator_new ();
+  json_generator_set_root (generator, root);
+  json_generator_set_pretty (generator, TRUE);
+  json_generator_set_indent (generator, 2);
+  g_autofree char *text = json_generator_to_data (generator, NULL);
+  puts (text);
+}
+
+void
+cli_table_print (const CliTable *self, CliFormat format)
+{
+  if (format == CLI_FORMAT_CSV)
+    print_csv (self);
+  else if (format == CLI_FORMAT_TABLE)
+    print_table (self);
+  else
+    {
+      g_autoptr (JsonNode) root = cli_table_to_json (self);
+      cli_print_json (root);
+    }
+}
+
+gboolean
+cli_write (const char *path, const char *text, GError **error)
+{
+  if (strcmp (path, "-") == 0)
+    {
+      fputs (text, stdout);
+      return TRUE;
+    }
+  g_autoptr (GError) why = NULL;
+  if (g_file_set_contents (path, text, -1, &why))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, why->message);
+  return FALSE;
+}
+
+gboolean
+cli_read (const char *path, char **out_text, GError **error)
+{
+  const gboolean is_stdin = strcmp (path, "-") == 0;
+  FILE *file = is_stdin ? stdin : fopen (path, "r");
+  if (!file)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (errno));
+      return FALSE;
+    }
+  g_autoptr (GString) text = g_string_new (NULL);
+  char chunk[65536];
+  for (gsize n; text->len <= MAX_INPUT_BYTES && (n = fread (chunk, 1, sizeof chunk, file)) > 0;)
+    g_string_append_len (text, chunk, (gssize)n);
+  const gboolean failed = ferror (file) != 0;
+  if (!is_stdin)
+    fclose (file);
+  if (failed || text->len > MAX_INPUT_BYTES || strlen (text->str) != text->len)
+    {
+      g_set_error (error, PLAN_ERROR, failed ? PLAN_ERROR_IO : PLAN_ERROR_INVALID, "%s: %s", path,
+                   failed                        ? "cannot be read"
+                   : text->len > MAX_INPUT_BYTES ? "is larger than 64 MiB"
+                                                 : "is not a text file");
+      return FALSE;
+    }
+  *out_text = g_string_free (g_steal_pointer (&text), FALSE);
+  return TRUE;
+}

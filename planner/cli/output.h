@@ -1,0 +1,49 @@
+/* CliTable: rows of named columns, printed as a table, CSV or JSON with the same names. */
+#pragma once
+#include <glib.h>
+#include <json-glib/json-glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  CLI_FORMAT_TABLE,
+  CLI_FORMAT_CSV,
+  CLI_FORMAT_JSON,
+} CliFormat;
+
+/* "table", "csv" or "json"; NULL is a table. */
+gboolean cli_format_parse (const char *text, CliFormat *out_format, GError **error);
+
+typedef struct
+{
+  const char *name;
+  gboolean is_number; /* right-aligned; bare in JSON */
+} CliColumn;
+
+typedef struct _CliTable CliTable;
+
+CliTable *cli_table_new (const CliColumn *columns, guint n_columns);
+void cli_table_free (CliTable *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliTable, cli_table_free)
+
+/* Cells are added left to right; a row is complete once it has them all. NULL is an empty cell. */
+void cli_table_add (CliTable *self, const char *text);
+void cli_table_add_int (CliTable *self, gint64 value);
+void cli_table_add_real (CliTable *self, double value, int decimals);
+
+/* To stdout, with a newline at the end. */
+void cli_table_print (const CliTable *self, CliFormat format);
+
+/* An array of objects. */
+JsonNode *cli_table_to_json (const CliTable *self);
+
+/* Any JSON, indented, to stdout. */
+void cli_print_json (JsonNode *root);
+
+/* Text to a file, whole or not at all; "-" is stdout. */
+gboolean cli_write (const char *path, const char *text, GError **error);
+
+/* The text of a file; "-" is stdin. Refuses more than 64 MiB. */
+gboolean cli_read (const char *path, char **out_text, GError **error);
+
+G_END_DECLS

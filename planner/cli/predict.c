@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/predict.h"
+
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+#define MAX_SWEEP 10000
+
+void
+cli_prediction_clear (CliPrediction *self)
+{
+  g_clear_pointer (&self->schedule, plan_schedule_free);
+  g_clear_pointer (&self->trace, plan_trace_free);
+}
+
+double
+cli_mib (guint64 bytes)
+{
+  return (double)bytes / 1048576.0;
+}
+
+static void
+count_provenance (CliPrediction *self, const SimCost *cost)
+{
+  double total = 0;
+  for (guint i = 0; i < self->trace->spans->len; i++)
+    {
+      const PlanSpan *span = &g_array_index (self->trace->spans, PlanSpan, i);
+      const double ns = (double)(span->end_ns - span->start_ns);
+      self->provenance_pct[sim_cost_provenance (cost, span->node)] += ns;
+      total += ns;
+    }
+  for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
+    self->provenance_pct[p] *= 100.0 / total;
+}
+
+static gboolean
+predict (const CliInput *input, CliPrediction *self, GError **error)
+{
+  if (!plan_resolve (&input->plan, input->model, input->cluster, &self->plan, error)
+      || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
+      || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
+    return FALSE;
+  const SimParams *params = sim_params_default (input->cluster->kind);
+  g_autoptr (SimCost) cost
+      = sim_cost_new (self->schedule, input->cluster, self->stack, params, error);
+  if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
+    return FALSE;
+  self->params_id = params->id;
+  count_provenance (self, cost);
+
+  const gint64 seq = self->plan.value[PLAN_SEQ];
+  const gint64 vocab
+      = plan_stack_padded_vocab (self->stack, input->model->vocab, self->plan.value[PLAN_TP]);
+  const double tokens = (double)(self->plan.value[PLAN_GBS] * seq);
+  const double devices = (double)plan_cluster_devices (input->cluster);
+  const double seconds = 1e-9 * (double)self->trace->step_ns;
+  const double peak
+      = input->cluster->peak_flops[plan_field_dtype (&self->plan, PLAN_COMPUTE)] * 1e-12;
+  self->step_ms = 1e3 * seconds;
+  self->tokens_per_s_per_gpu = tokens / seconds / devices;
+  self->tflops_per_gpu
+      = 1e-12 * self->tokens_per_s_per_gpu * plan_model_flops_per_token (input->model, seq, vocab);
+  self->mfu = peak > 0 ? self->tflops_per_gpu / peak : 0;
+  self->fits = self->trace->memory.device <= input->cluster->memory_bytes;
+  return TRUE;
+}
+
+gboolean
+cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error)
+{
+  g_auto (CliPrediction) self = { 0 };
+  if (!predict (input, &self, error))
+    return FALSE;
+  *out_prediction = self;
+  self = (CliPrediction){ 0 };
+  return TRUE;
+}
+
+char *
+cli_peak_name (const PlanMemory *memory, const PlanSchedule *schedule)
+{
+  const PlanOp *op = plan_schedule_node (schedule, memory->peak_node);
+  if (op->kind != PLAN_OP_ALLOC)
+    return g_strdup ("between steps");
+  const char *name = plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name;
+  return memory->peak_unit < 0 ? g_strdup (name)
+                               : g_strdup_printf ("%s[%d]", name, memory->peak_unit);
+}
+
+static void
+add_number (JsonBuilder *builder, const char *name, double value)
+{
+  json_builder_set_member_name (builder, name);
+  json_builder_add_double_value (builder, value);
+}
+
+static void
+add_text (JsonBuilder *builder, const char *name, const char *value)
+{
+  json_builder_set_member_name (builder, name);
+  json_builder_add_string_value (builder, value);
+}
+
+void
+cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, JsonBuilder *builder)
+{
+  g_autofree char *peak = cli_peak_name (memory, schedule);
+  json_builder_begin_object (builder);
+  add_number (builder, "allocated_mib", cli_mib (memory->allocated));
+  add_number (builder, "max_allocated_mib", cli_mib (memory->max_allocated));
+  add_number (builder, "reserved_mib", cli_mib (memory->reserved));
+  add_number (builder, "device_mib", cli_mib (memory->device));
+  add_text (builder, "peak_op", peak);
+  json_builder_set_member_name (builder, "by_category");
+  json_builder_begin_object (builder);
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    add_number (builder, plan_category_name (c), cli_mib (memory->by_category[c]));
+  json_builder_end_object (builder);
+  json_builder_end_object (builder);
+}
+
+static void
+add_time (const CliPrediction *self, JsonBuilder *builder)
+{
+  const PlanTrace *t = self->trace;
+  json_builder_set_member_name (builder, "time");
+  json_builder_begin_object (builder);
+  add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);
+  json_builder_set_member_name (builder, "exposed_ms");
+  json_builder_begin_object (builder);
+  add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);
+  add_number (builder, "reduce", 1e-6 * (double)t->exposed_reduce_ns);
+  json_builder_end_object (builder);
+  add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
+  add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);
+  json_builder_end_object (builder);
+}
+
+static void
+add_plan (const CliPrediction *self, JsonBuilder *builder)
+{
+  json_builder_set_member_name (builder, "plan");
+  json_builder_begin_object (builder);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    {
+      g_autofree char *value = plan_field_print (f, self->plan.value[f]);
+      add_text (builder, plan_field_name (f), value);
+    }
+  json_builder_end_object (builder);
+}
+
+void
+cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBuilder *builder)
+{
+  static const char *const provenance[]
+      = { "measured_pct", "interpolated_pct", "fitted_pct", "datasheet_pct" };
+  add_plan (self, builder);
+  add_number (builder, "step_ms", self->step_ms);
+  add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
+  add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
+  add_number (builder, "mfu", self->mfu);
+  json_builder_set_member_name (builder, "uncertainty_pct");
+  json_builder_add_null_value (builder);
+  add_text (builder, "params_id", self->params_id);
+  json_builder_set_member_name (builder, "fits");
+  json_builder_add_boolean_value (builder, self->fits);
+  add_number (builder, "memory_limit_mib", cli_mib (input->cluster->memory_bytes));
+  json_builder_set_member_name (builder, "memory");
+  cli_memory_to_json (&self->trace->memory, self->schedule, builder);
+  add_time (self, builder);
+  json_builder_set_member_name (builder, "provenance");
+  json_builder_begin_object (builder);
+  for (guint p = 0; p < SIM_N_PROVENANCES; p++)
+    add_number (builder, provenance[p], self->provenance_pct[p]);
+  json_builder_end_object (builder);
+}
+
+/* The values one --sweep names: its list, or all of the field's. */
+static char **
+sweep_values (const char *sweep, PlanField *out_field, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (sweep, "=", 2);
+  if (!halves[0] || !plan_field_parse (halves[0], out_field, error))
+    return NULL;
+  if (halves[1])
+    return g_strsplit (halves[1], ",", -1);
+  const char *const *names = plan_field_names (*out_field);
+  if (!names)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--sweep %s: give the values, %s=V1,V2,…",
+                   halves[0], halves[0]);
+      return NULL;
+    }
+  return g_strdupv ((char **)names);
+}
+
+GArray *
+cli_sweep (const Plan *plan, char *const *sweeps, GError **error)
+{
+  g_autoptr (GArray) plans = g_array_new (FALSE, FALSE, sizeof (Plan));
+  g_array_append_vals (plans, plan, 1);
+  for (; sweeps && *sweeps; sweeps++)
+    {
+      PlanField field = 0;
+      g_auto (GStrv) values = sweep_values (*sweeps, &field, error);
+      if (!values)
+        return NULL;
+      g_autoptr (GArray) wider = g_array_new (FALSE, FALSE, sizeof (Plan));
+      for (guint i = 0; i < plans->len; i++)
+        for (char **v = values; *v; v++)
+          {
+            Plan copy = g_array_index (plans, Plan, i);
+            if (!plan_set (&copy, plan_field_name (field), *v, error))
+              return NULL;
+            g_array_append_val (wider, copy);
+          }
+      if (wider->len > MAX_SWEEP)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--sweep: more than %d combinations",
+                       MAX_SWEEP);
+          return NULL;
+        }
+      g_array_unref (plans);
+      plans = g_steal_pointer (&wider);
+    }
+  return g_steal_pointer (&plans);
+}

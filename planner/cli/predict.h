@@ -1,0 +1,45 @@
+/* CliPrediction: a plan lowered and simulated, with the figures people ask for. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/schedule.h"
+#include "planner/stack.h"
+#include "planner/trace.h"
+#include "sim/cost.h"
+#include <json-glib/json-glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  Plan plan; /* resolved */
+  const PlanStack *stack;
+  PlanSchedule *schedule;
+  PlanTrace *trace;
+  const char *params_id;
+  double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
+  double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
+  gboolean fits;                            /* device memory within the cluster's */
+} CliPrediction;
+
+void cli_prediction_clear (CliPrediction *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
+
+gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
+
+/* The members of a result as in the contract of the command line, into an open object. */
+void cli_prediction_to_json (const CliPrediction *self, const CliInput *input,
+                             JsonBuilder *builder);
+
+/* "{…}" of memory columns, for measured traces too. */
+void cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule,
+                         JsonBuilder *builder);
+
+/* "cross_entropy scratch of unit 3": the op at which memory peaks, in words; the caller frees. */
+char *cli_peak_name (const PlanMemory *memory, const PlanSchedule *schedule);
+
+double cli_mib (guint64 bytes);
+
+/* Several plans: every combination of the values given as FIELD=V1,V2,… (all of an ENUM's values
+ * where no list follows). Each is a copy of `plan` with some fields changed. */
+GArray *cli_sweep (const Plan *plan, char *const *sweeps, GError **error); /* of Plan */
+
+G_END_DECLS

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/train.h"
+
+#include "db/store.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHOWN_STEPS 12 /* lines of the step table, first and last included */
+
+static gboolean
+is_root (const CliTraining *self)
+{
+  return !self->comm || self->comm->rank == 0;
+}
+
+static void
+show_progress (gpointer user_data, gint64 step, double loss, double grad_norm, gint64 step_ns)
+{
+  const CliTraining *self = user_data;
+  const double left = 1e-9 * (double)(step_ns * (self->job.steps - step - 1));
+  fprintf (stderr,
+           "\rstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
+           "  loss %.4f  norm %.4f  %.1f ms  %.0f s left \033[K%s",
+           step + 1, self->job.steps, loss, grad_norm, 1e-6 * (double)step_ns, left,
+           step + 1 == self->job.steps ? "\n" : "");
+}
+
+static int
+compare_ns (const void *a, const void *b)
+{
+  const gint64 x = *(const gint64 *)a, y = *(const gint64 *)b;
+  return (x > y) - (x < y);
+}
+
+/* Quantile of the step times; the first step pays for warming up and is left out. */
+static double
+step_ms (const CliTraining *self, const ExecResult *result, double quantile)
+{
+  const gint64 skipped = self->job.steps > 1 ? 1 : 0, n = self->job.steps - skipped;
+  g_autofree gint64 *sorted = g_memdup2 (result->step_ns + skipped, (gsize)n * sizeof (gint64));
+  qsort (sorted, (gsize)n, sizeof (gint64), compare_ns);
+  return 1e-6 * (double)sorted[(gint64)(quantile * (double)(n - 1) + 0.5)];
+}
+
+static void
+fill_run (const CliTraining *self, DbRun *run)
+{
+  *run = (DbRun){ .program_version = g_strdup (PACKAGE_VERSION),
+                  .backend = g_strdup (self->job.kernels->name),
+                  .comm = g_strdup (self->comm_name),
+                  .device = g_strdup_printf ("%u ranks on %s, %s", self->ranks,
+                                             self->input->cluster->device_name, exec_gemm_name ()),
+                  .host = g_strdup (g_get_host_name ()),
+                  .model_text = plan_model_print (self->input->model),
+                  .cluster_text = plan_cluster_print (self->input->cluster),
+                  .plan_text = plan_print (&self->prediction.plan),
+                  .plan_hash = plan_hash (&self->prediction.plan),
+                  .schedule_hash = plan_schedule_hash (self->prediction.schedule),
+                  .ranks = self->ranks,
+                  .steps = self->job.steps,
+                  .seed = (gint64)self->job.seed,
+                  .params_id = g_strdup (self->prediction.params_id),
+                  .predicted_step_ns = self->prediction.trace->step_ns };
+}
+
+static gboolean
+store_result (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
+              GError **error)
+{
+  for (gint64 s = 0; s < self->job.steps; s++)
+    if (!db_store_add_step (store, run_id, s + 1, result->losses[s], result->grad_norms[s],
+                            result->step_ns[s], error))
+      return FALSE;
+  return db_store_add_trace (store, run_id, 0, self->prediction.trace, self->prediction.schedule,
+                             error)
+         && db_store_add_trace (store, run_id, 0, result->trace, self->prediction.schedule, error)
+         && db_store_finish_run (store, run_id, "done", NULL, self->prediction.trace->step_ns,
+                                 (gint64)(1e6 * step_ms (self, result, 0.5)), error);
+}
+
+static void
+add_numbers (JsonBuilder *b, const char *name, const double *values, gint64 n)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_begin_array (b);
+  for (gint64 i = 0; i < n; i++)
+    if (isfinite (values[i]))
+      json_builder_add_double_value (b, values[i]);
+    else
+      json_builder_add_null_value (b);
+  json_builder_end_array (b);
+}
+
+static void
+add_number (JsonBuilder *b, const char *name, double value)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_add_double_value (b, value);
+}
+
+static double
+tokens_per_s (const CliTraining *self, const ExecResult *result)
+{
+  const Plan *plan = &self->prediction.plan;
+  return 1e3 * (double)(plan->value[PLAN_GBS] * plan->value[PLAN_SEQ])
+         / step_ms (self, result, 0.5);
+}
+
+static void
+print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
+{
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  add_numbers (b, "losses", result->losses, self->job.steps);
+  add_numbers (b, "grad_norms", result->grad_norms, self->job.steps);
+  json_builder_set_member_name (b, "step_ms");
+  json_builder_begin_object (b);
+  add_number (b, "median", step_ms (self, result, 0.5));
+  add_number (b, "p10", step_ms (self, result, 0.1));
+  add_number (b, "p90", step_ms (self, result, 0.9));
+  json_builder_end_object (b);
+  add_number (b, "tokens_per_s", tokens_per_s (self, result));
+  json_builder_set_member_name (b, "memory");
+  cli_memory_to_json (&result->trace->memory, self->prediction.schedule, b);
+  json_builder_set_member_name (b, "predicted");
+  json_builder_begin_object (b);
+  add_number (b, "step_ms", self->prediction.step_ms);
+  json_builder_set_member_name (b, "memory");
+  cli_memory_to_json (&self->prediction.trace->memory, self->prediction.schedule, b);
+  json_builder_end_object (b);
+  json_builder_set_member_name (b, "backend");
+  json_builder_add_string_value (b, self->job.kernels->name);
+  json_builder_set_member_name (b, "comm");
+  json_builder_add_string_value (b, self->comm_name);
+  json_builder_set_member_name (b, "ranks");
+  json_builder_add_int_value (b, self->ranks);
+  json_builder_set_member_name (b, "run_id");
+  if (run_id > 0)
+    json_builder_add_int_value (b, run_id);
+  else
+    json_builder_add_null_value (b);
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+static CliTable *
+step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
+{
+  static const CliColumn columns[]
+      = { { "step", TRUE }, { "loss", TRUE }, { "grad_norm", TRUE }, { "step_ms", TRUE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const gint64 n = self->job.steps;
+  const gint64 every
+      = format == CLI_FORMAT_TABLE ? MAX ((n + SHOWN_STEPS - 2) / (SHOWN_STEPS - 1), 1) : 1;
+  for (gint64 s = 0; s < n; s++)
+    if (s % every == 0 || s == n - 1)
+      {
+        cli_table_add_int (table, s + 1);
+        cli_table_add_real (table, result->losses[s], 5);
+        cli_table_add_real (table, result->grad_norms[s], 5);
+        cli_table_add_real (table, 1e-6 * (double)result->step_ns[s], 3);
+      }
+  return table;
+}
+
+static void
+add_pair (CliTable *table, const char *name, double predicted, double measured, int decimals)
+{
+  cli_table_add (table, name);
+  cli_table_add_real (table, predicted, decimals);
+  cli_table_add_real (table, measured, decimals);
+  if (measured > 0)
+    cli_table_add_real (table, 100.0 * (predicted - measured) / measured, 1);
+  else
+    cli_table_add (table, NULL);
+}
+
+/* Predicted beside measured: time, then bytes by what they are for. */
+static CliTable *
+comparison_table (const CliTraining *self, const ExecResult *result)
+{
+  static const CliColumn columns[] = {
+    { "quantity", FALSE }, { "predicted", TRUE }, { "measured", TRUE }, { "error_pct", TRUE }
+  };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanMemory *p = &self->prediction.trace->memory, *m = &result->trace->memory;
+  add_pair (table, "step_ms", self->prediction.step_ms, step_ms (self, result, 0.5), 3);
+  add_pair (table, "allocated_mib", cli_mib (p->allocated), cli_mib (m->allocated), 3);
+  add_pair (table, "max_allocated_mib", cli_mib (p->max_allocated), cli_mib (m->max_allocated), 3);
+  add_pair (table, "reserved_mib", cli_mib (p->reserved), cli_mib (m->reserved), 3);
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      g_autofree char *name = g_strdup_printf ("  %s at peak", plan_category_name (c));
+      if (p->by_category[c] || m->by_category[c])
+        add_pair (table, name, cli_mib (p->by_category[c]), cli_mib (m->by_category[c]), 3);
+    }
+  return table;
+}
+
+static void
+print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, CliFormat format)
+{
+  if (format == CLI_FORMAT_JSON)
+    {
+      print_json (self, result, run_id);
+      return;
+    }
+  g_autoptr (CliTable) steps = step_table (self, result, format);
+  cli_table_print (steps, format);
+  if (format == CLI_FORMAT_CSV)
+    return;
+  g_autoptr (CliTable) comparison = comparison_table (self, result);
+  printf ("\n%.0f tokens/s with %u ranks (%s), %s\n\n", tokens_per_s (self, result), self->ranks,
+          self->comm_name, exec_gemm_name ());
+  cli_table_print (comparison, format);
+  if (run_id > 0)
+    printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
+            "\n",
+            run_id, run_id);
+}
+
+/* All ranks; those of threads leave their results after the first one's. */
+static gboolean
+train_all (CliTraining *self, ExecResult *result, GError **error)
+{
+  const ExecProgress progress = is_root (self) && isatty (STDERR_FILENO) ? show_progress : NULL;
+  if (self->comm)
+    return exec_run_rank (&self->job, self->comm, FALSE, progress, self, result, error);
+  g_autofree ExecResult *results = g_new0 (ExecResult, self->ranks);
+  if (!exec_run_threads (&self->job, self->ranks, FALSE, progress, self, results, error))
+    return FALSE;
+  *result = results[0];
+  for (guint r = 1; r < self->ranks; r++)
+    exec_result_clear (&results[r]);
+  return TRUE;
+}
+
+/* A run that cannot be kept is still worth doing: says so and goes on without a store. */
+static DbStore *
+open_store (const CliTraining *self, DbRun *run)
+{
+  g_autoptr (GError) why = NULL;
+  g_autoptr (DbStore) store = db_store_open (self->db, &why);
+  if (store && db_store_begin_run (store, run, &why))
+    return g_steal_pointer (&store);
+  fprintf (stderr, "fsdplan: nothing will be kept: %s\n", why->message);
+  return NULL;
+}
+
+gboolean
+cli_train (CliTraining *self, CliFormat format, GError **error)
+{
+  g_auto (ExecResult) result = { 0 };
+  g_auto (DbRun) run = { 0 };
+  g_autoptr (DbStore) store = NULL;
+  g_autoptr (GError) why = NULL;
+
+  if (is_root (self))
+    {
+      fill_run (self, &run);
+      store = open_store (self, &run);
+    }
+  if (!train_all (self, &result, &why))
+    {
+      if (store)
+        db_store_finish_run (store, run.id, "failed", why->message, self->prediction.trace->step_ns,
+                             0, NULL);
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  if (!is_root (self))
+    return TRUE;
+  if (store && !store_result (self, store, run.id, &result, &why))
+    {
+      fprintf (stderr, "fsdplan: the run was not kept: %s\n", why->message);
+      g_clear_pointer (&store, db_store_close);
+    }
+  print_result (self, &result, store ? run.id : 0, format);
+  return TRUE;
+}
