@@ -1,0 +1,38 @@
+dnl SPDX-License-Identifier: Apache-2.0
+dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
+dnl Headers are given as -isystem: our own warnings must not fire inside them.
+
+# fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
+fsdplan_libdir ()
+{
+  AS_IF([test -d "$[]1/lib64"], [AS_ECHO(["$[]1/lib64"])], [AS_ECHO(["$[]1/lib"])])
+}
+
+FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
+  [AS_IF([test -z "$dir"],
+     [AC_PATH_PROG([NVCC], [nvcc], [], [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+      AS_IF([test -n "$NVCC"],
+        [dir=`dirname "$NVCC"`; dir=`dirname "$dir"`],
+        [why="no nvcc in the PATH or in /usr/local/cuda"])],
+     [NVCC=$dir/bin/nvcc
+      AS_IF([test ! -x "$NVCC"], [why="no $NVCC"])])
+   AS_IF([test -z "$why"],
+     [cuda_dir=$dir
+      found="`$NVCC --version | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'` in $dir"
+      found="$found (its backend is not in this version)"
+      CUDA_CPPFLAGS="-isystem $dir/include"
+      CUDA_LIBS="-L`fsdplan_libdir "$dir"` -lcublasLt -lcudart -lstdc++"])],
+  [[#include <cublasLt.h>
+#include <cuda_runtime.h>]],
+  [[int version; return cublasLtGetVersion () == 0 || cudaRuntimeGetVersion (&version) != 0;]])
+AC_SUBST([NVCC])
+
+FSDPLAN_WITH([cudnn], [CUDNN], [cuDNN],
+  [AS_IF([test $have_cuda = no], [why="needs CUDA"],
+     [dir=${dir:-$cuda_dir}
+      found="in $dir (its backend is not in this version)"
+      CUDNN_CPPFLAGS="-isystem $dir/include $CUDA_CPPFLAGS"
+      CUDNN_LIBS="-L`fsdplan_libdir "$dir"` -lcudnn $CUDA_LIBS"])],
+  [[#include <stdbool.h>
+#include <cudnn.h>]],
+  [[return cudnnGetVersion () == 0;]])

@@ -1,0 +1,32 @@
+# The execution backends. Only execution programs and their tests link libexec.a and $(exec_libs);
+# libprobe.a, which needs libc alone, is in the planning program too.
+noinst_LIBRARIES += libexec.a libprobe.a
+libprobe_a_SOURCES = %D%/probe.c %D%/probe.h
+libexec_a_SOURCES = \
+  %D%/comm.c %D%/comm.h \
+  %D%/comm-threads.c \
+  %D%/data.c %D%/data.h \
+  %D%/evaluate.c %D%/evaluate.h \
+  %D%/exact.c %D%/exact.h \
+  %D%/exec.c %D%/exec.h \
+  %D%/kernels.h \
+  %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
+  %D%/kernels-cpu-attention.c \
+  %D%/number.c %D%/number.h
+libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
+exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
+
+if HAVE_BLAS
+libexec_a_SOURCES += %D%/gemm-blas.c
+else
+libexec_a_SOURCES += %D%/gemm-plain.c
+endif
+if HAVE_MPI
+libexec_a_SOURCES += %D%/mpi/comm-mpi.c
+else
+libexec_a_SOURCES += %D%/comm-mpi-none.c
+endif
+
+# What the false branches above would leave out of the tarball.
+EXTRA_DIST += %D%/README.md \
+  %D%/comm-mpi-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c

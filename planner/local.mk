@@ -1,0 +1,36 @@
+noinst_LIBRARIES += libplanner.a
+libplanner_a_SOURCES = \
+  %D%/arena.c %D%/arena.h \
+  %D%/cluster.c %D%/cluster.h \
+  %D%/dtype.c %D%/dtype.h \
+  %D%/error.c %D%/error.h \
+  %D%/layout.c %D%/layout.h \
+  %D%/lower.c %D%/lower.h %D%/lower-private.h \
+  %D%/lower-backward.c \
+  %D%/lower-forward.c \
+  %D%/lower-step.c \
+  %D%/meter.c %D%/meter.h \
+  %D%/model.c %D%/model.h \
+  %D%/model-config.c \
+  %D%/op.c %D%/op.h %D%/op-list.h \
+  %D%/plan.c %D%/plan.h %D%/plan-fields.h \
+  %D%/rules.c %D%/rules.h \
+  %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
+  %D%/schedule-check.c \
+  %D%/schedule-text.c \
+  %D%/scratch.c %D%/scratch.h \
+  %D%/stack.c %D%/stack.h \
+  %D%/text.c %D%/text.h \
+  %D%/trace.c %D%/trace.h \
+  %D%/trace-text.c \
+  %D%/units.c %D%/units.h
+nodist_libplanner_a_SOURCES = $(planner_embedded)
+
+planner_embedded = %D%/data/clusters.ini.inc %D%/data/models.ini.inc
+BUILT_SOURCES += $(planner_embedded)
+CLEANFILES += $(planner_embedded)
+EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/models.ini
+%D%/data/clusters.ini.inc: %D%/data/clusters.ini
+	$(EMBED)
+%D%/data/models.ini.inc: %D%/data/models.ini
+	$(EMBED)
