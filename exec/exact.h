@@ -4,10 +4,11 @@
  * 32 bits in 64-bit signed integers; sums of sums are sums of limbs. Up to 2^30
  * additions may be made before the limbs are merged. */
 #pragma once
+#include "planner/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define EXEC_EXACT_LIMBS 20
+#define EXEC_EXACT_LIMBS PLAN_EXACT_LIMBS
 
 typedef struct
 {

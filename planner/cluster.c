@@ -232,9 +232,9 @@ read_section (GKeyFile *file, const char *section, GError **error)
     {
       g_autoptr (GError) cause = NULL;
       g_autofree char *value = g_key_file_get_string (file, section, found[i], &cause);
-      if (!value)
+      if (cause) /* with some, there is a value all the same */
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", found[i], cause->message);
-      if (!value || !set_key (self, found[i], g_strchomp (value), error))
+      if (cause || !set_key (self, found[i], g_strchomp (value), error))
         return NULL;
     }
   if (self->devices_per_node == 0 || !self->device_name)
@@ -284,7 +284,7 @@ plan_cluster_parse (const char *text, const char *origin, GError **error)
   g_autoptr (GError) cause = NULL;
   if (!plan_text_check (text, strlen (text), origin, error))
     return NULL;
-  if (!g_key_file_load_from_data (file, text, strlen (text), G_KEY_FILE_NONE, &cause))
+  if (!g_key_file_load_from_data (file, text, strlen (text), G_KEY_FILE_KEEP_TRANSLATIONS, &cause))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", origin, cause->message);
       return NULL;

@@ -4,8 +4,8 @@
  * text; never changed afterwards. Rates are bytes or FLOPs per second, latencies
  * nanoseconds. */
 #pragma once
-#include <glib.h>
 #include "planner/dtype.h"
+#include <glib.h>
 G_BEGIN_DECLS
 
 typedef enum
@@ -16,19 +16,19 @@ typedef enum
 
 typedef struct
 {
-  char          *name;   /* "dgx-h100" */
-  char          *source; /* where the figures come from */
-  gint64         nodes;
-  gint64         devices_per_node;
-  char          *device_name; /* "h100-80gb" */
+  char *name;   /* "dgx-h100" */
+  char *source; /* where the figures come from */
+  gint64 nodes;
+  gint64 devices_per_node;
+  char *device_name; /* "h100-80gb" */
   PlanDeviceKind kind;
-  double         peak_flops[PLAN_N_DTYPES]; /* dense; 0 where the device has none */
-  guint64        memory_bytes;              /* what a process can use */
-  double         memory_bytes_per_s;
-  double         link_bytes_per_s; /* one direction, device to its node's other devices */
-  gint64         link_latency_ns;
-  double         nic_bytes_per_s; /* one direction, per device */
-  gint64         nic_latency_ns;
+  double peak_flops[PLAN_N_DTYPES]; /* dense; 0 where the device has none */
+  guint64 memory_bytes;             /* what a process can use */
+  double memory_bytes_per_s;
+  double link_bytes_per_s; /* one direction, device to its node's other devices */
+  gint64 link_latency_ns;
+  double nic_bytes_per_s; /* one direction, per device */
+  gint64 nic_latency_ns;
 } PlanCluster;
 
 /* "dgx-h100:4" (nodes), "h100-80gb:8" (devices of one node), "FILE.ini" or "FILE.ini:4" (nodes);

@@ -3,16 +3,16 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_DTYPE_LIST(X)                                                                         \
-  X (FP32, "fp32", 32)                                                                             \
-  X (BF16, "bf16", 16)                                                                             \
-  X (FP16, "fp16", 16)                                                                             \
-  X (E4M3, "e4m3", 8)                                                                              \
-  X (E5M2, "e5m2", 8)                                                                              \
-  X (E8M0, "e8m0", 8)                                                                              \
-  X (E2M1, "e2m1", 4)                                                                              \
-  X (I32, "i32", 32)                                                                               \
-  X (I64, "i64", 64)                                                                               \
+#define PLAN_DTYPE_LIST(X) \
+  X (FP32, "fp32", 32) \
+  X (BF16, "bf16", 16) \
+  X (FP16, "fp16", 16) \
+  X (E4M3, "e4m3", 8) \
+  X (E5M2, "e5m2", 8) \
+  X (E8M0, "e8m0", 8) \
+  X (E2M1, "e2m1", 4) \
+  X (I32, "i32", 32) \
+  X (I64, "i64", 64) \
   X (U8, "u8", 8)
 
 typedef enum
@@ -24,7 +24,7 @@ typedef enum
 } PlanDtype;
 
 const char *plan_dtype_name (PlanDtype dtype);
-guint       plan_dtype_bits (PlanDtype dtype);
+guint plan_dtype_bits (PlanDtype dtype);
 
 /* Finds a format by its name; `what` names the thing being read, for the error. */
 gboolean plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dtype,

@@ -16,7 +16,7 @@ typedef struct
   gint32 bucket;   /* gradients on their way to the reduction; -1: reduced in place */
   gint32 gathered; /* event: `weights` are whole; -1: they always are */
   gint32 reduced;  /* event: the reduction has ended; -1: there is none */
-} LowerBucket;
+} PlanLowerBucket;
 
 typedef struct
 {
@@ -34,7 +34,7 @@ typedef struct
   gboolean shards_weights, shards_grads, shards_optimizer;
   PlanDtype compute, main_grads, grad_comm;
 
-  LowerBucket bucket[PLAN_N_BUCKETS];
+  PlanLowerBucket bucket[PLAN_N_BUCKETS];
   gint32 raw[PLAN_N_TENSORS]; /* a parameter's gradient as its kernel leaves it */
   gint32 tokens, targets, sums, all_sums, coef, scratch;
   guint64 scratch_elements; /* most that any op wanted */
@@ -45,14 +45,14 @@ typedef struct
   gint32 dx, dlogits, dnorm, dbranch, dhidden, dact, dgate_up, dattn, dqkv;
   gint32 done; /* event: everything given to the compute stream so far */
   gint8 depth; /* repeats open */
-} Lower;
+} PlanLower;
 
 /* A unit: a fixed one, or the one a repeat stands at. */
 typedef struct
 {
   gint8 loop;
   gint32 offset;
-} LowerUnit;
+} PlanLowerUnit;
 
 /* A run of units that do the same relative to themselves, from `first` on by `step`. */
 typedef struct
@@ -61,44 +61,44 @@ typedef struct
   gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
   gboolean releases_head;
   gint64 first, count;
-} LowerRun;
+} PlanLowerRun;
 
-#define LOWER_REFS(...) ((const PlanRef[]){ __VA_ARGS__ })
-#define LOWER_DIMS(...) ((const gint64[]){ __VA_ARGS__, 0 })
-#define LOWER_WAITS(...) ((const PlanRef[]){ __VA_ARGS__, PLAN_REF_NONE })
+#define PLAN_REFS(...) ((const PlanRef[]){ __VA_ARGS__ })
+#define PLAN_DIMS(...) ((const gint64[]){ __VA_ARGS__, 0 })
+#define PLAN_WAITS(...) ((const PlanRef[]){ __VA_ARGS__, PLAN_REF_NONE })
 
-PlanRef lower_ref (gint32 array); /* element 0 */
-PlanRef lower_unit_ref (gint32 array, LowerUnit unit, gint32 delta);
-PlanRef lower_at (PlanRef ref, guint64 element);
+PlanRef plan_lower_ref (gint32 array); /* element 0 */
+PlanRef plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta);
+PlanRef plan_lower_at (PlanRef ref, guint64 element);
 
 /* The weight of that role: a view into its bucket. */
-PlanRef lower_weight (const Lower *self, PlanTensorRole role, LowerUnit unit);
+PlanRef plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
 /* Adds an op. `waits` is NULL or ends with PLAN_REF_NONE; absent events are skipped. Scratch
  * operands are filled in here. */
-void lower_emit (Lower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
-                 const gint64 *dims, const PlanRef *waits, PlanRef record);
-void lower_compute (Lower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
-void lower_alloc (Lower *self, PlanRef buffer);
-void lower_free (Lower *self, PlanRef buffer);
-void lower_free_after (Lower *self, PlanRef buffer, PlanRef event);
+void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
+                      const gint64 *dims, const PlanRef *waits, PlanRef record);
+void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
+void plan_lower_alloc (PlanLower *self, PlanRef buffer);
+void plan_lower_free (PlanLower *self, PlanRef buffer);
+void plan_lower_free_after (PlanLower *self, PlanRef buffer, PlanRef event);
 
 /* Opens a repeat over a run's units, or none where it has one; returns how to name the unit. */
-LowerUnit lower_begin_units (Lower *self, gint64 first, gint64 count, gint64 step);
-void lower_end_units (Lower *self, LowerUnit unit);
+PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
+void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 
 /* Elements per rank of a bucket. */
-gint64 lower_shard_elements (const Lower *self, PlanBucketKind kind);
+gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
 
 /* Takes memory for a unit's weights and gathers them. */
-void lower_gather (Lower *self, LowerUnit unit, gint32 delta);
+void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
 /* The steps, in the order they appear in a step. */
-void lower_setup (Lower *self);
-void lower_begin_step (Lower *self);
-void lower_forward (Lower *self);
-void lower_backward (Lower *self, gboolean is_last_micro_batch);
-void lower_end_step (Lower *self);
-void lower_teardown (Lower *self);
+void plan_lower_setup (PlanLower *self);
+void plan_lower_begin_step (PlanLower *self);
+void plan_lower_forward (PlanLower *self);
+void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
+void plan_lower_end_step (PlanLower *self);
+void plan_lower_teardown (PlanLower *self);
 
 G_END_DECLS

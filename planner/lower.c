@@ -7,48 +7,48 @@
 #include "planner/scratch.h"
 
 PlanRef
-lower_ref (gint32 array)
+plan_lower_ref (gint32 array)
 {
   return (PlanRef){ .array = array, .loop = -1 };
 }
 
 PlanRef
-lower_unit_ref (gint32 array, LowerUnit unit, gint32 delta)
+plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta)
 {
   return (PlanRef){ .array = array, .loop = unit.loop, .offset = unit.offset + delta };
 }
 
 PlanRef
-lower_at (PlanRef ref, guint64 element)
+plan_lower_at (PlanRef ref, guint64 element)
 {
   ref.at += element;
   return ref;
 }
 
 PlanRef
-lower_weight (const Lower *self, PlanTensorRole role, LowerUnit unit)
+plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
   const PlanSlot *slot = plan_layout_slot (&self->layout, role);
   const PlanBucketKind kind = role == PLAN_TENSOR_EMBEDDING    ? PLAN_BUCKET_EMBEDDING
                               : role >= PLAN_TENSOR_FINAL_NORM ? PLAN_BUCKET_HEAD
                                                                : PLAN_BUCKET_LAYER;
-  return lower_at (lower_unit_ref (self->bucket[kind].weights, unit, 0), slot->offset);
+  return plan_lower_at (plan_lower_unit_ref (self->bucket[kind].weights, unit, 0), slot->offset);
 }
 
 /* Scratch operands are the same everywhere: filled in from what the kernel says it wants. */
 static PlanRef
-scratch_for (Lower *self, PlanOpKind kind, const gint64 *dims)
+scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
 {
   const guint64 elements = plan_scratch_elements (kind, dims, self->compute);
   if (self->scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
   self->scratch_elements = MAX (self->scratch_elements, elements);
-  return lower_ref (self->scratch);
+  return plan_lower_ref (self->scratch);
 }
 
 void
-lower_emit (Lower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
-            const gint64 *dims, const PlanRef *waits, PlanRef record)
+plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
+                 const gint64 *dims, const PlanRef *waits, PlanRef record)
 {
   PlanOp op;
   plan_op_init (&op, kind, stream);
@@ -65,41 +65,41 @@ lower_emit (Lower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs
 }
 
 void
-lower_compute (Lower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
+plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
 {
-  lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
+  plan_lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
 }
 
 void
-lower_alloc (Lower *self, PlanRef buffer)
+plan_lower_alloc (PlanLower *self, PlanRef buffer)
 {
-  lower_compute (self, PLAN_OP_ALLOC, &buffer, NULL);
+  plan_lower_compute (self, PLAN_OP_ALLOC, &buffer, NULL);
 }
 
 void
-lower_free (Lower *self, PlanRef buffer)
+plan_lower_free (PlanLower *self, PlanRef buffer)
 {
-  lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
+  plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
 }
 
 void
-lower_free_after (Lower *self, PlanRef buffer, PlanRef event)
+plan_lower_free_after (PlanLower *self, PlanRef buffer, PlanRef event)
 {
-  lower_emit (self, PLAN_OP_FREE, PLAN_STREAM_COMPUTE, &buffer, NULL, LOWER_WAITS (event),
-              PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_FREE, PLAN_STREAM_COMPUTE, &buffer, NULL, PLAN_WAITS (event),
+                   PLAN_REF_NONE);
 }
 
-LowerUnit
-lower_begin_units (Lower *self, gint64 first, gint64 count, gint64 step)
+PlanLowerUnit
+plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
 {
   if (count == 1)
-    return (LowerUnit){ .loop = -1, .offset = (gint32)first };
+    return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
   plan_schedule_begin_repeat (self->schedule, "l", first, count, step);
-  return (LowerUnit){ .loop = self->depth++ };
+  return (PlanLowerUnit){ .loop = self->depth++ };
 }
 
 void
-lower_end_units (Lower *self, LowerUnit unit)
+plan_lower_end_units (PlanLower *self, PlanLowerUnit unit)
 {
   if (unit.loop < 0)
     return;
@@ -108,25 +108,26 @@ lower_end_units (Lower *self, LowerUnit unit)
 }
 
 gint64
-lower_shard_elements (const Lower *self, PlanBucketKind kind)
+plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind)
 {
   return (gint64)(self->layout.buckets[kind].padded / self->layout.shards);
 }
 
 void
-lower_gather (Lower *self, LowerUnit unit, gint32 delta)
+plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  const LowerBucket *bucket = &self->bucket[PLAN_BUCKET_LAYER];
-  const PlanRef weights = lower_unit_ref (bucket->weights, unit, delta);
-  lower_alloc (self, weights);
-  lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER,
-              LOWER_REFS (weights, lower_unit_ref (bucket->shard, unit, delta)),
-              LOWER_DIMS (lower_shard_elements (self, PLAN_BUCKET_LAYER)),
-              LOWER_WAITS (lower_ref (self->done)), lower_unit_ref (bucket->gathered, unit, delta));
+  const PlanLowerBucket *bucket = &self->bucket[PLAN_BUCKET_LAYER];
+  const PlanRef weights = plan_lower_unit_ref (bucket->weights, unit, delta);
+  plan_lower_alloc (self, weights);
+  plan_lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER,
+                   PLAN_REFS (weights, plan_lower_unit_ref (bucket->shard, unit, delta)),
+                   PLAN_DIMS (plan_lower_shard_elements (self, PLAN_BUCKET_LAYER)),
+                   PLAN_WAITS (plan_lower_ref (self->done)),
+                   plan_lower_unit_ref (bucket->gathered, unit, delta));
 }
 
 static gint32
-buffer (Lower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
+buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
         PlanCategory category)
 {
   return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
@@ -135,7 +136,7 @@ buffer (Lower *self, const char *name, gint64 count, guint64 elements, PlanDtype
 static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer" };
 
 static gint32
-state (Lower *self, PlanBucketKind kind, const char *what, guint64 elements, PlanDtype dtype,
+state (PlanLower *self, PlanBucketKind kind, const char *what, guint64 elements, PlanDtype dtype,
        PlanCategory category)
 {
   g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
@@ -143,7 +144,7 @@ state (Lower *self, PlanBucketKind kind, const char *what, guint64 elements, Pla
 }
 
 static gint32
-event (Lower *self, PlanBucketKind kind, const char *what)
+event (PlanLower *self, PlanBucketKind kind, const char *what)
 {
   g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
   return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
@@ -151,13 +152,13 @@ event (Lower *self, PlanBucketKind kind, const char *what)
 
 /* Buffers and events of one bucket kind. */
 static void
-declare_bucket (Lower *self, PlanBucketKind kind)
+declare_bucket (PlanLower *self, PlanBucketKind kind)
 {
   const PlanBucket *layout = &self->layout.buckets[kind];
-  LowerBucket *b = &self->bucket[kind];
+  PlanLowerBucket *b = &self->bucket[kind];
   const guint64 full = layout->padded, part = full / self->layout.shards;
   const guint64 optimizer = self->shards_optimizer ? part : full;
-  *b = (LowerBucket){ .shard = -1, .bucket = -1, .gathered = -1, .reduced = -1 };
+  *b = (PlanLowerBucket){ .shard = -1, .bucket = -1, .gathered = -1, .reduced = -1 };
   b->weights = state (self, kind, "weights", full, self->compute,
                       self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (self->shards_weights)
@@ -177,7 +178,7 @@ declare_bucket (Lower *self, PlanBucketKind kind)
 }
 
 static void
-declare_activations (Lower *self)
+declare_activations (PlanLower *self)
 {
   const gint64 layers = self->model->layers;
   const guint64 rows = (guint64)self->rows, hidden = (guint64)self->model->hidden;
@@ -229,7 +230,7 @@ declare_activations (Lower *self)
 
 /* Raw gradients, small state and what a batch needs. */
 static void
-declare_rest (Lower *self)
+declare_rest (PlanLower *self)
 {
   const guint64 rows = (guint64)self->rows, sums = 2 * PLAN_EXACT_LIMBS;
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
@@ -260,7 +261,7 @@ declare_rest (Lower *self)
 }
 
 static void
-measure (Lower *self, guint rank)
+measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
   const gint64 strategy = plan->value[PLAN_STRATEGY];
@@ -292,7 +293,7 @@ measure (Lower *self, guint rank)
 
 /* Micro batches differ only where gradients are reduced once per step: then the last one does. */
 static void
-lower_micro_batches (Lower *self)
+lower_micro_batches (PlanLower *self)
 {
   const gboolean last_differs = self->ranks > 1 && !self->shards_grads;
   const gint64 alike = self->micro_batches - (last_differs ? 1 : 0);
@@ -303,8 +304,8 @@ lower_micro_batches (Lower *self)
     }
   if (alike > 0)
     {
-      lower_forward (self);
-      lower_backward (self, !last_differs);
+      plan_lower_forward (self);
+      plan_lower_backward (self, !last_differs);
     }
   if (alike > 1)
     {
@@ -313,8 +314,8 @@ lower_micro_batches (Lower *self)
     }
   if (last_differs)
     {
-      lower_forward (self);
-      lower_backward (self, TRUE);
+      plan_lower_forward (self);
+      plan_lower_backward (self, TRUE);
     }
 }
 
@@ -322,7 +323,7 @@ PlanSchedule *
 plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, guint rank,
             GError **error)
 {
-  Lower self = { .model = model, .cluster = cluster, .plan = plan };
+  PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
   self.stack = plan_stack_of (plan, cluster->kind, error);
   if (!self.stack)
     return NULL;
@@ -338,13 +339,13 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
   self.done = plan_schedule_add_event (schedule, "done", 1);
 
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
-  lower_setup (&self);
+  plan_lower_setup (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
-  lower_begin_step (&self);
+  plan_lower_begin_step (&self);
   lower_micro_batches (&self);
-  lower_end_step (&self);
+  plan_lower_end_step (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
-  lower_teardown (&self);
+  plan_lower_teardown (&self);
   if (self.scratch >= 0)
     plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
   if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))

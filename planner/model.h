@@ -9,18 +9,18 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  char   *name;
-  char   *family; /* "llama" */
-  gint64  layers;
-  gint64  hidden;
-  gint64  ffn;
-  gint64  heads;
-  gint64  kv_heads;
-  gint64  head_dim;
-  gint64  vocab;
-  gint64  max_seq;
-  double  norm_eps;
-  double  rope_theta;
+  char *name;
+  char *family; /* "llama" */
+  gint64 layers;
+  gint64 hidden;
+  gint64 ffn;
+  gint64 heads;
+  gint64 kv_heads;
+  gint64 head_dim;
+  gint64 vocab;
+  gint64 max_seq;
+  double norm_eps;
+  double rope_theta;
   gboolean tied_embeddings;
 } PlanModel;
 
@@ -42,9 +42,9 @@ typedef enum
 typedef struct
 {
   PlanTensorRole role;
-  const char    *name;
-  guint64        rows; /* dim 0; of a vector: its length */
-  guint64        cols; /* 1 for a vector */
+  const char *name;
+  guint64 rows; /* dim 0; of a vector: its length */
+  guint64 cols; /* 1 for a vector */
 } PlanTensor;
 
 /* The shipped model of that name. */

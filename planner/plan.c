@@ -317,6 +317,17 @@ print_names (PlanField field, gint64 mask)
 }
 
 static char *
+print_share (gint64 value)
+{
+  if (value % SHARE_ONE == 0)
+    return g_strdup_printf ("%d", (int)(value / SHARE_ONE));
+  char *text = g_strdup_printf ("0.%06d", (int)value);
+  for (gsize end = strlen (text); text[end - 1] == '0'; end--)
+    text[end - 1] = '\0';
+  return text;
+}
+
+static char *
 print_stack (PlanField field, gint64 value)
 {
   const char *const name = fields[field].values[value % STACK_NAMES];
@@ -341,7 +352,7 @@ plan_field_print (PlanField field, gint64 value)
     case TYPE_AUTO:
       return g_strdup_printf ("%" G_GINT64_FORMAT, value);
     case TYPE_SHARE:
-      return plan_units_format_real ((double)value / SHARE_ONE);
+      return print_share (value);
     case TYPE_NAMES:
       return print_names (field, value);
     case TYPE_STACK:

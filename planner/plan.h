@@ -50,10 +50,10 @@ const char *plan_field_summary (PlanField field);
 /* The values the field takes, as help shows them: "off|on", "integer >= 1"; the caller frees. */
 char *plan_field_values (PlanField field);
 
-/* NULL-terminated names of an ENUM's values; NULL for other types. */
+/* NULL-terminated names of the values of an ENUM, STACK or NAMES field; NULL for other types. */
 const char *const *plan_field_names (PlanField field);
 
-/* The text of one value; the caller frees. */
+/* The text of one value, "auto" where it is left open; the caller frees. */
 char *plan_field_print (PlanField field, gint64 value);
 
 /* "field=value" lines of every field that differs from its default, in list order. */
@@ -73,7 +73,8 @@ gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanClust
 gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);
 gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
 
-/* The PlanDtype behind a resolved FP32/BF16/FP16 state field or the compute field. */
+/* The PlanDtype behind a resolved state or moment field or the compute field; of main_params=auto
+ * that of the weights. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);
 
 G_END_DECLS

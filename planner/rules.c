@@ -572,8 +572,8 @@ static const struct
   guint mask;
 } unbuilt[] = {
 #define X(id, name, allowed, mask) \
-  { { "not-built-yet-" name, "this version models only " name " = " allowed, \
-      "not a rule of any framework: it goes when the feature is built", PLAN_ERROR_UNSUPPORTED }, \
+  { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", \
+      "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED }, \
     PLAN_##id, \
     mask },
   UNBUILT_LIST (X)
@@ -629,7 +629,8 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
       if (which >= 0 && which < 32 && (unbuilt[i].mask >> which & 1))
         continue;
       g_autofree char *shown = plan_field_print (unbuilt[i].field, value);
-      g_autofree char *text = g_strconcat ("; here ", shown, NULL);
+      g_autofree char *text
+          = g_strdup_printf ("; here %s=%s", plan_field_name (unbuilt[i].field), shown);
       report (&unbuilt[i].rule, text, error);
       return FALSE;
     }

@@ -113,8 +113,8 @@ plan_schedule_print (const PlanSchedule *self)
             {
               variables[depth++] = plan_schedule_variable (self, op);
               g_string_append_printf (out,
-                                      "repeat %s from=%" G_GINT64_FORMAT
-                                      " count=%" G_GINT64_FORMAT " step=%" G_GINT64_FORMAT "\n",
+                                      "repeat %s from=%" G_GINT64_FORMAT " count=%" G_GINT64_FORMAT
+                                      " step=%" G_GINT64_FORMAT "\n",
                                       variables[depth - 1], op->dims[PLAN_REPEAT_FROM],
                                       op->dims[PLAN_REPEAT_COUNT], op->dims[PLAN_REPEAT_STEP]);
             }
@@ -138,11 +138,11 @@ plan_schedule_hash (const PlanSchedule *self)
 /* State of the reader. */
 typedef struct
 {
-  const char   *origin;
-  guint         line;
+  const char *origin;
+  guint line;
   PlanSchedule *schedule;
-  GHashTable   *buffers, *events; /* name -> index + 1 */
-  const char   *variables[PLAN_MAX_DEPTH];
+  GHashTable *buffers, *events; /* name -> index + 1 */
+  const char *variables[PLAN_MAX_DEPTH];
 } Reader;
 
 G_GNUC_PRINTF (3, 4)
@@ -316,12 +316,11 @@ read_op (const Reader *reader, char **words, GError **error)
     kind++;
   if (kind == PLAN_N_OPS)
     return fail (reader, error, "there is no op '%s'", words[0]);
-  for (stream = 0; words[1] && stream < PLAN_N_STREAMS
-                   && strcmp (words[1], plan_stream_name (stream)) != 0;)
+  for (stream = 0;
+       words[1] && stream < PLAN_N_STREAMS && strcmp (words[1], plan_stream_name (stream)) != 0;)
     stream++;
   if (!words[1] || stream == PLAN_N_STREAMS)
-    return fail (reader, error, "%s needs a stream, not '%s'", words[0],
-                 words[1] ? words[1] : "");
+    return fail (reader, error, "%s needs a stream, not '%s'", words[0], words[1] ? words[1] : "");
   plan_op_init (&op, kind, stream);
   for (char **w = words + 2; *w; w++)
     if (!read_op_word (reader, *w, &op, &seen, error))
@@ -467,7 +466,8 @@ split_words (char *line)
   char *comment = strchr (line, '#');
   if (comment)
     *comment = '\0';
-  for (char *save = NULL, *w = strtok_r (line, " \t\r", &save); w; w = strtok_r (NULL, " \t\r", &save))
+  for (char *save = NULL, *w = strtok_r (line, " \t\r", &save); w;
+       w = strtok_r (NULL, " \t\r", &save))
     g_ptr_array_add (words, w);
   g_ptr_array_add (words, NULL);
   return (char **)g_ptr_array_free (words, FALSE);

@@ -15,18 +15,18 @@
 #include <string.h>
 
 /* The totals, once: name in the text form, and where it lives. */
-#define TOTAL_LIST(X)                                                                              \
-  X ("step_ns", step_ns)                                                                           \
-  X ("compute_ns", compute_ns)                                                                     \
-  X ("exposed_gather_ns", exposed_gather_ns)                                                       \
-  X ("exposed_reduce_ns", exposed_reduce_ns)                                                       \
-  X ("host_ns", host_ns)                                                                           \
-  X ("idle_ns", idle_ns)                                                                           \
-  X ("allocated", memory.allocated)                                                                \
-  X ("max_allocated", memory.max_allocated)                                                        \
-  X ("reserved", memory.reserved)                                                                  \
-  X ("device", memory.device)                                                                      \
-  X ("peak_node", memory.peak_node)                                                                \
+#define TOTAL_LIST(X) \
+  X ("step_ns", step_ns) \
+  X ("compute_ns", compute_ns) \
+  X ("exposed_gather_ns", exposed_gather_ns) \
+  X ("exposed_reduce_ns", exposed_reduce_ns) \
+  X ("host_ns", host_ns) \
+  X ("idle_ns", idle_ns) \
+  X ("allocated", memory.allocated) \
+  X ("max_allocated", memory.max_allocated) \
+  X ("reserved", memory.reserved) \
+  X ("device", memory.device) \
+  X ("peak_node", memory.peak_node) \
   X ("peak_unit", memory.peak_unit)
 
 char *
@@ -34,12 +34,13 @@ plan_trace_print (const PlanTrace *self)
 {
   GString *out = g_string_new (NULL);
   g_string_append_printf (out, "trace 1 %s\n", self->origin);
-#define X(name, field)                                                                             \
+#define X(name, field) \
   g_string_append_printf (out, name " %" G_GINT64_FORMAT "\n", (gint64)self->field);
   TOTAL_LIST (X)
 #undef X
   for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
-    g_string_append_printf (out, "peak %s %" G_GUINT64_FORMAT "\nresting %s %" G_GUINT64_FORMAT "\n",
+    g_string_append_printf (out,
+                            "peak %s %" G_GUINT64_FORMAT "\nresting %s %" G_GUINT64_FORMAT "\n",
                             plan_category_name (c), self->memory.by_category[c],
                             plan_category_name (c), self->memory.resting[c]);
   for (guint i = 0; i < self->spans->len; i++)
@@ -84,11 +85,11 @@ read_category (const char *text, gint64 *out)
 static gboolean
 read_total (PlanTrace *self, const char *name, gint64 value)
 {
-#define X(total_name, field)                                                                       \
-  if (strcmp (name, total_name) == 0)                                                              \
-    {                                                                                              \
-      self->field = (__typeof__ (self->field))value;                                               \
-      return (gint64)self->field == value;                                                         \
+#define X(total_name, field) \
+  if (strcmp (name, total_name) == 0) \
+    { \
+      self->field = (__typeof__ (self->field))value; \
+      return (gint64)self->field == value; \
     }
   TOTAL_LIST (X)
 #undef X
@@ -115,10 +116,8 @@ read_sample (PlanTrace *self, char **words)
       || !read_category (words[2], &category) || !read_int (words[3], &at)
       || !read_int (words[4], &live) || span < 0 || span > G_MAXUINT32)
     return FALSE;
-  const PlanMemorySample sample = { .span = (guint32)span,
-                                    .category = (gint32)category,
-                                    .at_ns = at,
-                                    .live_bytes = live };
+  const PlanMemorySample sample
+      = { .span = (guint32)span, .category = (gint32)category, .at_ns = at, .live_bytes = live };
   g_array_append_val (self->samples, sample);
   return TRUE;
 }

@@ -217,6 +217,10 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
                                 : "model llama3-8b, for example");
       return FALSE;
     }
+  /* On a CPU there is one runtime: ours. A plan that was read says itself what it is for. */
+  if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan
+      && !plan_set (&input->plan, "stack", "native", error))
+    return FALSE;
   return apply_fields (options, &input->plan, error);
 }
 

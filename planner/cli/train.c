@@ -224,8 +224,8 @@ print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, 
   cli_table_print (comparison, format);
   if (run_id > 0)
     printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
-            "\n",
-            run_id, run_id);
+            "%s%s\n",
+            run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
 }
 
 /* All ranks; those of threads leave their results after the first one's. */

@@ -1,0 +1,95 @@
+/* PlanOp: one thing that one rank does, on one stream, with its operands, waits and event.
+ *
+ * A plain value. What an op means, and which operands and dims it has, is in op-list.h; the
+ * functions here are that list made usable. */
+#pragma once
+#include "planner/dtype.h"
+#include "planner/op-list.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+#define X(id, name, class, operands, dims, summary) PLAN_OP_##id,
+  PLAN_OP_LIST (X)
+#undef X
+      PLAN_N_OPS,
+  PLAN_OP_REPEAT = PLAN_N_OPS, /* structure, not work: never seen through a cursor */
+  PLAN_OP_END,
+} PlanOpKind;
+
+typedef enum
+{
+  PLAN_CLASS_MEMORY,
+  PLAN_CLASS_HOST,
+  PLAN_CLASS_COMPUTE,
+  PLAN_CLASS_COLLECTIVE,
+} PlanOpClass;
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_STREAM_##id,
+  PLAN_STREAM_LIST (X)
+#undef X
+      PLAN_N_STREAMS
+} PlanStream;
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_CATEGORY_##id,
+  PLAN_CATEGORY_LIST (X)
+#undef X
+      PLAN_N_CATEGORIES
+} PlanCategory;
+
+/* 64-bit limbs of one exact sum (exec/exact.h). */
+#define PLAN_EXACT_LIMBS 20
+
+#define PLAN_MAX_REFS 7
+#define PLAN_MAX_DIMS 6
+#define PLAN_MAX_WAITS 4
+#define PLAN_MAX_DEPTH 4
+
+/* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. */
+typedef struct
+{
+  gint32 array; /* index of the buffer or event array; -1: absent */
+  gint32 offset;
+  gint8 loop; /* depth of the repeat whose value is added; -1: none */
+  guint64 at; /* first element used (buffers only) */
+} PlanRef;
+
+#define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
+
+typedef struct
+{
+  PlanOpKind kind;
+  PlanStream stream;
+  guint8 n_waits;
+  PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
+  gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
+  PlanRef waits[PLAN_MAX_WAITS];
+  PlanRef record; /* event that happens when the op ends */
+} PlanOp;
+
+/* An op without operands, waits and event. */
+void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
+
+/* Facts of the op list. */
+const char *plan_op_name (PlanOpKind kind);
+PlanOpClass plan_op_class (PlanOpKind kind);
+guint plan_op_n_refs (PlanOpKind kind);
+guint plan_op_n_dims (PlanOpKind kind);
+const char *plan_op_ref_name (PlanOpKind kind, guint i);
+char plan_op_ref_access (PlanOpKind kind, guint i); /* r w u m s */
+const char *plan_op_dim_name (PlanOpKind kind, guint i);
+const char *plan_stream_name (PlanStream stream);
+const char *plan_category_name (PlanCategory category);
+
+/* Floating-point operations of an op; 0 for those that are bound by memory. */
+double plan_op_flops (const PlanOp *op);
+
+/* Elements of operand `i` that the op touches. */
+guint64 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks);
+
+G_END_DECLS
