@@ -1,0 +1,101 @@
+#!/bin/bash
+# What a reviewer should not have to say: format, sizes, names, first lines, READMEs, commit titles.
+# Prints every offence. Skips (77) when all else is well but the formatter's version is not here.
+cd "$top_srcdir" || exit 99
+shopt -s lastpipe # so that offences, at the end of a pipe, can set this:
+failed=0
+# offences TEXT: each line on stdin is one.
+offences ()
+{
+  local lines
+  lines=$(cat)
+  [ -z "$lines" ] && return
+  sed "s|\$|: $1|" <<<"$lines"
+  failed=1
+}
+
+mapfile -t sources < <(find planner sim exec db plots tests -name '*.[ch]' | sort)
+mapfile -t library < <(printf '%s\n' "${sources[@]}" | grep -Ev '^(tests|planner/cli)/')
+
+# Sizes: lines of a file and of a function (braces in the first column, as the formatter puts them).
+wc -l "${sources[@]}" | awk '
+  $2 ~ /\.c$/ && $2 != "total" && $1 >= 800 { print $2 }
+  $2 ~ /\.h$/ && $2 !~ /(plan-fields|op-list)\.h$/ && $1 >= 150 { print $2 }' |
+  offences "too long (.h 150 lines, .c 800)"
+awk '/^{$/ { start = FNR } /^}$/ { if (FNR - start > 60) print FILENAME ":" start }' "${sources[@]}" |
+  offences "a function of more than 60 lines"
+
+# First lines.
+for file in "${sources[@]}"; do
+  [[ $file == *.h ]] && continue
+  [[ $(head -n 1 "$file") == '/* SPDX-License-Identifier: Apache-2.0 */' ]] || echo "$file:1"
+  [[ $(grep -m 1 '^#include' "$file") == '#include "config.h"' ]] || echo "$file"
+done | offences "starts with the SPDX comment, and includes config.h first"
+
+# Blanks.
+grep -rnIP '\t' --include='*.[ch]' --include='*.md' --include='*.gp' --include='*.sql' \
+  --include='*.ini' planner sim exec db plots tests | cut -d: -f1,2 | offences "tab"
+grep -rnI ' $' planner sim exec db plots tests configure.ac Makefile.am README.md quickstart .ci |
+  grep -v '^tests/fuzz/corpus/' | cut -d: -f1,2 | offences "blank at the end of the line"
+
+# Only the program prints and ends.
+grep -nE '\b(exit|printf|fprintf|puts|fputs|g_print|g_printerr) \(' "${library[@]}" |
+  cut -d: -f1,2 | offences "only planner/cli prints and exits"
+
+# Every folder with a make fragment has a short README that names what lies in it, `check-*.sh` too.
+named_in ()
+{
+  local pattern
+  grep -qE "(^|[^a-z0-9-])${2%.[ch]}([^a-z0-9-]|\$)" "$1" && return
+  for pattern in $(grep -oE '[a-z0-9.-]*-\*[a-z0-9.-]*' "$1"); do
+    [[ $2 == $pattern ]] && return
+  done
+  return 1
+}
+set -f # patterns stay patterns
+for folder in planner planner/cli sim exec db plots tests; do
+  readme=$folder/README.md
+  [ -e $readme ] || { echo "$readme is missing"; continue; }
+  [ "$(wc -l <$readme)" -le 40 ] || echo "$readme has more than 40 lines"
+  find $folder -mindepth 1 -maxdepth 1 \
+    \( -type d ! -name '.*' -o -name '*.[ch]' -o -name '*.gp' -o -name '*.sql' -o -name '*.sh' \) \
+    -printf '%f\n' | sort | while read -r name; do
+    named_in $readme "$name" || echo "$readme does not name $name"
+  done
+done | offences "a folder's README names, in 40 lines, what lies in it"
+set +f
+
+# Exported names start with their folder's prefix.
+while read -r archive prefix; do
+  nm -g --defined-only "$top_builddir/$archive" |
+    awk -v prefix="$prefix" 'NF == 3 && $3 !~ /^_/ && index ($3, prefix) != 1 { print $3 }' |
+    offences "exported by $archive without the prefix $prefix"
+done <<'END'
+libplanner.a plan_
+libsim.a sim_
+libexec.a exec_
+libprobe.a exec_
+libdb.a db_
+libplots.a plot_
+END
+
+# Where there is a history: titles, and nothing generated in it.
+if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then
+  git log --no-merges --format=%s 2>/dev/null |
+    grep -vE '^[a-z0-9./-]+: [A-Z].{0,98}$' | offences "a title is 'area: Imperative sentence'"
+  git log --no-merges --format=%s 2>/dev/null | grep -E '^.{101}' | offences "a title of over 100"
+  git ls-files -ci --exclude-standard | offences "generated, but in git"
+fi
+
+# One version of the formatter has the say: others differ in details.
+for format in clang-format-14 clang-format none; do
+  [[ $($format --version 2>/dev/null) == *' version 14.'* ]] && break
+done
+if [ $format != none ]; then
+  $format --dry-run --Werror "${sources[@]}" 2>&1 | grep 'error:' | cut -d: -f1 | uniq |
+    offences "not as $format -i writes it"
+elif [ $failed -eq 0 ]; then
+  echo "format not checked: no clang-format 14"
+  exit 77
+fi
+exit $failed

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Ranks as processes give the same bits as ranks as threads.
+set -eu
+command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if ! mpirun -n 1 true >"$work/probe" 2>&1; then
+  echo "mpirun does not work here:"
+  cat "$work/probe"
+  exit 77
+fi
+if mpirun -n 2 fsdplan run --model llama-tiny --gbs 2 --seq 8 --steps 1 --comm mpi --db :memory: \
+    2>&1 | grep -q 'built without MPI'; then
+  echo "built without MPI"
+  exit 77
+fi
+
+for ranks in 2 3; do
+  for strategy in no_shard optim optim_grads optim_grads_params; do
+    set -- --model llama-tiny --gbs 6 --seq 16 --steps 3 --db :memory: --format=csv \
+      --set strategy=$strategy --set grad_comm=bf16
+    fsdplan run "$@" --ranks $ranks | cut -d, -f1-3 >"$work/threads.csv"
+    mpirun -n $ranks fsdplan run "$@" | cut -d, -f1-3 >"$work/mpi.csv"
+    diff -u "$work/threads.csv" "$work/mpi.csv"
+    test "$(wc -l <"$work/mpi.csv")" = 4
+  done
+done

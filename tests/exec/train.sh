@@ -1,0 +1,33 @@
+#!/bin/sh
+# Trains as a user would: the loss falls, memory is as predicted, the run is stored and drawn.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+db=$work/store.db
+
+fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --steps 30 --lr 0.003 --db "$db" \
+  >"$work/run.txt"
+
+awk '/^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$/ { if (!n++) first = $2; last = $2 }
+     END { if (n < 2 || last >= first - 1) { print "loss went from", first, "to", last; exit 1 } }' \
+  "$work/run.txt"
+
+# every memory line reads predicted = measured
+awk '/_mib|at peak/ { n++; if ($(NF-2) != $(NF-1)) { print "differs: " $0; bad = 1 } }
+     END { exit bad || n < 4 }' "$work/run.txt"
+
+fsdplan db list --db "$db" --format=csv >"$work/list.csv"
+grep -q '^1,.*,done,cpu,threads,2,30,' "$work/list.csv"
+fsdplan db export 1 --db "$db" >"$work/traces.txt"
+test "$(grep -c '^trace 1 ' "$work/traces.txt")" = 2
+fsdplan lower --plan @1 --db "$db" | grep -q '^schedule 1 rank=0 ranks=2'
+
+if command -v gnuplot >/dev/null; then
+  for kind in timeline memory; do
+    fsdplan plot $kind --run 1 --db "$db" -o "$work/$kind.svg"
+    grep -q '</svg>' "$work/$kind.svg"
+  done
+fi
+
+fsdplan db delete 1 --db "$db"
+test "$(fsdplan db list --db "$db" --format=csv | wc -l)" = 1

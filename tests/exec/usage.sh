@@ -1,0 +1,60 @@
+#!/bin/sh
+# Every command has help on stdout; wrong usage says why on stderr only, and how it ends is as promised.
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+complain () { echo "$*"; cat "$work/out" "$work/err"; bad=1; }
+
+# expect STATUS PATTERN-ON-STDERR COMMAND...
+expect () {
+  status=$1 pattern=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  test $got = "$status" || complain "exit $got, not $status: $*"
+  grep -q -- "$pattern" "$work/err" || complain "no '$pattern': $*"
+  test "$status" = 0 || test ! -s "$work/out" || complain "results beside an error: $*"
+  test "$(wc -l <"$work/err")" -le 2 || complain "more than a message: $*"
+}
+
+for command in show sim lower plot run db; do
+  if ! fsdplan $command --help >"$work/out" 2>"$work/err" || test -s "$work/err" \
+      || ! grep -q "^Usage:" "$work/out"; then
+    complain "no help: $command"
+  fi
+  fsdplan --help | grep -q "^  $command " || complain "not in fsdplan --help: $command"
+done
+
+expect 2 "Usage: fsdplan" sh -c 'fsdplan 2>&1 >/dev/null | head -n 1 >&2; exit 2'
+expect 2 "there is no command 'dance'" fsdplan dance
+expect 2 "a model is needed" fsdplan sim
+expect 2 "a cluster is needed" fsdplan sim --model llama3-8b
+expect 2 "gbs" fsdplan sim --model llama3-8b --cluster dgx-h100:1
+expect 2 "nonsense" fsdplan sim --nonsense
+expect 2 "is not FIELD=VALUE" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set mbs
+expect 2 "straetgy" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set straetgy=optim
+expect 2 "table, csv, json" fsdplan show --format=xml
+expect 2 "unexpected 'now'" fsdplan sim now
+expect 2 "llama3-8" fsdplan show --model llama3-8
+expect 2 "one picture is needed" fsdplan plot
+expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
+expect 2 "--rank: this plan has ranks 0 to 7" \
+  fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8
+expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
+expect 1 "tp" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set tp=2
+expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
+expect 2 "db: use list" fsdplan db
+expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
+expect 1 "cuda is not in this version" fsdplan run --backend cuda
+expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
+expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
+
+# a plan that does not fit is shown, and ends with 3
+fsdplan sim --model llama3-70b --cluster dgx-h100:1 --gbs 8 --set strategy=no_shard \
+  >"$work/out" 2>"$work/err"
+test $? = 3 || complain "a plan that does not fit must end with 3"
+grep -q "does not fit" "$work/out" || complain "nothing says that it does not fit"
+
+exit $bad

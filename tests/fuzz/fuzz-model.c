@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text as a config.json and, where it cannot be a path, as a list of dimensions: what parses
+ * must pass its check, print, and parse again to the same text. */
+#include "config.h"
+
+#include "planner/model.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size);
+
+static void
+check_model (const PlanModel *model, const GError *error)
+{
+  if ((model == NULL) != (error != NULL))
+    abort ();
+  if (!model)
+    return;
+  if (!plan_model_check (model, NULL))
+    abort ();
+  g_autofree char *printed = plan_model_print (model);
+  g_autoptr (PlanModel) again = plan_model_new (printed, NULL);
+  if (!again)
+    abort ();
+  g_autofree char *printed_again = plan_model_print (again);
+  if (!g_str_equal (printed, printed_again)
+      || plan_model_parameters (model) != plan_model_parameters (again))
+    abort ();
+}
+
+int
+LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
+{
+  g_autofree char *text = g_strndup ((const char *)data, size);
+  g_autoptr (GError) of_config = NULL;
+  g_autoptr (GError) of_list = NULL;
+  g_autoptr (PlanModel) config
+      = plan_model_parse_config ((const char *)data, size, "fuzz.json", &of_config);
+  check_model (config, of_config);
+  if (strchr (text, '/') || !strchr (text, '='))
+    return 0;
+  g_autoptr (PlanModel) list = plan_model_new (text, &of_list);
+  check_model (list, of_list);
+  return 0;
+}

@@ -1,0 +1,149 @@
+# A test's extension picks its driver: .tap programs (Check) print a result per case, .test files are
+# golden (run-golden.sh), .sh scripts pass, fail or skip (77) as a whole.
+TEST_EXTENSIONS = .tap .test .sh
+TAP_LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
+TAP_LOG_DRIVER_FLAGS = --merge
+TEST_LOG_COMPILER = $(SHELL) $(srcdir)/%D%/golden/run-golden.sh
+
+# Built programs first in the PATH; the user's store below the build folder; no test ends by the clock
+# of a fast machine; one BLAS thread per rank; Open MPI (4 and 5) as root, more ranks than cores.
+AM_TESTS_ENVIRONMENT = export LC_ALL=C \
+  top_srcdir='$(abs_top_srcdir)' top_builddir='$(abs_top_builddir)' \
+  PATH='$(abs_top_builddir)'":$$PATH" XDG_DATA_HOME='$(abs_top_builddir)/$(test_data)' \
+  CK_TAP_LOG_FILE_NAME=- CK_VERBOSITY=silent CK_FORK=$(CHECK_FORK) CK_DEFAULT_TIMEOUT=300 \
+  G_DEBUG=fatal-criticals FSDPLAN_DEBUG_CHECK=1 \
+  OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+  OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+  OMPI_MCA_btl_vader_single_copy_mechanism=none \
+  LSAN_OPTIONS='suppressions=$(abs_top_srcdir)/%D%/lsan.supp:print_suppressions=0' \
+  CC='$(CC)' HEADER_CPPFLAGS='$(library_cflags)';
+test_data = %D%/data-home
+
+clean-local:
+	rm -rf $(test_data)
+
+# Programs without an LDADD of their own; their source has their name.
+LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
+exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
+
+check_tests = \
+  %D%/unit/test-cluster.tap \
+  %D%/unit/test-comm.tap \
+  %D%/unit/test-dtype.tap \
+  %D%/unit/test-exact.tap \
+  %D%/unit/test-exec.tap \
+  %D%/unit/test-kernels.tap \
+  %D%/unit/test-layout.tap \
+  %D%/unit/test-lower.tap \
+  %D%/unit/test-model.tap \
+  %D%/unit/test-number.tap \
+  %D%/unit/test-plan.tap \
+  %D%/unit/test-plot.tap \
+  %D%/unit/test-schedule.tap \
+  %D%/unit/test-sim.tap \
+  %D%/unit/test-store.tap \
+  %D%/unit/test-store-crash.tap \
+  %D%/unit/test-trace.tap \
+  %D%/unit/test-units.tap \
+  %D%/prop/prop-exec.tap \
+  %D%/prop/prop-lower.tap \
+  %D%/prop/prop-schedule.tap \
+  %D%/prop/prop-sim.tap \
+  %D%/prop/prop-vocabulary.tap
+tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
+tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
+
+if HAVE_CHECK
+test_archives = %D%/prop/librandom.a
+check_LIBRARIES = $(test_archives)
+tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random.h
+check_PROGRAMS += $(check_tests)
+TESTS += $(check_tests)
+endif
+
+# The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
+fuzz_replays = \
+  %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-model.tap \
+  %D%/fuzz/replay-plan.tap \
+  %D%/fuzz/replay-schedule.tap \
+  %D%/fuzz/replay-trace.tap
+check_PROGRAMS += $(fuzz_replays)
+TESTS += $(fuzz_replays)
+tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
+tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
+tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
+tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
+tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
+
+if ENABLE_FUZZERS
+fuzzers = \
+  %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-model \
+  %D%/fuzz/fuzz-plan \
+  %D%/fuzz/fuzz-schedule \
+  %D%/fuzz/fuzz-trace
+noinst_PROGRAMS += $(fuzzers)
+tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+endif
+FUZZ_SECONDS = 20
+fuzz: $(fuzzers)
+	@$(SHELL) $(srcdir)/%D%/fuzz/run-fuzz.sh $(FUZZ_SECONDS) $(srcdir)/%D%/fuzz/corpus $(fuzzers)
+
+# Built by make check so that it keeps compiling, run by make bench only.
+check_PROGRAMS += %D%/bench/bench-sim
+bench: %D%/bench/bench-sim$(EXEEXT)
+	%D%/bench/bench-sim$(EXEEXT)
+.PHONY: bench fuzz
+
+golden_tests = \
+  %D%/golden/help-db.test \
+  %D%/golden/help-lower.test \
+  %D%/golden/help-plot.test \
+  %D%/golden/help-run.test \
+  %D%/golden/help-show.test \
+  %D%/golden/help-sim.test \
+  %D%/golden/help.test \
+  %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-native-no_shard.test \
+  %D%/golden/lower-native-optim.test \
+  %D%/golden/lower-native-optim_grads.test \
+  %D%/golden/lower-native-optim_grads_params.test \
+  %D%/golden/lower-one-rank.test \
+  %D%/golden/refused-experts.test \
+  %D%/golden/refused-pipeline.test \
+  %D%/golden/show-dgx-h100.test \
+  %D%/golden/show-fields.test \
+  %D%/golden/show-llama3-8b.test \
+  %D%/golden/show-llama3.2-1b-json.test \
+  %D%/golden/show-names.test \
+  %D%/golden/show-plan.test \
+  %D%/golden/show-rules.test \
+  %D%/golden/sim-llama3-70b.test \
+  %D%/golden/sim-llama3-8b-json.test \
+  %D%/golden/sim-llama3-8b.test \
+  %D%/golden/sim-nothing-fits.test \
+  %D%/golden/sim-sweep.test
+script_tests = \
+  %D%/check-headers.sh \
+  %D%/check-layers.sh \
+  %D%/check-style.sh \
+  %D%/exec/mpi.sh \
+  %D%/exec/train.sh \
+  %D%/exec/usage.sh \
+  %D%/golden/readme.sh
+TESTS += $(golden_tests) $(script_tests)
+
+EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
+  %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

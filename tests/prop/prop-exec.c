@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/evaluate.h"
+#include "exec/probe.h"
+#include "planner/lower.h"
+#include "sim/sim.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 2
+#define MAX_RANKS 8
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  ExecJob job;
+  guint ranks;
+} Case;
+
+static void
+case_init (Case *c, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  c->ranks = (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
+  c->model = random_model ((guint)seed);
+  c->cluster = exec_probe_cluster (c->ranks, &error);
+  ck_assert (c->cluster != NULL);
+  c->plan = random_plan ((guint)seed, c->model, c->cluster, "native");
+  c->job = (ExecJob){ .model = c->model,
+                      .plan = &c->plan,
+                      .cluster = c->cluster,
+                      .kernels = &exec_kernels_cpu,
+                      .seed = (guint64)seed,
+                      .steps = STEPS,
+                      .constants = { .norm_eps = 1e-5,
+                                     .rope_theta = 10000,
+                                     .lr = 1e-2,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .adam_eps = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .max_norm = seed % 3 ? 1.0 : 0.0 } };
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+}
+
+/* The whole main weights from the ranks' shards, without padding, in the evaluator's order. */
+static GByteArray *
+assemble (const Case *c, const ExecResult *results)
+{
+  GByteArray *whole = g_byte_array_new ();
+  PlanLayout layout;
+  const PlanStack *stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
+  plan_layout_init (&layout, c->model, stack, &c->plan, c->ranks);
+  guint64 at = 0; /* floats of every rank's share that lie behind */
+  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
+    {
+      const PlanBucket *bucket = &layout.buckets[b];
+      const guint64 part = bucket->padded / layout.shards;
+      for (gint64 u = 0; u < bucket->units; u++, at += part)
+        for (guint s = 0; s < bucket->n_slots; s++)
+          for (guint64 e = 0; e < bucket->slots[s].tensor.rows * bucket->slots[s].tensor.cols; e++)
+            {
+              const guint64 i = bucket->slots[s].offset + e;
+              const float *shard = (const float *)(gpointer)results[i / part].main_params->data;
+              g_byte_array_append (whole, (const guint8 *)&shard[at + i % part], sizeof (float));
+            }
+    }
+  return whole;
+}
+
+START_TEST (threads_equal_the_evaluator_bit_for_bit)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  ExecResult results[MAX_RANKS] = { { 0 } };
+  g_auto (ExecResult) expected = { 0 };
+  case_init (&c, _i);
+  ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error),
+                 "seed %d: %s", _i, error ? error->message : "");
+  ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", _i,
+                 error ? error->message : "");
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      ck_assert_msg (memcmp (results[r].losses, expected.losses, STEPS * sizeof (double)) == 0,
+                     "seed %d: rank %u has loss %.9g, not %.9g", _i, r, results[r].losses[0],
+                     expected.losses[0]);
+      ck_assert_msg (memcmp (results[r].grad_norms, expected.grad_norms, STEPS * sizeof (double))
+                         == 0,
+                     "seed %d: rank %u has norm %.9g, not %.9g", _i, r, results[r].grad_norms[0],
+                     expected.grad_norms[0]);
+    }
+  g_autoptr (GByteArray) found = assemble (&c, results);
+  ck_assert_uint_eq (found->len, expected.main_params->len);
+  ck_assert_msg (memcmp (found->data, expected.main_params->data, found->len) == 0,
+                 "seed %d: weights differ", _i);
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&results[r]);
+  case_clear (&c);
+}
+END_TEST
+
+/* What was taken, by category and at the peak, is what was predicted. */
+START_TEST (bytes_taken_equal_bytes_predicted)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  ExecResult results[MAX_RANKS] = { { 0 } };
+  case_init (&c, _i);
+  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, 0, &error);
+  ck_assert (schedule != NULL);
+  g_autoptr (SimCost) cost
+      = sim_cost_new (schedule, c.cluster, stack, sim_params_default (c.cluster->kind), &error);
+  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
+  ck_assert (sim != NULL);
+  ck_assert (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error));
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      const PlanMemory *p = &sim->memory, *m = &results[r].trace->memory;
+      ck_assert_uint_eq (p->allocated, m->allocated);
+      ck_assert_uint_eq (p->max_allocated, m->max_allocated);
+      ck_assert_uint_eq (p->reserved, results[r].arena_bytes);
+      ck_assert_uint_eq (p->peak_node, m->peak_node);
+      ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
+      ck_assert (memcmp (p->resting, m->resting, sizeof p->resting) == 0);
+      ck_assert_uint_eq (sim->spans->len, results[r].trace->spans->len);
+      ck_assert_uint_eq (sim->samples->len, results[r].trace->samples->len);
+      exec_result_clear (&results[r]);
+    }
+  case_clear (&c);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-exec");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 300);
+  tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, 120);
+  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 40);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

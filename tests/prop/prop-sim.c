@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "sim/sim.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define STEPS 24 /* more than the simulator needs to become steady */
+
+/* One op of the whole expansion: setup, then STEPS steps. */
+typedef struct
+{
+  const PlanOp *op;
+  guint node;
+  guint32 waits[PLAN_MAX_WAITS];
+  gint64 record; /* event id or -1 */
+  gint64 start, end;
+} Issued;
+
+static GArray *
+expand (const PlanSchedule *schedule, guint *out_last_step)
+{
+  GArray *all = g_array_new (FALSE, TRUE, sizeof (Issued));
+  for (guint part = 0; part <= STEPS; part++)
+    {
+      PlanCursor cursor;
+      const PlanOp *op;
+      *out_last_step = all->len;
+      for (plan_cursor_start (&cursor, schedule, part ? PLAN_SECTION_STEP : PLAN_SECTION_SETUP);
+           (op = plan_cursor_next (&cursor));)
+        {
+          Issued issued = { .op = op, .node = cursor.node, .record = -1 };
+          for (guint w = 0; w < op->n_waits; w++)
+            issued.waits[w] = plan_cursor_event (&cursor, &op->waits[w]);
+          if (op->record.array >= 0)
+            issued.record = plan_cursor_event (&cursor, &op->record);
+          g_array_append_val (all, issued);
+        }
+    }
+  return all;
+}
+
+/* When an event last happened, looking back from op `i`. */
+static gint64
+event_slowly (const GArray *all, guint i, guint32 event)
+{
+  while (i-- > 0)
+    if (g_array_index (all, Issued, i).record == event)
+      return g_array_index (all, Issued, i).end;
+  return 0;
+}
+
+/* Timeline by looking back over the whole list for every op. */
+static void
+simulate_slowly (GArray *all, gint64 op_ns, gint64 launch_ns)
+{
+  gint64 host = 0;
+  for (guint i = 0; i < all->len; i++)
+    {
+      Issued *now = &g_array_index (all, Issued, i);
+      const gboolean is_memory = plan_op_class (now->op->kind) == PLAN_CLASS_MEMORY;
+      const gboolean is_sync = now->op->kind == PLAN_OP_SYNC;
+      gint64 ready = 0;
+      for (guint j = 0; j < i; j++) /* everything before on the same stream */
+        if (g_array_index (all, Issued, j).op->stream == now->op->stream)
+          ready = MAX (ready, g_array_index (all, Issued, j).end);
+      for (guint w = 0; w < now->op->n_waits; w++)
+        ready = MAX (ready, event_slowly (all, i, now->waits[w]));
+      if (!is_memory && !is_sync)
+        host += launch_ns;
+      now->start = is_memory ? ready : MAX (ready, host);
+      now->end = now->start + (is_memory || is_sync ? 0 : op_ns);
+      if (is_sync)
+        host = now->end;
+    }
+}
+
+START_TEST (equals_the_slow_simulation)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = random_schedule (_i);
+  const gint64 op_ns = 1 + _i % 7, launch_ns = _i % 3;
+  g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, op_ns, launch_ns);
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, NULL, &error);
+  ck_assert_msg (trace != NULL, "seed %d: %s", _i, error ? error->message : "");
+  guint last = 0;
+  g_autoptr (GArray) all = expand (schedule, &last);
+  simulate_slowly (all, op_ns, launch_ns);
+  gint64 base = 0;
+  for (guint i = last, s = 0; i < all->len; i++)
+    {
+      const Issued *issued = &g_array_index (all, Issued, i);
+      if (plan_op_class (issued->op->kind) == PLAN_CLASS_MEMORY)
+        continue;
+      const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, s++);
+      base = s == 1 ? issued->start - span->start_ns : base;
+      ck_assert_uint_eq (span->node, issued->node);
+      ck_assert_msg (span->start_ns == issued->start - base && span->end_ns == issued->end - base,
+                     "seed %d: op %u", _i, span->node);
+    }
+}
+END_TEST
+
+/* A plan on GPUs, lowered and simulated with everything unchanged but the cluster's rates. */
+static PlanTrace *
+simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
+  g_autoptr (SimCost) cost = schedule ? sim_cost_new (schedule, cluster, stack,
+                                                      sim_params_default (cluster->kind), &error)
+                                      : NULL;
+  PlanTrace *trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
+  ck_assert_msg (trace && plan_trace_check (trace, schedule, &error), "seed %d: %s", seed,
+                 error ? error->message : "");
+  return trace;
+}
+
+START_TEST (faster_hardware_is_never_slower)
+{
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  g_autoptr (PlanTrace) base = simulate (model, cluster, &plan, _i);
+  double *const rates[]
+      = { &cluster->link_bytes_per_s, &cluster->nic_bytes_per_s, &cluster->memory_bytes_per_s,
+          &cluster->peak_flops[PLAN_DTYPE_BF16], &cluster->peak_flops[PLAN_DTYPE_FP32] };
+  for (guint r = 0; r < G_N_ELEMENTS (rates); r++)
+    {
+      *rates[r] *= 3;
+      g_autoptr (PlanTrace) faster = simulate (model, cluster, &plan, _i);
+      ck_assert_msg (faster->step_ns <= base->step_ns, "seed %d: rate %u", _i, r);
+      *rates[r] /= 3;
+    }
+}
+END_TEST
+
+START_TEST (no_step_is_shorter_than_its_busiest_stream)
+{
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, NULL);
+  g_autoptr (PlanTrace) trace = simulate (model, cluster, &plan, _i);
+  gint64 busy[PLAN_N_STREAMS] = { 0 };
+  for (guint i = 0; i < trace->spans->len; i++)
+    {
+      const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
+      busy[plan_schedule_node (schedule, span->node)->stream] += span->end_ns - span->start_ns;
+    }
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    ck_assert_int_ge (trace->step_ns, busy[s]);
+  ck_assert_int_eq (trace->compute_ns, busy[PLAN_STREAM_COMPUTE]);
+}
+END_TEST
+
+/* Live bytes by adding up all buffers after every op. */
+START_TEST (memory_equals_the_slow_count)
+{
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  const PlanStack *stack = plan_stack_of (&plan, cluster->kind, NULL);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, NULL);
+  g_autoptr (PlanTrace) trace = simulate (model, cluster, &plan, _i);
+  const guint32 n = plan_schedule_n_buffer_ids (schedule);
+  g_autofree guint64 *live = g_new0 (guint64, n + 1);
+  guint64 peak = 0, resting = 0;
+  for (guint part = 0; part < 2; part++)
+    {
+      PlanCursor cursor;
+      const PlanOp *op;
+      for (plan_cursor_start (&cursor, schedule, part ? PLAN_SECTION_STEP : PLAN_SECTION_SETUP);
+           (op = plan_cursor_next (&cursor));)
+        {
+          if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+            continue;
+          const guint64 bytes = plan_schedule_buffer_bytes (schedule, (guint)op->refs[0].array);
+          const guint64 a = stack->allocation_bytes;
+          live[plan_cursor_buffer (&cursor, &op->refs[0])]
+              = op->kind == PLAN_OP_ALLOC ? (bytes + a - 1) / a * a : 0;
+          guint64 total = 0;
+          for (guint32 i = 0; i < n; i++)
+            total += live[i];
+          peak = MAX (peak, total);
+          resting = part ? resting : total;
+        }
+    }
+  ck_assert_uint_eq (trace->memory.max_allocated, peak + stack->fixed_bytes);
+  ck_assert_uint_eq (trace->memory.allocated, resting + stack->fixed_bytes);
+  ck_assert_uint_ge (trace->memory.reserved, trace->memory.max_allocated);
+  ck_assert_uint_ge (trace->memory.device, trace->memory.reserved);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-sim");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, equals_the_slow_simulation, 0, 200);
+  tcase_add_loop_test (tcase, faster_hardware_is_never_slower, 0, 60);
+  tcase_add_loop_test (tcase, no_step_is_shorter_than_its_busiest_stream, 0, 100);
+  tcase_add_loop_test (tcase, memory_equals_the_slow_count, 0, 40);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

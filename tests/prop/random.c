@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/prop/random.h"
+
+PlanModel *
+random_model (guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autoptr (GError) error = NULL;
+  const gint32 kv_heads = g_rand_int_range (rand, 1, 4);
+  const gint32 heads = kv_heads * g_rand_int_range (rand, 1, 4);
+  const gint32 head_dim = 2 * g_rand_int_range (rand, 1, 9);
+  g_autofree char *spec = g_strdup_printf (
+      "family=llama,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,"
+      "max_seq=%d,tied=%s",
+      g_rand_int_range (rand, 1, 7), g_rand_int_range (rand, 1, 80),
+      g_rand_int_range (rand, 1, 120), heads, kv_heads, head_dim, g_rand_int_range (rand, 2, 300),
+      g_rand_int_range (rand, 4, 64), g_rand_boolean (rand) ? "on" : "off");
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("seed %u: %s: %s", seed, spec, error->message);
+  return model;
+}
+
+PlanCluster *
+random_gpu_cluster (guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 1);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 4));
+  PlanCluster *cluster = plan_cluster_new (spec, &error);
+  if (!cluster)
+    g_error ("seed %u: %s", seed, error->message);
+  cluster->devices_per_node = g_rand_int_range (rand, 1, 9);
+  return cluster;
+}
+
+static void
+set (Plan *plan, const char *name, const char *value)
+{
+  g_autoptr (GError) error = NULL;
+  if (!plan_set (plan, name, value, &error))
+    g_error ("%s=%s: %s", name, value, error->message);
+}
+
+static void
+set_int (Plan *plan, const char *name, gint64 value)
+{
+  g_autofree char *text = g_strdup_printf ("%" G_GINT64_FORMAT, value);
+  set (plan, name, text);
+}
+
+Plan
+random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, const char *stack)
+{
+  static const char *const strategies[]
+      = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
+  static const char *const formats[] = { "fp32", "bf16" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 2);
+  g_autoptr (GError) error = NULL;
+  Plan plan, resolved;
+  const gint32 mbs = g_rand_int_range (rand, 1, 4);
+  plan_init (&plan);
+  set (&plan, "stack", stack);
+  set (&plan, "strategy", strategies[g_rand_int_range (rand, 0, 4)]);
+  set (&plan, "compute", formats[g_rand_int_range (rand, 0, 2)]);
+  set (&plan, "main_grads", formats[g_rand_int_range (rand, 0, 2)]);
+  set (&plan, "grad_comm", formats[g_rand_int_range (rand, 0, 2)]);
+  set_int (&plan, "mbs", mbs);
+  set_int (&plan, "seq", g_rand_int_range (rand, 1, (gint32)model->max_seq + 1));
+  set_int (&plan, "gbs", mbs * plan_cluster_devices (cluster) * g_rand_int_range (rand, 1, 5));
+  if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
+    set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
+  if (!plan_resolve (&plan, model, cluster, &resolved, &error))
+    g_error ("seed %u: %s", seed, error->message);
+  return resolved;
+}
+
+/* Ops in a row, each touching one buffer, ordered behind its last user by an event where that ran
+ * on another stream. */
+static void
+random_ops (GRand *rand, PlanSchedule *schedule, gint32 buffers, gint32 events, guint n_buffers)
+{
+  const gint32 n = g_rand_int_range (rand, 1, 8);
+  for (gint32 i = 0; i < n; i++)
+    {
+      const gint32 which = g_rand_int_range (rand, 0, (gint32)n_buffers);
+      const PlanRef ref = { .array = buffers, .offset = which, .loop = -1 };
+      const PlanRef event = { .array = events, .offset = which, .loop = -1 };
+      PlanOp op;
+      plan_op_init (&op, g_rand_boolean (rand) ? PLAN_OP_ZERO : PLAN_OP_ALL_REDUCE,
+                    (PlanStream)g_rand_int_range (rand, PLAN_STREAM_COMPUTE, PLAN_N_STREAMS));
+      op.refs[0] = ref;
+      op.dims[0] = g_rand_int_range (rand, 1, 17);
+      op.waits[op.n_waits++] = event;
+      op.record = event;
+      plan_schedule_add (schedule, &op);
+    }
+}
+
+static void
+each_buffer (PlanSchedule *schedule, PlanOpKind kind, gint32 buffers, gint32 events, guint n)
+{
+  PlanOp op;
+  plan_schedule_begin_repeat (schedule, "b", 0, n, 1);
+  plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
+  op.refs[0] = (PlanRef){ .array = buffers, .loop = 0 };
+  if (kind == PLAN_OP_FREE)
+    op.waits[op.n_waits++] = (PlanRef){ .array = events, .loop = 0 };
+  plan_schedule_add (schedule, &op);
+  if (kind == PLAN_OP_ALLOC)
+    {
+      plan_op_init (&op, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+      op.refs[0] = (PlanRef){ .array = buffers, .loop = 0 };
+      op.dims[0] = 16;
+      op.record = (PlanRef){ .array = events, .loop = 0 };
+      plan_schedule_add (schedule, &op);
+    }
+  plan_schedule_end_repeat (schedule);
+}
+
+/* The host waits at the end of a step, as a training loop does that looks at its loss. */
+static void
+wait_for_all (PlanSchedule *schedule, gint32 events, guint n)
+{
+  PlanOp op;
+  plan_schedule_begin_repeat (schedule, "b", 0, n, 1);
+  plan_op_init (&op, PLAN_OP_SYNC, PLAN_STREAM_HOST);
+  op.waits[op.n_waits++] = (PlanRef){ .array = events, .loop = 0 };
+  plan_schedule_add (schedule, &op);
+  plan_schedule_end_repeat (schedule);
+}
+
+PlanSchedule *
+random_schedule (guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  const guint n = (guint)g_rand_int_range (rand, 1, 6);
+  PlanSchedule *schedule = plan_schedule_new (0, (guint)g_rand_int_range (rand, 1, 5));
+  const gint32 buffers
+      = plan_schedule_add_buffer (schedule, "b", n, 16, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  const gint32 events = plan_schedule_add_event (schedule, "e", n);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  each_buffer (schedule, PLAN_OP_ALLOC, buffers, events, n);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "i", 0, g_rand_int_range (rand, 1, 5), 1);
+  random_ops (rand, schedule, buffers, events, n);
+  plan_schedule_begin_repeat (schedule, "j", 3, g_rand_int_range (rand, 1, 4), -1);
+  random_ops (rand, schedule, buffers, events, n);
+  plan_schedule_end_repeat (schedule);
+  plan_schedule_end_repeat (schedule);
+  random_ops (rand, schedule, buffers, events, n);
+  wait_for_all (schedule, events, n);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  each_buffer (schedule, PLAN_OP_FREE, buffers, events, n);
+  return schedule;
+}

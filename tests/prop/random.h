@@ -1,0 +1,21 @@
+/* Random inputs for property tests: functions of the seed alone. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include "planner/schedule.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* A small model with odd sizes, and a plan that resolves on the cluster. */
+PlanModel *random_model (guint seed);
+PlanCluster *random_gpu_cluster (guint seed);
+
+/* Resolved for the cluster; aborts the test if the rules refuse it. */
+Plan random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster,
+                  const char *stack);
+
+/* Any schedule that passes its check: random streams, waits and memory. */
+PlanSchedule *random_schedule (guint seed);
+
+G_END_DECLS

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "exec/number.h"
+#include "planner/error.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RANKS 8
+#define ROUNDS 5
+
+/* What one rank brings, and what the collectives made of it. Checks are made by the main thread
+ * after all ranks ended: Check's own cannot fail elsewhere. */
+typedef struct
+{
+  ExecComm *comm;
+  PlanDtype dtype;
+  guint64 count;
+  guint8 *in; /* ranks * count elements */
+  guint8 *gathered, *gathered_in_place;
+  guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
+  guint8 *reduced;
+  GError *error;
+} Rank;
+
+static guint64
+bytes_of (const Rank *self, guint64 count)
+{
+  return plan_dtype_bytes (self->dtype, count);
+}
+
+static void
+rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 count)
+{
+  guint64 all = comm->ranks * count;
+  g_autofree float *values = g_new (float, all + 1);
+
+  *self = (Rank){ .comm = comm, .dtype = dtype, .count = count };
+  for (guint64 i = 0; i < all; i++)
+    values[i] = (float)(g_rand_double_range (rand, -1, 1) * (1 << g_rand_int_range (rand, 0, 20)));
+  self->in = g_malloc (bytes_of (self, all) + 1);
+  exec_number_narrow (self->in, dtype, values, all);
+  self->gathered = g_malloc0 (bytes_of (self, all) + 1);
+  self->gathered_in_place = g_malloc0 (bytes_of (self, all) + 1);
+  self->scattered = g_malloc0 (bytes_of (self, count) + 1);
+  self->scattered_in_place = g_malloc (bytes_of (self, all) + 1);
+  self->reduced = g_malloc (bytes_of (self, all) + 1);
+}
+
+static void
+rank_clear (Rank *self)
+{
+  g_free (self->in);
+  g_free (self->gathered);
+  g_free (self->gathered_in_place);
+  g_free (self->scattered);
+  g_free (self->scattered_in_place);
+  g_free (self->reduced);
+  g_clear_error (&self->error);
+}
+
+/* Every collective, with and without buffers of its own. */
+static gboolean
+call_all (Rank *self)
+{
+  ExecComm *comm = self->comm;
+  guint64 all = comm->ranks * self->count, bytes = bytes_of (self, self->count);
+  guint8 *gathered_place = self->gathered_in_place + comm->rank * bytes;
+  guint8 *scattered_place = self->scattered_in_place + comm->rank * bytes;
+
+  memset (self->gathered_in_place, 0, bytes_of (self, all));
+  memcpy (gathered_place, self->in, bytes);
+  memcpy (self->scattered_in_place, self->in, bytes_of (self, all));
+  memcpy (self->reduced, self->in, bytes_of (self, all));
+  return comm->ops->all_gather (comm, self->gathered, self->in, self->count, self->dtype,
+                                &self->error)
+         && comm->ops->all_gather (comm, self->gathered_in_place, gathered_place, self->count,
+                                   self->dtype, &self->error)
+         && comm->ops->reduce_scatter (comm, self->scattered, self->in, self->count, self->dtype,
+                                       &self->error)
+         && comm->ops->reduce_scatter (comm, scattered_place, self->scattered_in_place, self->count,
+                                       self->dtype, &self->error)
+         && comm->ops->all_reduce (comm, self->reduced, all, self->dtype, &self->error)
+         && comm->ops->barrier (comm, &self->error);
+}
+
+static gpointer
+thread_call_all (gpointer data)
+{
+  Rank *self = data;
+
+  for (guint round = 0; round < ROUNDS; round++)
+    if (!call_all (self))
+      break;
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+static void
+run_threads (GThreadFunc function, Rank *ranks, guint n)
+{
+  GThread *threads[MAX_RANKS];
+
+  for (guint i = 0; i < n; i++)
+    threads[i] = g_thread_new ("rank", function, &ranks[i]);
+  for (guint i = 0; i < n; i++)
+    g_thread_join (threads[i]);
+}
+
+/* Element `i` of the sum, one rank after the other. */
+static void
+slow_sum (const Rank *ranks, guint n, guint64 i, void *out)
+{
+  float sum = 0;
+
+  for (guint rank = 0; rank < n; rank++)
+    {
+      float term;
+
+      exec_number_widen (&term, ranks[rank].in + bytes_of (ranks, i), ranks->dtype, 1);
+      sum = rank == 0 ? term : sum + term;
+    }
+  exec_number_narrow (out, ranks->dtype, &sum, 1);
+}
+
+static void
+check_ranks (const Rank *ranks, guint n)
+{
+  guint64 count = ranks->count, size = bytes_of (ranks, 1);
+
+  for (guint rank = 0; rank < n; rank++)
+    {
+      const Rank *self = &ranks[rank];
+
+      ck_assert_msg (self->error == NULL, "%s", self->error != NULL ? self->error->message : "");
+      for (guint peer = 0; peer < n; peer++)
+        {
+          ck_assert (memcmp (self->gathered + peer * count * size, ranks[peer].in, count * size)
+                     == 0);
+          ck_assert (
+              memcmp (self->gathered_in_place + peer * count * size, ranks[peer].in, count * size)
+              == 0);
+        }
+      for (guint64 i = 0; i < n * count; i++)
+        {
+          guint8 sum[8];
+          guint64 own = i - rank * count;
+
+          slow_sum (ranks, n, i, sum);
+          ck_assert_mem_eq (self->reduced + i * size, sum, size);
+          if (i / count != rank)
+            continue;
+          ck_assert_mem_eq (self->scattered + own * size, sum, size);
+          ck_assert_mem_eq (self->scattered_in_place + i * size, sum, size);
+        }
+    }
+}
+
+START_TEST (comm_threads_equal_naive)
+{
+  static const guint64 counts[] = { 0, 1, 3, 7, 255, 257, 1001 };
+  guint n = 1 + (guint)_i % MAX_RANKS;
+  PlanDtype dtype = _i / MAX_RANKS % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+
+  for (guint c = 0; c < G_N_ELEMENTS (counts); c++)
+    {
+      ExecComm *comms[MAX_RANKS];
+      Rank ranks[MAX_RANKS];
+
+      ck_assert (exec_comm_threads_open (n, comms, NULL));
+      for (guint i = 0; i < n; i++)
+        rank_init (&ranks[i], rand, comms[i], dtype, counts[c]);
+      run_threads (thread_call_all, ranks, n);
+      check_ranks (ranks, n);
+      for (guint i = 0; i < n; i++)
+        rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+START_TEST (comm_self_copies)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (3);
+  Rank rank;
+
+  rank_init (&rank, rand, exec_comm_self_open (), PLAN_DTYPE_BF16, 77);
+  ck_assert (call_all (&rank));
+  check_ranks (&rank, 1);
+  rank.comm->ops->abort (rank.comm, "no reason");
+  ck_assert (!call_all (&rank));
+  ck_assert_str_eq (rank.error->message, "rank 0 failed: no reason");
+  rank.comm->ops->close (rank.comm);
+  rank_clear (&rank);
+}
+END_TEST
+
+/* all_reduce of counts that the ranks do not divide. */
+static gpointer
+thread_all_reduce (gpointer data)
+{
+  Rank *self = data;
+
+  memcpy (self->reduced, self->in, bytes_of (self, self->count));
+  self->comm->ops->all_reduce (self->comm, self->reduced, self->count, self->dtype, &self->error);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+START_TEST (comm_all_reduce_odd_counts)
+{
+  guint n = 1 + (guint)_i % MAX_RANKS;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+
+  for (guint64 count = 0; count < 20; count++)
+    {
+      ExecComm *comms[MAX_RANKS];
+      Rank ranks[MAX_RANKS];
+
+      ck_assert (exec_comm_threads_open (n, comms, NULL));
+      for (guint i = 0; i < n; i++)
+        rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, count);
+      run_threads (thread_all_reduce, ranks, n);
+      for (guint rank = 0; rank < n; rank++)
+        {
+          ck_assert_ptr_null (ranks[rank].error);
+          for (guint64 i = 0; i < count; i++)
+            {
+              guint16 sum;
+
+              slow_sum (ranks, n, i, &sum);
+              ck_assert_mem_eq (ranks[rank].reduced + 2 * i, &sum, sizeof sum);
+            }
+        }
+      for (guint i = 0; i < n; i++)
+        rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+/* The last rank aborts while or before the others wait for it. */
+static gpointer
+thread_abort_last (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+
+  if (comm->rank + 1 == comm->ranks)
+    comm->ops->abort (comm, "out of luck");
+  else if (!call_all (self))
+    {
+      g_clear_error (&self->error);
+      comm->ops->barrier (comm, &self->error);
+    }
+  return NULL;
+}
+
+START_TEST (comm_abort_wakes_the_others)
+{
+  guint n = 2 + (guint)_i % (MAX_RANKS - 1);
+  g_autoptr (GRand) rand = g_rand_new_with_seed (5);
+  g_autofree char *reason = g_strdup_printf ("rank %u failed: out of luck", n - 1);
+  ExecComm *comms[MAX_RANKS];
+  Rank ranks[MAX_RANKS];
+
+  ck_assert (exec_comm_threads_open (n, comms, NULL));
+  for (guint i = 0; i < n; i++)
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 9);
+  run_threads (thread_abort_last, ranks, n);
+  for (guint i = 0; i + 1 < n; i++)
+    {
+      ck_assert (g_error_matches (ranks[i].error, PLAN_ERROR, PLAN_ERROR_BACKEND));
+      ck_assert_str_eq (ranks[i].error->message, reason);
+    }
+  for (guint i = 0; i < n; i++)
+    {
+      comms[i]->ops->close (comms[i]);
+      rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+/* Rank 0 is done before the others are. */
+static gpointer
+thread_close_first (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+
+  if (comm->rank > 0)
+    comm->ops->barrier (comm, &self->error);
+  comm->ops->close (comm);
+  return NULL;
+}
+
+/* Rank 0 calls something else than the others. */
+static gpointer
+thread_disagree (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+
+  if (comm->rank > 0)
+    comm->ops->all_reduce (comm, self->reduced, self->count, self->dtype, &self->error);
+  else
+    comm->ops->barrier (comm, &self->error);
+  return NULL;
+}
+
+START_TEST (comm_errors_name_a_rank)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (5);
+  ExecComm *comms[3];
+  Rank ranks[3];
+
+  ck_assert (exec_comm_threads_open (3, comms, NULL));
+  for (guint i = 0; i < 3; i++)
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
+  run_threads (thread_close_first, ranks, 3);
+  ck_assert_ptr_null (ranks[0].error);
+  for (guint i = 1; i < 3; i++)
+    ck_assert_ptr_nonnull (ranks[i].error);
+  for (guint i = 0; i < 3; i++)
+    rank_clear (&ranks[i]);
+
+  ck_assert (exec_comm_threads_open (3, comms, NULL));
+  for (guint i = 0; i < 3; i++)
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
+  run_threads (thread_disagree, ranks, 3);
+  for (guint i = 0; i < 3; i++)
+    {
+      ck_assert_ptr_nonnull (ranks[i].error);
+      ck_assert_ptr_nonnull (strstr (ranks[i].error->message, "do not call the same collective"));
+      comms[i]->ops->close (comms[i]);
+      rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+START_TEST (comm_no_rank_is_an_error)
+{
+  g_autoptr (GError) error = NULL;
+
+  ck_assert (!exec_comm_threads_open (0, NULL, &error));
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+}
+END_TEST
+
+/* fp32 inside, one rounding at the end. */
+START_TEST (comm_sum_rounds_once)
+{
+  float one = 1, little = 0x1p-9f;
+  guint16 in[3], out;
+  const void *terms[] = { &in[0], &in[1], &in[2] };
+
+  exec_number_narrow (&in[0], PLAN_DTYPE_BF16, &one, 1);
+  exec_number_narrow (&in[1], PLAN_DTYPE_BF16, &little, 1);
+  exec_number_narrow (&in[2], PLAN_DTYPE_BF16, &little, 1);
+  little *= 1.5f;
+  exec_number_narrow (&in[2], PLAN_DTYPE_BF16, &little, 1);
+  exec_comm_sum (&out, terms, 3, 1, PLAN_DTYPE_BF16);
+  ck_assert_float_eq (exec_number_from_bf16 (out), 1 + 0x1p-7f);
+  exec_comm_sum (&in[0], terms, 3, 1, PLAN_DTYPE_BF16); /* into one of the terms */
+  ck_assert_uint_eq (in[0], out);
+}
+END_TEST
+
+START_TEST (comm_knows_launchers)
+{
+  static const char *const names[]
+      = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" };
+
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    g_unsetenv (names[i]);
+  ck_assert (!exec_comm_mpi_is_launched ());
+  g_setenv ("OMPI_COMM_WORLD_SIZE", "1", TRUE);
+  ck_assert (!exec_comm_mpi_is_launched ());
+  g_setenv ("OMPI_COMM_WORLD_SIZE", "2", TRUE);
+  ck_assert (exec_comm_mpi_is_launched ());
+  g_unsetenv ("OMPI_COMM_WORLD_SIZE");
+  g_setenv ("SLURM_NTASKS", "4", TRUE); /* an allocation alone starts nothing */
+  ck_assert (!exec_comm_mpi_is_launched ());
+  g_setenv ("PMIX_RANK", "0", TRUE);
+  ck_assert (exec_comm_mpi_is_launched ());
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("comm");
+  TCase *tcase = tcase_create ("comm");
+  SRunner *runner;
+  int failed;
+
+  tcase_set_timeout (tcase, 60);
+  tcase_add_loop_test (tcase, comm_threads_equal_naive, 0, 2 * MAX_RANKS);
+  tcase_add_loop_test (tcase, comm_all_reduce_odd_counts, 0, MAX_RANKS);
+  tcase_add_test (tcase, comm_self_copies);
+  tcase_add_loop_test (tcase, comm_abort_wakes_the_others, 0, 3 * (MAX_RANKS - 1));
+  tcase_add_test (tcase, comm_errors_name_a_rank);
+  tcase_add_test (tcase, comm_no_rank_is_an_error);
+  tcase_add_test (tcase, comm_sum_rounds_once);
+  tcase_add_test (tcase, comm_knows_launchers);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

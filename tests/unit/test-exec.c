@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/exec.h"
+#include "exec/probe.h"
+#include "planner/error.h"
+#include "planner/lower.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  ExecJob job;
+} Case;
+
+static void
+case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint64 steps)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  c->model = plan_model_new ("llama-tiny", &error);
+  c->cluster = exec_probe_cluster (ranks, &error);
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "stack", "native", &error)
+             && plan_set (&plan, "strategy", strategy, &error)
+             && plan_set (&plan, "compute", compute, &error) && plan_set (&plan, "gbs", "8", &error)
+             && plan_set (&plan, "seq", "32", &error));
+  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
+                 error ? error->message : "");
+  c->job = (ExecJob){ .model = c->model,
+                      .plan = &c->plan,
+                      .cluster = c->cluster,
+                      .kernels = &exec_kernels_cpu,
+                      .seed = 1,
+                      .steps = steps,
+                      .constants = { .norm_eps = 1e-5,
+                                     .rope_theta = 10000,
+                                     .lr = 3e-3,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .adam_eps = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .max_norm = 1 } };
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+}
+
+/* The synthetic text can be learnt: after 40 steps the loss is well below that of guessing. */
+static void
+assert_learns (guint ranks, const char *strategy, const char *compute)
+{
+  Case c;
+  ExecResult results[4] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  case_init (&c, ranks, strategy, compute, 40);
+  ck_assert_msg (exec_run_threads (&c.job, ranks, FALSE, NULL, NULL, results, &error), "%s",
+                 error ? error->message : "");
+  const double first = results[0].losses[0], last = results[0].losses[39];
+  ck_assert_msg (first > 5.0 && first < 6.1, "the first loss is %.3f", first); /* ln 256 = 5.55 */
+  ck_assert_msg (last < first - 1.0, "the loss went from %.3f to %.3f", first, last);
+  for (guint r = 0; r < ranks; r++)
+    exec_result_clear (&results[r]);
+  case_clear (&c);
+}
+
+START_TEST (training_learns)
+{
+  assert_learns (1, "no_shard", "fp32");
+  assert_learns (2, "no_shard", "bf16");
+  assert_learns (2, "optim_grads_params", "fp32");
+  assert_learns (4, "optim_grads_params", "bf16");
+}
+END_TEST
+
+/* With fp32 and one micro batch per rank, N ranks and one rank with N micro batches add up the same
+ * numbers in the same order. */
+START_TEST (ranks_do_not_matter_where_the_sums_are_the_same)
+{
+  Case one, four;
+  ExecResult a[1] = { { 0 } }, b[8] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  case_init (&one, 1, "no_shard", "fp32", 3);
+  case_init (&four, 8, "optim_grads_params", "fp32", 3);
+  ck_assert (exec_run_threads (&one.job, 1, FALSE, NULL, NULL, a, &error));
+  ck_assert (exec_run_threads (&four.job, 8, FALSE, NULL, NULL, b, &error));
+  ck_assert (memcmp (a[0].losses, b[0].losses, 3 * sizeof (double)) == 0);
+  ck_assert (memcmp (a[0].grad_norms, b[0].grad_norms, 3 * sizeof (double)) == 0);
+  exec_result_clear (&a[0]);
+  for (guint r = 0; r < 8; r++)
+    exec_result_clear (&b[r]);
+  case_clear (&one);
+  case_clear (&four);
+}
+END_TEST
+
+/* One rank's schedule with the first line that contains `needle` taken out of its step. */
+static PlanSchedule *
+without (const Case *c, const char *needle)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autofree char *text = plan_schedule_print (schedule);
+  char *step = strstr (text, "section step");
+  char *line = strstr (step, needle);
+  ck_assert_msg (line != NULL, "no '%s' in the step", needle);
+  while (line[-1] != '\n')
+    line--;
+  memmove (line, strchr (line, '\n') + 1, strlen (strchr (line, '\n') + 1) + 1);
+  PlanSchedule *broken = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (broken != NULL, "%s", error ? error->message : "");
+  return broken;
+}
+
+static void
+assert_caught (const char *strategy, const char *needle, const char *message)
+{
+  Case c;
+  g_auto (ExecResult) result = { 0 };
+  g_autoptr (GError) error = NULL;
+  case_init (&c, 1, strategy, "bf16", 2);
+  g_autoptr (PlanSchedule) broken = without (&c, needle);
+  ExecComm *comm = exec_comm_self_open ();
+  ck_assert (!exec_run_schedule (&c.job, broken, comm, FALSE, NULL, NULL, &result, &error));
+  ck_assert_msg (strstr (error->message, message) != NULL, "'%s' lacks '%s'", error->message,
+                 message);
+  comm->ops->close (comm);
+  case_clear (&c);
+}
+
+START_TEST (planted_bugs_are_caught)
+{
+  assert_caught ("no_shard", "cast compute out=weights.embed", "holds weights of step 1");
+  assert_caught ("no_shard", "swiglu compute", "is read before anything wrote it");
+  assert_caught ("no_shard", "alloc compute buf=logits", "is given back but was not taken");
+  assert_caught ("no_shard", "free compute buf=prob", "prob[0] is taken twice");
+}
+END_TEST
+
+START_TEST (a_plan_for_other_ranks_is_refused)
+{
+  Case c;
+  g_auto (ExecResult) result = { 0 };
+  g_autoptr (GError) error = NULL;
+  case_init (&c, 2, "no_shard", "fp32", 1);
+  ExecComm *comm = exec_comm_self_open ();
+  ck_assert (!exec_run_rank (&c.job, comm, FALSE, NULL, NULL, &result, &error));
+  ck_assert (strstr (error->message, "for 2 ranks and 1 were started") != NULL);
+  comm->ops->close (comm);
+  case_clear (&c);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("exec");
+  TCase *tcase = tcase_create ("exec");
+  tcase_set_timeout (tcase, 300);
+  tcase_add_test (tcase, training_learns);
+  tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
+  tcase_add_test (tcase, planted_bugs_are_caught);
+  tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,715 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/exact.h"
+#include "exec/kernels.h"
+#include "exec/number.h"
+#include "planner/scratch.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every kernel against a plain double-precision reference; every gradient against differences of
+ * that reference. Odd seeds store in bf16, even ones in fp32. */
+
+static const ExecConstants constants = {
+  .norm_eps = 1e-5,
+  .rope_theta = 10000,
+  .lr = 1e-2,
+  .beta1 = 0.9,
+  .beta2 = 0.95,
+  .adam_eps = 1e-8,
+  .weight_decay = 0.1,
+  .max_norm = 0.5,
+  .step = 3,
+};
+
+/* --- tensors ------------------------------------------------------------------------------ */
+
+typedef struct
+{
+  PlanDtype dtype;
+  guint64 count;
+  void *data;
+  double *value; /* what `data` holds, where it was made from random numbers */
+} Tensor;
+
+static void
+tensor_clear (Tensor *self)
+{
+  g_free (self->data);
+  g_free (self->value);
+}
+
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Tensor, tensor_clear)
+
+/* For results: every byte 0xff, which is NaN in all formats, so that what is not written shows. */
+static Tensor
+tensor_blank (PlanDtype dtype, guint64 count)
+{
+  guint64 bytes = plan_dtype_bytes (dtype, count);
+  Tensor self = { .dtype = dtype, .count = count, .data = g_malloc (MAX (bytes, 1)) };
+
+  memset (self.data, 0xff, bytes);
+  return self;
+}
+
+static Tensor
+tensor_random (GRand *rand, PlanDtype dtype, guint64 count, double scale)
+{
+  Tensor self = tensor_blank (dtype, count);
+  guint8 *at = self.data;
+
+  self.value = g_new (double, count);
+  for (guint64 i = 0; i < count; i++, at += plan_dtype_bytes (dtype, 1))
+    {
+      float value
+          = (float)(scale
+                    * (g_rand_double_range (rand, -1, 1) + g_rand_double_range (rand, -1, 1)));
+
+      exec_number_narrow (at, dtype, &value, 1);
+      exec_number_widen (&value, at, dtype, 1);
+      self.value[i] = (double)value;
+    }
+  return self;
+}
+
+static Tensor
+tensor_tokens (GRand *rand, guint64 count, gint32 from, gint32 vocab)
+{
+  Tensor self = tensor_blank (PLAN_DTYPE_I32, count);
+
+  for (guint64 i = 0; i < count; i++)
+    ((gint32 *)self.data)[i] = g_rand_int_range (rand, from, vocab);
+  return self;
+}
+
+static Tensor
+tensor_copy (const Tensor *other)
+{
+  Tensor self = *other;
+
+  self.data = g_memdup2 (other->data, plan_dtype_bytes (other->dtype, other->count));
+  self.value = NULL;
+  return self;
+}
+
+static double
+tensor_get (const Tensor *self, guint64 i)
+{
+  float value;
+
+  exec_number_widen (&value, (guint8 *)self->data + plan_dtype_bytes (self->dtype, i), self->dtype,
+                     1);
+  return (double)value;
+}
+
+/* |got - want| is at most `bound` of the largest |want|, plus the rounding of the stored format. */
+static void
+check_close (const Tensor *got, const double *want, double bound, const char *what)
+{
+  double largest = 1e-30, rounding = got->dtype == PLAN_DTYPE_BF16 ? 0x1.01p-8 : 0x1p-24;
+
+  for (guint64 i = 0; i < got->count; i++)
+    largest = fmax (largest, fabs (want[i]));
+  for (guint64 i = 0; i < got->count; i++)
+    {
+      double value = tensor_get (got, i), limit = bound * largest + rounding * fabs (want[i]);
+
+      ck_assert_msg (fabs (value - want[i]) <= limit,
+                     "%s[%" G_GUINT64_FORMAT "] is %g instead of %g, %g off where %g is allowed",
+                     what, i, value, want[i], fabs (value - want[i]), limit);
+    }
+}
+
+/* Runs a kernel with exactly the scratch it asked for. */
+static void
+run (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims, PlanDtype matrices)
+{
+  PlanOp op = { .kind = kind };
+  ExecArgs args = { .op = &op, .constants = &constants };
+  guint64 elements = plan_scratch_elements (kind, dims, matrices);
+  g_autofree float *scratch = elements > 0 ? g_new (float, elements) : NULL;
+
+  memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    {
+      gboolean is_scratch = plan_op_ref_access (kind, i) == 's';
+
+      args.ptr[i] = is_scratch ? scratch : operands[i]->data;
+      args.dtype[i] = is_scratch ? PLAN_DTYPE_FP32 : operands[i]->dtype;
+    }
+  exec_kernels_cpu.run[kind](&args);
+}
+
+static PlanDtype
+format_of (int seed)
+{
+  return seed % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+}
+
+static gint64
+between (GRand *rand, gint32 low, gint32 high)
+{
+  return g_rand_int_range (rand, low, high + 1);
+}
+
+/* --- references --------------------------------------------------------------------------- */
+
+/* A forward pass in double: `out` from `in`. */
+typedef struct
+{
+  gint64 dims[6];
+  double *in[2];
+  const gint32 *tokens;
+  double *out;
+  guint64 out_count;
+} Pass;
+
+typedef void (*Forward) (Pass *pass);
+
+/* Gradient of sum (dout * out) with respect to one input, by central differences. */
+static double *
+slow_gradient (Forward forward, Pass *pass, guint input, guint64 count, const double *dout)
+{
+  double *gradient = g_new0 (double, count), *in = pass->in[input], h = 1e-5;
+
+  for (guint64 i = 0; i < count; i++)
+    {
+      double kept = in[i];
+
+      for (int sign = -1; sign <= 1; sign += 2)
+        {
+          in[i] = kept + sign * h;
+          forward (pass);
+          for (guint64 k = 0; k < pass->out_count; k++)
+            gradient[i] += sign * dout[k] * pass->out[k] / (2 * h);
+        }
+      in[i] = kept;
+    }
+  return gradient;
+}
+
+static void
+slow_rmsnorm (Pass *pass)
+{
+  gint64 rows = pass->dims[0], cols = pass->dims[1];
+
+  for (gint64 r = 0; r < rows; r++)
+    {
+      const double *in = pass->in[0] + r * cols;
+      double sum = 0;
+
+      for (gint64 c = 0; c < cols; c++)
+        sum += in[c] * in[c];
+      for (gint64 c = 0; c < cols; c++)
+        pass->out[r * cols + c]
+            = in[c] / sqrt (sum / (double)cols + constants.norm_eps) * pass->in[1][c];
+    }
+}
+
+static void
+slow_swiglu (Pass *pass)
+{
+  gint64 rows = pass->dims[0], cols = pass->dims[1];
+
+  for (gint64 r = 0; r < rows; r++)
+    for (gint64 c = 0; c < cols; c++)
+      {
+        double gate = pass->in[0][2 * r * cols + c], up = pass->in[0][2 * r * cols + cols + c];
+
+        pass->out[r * cols + c] = gate / (1 + exp (-gate)) * up;
+      }
+}
+
+static void
+slow_gemm (Pass *pass)
+{
+  gint64 m = pass->dims[0], n = pass->dims[1], k = pass->dims[2], layout = pass->dims[3];
+
+  for (gint64 i = 0; i < m; i++)
+    for (gint64 j = 0; j < n; j++)
+      {
+        double sum = 0;
+
+        for (gint64 p = 0; p < k; p++)
+          sum += pass->in[0][layout == 2 ? p * m + i : i * k + p]
+                 * pass->in[1][layout == 1 ? j * k + p : p * n + j];
+        pass->out[i * n + j] = sum;
+      }
+}
+
+static void
+slow_rope (Pass *pass)
+{
+  gint64 rows = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
+  gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
+
+  memcpy (pass->out, pass->in[0], (gsize)(rows * width) * sizeof (double));
+  for (gint64 r = 0; r < rows; r++)
+    for (gint64 h = 0; h < heads + kv; h++)
+      for (gint64 i = 0; i < d / 2; i++)
+        {
+          const double *a = pass->in[0] + r * width + h * d + i, *b = a + d / 2;
+          double *out = pass->out + r * width + h * d + i;
+          double angle
+              = (double)(r % seq) / pow (constants.rope_theta, 2.0 * (double)i / (double)d);
+
+          out[0] = *a * cos (angle) - *b * sin (angle);
+          out[d / 2] = *b * cos (angle) + *a * sin (angle);
+        }
+}
+
+/* in: rows of q, k and v heads; out: attention, then log-sum-exp. */
+static void
+slow_attention (Pass *pass)
+{
+  gint64 batch = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
+  gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
+  g_autofree double *p = g_new (double, seq);
+
+  memset (pass->out, 0, (gsize)(batch * seq * heads * d) * sizeof (double));
+  for (gint64 row = 0; row < batch * seq; row++)
+    for (gint64 h = 0; h < heads; h++)
+      {
+        gint64 t = row % seq, key = heads + h / (heads / kv);
+        const double *q = pass->in[0] + row * width + h * d;
+        double *out = pass->out + row * heads * d + h * d, sum = 0;
+
+        for (gint64 s = 0; s <= t; s++)
+          {
+            const double *k = pass->in[0] + (row - t + s) * width + key * d;
+            double score = 0;
+
+            for (gint64 i = 0; i < d; i++)
+              score += q[i] * k[i];
+            p[s] = exp (score / sqrt ((double)d));
+            sum += p[s];
+          }
+        for (gint64 s = 0; s <= t; s++)
+          for (gint64 i = 0; i < d; i++)
+            out[i] += p[s] / sum * pass->in[0][(row - t + s) * width + (key + kv) * d + i];
+        pass->out[batch * seq * heads * d + (row / seq * heads + h) * seq + t] = log (sum);
+      }
+}
+
+/* out: loss of every row, 0 where it is ignored. */
+static void
+slow_cross_entropy (Pass *pass)
+{
+  gint64 rows = pass->dims[0], cols = pass->dims[1];
+
+  for (gint64 r = 0; r < rows; r++)
+    {
+      const double *logits = pass->in[0] + r * cols;
+      double sum = 0;
+
+      for (gint64 c = 0; c < cols; c++)
+        sum += exp (logits[c]);
+      pass->out[r] = pass->tokens[r] < 0 ? 0 : log (sum) - logits[pass->tokens[r]];
+    }
+}
+
+/* --- element-wise ------------------------------------------------------------------------- */
+
+START_TEST (kernels_elementwise)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 count[] = { between (rand, 1, 700) };
+  guint64 n = (guint64)count[0];
+  PlanDtype formats[3] = { format_of (_i), format_of (_i / 2), format_of (_i / 4) };
+  g_auto (Tensor) a = tensor_random (rand, formats[0], n, 1);
+  g_auto (Tensor) b = tensor_random (rand, formats[1], n, 1);
+  g_auto (Tensor) out = tensor_blank (formats[2], n);
+  g_auto (Tensor) sum = tensor_copy (&a);
+  g_autofree double *want = g_new (double, n);
+
+  for (guint64 i = 0; i < n; i++)
+    want[i] = a.value[i] + b.value[i];
+  run (PLAN_OP_ADD, (const Tensor *const[]){ &out, &a, &b }, count, PLAN_DTYPE_FP32);
+  check_close (&out, want, 1e-7, "add");
+  run (PLAN_OP_ACCUMULATE, (const Tensor *const[]){ &sum, &b }, count, PLAN_DTYPE_FP32);
+  check_close (&sum, want, 1e-7, "accumulate");
+  run (PLAN_OP_CAST, (const Tensor *const[]){ &out, &a }, count, PLAN_DTYPE_FP32);
+  check_close (&out, a.value, 0, "cast");
+  run (PLAN_OP_ZERO, (const Tensor *const[]){ &out }, count, PLAN_DTYPE_FP32);
+  memset (want, 0, n * sizeof *want);
+  check_close (&out, want, 0, "zero");
+}
+END_TEST
+
+START_TEST (kernels_embed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 dims[] = { between (rand, 1, 40), between (rand, 1, 300), between (rand, 1, 30) };
+  gint64 rows = dims[0], cols = dims[1], vocab = dims[2];
+  PlanDtype format = format_of (_i);
+  g_auto (Tensor) table = tensor_random (rand, format, (guint64)(vocab * cols), 1);
+  g_auto (Tensor) tokens = tensor_tokens (rand, (guint64)rows, 0, (gint32)vocab);
+  g_auto (Tensor) out = tensor_blank (format, (guint64)(rows * cols));
+  g_auto (Tensor) dout = tensor_random (rand, format, (guint64)(rows * cols), 1);
+  g_auto (Tensor) dtable = tensor_blank (format, (guint64)(vocab * cols));
+  g_autofree double *want = g_new (double, rows *cols);
+  g_autofree double *dwant = g_new0 (double, vocab *cols);
+
+  for (gint64 i = 0; i < rows * cols; i++)
+    {
+      gint64 from = ((gint32 *)tokens.data)[i / cols] * cols + i % cols;
+
+      want[i] = table.value[from];
+      dwant[from] += dout.value[i];
+    }
+  run (PLAN_OP_EMBED, (const Tensor *const[]){ &out, &table, &tokens }, dims, format);
+  check_close (&out, want, 0, "embed");
+  run (PLAN_OP_EMBED_BWD, (const Tensor *const[]){ &dtable, &dout, &tokens }, dims, format);
+  check_close (&dtable, dwant, 1e-6, "embed_bwd");
+}
+END_TEST
+
+START_TEST (kernels_rmsnorm)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 rows = between (rand, 1, 5), cols = between (rand, 1, _i % 5 == 0 ? 300 : 40);
+  guint64 n = (guint64)(rows * cols), width = (guint64)cols;
+  PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, n, 2);
+  g_auto (Tensor) weight = tensor_random (rand, format, width, 1);
+  g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, n);
+  g_auto (Tensor) rstd = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_auto (Tensor) dweight = tensor_blank (format, width);
+  Pass pass = { { rows, cols }, { in.value, weight.value }, NULL, g_new (double, n), n };
+  g_autofree double *want = pass.out;
+  g_autofree double *want_din = slow_gradient (slow_rmsnorm, &pass, 0, n, dout.value);
+  g_autofree double *want_dweight = slow_gradient (slow_rmsnorm, &pass, 1, width, dout.value);
+
+  slow_rmsnorm (&pass);
+  run (PLAN_OP_RMSNORM, (const Tensor *const[]){ &out, &rstd, &in, &weight }, pass.dims, format);
+  check_close (&out, want, 5e-7, "rmsnorm");
+  run (PLAN_OP_RMSNORM_BWD, (const Tensor *const[]){ &din, &dweight, &dout, &in, &weight, &rstd },
+       pass.dims, format);
+  check_close (&din, want_din, 2e-5, "rmsnorm_bwd din");
+  check_close (&dweight, want_dweight, 2e-6, "rmsnorm_bwd dweight");
+}
+END_TEST
+
+START_TEST (kernels_swiglu)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 rows = between (rand, 1, 4), cols = between (rand, 1, _i % 5 == 0 ? 300 : 30);
+  guint64 n = (guint64)(rows * cols);
+  PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, 2 * n, 4);
+  g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, 2 * n);
+  Pass pass = { { rows, cols }, { in.value }, NULL, g_new (double, n), n };
+  g_autofree double *want = pass.out;
+  g_autofree double *want_din = slow_gradient (slow_swiglu, &pass, 0, 2 * n, dout.value);
+
+  slow_swiglu (&pass);
+  run (PLAN_OP_SWIGLU, (const Tensor *const[]){ &out, &in }, pass.dims, format);
+  check_close (&out, want, 5e-7, "swiglu");
+  run (PLAN_OP_SWIGLU_BWD, (const Tensor *const[]){ &din, &dout, &in }, pass.dims, format);
+  check_close (&din, want_din, 1e-6, "swiglu_bwd");
+}
+END_TEST
+
+/* --- matrix products ---------------------------------------------------------------------- */
+
+START_TEST (kernels_gemm)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint32 most = _i % 10 == 0 ? 300 : 40;
+  gint64 m = between (rand, 1, most), n = between (rand, 1, most), k = between (rand, 1, most);
+  Pass pass = { { m, n, k, _i % 3 }, { NULL }, NULL, g_new (double, m *n), (guint64)(m * n) };
+  g_autofree double *want = pass.out;
+  PlanDtype formats[3] = { format_of (_i / 3), format_of (_i / 6), format_of (_i / 12) };
+  gboolean all_fp32 = formats[0] == PLAN_DTYPE_FP32 && formats[1] == PLAN_DTYPE_FP32
+                      && formats[2] == PLAN_DTYPE_FP32;
+  g_auto (Tensor) a = tensor_random (rand, formats[0], (guint64)(m * k), 1);
+  g_auto (Tensor) b = tensor_random (rand, formats[1], (guint64)(k * n), 1);
+  g_auto (Tensor) out = tensor_blank (formats[2], (guint64)(m * n));
+
+  pass.in[0] = a.value;
+  pass.in[1] = b.value;
+  slow_gemm (&pass);
+  run (PLAN_OP_GEMM, (const Tensor *const[]){ &out, &a, &b }, pass.dims,
+       all_fp32 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16);
+  check_close (&out, want, 2e-6, "gemm");
+}
+END_TEST
+
+/* The same factors at another address give the same bits. */
+START_TEST (kernels_gemm_ignores_addresses)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 m = between (rand, 1, 150), n = between (rand, 1, 150), k = between (rand, 1, 600);
+  g_auto (Tensor) a = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)(m * k), 1);
+  g_auto (Tensor) b = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)(k * n), 1);
+  g_autofree float *a_moved = g_new (float, m *k + 16), *b_moved = g_new (float, k *n + 16);
+  g_autofree float *out = g_new (float, m *n), *out_moved = g_new (float, m *n + 16);
+
+  for (int layout = 0; layout < 3; layout++)
+    {
+      guint64 by = (guint64)between (rand, 1, 15);
+
+      memcpy (a_moved + by, a.data, (gsize)(m * k) * sizeof (float));
+      memcpy (b_moved + 16 - by, b.data, (gsize)(k * n) * sizeof (float));
+      exec_gemm_fp32 (m, n, k, layout, a.data, b.data, out);
+      exec_gemm_fp32 (m, n, k, layout, a_moved + by, b_moved + 16 - by, out_moved + by);
+      ck_assert (memcmp (out, out_moved + by, (gsize)(m * n) * sizeof (float)) == 0);
+    }
+}
+END_TEST
+
+START_TEST (kernels_gemm_says_its_name) { ck_assert_int_gt (strlen (exec_gemm_name ()), 0); }
+END_TEST
+
+/* --- attention ---------------------------------------------------------------------------- */
+
+START_TEST (kernels_rope)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 kv = between (rand, 1, 2), heads = kv * between (rand, 1, 3), seq = between (rand, 1, 9);
+  gint64 d = 2 * (_i % 5 == 0 ? 64 : 0) + 2 * between (rand, 1, 6),
+         rows = seq * between (rand, 1, 2);
+  gint64 forward[] = { rows, seq, heads, kv, d, 0 }, inverse[] = { rows, seq, heads, kv, d, 1 };
+  guint64 n = (guint64)(rows * (heads + 2 * kv) * d);
+  PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) out = tensor_copy (&in);
+  Pass pass = { { rows, seq, heads, kv, d }, { in.value }, NULL, g_new (double, n), n };
+  g_autofree double *want = pass.out;
+
+  slow_rope (&pass);
+  run (PLAN_OP_ROPE, (const Tensor *const[]){ &out }, forward, format);
+  check_close (&out, want, 3e-7, "rope");
+  if (n > 400)
+    return;
+
+  /* The gradient of a rotation is the rotation back. */
+  g_auto (Tensor) din = tensor_copy (&in);
+  g_autofree double *dout = g_memdup2 (in.value, n * sizeof *dout);
+  g_autofree double *want_din = slow_gradient (slow_rope, &pass, 0, n, dout);
+  run (PLAN_OP_ROPE, (const Tensor *const[]){ &din }, inverse, format);
+  check_close (&din, want_din, 3e-7, "rope inverse");
+}
+END_TEST
+
+START_TEST (kernels_attention)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 batch = between (rand, 1, 2), seq = between (rand, 1, 7), kv = between (rand, 1, 2);
+  gint64 heads = kv * between (rand, 1, 3), d = between (rand, 1, 6);
+  guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
+  guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
+  PlanDtype format = format_of (_i);
+  gboolean is_bf16 = format == PLAN_DTYPE_BF16;
+  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
+  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
+  Pass pass
+      = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
+  g_autofree double *want = pass.out;
+  g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
+
+  slow_attention (&pass);
+  run (PLAN_OP_ATTENTION, (const Tensor *const[]){ &out, &lse, &qkv }, pass.dims, format);
+  check_close (&out, want, 1e-6, "attention");
+  check_close (&lse, want + n_out, 1e-6, "attention lse");
+
+  /* The rounding of `out` is felt in the gradient. */
+  run (PLAN_OP_ATTENTION_BWD, (const Tensor *const[]){ &dqkv, &dout, &out, &lse, &qkv }, pass.dims,
+       format);
+  check_close (&dqkv, want_dqkv, is_bf16 ? 0x1p-7 : 5e-6, "attention_bwd");
+}
+END_TEST
+
+/* Longer than one piece of anything; forward only. */
+START_TEST (kernels_attention_long)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 seq = 131, heads = 3, d = 37;
+  guint64 n_out = (guint64)(seq * heads * d), n_qkv = 5 * n_out / 3;
+  g_auto (Tensor) qkv = tensor_random (rand, format_of (_i), n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format_of (_i), n_out);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, (guint64)(seq * heads));
+  Pass pass = { { 1, seq, heads, 1, d },
+                { qkv.value },
+                NULL,
+                g_new (double, n_out + (guint64)(seq * heads)),
+                n_out };
+  g_autofree double *want = pass.out;
+
+  slow_attention (&pass);
+  run (PLAN_OP_ATTENTION, (const Tensor *const[]){ &out, &lse, &qkv }, pass.dims, format_of (_i));
+  check_close (&out, want, 2e-6, "attention");
+  check_close (&lse, want + n_out, 1e-6, "attention lse");
+}
+END_TEST
+
+/* --- loss and optimizer ------------------------------------------------------------------- */
+
+START_TEST (kernels_cross_entropy)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 rows = between (rand, 1, 6), cols = between (rand, 1, _i % 5 == 0 ? 600 : 40);
+  guint64 n = (guint64)(rows * cols);
+  PlanDtype format = format_of (_i);
+  g_auto (Tensor) logits = tensor_random (rand, format, n, 4);
+  g_auto (Tensor) targets = tensor_tokens (rand, (guint64)rows, -1, (gint32)cols);
+  g_auto (Tensor) prob = tensor_blank (PLAN_DTYPE_FP32, n);
+  g_auto (Tensor) dlogits = tensor_blank (format, n);
+  g_auto (Tensor) loss = tensor_blank (PLAN_DTYPE_I64, EXEC_EXACT_LIMBS);
+  Pass pass
+      = { { rows, cols }, { logits.value }, targets.data, g_new (double, rows), (guint64)rows };
+  g_autofree double *want = pass.out, *ones = g_new (double, rows);
+  double total = 0;
+
+  for (gint64 r = 0; r < rows; r++)
+    ones[r] = 1;
+  g_autofree double *want_dlogits = slow_gradient (slow_cross_entropy, &pass, 0, n, ones);
+  slow_cross_entropy (&pass);
+  for (gint64 r = 0; r < rows; r++)
+    total += want[r];
+  memset (loss.data, 0, sizeof (ExecExact));
+  for (guint repeat = 1; repeat <= 2; repeat++)
+    {
+      run (PLAN_OP_CROSS_ENTROPY, (const Tensor *const[]){ &loss, &prob, &logits, &targets },
+           pass.dims, format);
+      ck_assert_double_eq_tol (exec_exact_value (loss.data), repeat * total, 1e-5);
+    }
+  run (PLAN_OP_CROSS_ENTROPY_BWD, (const Tensor *const[]){ &dlogits, &prob, &targets }, pass.dims,
+       format);
+  check_close (&dlogits, want_dlogits, 1e-6, "cross_entropy_bwd");
+}
+END_TEST
+
+START_TEST (kernels_norm_sq)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 count[] = { between (rand, 1, 2000) };
+  g_auto (Tensor) in = tensor_random (rand, format_of (_i), (guint64)count[0], 1e-3);
+  g_auto (Tensor) sum = tensor_blank (PLAN_DTYPE_I64, EXEC_EXACT_LIMBS);
+  double want = 0;
+
+  for (guint64 i = 0; i < in.count; i++)
+    want += in.value[i] * in.value[i];
+  memset (sum.data, 0, sizeof (ExecExact));
+  run (PLAN_OP_NORM_SQ, (const Tensor *const[]){ &sum, &in }, count, PLAN_DTYPE_FP32);
+  ck_assert_double_eq_tol (exec_exact_value (sum.data), want, 1e-12 * want);
+}
+END_TEST
+
+/* Losses of all ranks count, and the norms of the first `norms`. */
+START_TEST (kernels_clip)
+{
+  gint64 ranks = 3, norms = 1 + _i % 3, tokens = _i < 3 ? 7 : 1000000;
+  gint64 dims[] = { ranks, norms, tokens };
+  ExecExact sums[6] = { 0 };
+  Tensor operand = { PLAN_DTYPE_I64, 6 * EXEC_EXACT_LIMBS, sums, NULL };
+  g_auto (Tensor) coef = tensor_blank (PLAN_DTYPE_FP32, 4);
+  double loss = 0, square = 0;
+
+  for (gint64 rank = 0; rank < ranks; rank++)
+    {
+      exec_exact_add_float (&sums[2 * rank], 1.25f + (float)rank);
+      exec_exact_add_square (&sums[2 * rank + 1], 10 + (float)rank);
+      loss += 1.25 + (double)rank;
+      square += rank < norms ? (10 + (double)rank) * (10 + (double)rank) : 0;
+    }
+  double norm = sqrt (square) / (double)tokens;
+  double factor = constants.max_norm / (norm + 1e-6);
+  double want[] = { fmin (factor, 1) / (double)tokens, norm, loss / (double)tokens, 0 };
+  run (PLAN_OP_CLIP, (const Tensor *const[]){ &coef, &operand }, dims, PLAN_DTYPE_FP32);
+  for (guint i = 0; i < 4; i++)
+    ck_assert_float_eq (((float *)coef.data)[i], (float)want[i]);
+
+  exec_exact_add_square (&sums[1], NAN);
+  run (PLAN_OP_CLIP, (const Tensor *const[]){ &coef, &operand }, dims, PLAN_DTYPE_FP32);
+  ck_assert (isnan (((float *)coef.data)[0]) && isnan (((float *)coef.data)[1]));
+}
+END_TEST
+
+START_TEST (kernels_adamw)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 count[] = { between (rand, 1, 600) };
+  guint64 n = (guint64)count[0];
+  g_auto (Tensor) params = tensor_random (rand, format_of (_i), n, 1);
+  g_auto (Tensor) avg = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
+  g_auto (Tensor) avg_sq = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
+  g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 2), n, 1);
+  g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  g_autofree double *want = g_new (double, 3 * n);
+  double scale = coef.value[0];
+
+  for (guint64 i = 0; i < n; i++)
+    {
+      double *m = want + n + i, *v = want + 2 * n + i, g = grad.value[i] * scale;
+
+      ((float *)avg_sq.data)[i] = fabsf (((float *)avg_sq.data)[i]);
+      *m = constants.beta1 * avg.value[i] + (1 - constants.beta1) * g;
+      *v = constants.beta2 * fabs (avg_sq.value[i]) + (1 - constants.beta2) * g * g;
+      want[i] = params.value[i]
+                - constants.lr
+                      * (*m / (1 - pow (constants.beta1, 3))
+                             / (sqrt (*v / (1 - pow (constants.beta2, 3))) + constants.adam_eps)
+                         + constants.weight_decay * params.value[i]);
+    }
+  run (PLAN_OP_ADAMW, (const Tensor *const[]){ &params, &avg, &avg_sq, &grad, &coef }, count,
+       PLAN_DTYPE_FP32);
+  check_close (&params, want, 1e-6, "adamw");
+  check_close (&avg, want + n, 5e-7, "adamw exp_avg");
+  check_close (&avg_sq, want + 2 * n, 5e-7, "adamw exp_avg_sq");
+}
+END_TEST
+
+/* A function for every op that computes, and for no other. */
+START_TEST (kernels_table_is_full)
+{
+  g_autoptr (GError) error = NULL;
+
+  ck_assert (exec_kernels_cpu.open (&error));
+  for (guint kind = 0; kind < PLAN_N_OPS; kind++)
+    ck_assert_msg ((exec_kernels_cpu.run[kind] != NULL)
+                       == (plan_op_class ((PlanOpKind)kind) == PLAN_CLASS_COMPUTE),
+                   "%s", plan_op_name ((PlanOpKind)kind));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("kernels");
+  TCase *tcase = tcase_create ("cpu");
+  SRunner *runner;
+  int failed;
+
+  exec_gemm_open ();
+  tcase_set_timeout (tcase, 60);
+  tcase_add_test (tcase, kernels_table_is_full);
+  tcase_add_loop_test (tcase, kernels_elementwise, 0, 16);
+  tcase_add_loop_test (tcase, kernels_embed, 0, 20);
+  tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
+  tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
+  tcase_add_loop_test (tcase, kernels_gemm, 0, 48);
+  tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
+  tcase_add_test (tcase, kernels_gemm_says_its_name);
+  tcase_add_loop_test (tcase, kernels_rope, 0, 20);
+  tcase_add_loop_test (tcase, kernels_attention, 0, 20);
+  tcase_add_loop_test (tcase, kernels_attention_long, 0, 2);
+  tcase_add_loop_test (tcase, kernels_cross_entropy, 0, 20);
+  tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
+  tcase_add_loop_test (tcase, kernels_clip, 0, 6);
+  tcase_add_loop_test (tcase, kernels_adamw, 0, 8);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

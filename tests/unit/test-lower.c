@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "planner/units.h"
+#include "sim/sim.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  const PlanStack *stack;
+  PlanSchedule *schedule;
+} Case;
+
+static void
+case_init (Case *c, const char *model, const char *cluster, const char *const *fields)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  c->model = plan_model_new (model, &error);
+  c->cluster = plan_cluster_new (cluster, &error);
+  plan_init (&plan);
+  for (; *fields; fields += 2)
+    ck_assert_msg (plan_set (&plan, fields[0], fields[1], &error), "%s", error->message);
+  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
+                 error ? error->message : "");
+  c->stack = plan_stack_of (&c->plan, c->cluster->kind, &error);
+  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+  plan_schedule_free (c->schedule);
+}
+
+static PlanMemory
+memory_of (const Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimCost) cost = sim_cost_new (c->schedule, c->cluster, c->stack,
+                                           sim_params_default (c->cluster->kind), &error);
+  g_autoptr (PlanTrace) trace = sim_run (c->schedule, cost, c->stack, &error);
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  return trace->memory;
+}
+
+/* Llama-3-8B in bf16 with fp32 state on 8 GPUs: what stays between steps, by the framework's own
+ * formulas (weights, gradients, main weights and moments by what is sharded, non-unit weights kept
+ * gathered), in MiB. */
+START_TEST (resting_memory_follows_the_formulas)
+{
+  static const struct
+  {
+    const char *strategy;
+    double mib;
+  } rows[] = { { "optim_grads_params", 19236 }, { "optim_grads", 30636 }, { "optim", 57444 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      const char *const fields[]
+          = { "strategy", rows[i].strategy, "gbs", "8", "seq", "1024", NULL };
+      case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      const PlanMemory m = memory_of (&c);
+      const double mib = (double)(m.allocated - c.stack->fixed_bytes) / PLAN_MIB;
+      ck_assert_msg (fabs (mib / rows[i].mib - 1) < 0.001, "%s: %.1f MiB, not %.0f",
+                     rows[i].strategy, mib, rows[i].mib);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Most buffers of an array that are live at once in a step. */
+static guint
+most_live (const PlanSchedule *schedule, const char *name)
+{
+  guint live = 0, most = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
+        && strcmp (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name, name) == 0)
+      {
+        live = op->kind == PLAN_OP_ALLOC ? live + 1 : live - 1;
+        most = MAX (most, live);
+      }
+  return most;
+}
+
+/* Units that are gathered, and gradient buckets alive, at once: 1 + ceil (S/2 / U) and
+ * floor (S / U) + 2, with the floor of 1e9 elements under S. */
+START_TEST (queues_are_as_deep_as_the_communication_unit_says)
+{
+  static const struct
+  {
+    const char *model, *comm_unit;
+    guint gathered, buckets;
+  } rows[] = {
+    { "llama3-8b", "auto", 4, 6 },      /* S = 1e9, U = 218e6 */
+    { "llama3-70b", "auto", 2, 3 },     /* S = two units without, U = one with padding */
+    { "llama3-8b", "1", 1, 2 },         /* no prefetch */
+    { "llama3-8b", "218136575", 2, 2 }, /* U - 1 */
+    { "llama3-8b", "436273151", 2, 3 }, /* 2 U - 1 */
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      const char *const fields[]
+          = { "gbs", "64", "seq", "256", "comm_unit", rows[i].comm_unit, NULL };
+      case_init (&c, rows[i].model, "dgx-h100:1", fields);
+      const guint gathered = most_live (c.schedule, "weights.layer");
+      const guint buckets = most_live (c.schedule, "bucket.layer");
+      ck_assert_msg (gathered == rows[i].gathered, "%s %s: %u units gathered, not %u",
+                     rows[i].model, rows[i].comm_unit, gathered, rows[i].gathered);
+      ck_assert_msg (buckets == rows[i].buckets, "%s %s: %u buckets, not %u", rows[i].model,
+                     rows[i].comm_unit, buckets, rows[i].buckets);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Units gathered at the output layer lie in memory through the loss, for nothing. */
+START_TEST (the_output_layer_prefetches_uselessly)
+{
+  Case c;
+  const char *const fields[] = { "gbs", "8", "seq", "8192", NULL };
+  case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+  const PlanMemory m = memory_of (&c);
+  const PlanOp *op = plan_schedule_node (c.schedule, m.peak_node);
+  const PlanBuffer *buffer = plan_schedule_buffer (c.schedule, (guint)op->refs[0].array);
+  ck_assert_int_eq (buffer->category, PLAN_CATEGORY_LOSS);
+  /* embedding and head stay gathered; three stale units beside them */
+  const double units = 3 * 218136576.0 * 2 / PLAN_MIB;
+  const double rest = 2 * (525336576.0 + 525369344.0) / PLAN_MIB;
+  const double gathered = (double)m.by_category[PLAN_CATEGORY_GATHERED] / PLAN_MIB;
+  ck_assert_msg (fabs (gathered - units - rest) < 0.01, "%.2f MiB gathered, not %.2f", gathered,
+                 units + rest);
+  case_clear (&c);
+}
+END_TEST
+
+START_TEST (one_rank_communicates_nothing)
+{
+  Case c;
+  const char *const fields[] = { "gbs", "4", "seq", "16", "stack", "native", NULL };
+  PlanCursor cursor;
+  const PlanOp *op;
+  case_init (&c, "llama-tiny", "h100-80gb:1", fields);
+  for (PlanSection s = 0; s < PLAN_N_SECTIONS; s++)
+    for (plan_cursor_start (&cursor, c.schedule, s); (op = plan_cursor_next (&cursor));)
+      ck_assert (plan_op_class (op->kind) != PLAN_CLASS_COLLECTIVE);
+  case_clear (&c);
+}
+END_TEST
+
+START_TEST (repeats_keep_the_schedule_small)
+{
+  Case small, large;
+  const char *const few[] = { "gbs", "64", "seq", "256", NULL };
+  const char *const many[] = { "gbs", "4096", "seq", "256", NULL };
+  case_init (&small, "llama3-8b", "dgx-h100:1", few);
+  case_init (&large, "llama3-8b", "dgx-h100:1", many);
+  ck_assert_uint_eq (plan_schedule_n_nodes (small.schedule),
+                     plan_schedule_n_nodes (large.schedule));
+  ck_assert_uint_lt (plan_schedule_n_nodes (large.schedule), 1000);
+  case_clear (&small);
+  case_clear (&large);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("lower");
+  TCase *tcase = tcase_create ("lower");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_test (tcase, resting_memory_follows_the_formulas);
+  tcase_add_test (tcase, queues_are_as_deep_as_the_communication_unit_says);
+  tcase_add_test (tcase, the_output_layer_prefetches_uselessly);
+  tcase_add_test (tcase, one_rank_communicates_nothing);
+  tcase_add_test (tcase, repeats_keep_the_schedule_small);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/number.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static guint32
+bits_of (float value)
+{
+  guint32 bits;
+
+  memcpy (&bits, &value, sizeof bits);
+  return bits;
+}
+
+static float
+float_of (guint32 bits)
+{
+  float value;
+
+  memcpy (&value, &bits, sizeof value);
+  return value;
+}
+
+/* The nearest of two neighbours by distance, the even one on a tie; 2^128 stands for infinity. */
+static guint16
+slow_round (float value)
+{
+  guint16 low = (guint16)(bits_of (value) >> 16), high = (guint16)(low + 1);
+  double below = exec_number_from_bf16 (low), above = exec_number_from_bf16 (high);
+
+  if (isinf (value))
+    return low;
+  if (isinf (above))
+    above = copysign (ldexp (1, 128), value);
+  double to_low = fabs ((double)value - below), to_high = fabs (above - (double)value);
+  if (to_low != to_high)
+    return to_low < to_high ? low : high;
+  return low % 2 == 0 ? low : high;
+}
+
+START_TEST (number_bf16_survives_widening)
+{
+  for (guint32 bits = 0; bits < 0x10000; bits++)
+    {
+      float value = exec_number_from_bf16 ((guint16)bits);
+
+      ck_assert_uint_eq (bits_of (value), bits << 16);
+      ck_assert_uint_eq (exec_number_to_bf16 (value), isnan (value) ? bits | 0x40 : bits);
+    }
+}
+END_TEST
+
+START_TEST (number_rounds_to_nearest_even)
+{
+  for (guint32 upper = 0; upper < 0x10000; upper++)
+    {
+      static const guint32 lowers[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
+
+      for (guint i = 0; i < G_N_ELEMENTS (lowers); i++)
+        {
+          float value = float_of (upper << 16 | lowers[i]);
+
+          if (isnan (value))
+            ck_assert (isnan (exec_number_from_bf16 (exec_number_to_bf16 (value))));
+          else
+            ck_assert_uint_eq (exec_number_to_bf16 (value), slow_round (value));
+        }
+    }
+}
+END_TEST
+
+START_TEST (number_rounds_random_patterns)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+
+  for (guint i = 0; i < 10000; i++)
+    {
+      float value = float_of (g_rand_int (rand));
+
+      if (isnan (value))
+        ck_assert (isnan (exec_number_from_bf16 (exec_number_to_bf16 (value))));
+      else
+        ck_assert_uint_eq (exec_number_to_bf16 (value), slow_round (value));
+    }
+}
+END_TEST
+
+START_TEST (number_known_values)
+{
+  ck_assert_uint_eq (exec_number_to_bf16 (1.0f), 0x3f80);
+  ck_assert_uint_eq (exec_number_to_bf16 (-0.0f), 0x8000);
+  ck_assert_uint_eq (exec_number_to_bf16 (1.0f + 1.0f / 256), 0x3f80);     /* tie, down to even */
+  ck_assert_uint_eq (exec_number_to_bf16 (1.0f + 3.0f / 256), 0x3f82);     /* tie, up to even */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0x7f7fffff)), 0x7f80); /* largest: infinity */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0x00000001)), 0x0000); /* smallest: zero */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0x00018000)), 0x0002); /* denormal tie */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0x007fffff)), 0x0080); /* up to a normal */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0x7f800001)), 0x7fc0); /* quiet NaN */
+  ck_assert_uint_eq (exec_number_to_bf16 (float_of (0xffffffff)), 0xffff); /* keeps its sign */
+}
+END_TEST
+
+/* Arrays of every length around the vector length agree with single elements. */
+START_TEST (number_arrays_equal_elements)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
+  float in[80], wide[80];
+  guint16 narrow[80];
+
+  for (guint i = 0; i < G_N_ELEMENTS (in); i++)
+    in[i] = float_of (g_rand_int (rand));
+  for (guint count = 0; count < 70; count++)
+    for (guint from = 0; from < 3; from++)
+      {
+        memset (narrow, 0, sizeof narrow);
+        memset (wide, 0, sizeof wide);
+        exec_number_narrow (narrow + from, PLAN_DTYPE_BF16, in + from, count);
+        exec_number_widen (wide + from, narrow + from, PLAN_DTYPE_BF16, count);
+        for (guint i = from; i < from + count; i++)
+          {
+            ck_assert_uint_eq (narrow[i], exec_number_to_bf16 (in[i]));
+            ck_assert_uint_eq (bits_of (wide[i]), (guint32)narrow[i] << 16);
+          }
+        ck_assert_uint_eq (narrow[from + count], 0);
+        ck_assert_uint_eq (bits_of (wide[from + count]), 0);
+      }
+}
+END_TEST
+
+START_TEST (number_fp32_is_copied)
+{
+  float in[] = { 1.5f, -0.0f, NAN, 3e-45f }, wide[4], narrow[4];
+
+  exec_number_widen (wide, in, PLAN_DTYPE_FP32, 4);
+  exec_number_narrow (narrow, PLAN_DTYPE_FP32, in, 4);
+  ck_assert_mem_eq (wide, in, sizeof in);
+  ck_assert_mem_eq (narrow, in, sizeof in);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("number");
+  TCase *tcase = tcase_create ("bf16");
+  SRunner *runner;
+  int failed;
+
+  tcase_add_test (tcase, number_bf16_survives_widening);
+  tcase_add_test (tcase, number_rounds_to_nearest_even);
+  tcase_add_loop_test (tcase, number_rounds_random_patterns, 0, 10);
+  tcase_add_test (tcase, number_known_values);
+  tcase_add_test (tcase, number_arrays_equal_elements);
+  tcase_add_test (tcase, number_fp32_is_copied);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/plan.h"
+#include "planner/rules.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "llama3-8b"
+
+/* A plan from "field=value" words between spaces. */
+static Plan
+plan_of (const char *words)
+{
+  g_auto (GStrv) pairs = g_strsplit (words, " ", -1);
+  g_autofree char *text = g_strjoinv ("\n", pairs);
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert_msg (plan_parse (text, "test", &plan, &error), "%s", error ? error->message : "");
+  return plan;
+}
+
+static gboolean
+resolve (const char *model_spec, const char *cluster_spec, const char *words, Plan *out,
+         GError **error)
+{
+  g_autoptr (PlanModel) model = plan_model_new (model_spec, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (cluster_spec, NULL);
+  const Plan plan = plan_of (words);
+  ck_assert (model && cluster);
+  return plan_resolve (&plan, model, cluster, out, error);
+}
+
+START_TEST (defaults_print_as_nothing)
+{
+  Plan plan;
+  plan_init (&plan);
+  g_autofree char *text = plan_print (&plan);
+  ck_assert_str_eq (text, "");
+  ck_assert_int_eq (plan.value[PLAN_NCCL], 2028);
+  ck_assert_int_eq (plan.value[PLAN_STRATEGY], PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  ck_assert_int_eq (plan.value[PLAN_GBS], PLAN_UNSET);
+}
+END_TEST
+
+static const struct
+{
+  const char *name, *text;
+  PlanField field;
+  gint64 value;
+} values[] = {
+  { "stack", "native", PLAN_STACK, PLAN_STACK_NATIVE },
+  { "stack", "megatron-fsdp@2026-08-22", PLAN_STACK,
+    PLAN_STACK_MEGATRON_FSDP + 16 * G_GINT64_CONSTANT (20260822) },
+  { "stack", "native@0001-01-01", PLAN_STACK, PLAN_STACK_NATIVE + 16 * 10101 },
+  { "nccl", "2.28", PLAN_NCCL, 2028 },
+  { "nccl", "12.0", PLAN_NCCL, 12000 },
+  { "strategy", "optim", PLAN_STRATEGY, PLAN_STRATEGY_OPTIM },
+  { "sharp", "nvl+ib", PLAN_SHARP, PLAN_SHARP_NVL_IB },
+  { "tp", "8", PLAN_TP, 8 },
+  { "gbs", "2147483647", PLAN_GBS, G_MAXINT32 },
+  { "comm_unit", "auto", PLAN_COMM_UNIT, PLAN_UNSET },
+  { "comm_unit", "1000000000000000", PLAN_COMM_UNIT, G_GINT64_CONSTANT (1000000000000000) },
+  { "offload_optimizer", "0.25", PLAN_OFFLOAD_OPTIMIZER, 250000 },
+  { "offload_optimizer", "0.000001", PLAN_OFFLOAD_OPTIMIZER, 1 },
+  { "offload_optimizer", "1", PLAN_OFFLOAD_OPTIMIZER, 1000000 },
+  { "offload_modules", "none", PLAN_OFFLOAD_MODULES, 0 },
+  { "recompute_modules", "core_attn+layernorm", PLAN_RECOMPUTE_MODULES, 5 },
+};
+
+START_TEST (value_is_read_and_printed)
+{
+  Plan plan;
+  PlanField field;
+  plan_init (&plan);
+  ck_assert (plan_field_parse (values[_i].name, &field, NULL));
+  ck_assert_int_eq (field, values[_i].field);
+  ck_assert (plan_set (&plan, values[_i].name, values[_i].text, NULL));
+  ck_assert_int_eq (plan.value[field], values[_i].value);
+  g_autofree char *text = plan_field_print (field, plan.value[field]);
+  ck_assert_str_eq (text, values[_i].text);
+}
+END_TEST
+
+static const struct
+{
+  const char *name, *text, *message;
+} bad_values[] = {
+  { "stratgy", "optim", "'stratgy' is not a field of a plan: did you mean 'strategy'?" },
+  { "zzzzzzzz", "1", "'zzzzzzzz' is not a field of a plan: known are stack, nccl, strategy" },
+  { "strategy", "otpim",
+    "strategy: 'otpim' must be no_shard|optim|optim_grads|optim_grads_params: "
+    "did you mean 'optim'?" },
+  { "nccl_ub", "yes", "nccl_ub: 'yes' must be off|on" },
+  { "nccl_ub", "", "nccl_ub: '' must be off|on" },
+  { "tp", "0", "tp: '0' is out of range: it must be from 1 to 2147483647" },
+  { "tp", "2x", "tp: '2x' is not a whole number" },
+  { "gbs", "99999999999999999999", "gbs: '99999999999999999999' does not fit 64 bits" },
+  { "offload_layers", "-1", "offload_layers: '-1' is out of range: it must be from 0" },
+  { "comm_unit", "0", "comm_unit: '0' is out of range" },
+  { "comm_unit", "Auto", "comm_unit: 'Auto' is not a whole number" },
+  { "offload_optimizer", "1.1",
+    "offload_optimizer: '1.1' is out of range: it must be from 0 to 1" },
+  { "offload_optimizer", "0.1234567",
+    "offload_optimizer: '0.1234567' must be written with at most six "
+    "decimals, as 0.25" },
+  { "offload_optimizer", "1e-1", "must be written with at most six decimals" },
+  { "offload_optimizer", "nan", "offload_optimizer: 'nan' is not a decimal number" },
+  { "recompute_modules", "mlp+mlp", "recompute_modules: 'mlp' is given twice" },
+  { "recompute_modules", "mlp+",
+    "recompute_modules: '' must be none, or core_attn|mlp|layernorm|moe|" },
+  { "recompute_modules", "", "recompute_modules: '' must be none, or" },
+  { "recompute_modules", "none+mlp", "recompute_modules: 'none' must be" },
+  { "recompute_modules", "layer_norm", "did you mean 'layernorm'?" },
+  { "nccl", "2", "nccl: '2' is not a version: write major.minor, as 2.28" },
+  { "nccl", "2.28.3", "is not a version" },
+  { "nccl", "2.1000", "is not a version" },
+  { "nccl", "0.1", "is not a version" },
+  { "stack", "megatron_fsdp",
+    "stack: 'megatron_fsdp' must be megatron-fsdp|megatron|fsdp2|fsdp1|"
+    "nanotron|native, then @yyyy-mm-dd for a date: did you mean "
+    "'megatron-fsdp'?" },
+  { "stack", "native@", "stack: '' is not a date: write native@yyyy-mm-dd, or native alone" },
+  { "stack", "native@2026-02-29", "stack: '2026-02-29' is not a date" },
+  { "stack", "native@2026-2-02", "is not a date" },
+  { "stack", "native@2026-02-020", "is not a date" },
+  { "stack", "native@0000-01-01", "is not a date" },
+};
+
+START_TEST (refuses_value)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan, before;
+  plan_init (&plan);
+  before = plan;
+  ck_assert (!plan_set (&plan, bad_values[_i].name, bad_values[_i].text, &error));
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+  ck_assert_msg (strstr (error->message, bad_values[_i].message), "%s", error->message);
+  ck_assert_mem_eq (&plan, &before, sizeof plan);
+}
+END_TEST
+
+START_TEST (field_describes_itself)
+{
+  g_autofree char *values_text = plan_field_values ((PlanField)_i);
+  const char *summary = plan_field_summary ((PlanField)_i);
+  ck_assert_uint_gt (strlen (values_text), 0);
+  ck_assert_uint_gt (strlen (summary), 0);
+  ck_assert_uint_gt (strlen (plan_field_name ((PlanField)_i)), 0);
+}
+END_TEST
+
+START_TEST (values_as_help_shows_them)
+{
+  static const struct
+  {
+    PlanField field;
+    const char *text;
+  } shown[] = {
+    { PLAN_NCCL_UB, "off|on" },
+    { PLAN_TP, "integer >= 1" },
+    { PLAN_OFFLOAD_LAYERS, "integer >= 0" },
+    { PLAN_OFFLOAD_OPTIMIZER, "0 to 1" },
+    { PLAN_COMM_UNIT, "auto, or integer >= 1" },
+    { PLAN_NCCL, "major.minor" },
+    { PLAN_OFFLOAD_MODULES,
+      "none, or attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm joined by +" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (shown); i++)
+    {
+      g_autofree char *text = plan_field_values (shown[i].field);
+      ck_assert_str_eq (text, shown[i].text);
+    }
+  ck_assert_str_eq (plan_field_names (PLAN_STRATEGY)[1], "optim");
+  ck_assert_str_eq (plan_field_names (PLAN_STACK)[PLAN_STACK_NATIVE], "native");
+  ck_assert_ptr_null (plan_field_names (PLAN_TP));
+}
+END_TEST
+
+START_TEST (text_is_read)
+{
+  Plan plan;
+  ck_assert (
+      plan_parse ("# a plan\r\n\n  strategy = optim  # ZeRO-1\r\ngbs=128", "p", &plan, NULL));
+  ck_assert_int_eq (plan.value[PLAN_STRATEGY], PLAN_STRATEGY_OPTIM);
+  g_autofree char *text = plan_print (&plan);
+  ck_assert_str_eq (text, "strategy=optim\ngbs=128\n");
+}
+END_TEST
+
+static const struct
+{
+  const char *text, *message;
+} bad_texts[] = {
+  { "gbs", "p:1: 'gbs' is not of the form field=value" },
+  { "\n\n=5", "p:3: '' is not a field of a plan" },
+  { "gbs=1\ngbs=1", "p:2: gbs: given twice" },
+  { "gbs=1\n#\ntp=x", "p:3: tp: 'x' is not a whole number" },
+  { "gbs=\xff", "p: byte 4 is not UTF-8 text" },
+};
+
+START_TEST (refuses_text)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert (!plan_parse (bad_texts[_i].text, "p", &plan, &error));
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+  ck_assert_msg (strstr (error->message, bad_texts[_i].message), "%s", error->message);
+}
+END_TEST
+
+START_TEST (hash_is_that_of_the_text)
+{
+  const Plan plan = plan_of ("gbs=128");
+  g_autofree char *hash = plan_hash (&plan);
+  g_autofree char *whole = g_compute_checksum_for_string (G_CHECKSUM_SHA256, "gbs=128\n", -1);
+  ck_assert_uint_eq (strlen (hash), 16);
+  ck_assert (g_str_has_prefix (whole, hash));
+}
+END_TEST
+
+START_TEST (resolving_fills_in)
+{
+  Plan plan;
+  ck_assert (resolve (MODEL, "dgx-h100:2", "gbs=64 main_grads=auto grad_comm=auto", &plan, NULL));
+  ck_assert_int_eq (plan.value[PLAN_MBS], 1);
+  ck_assert_int_eq (plan.value[PLAN_SEQ], 8192);
+  ck_assert_int_eq (plan.value[PLAN_SP], PLAN_SP_OFF);
+  ck_assert_int_eq (plan.value[PLAN_MAIN_GRADS], PLAN_MAIN_GRADS_BF16);
+  ck_assert_int_eq (plan.value[PLAN_GRAD_COMM], PLAN_GRAD_COMM_BF16);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:2", NULL);
+  ck_assert_int_eq (plan_data_parallel (&plan, cluster), 16);
+  ck_assert_int_eq (plan_micro_batches (&plan, cluster), 4);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_COMPUTE), PLAN_DTYPE_BF16);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_MAIN_PARAMS), PLAN_DTYPE_FP32);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_GRAD_COMM), PLAN_DTYPE_BF16);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_EXP_AVG), PLAN_DTYPE_FP32);
+}
+END_TEST
+
+START_TEST (auto_follows_compute)
+{
+  Plan plan;
+  ck_assert (resolve (MODEL, "h100-80gb:1", "gbs=1 compute=fp32 main_grads=auto grad_comm=auto",
+                      &plan, NULL));
+  ck_assert_int_eq (plan.value[PLAN_MAIN_GRADS], PLAN_MAIN_GRADS_FP32);
+  ck_assert (resolve (MODEL, "h100-80gb:1", "gbs=1 main_grads=fp32 grad_comm=auto", &plan, NULL));
+  ck_assert_int_eq (plan.value[PLAN_GRAD_COMM], PLAN_GRAD_COMM_FP32);
+}
+END_TEST
+
+START_TEST (dtype_of_every_value)
+{
+  Plan plan = plan_of ("compute=fp16 main_params=auto exp_avg=fp8 exp_avg_sq=bf16");
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_COMPUTE), PLAN_DTYPE_FP16);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_MAIN_PARAMS), PLAN_DTYPE_FP16);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_EXP_AVG), PLAN_DTYPE_E4M3);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_EXP_AVG_SQ), PLAN_DTYPE_BF16);
+  plan = plan_of ("compute=mxfp8 main_params=auto grad_comm=fp16");
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_COMPUTE), PLAN_DTYPE_E4M3);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_MAIN_PARAMS), PLAN_DTYPE_BF16);
+  ck_assert_int_eq (plan_field_dtype (&plan, PLAN_GRAD_COMM), PLAN_DTYPE_FP16);
+}
+END_TEST
+
+START_TEST (gbs_is_needed)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert (!resolve (MODEL, "dgx-h100", "mbs=1", &plan, &error));
+  ck_assert_str_eq (error->message,
+                    "gbs is needed: --gbs N, in sequences per step over all devices");
+}
+END_TEST
+
+START_TEST (longer_sequences_than_the_model_s_are_allowed)
+{
+  Plan plan;
+  ck_assert (resolve (MODEL, "dgx-h100", "gbs=8 seq=16384", &plan, NULL));
+  ck_assert_int_eq (plan.value[PLAN_SEQ], 16384);
+}
+END_TEST
+
+/* One plan per rule that breaks it, and the rule that must speak first. */
+static const struct
+{
+  const char *rule, *cluster, *words;
+} broken[] = {
+  { "sizes-fit", "dgx-h100", "gbs=8 seq=2147483647" },
+  { "sizes-fit", "dgx-h100", "gbs=2147483640 mbs=268435455 seq=1000" },
+  { "devices-divide", "dgx-h100", "gbs=8 tp=3" },
+  { "devices-divide", "dgx-h100", "gbs=8 tp=4 dp_outer=4" },
+  { "devices-divide", "dgx-h100", "gbs=8 tp=2147483647 cp=2147483647 dp_outer=2147483647" },
+  { "gbs-divides", "dgx-h100", "gbs=9" },
+  { "gbs-divides", "dgx-h100", "gbs=8 mbs=2" },
+  { "tp-divides-model", "dgx-h100:2", "gbs=8 tp=16" },
+  { "sp-needs-tp", "dgx-h100", "gbs=8 sp=on" },
+  { "sp-divides-seq", "dgx-h100", "gbs=8 tp=2 seq=101" },
+  { "cp-divides-seq", "dgx-h100", "gbs=8 cp=2 seq=102" },
+  { "ep-needs-experts", "dgx-h100", "gbs=8 ep=2" },
+  { "fsdp-has-no-pipeline", "dgx-h100", "gbs=8 pp=2" },
+  { "hfsdp-needs-full-sharding", "dgx-h100",
+    "gbs=8 dp_outer=2 outer_strategy=optim strategy=optim" },
+  { "hfsdp-needs-replicas", "dgx-h100", "gbs=8 outer_strategy=optim" },
+  { "hfsdp-needs-per-token-loss", "dgx-h100",
+    "gbs=8 dp_outer=2 outer_strategy=optim per_token_loss=off" },
+  { "hybrid-needs-overlap", "dgx-h100",
+    "gbs=8 dp_outer=2 strategy=optim overlap_grad_reduce=off overlap_param_gather=off" },
+  { "ag-group-needs-one-group", "dgx-h100", "gbs=8 dp_outer=2 ag_group=on" },
+  { "gather-overlap-needs-reduce-overlap", "dgx-h100", "gbs=8 overlap_grad_reduce=off" },
+  { "sync-needs-sharded-gradients", "dgx-h100", "gbs=8 strategy=optim sync_every_micro_batch=on" },
+  { "sync-needs-sharded-gradients", "dgx-h100",
+    "gbs=8 strategy=no_shard sync_every_micro_batch=on" },
+  { "compute-needs-rate", "dgx-h100", "gbs=8 compute=mxfp8" },
+  { "compute-needs-rate", "dgx-a100", "gbs=8 compute=fp8-delayed" },
+  { "compute-needs-rate", "dgx-h200", "gbs=8 compute=nvfp4" },
+  { "fp8-gather-needs-fp8", "dgx-h100", "gbs=8 param_gather=fp8" },
+  { "mxfp8-gather-needs-mxfp8", "dgx-h100", "gbs=8 param_gather=mxfp8" },
+  { "nvfp4-gather-is-native", "dgx-b200", "gbs=8 compute=nvfp4 param_gather=nvfp4" },
+  { "nvfp4-gather-needs-nvfp4", "dgx-b200", "gbs=8 stack=native param_gather=nvfp4" },
+  { "quantised-params-need-sharding", "dgx-h100",
+    "gbs=8 strategy=no_shard compute=fp8-delayed param_gather=fp8" },
+  { "quantised-params-need-full-sharding", "dgx-h100",
+    "gbs=8 strategy=optim compute=fp8-delayed param_gather=fp8" },
+  { "quantised-params-need-main", "dgx-h100",
+    "gbs=8 compute=fp8-delayed param_gather=fp8 main_params=auto" },
+  { "blockwise-outgrows-pool", "dgx-h100",
+    "gbs=8 compute=fp8-blockwise param_gather=fp8 nccl_ub=on" },
+  { "keep-transpose-needs-fp8-params", "dgx-h100", "gbs=8 keep_transpose=on" },
+  { "mxfp8-selective-needs-fine-grained", "dgx-b200",
+    "gbs=8 stack=native compute=mxfp8 param_gather=mxfp8 recompute=selective" },
+  { "precision-aware-needs-adam", "dgx-h100", "gbs=8 precision_aware=on optimizer=sgd" },
+  { "moments-need-precision-aware", "dgx-h100", "gbs=8 exp_avg=bf16" },
+  { "moments-need-precision-aware", "dgx-h100", "gbs=8 exp_avg_sq=fp8" },
+  { "fused-masters-need-precision-aware", "dgx-h100", "gbs=8 fused_masters=on" },
+  { "fused-masters-before-2026-04-10", "dgx-h100", "gbs=8 fused_masters=on precision_aware=on" },
+  { "fused-masters-before-2026-04-10", "dgx-h100",
+    "gbs=8 fused_masters=on precision_aware=on stack=megatron-fsdp@2026-04-10" },
+  { "offload-needs-precision-aware", "dgx-h100", "gbs=8 offload_optimizer=0.5" },
+  { "offload-of-fp8-is-delayed", "dgx-h100",
+    "gbs=8 offload_optimizer=1 precision_aware=on compute=fp8-tensorwise param_gather=fp8" },
+  { "recompute-modules-are-selective", "dgx-h100", "gbs=8 recompute_modules=mlp" },
+  { "selective-needs-modules", "dgx-h100", "gbs=8 recompute=selective recompute_modules=none" },
+  { "recompute-modules-exist", "dgx-h100", "gbs=8 recompute=selective recompute_modules=mlp+moe" },
+  { "norms-not-with-delayed", "dgx-h100",
+    "gbs=8 compute=fp8-delayed recompute=selective recompute_modules=layernorm" },
+  { "recompute-method-is-full", "dgx-h100", "gbs=8 recompute_method=block" },
+  { "recompute-method-is-full", "dgx-h100", "gbs=8 recompute=selective recompute_layers=2" },
+  { "recompute-layers-exist", "dgx-h100", "gbs=8 recompute=full recompute_layers=33" },
+  { "offload-layers-exist", "dgx-h100", "gbs=8 offload_layers=33" },
+  { "offload-layers-or-recompute", "dgx-h100", "gbs=8 offload_layers=1 recompute=full" },
+  { "offload-layers-or-cuda-graph", "dgx-h100", "gbs=8 offload_layers=1 cuda_graph=on" },
+  { "offload-layers-or-modules", "dgx-h100", "gbs=8 offload_layers=1 offload_modules=mlp_norm" },
+  { "offload-proj-needs-core", "dgx-h100", "gbs=8 offload_modules=attn_proj" },
+  { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
+
+  { "not-built-yet-stack", "dgx-h100", "gbs=8 stack=fsdp2 compile=on" },
+  { "not-built-yet-dp_outer", "dgx-h100", "gbs=8 dp_outer=2" },
+  { "not-built-yet-dp_outer", "dgx-h100", "gbs=8 dp_outer=2 outer_strategy=optim" },
+  { "not-built-yet-tp", "dgx-h100", "gbs=8 tp=2" },
+  { "not-built-yet-cp", "dgx-h100", "gbs=8 cp=2" },
+  { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=native pp=2" },
+  { "not-built-yet-fine_grained", "dgx-h100", "gbs=8 fine_grained=on" },
+  { "not-built-yet-unit", "dgx-h100", "gbs=8 unit=block" },
+  { "not-built-yet-double_buffer", "dgx-h100", "gbs=8 double_buffer=max_pool" },
+  { "not-built-yet-nccl_ub", "dgx-h100", "gbs=8 nccl_ub=on" },
+  { "not-built-yet-ag_group", "dgx-h100", "gbs=8 ag_group=on" },
+  { "not-built-yet-sharp", "dgx-h100", "gbs=8 sharp=ib" },
+  { "not-built-yet-reduce_algo", "dgx-h100", "gbs=8 reduce_algo=a2a" },
+  { "not-built-yet-overlap_grad_reduce", "dgx-h100",
+    "gbs=8 overlap_grad_reduce=off overlap_param_gather=off" },
+  { "not-built-yet-overlap_param_gather", "dgx-h100", "gbs=8 overlap_param_gather=off" },
+  { "not-built-yet-compute", "dgx-h100", "gbs=8 compute=fp16" },
+  { "not-built-yet-compute", "dgx-h100", "gbs=8 compute=fp8-delayed" },
+  { "not-built-yet-compute", "dgx-b200", "gbs=8 compute=mxfp8 param_gather=mxfp8" },
+  { "not-built-yet-main_params", "dgx-h100", "gbs=8 main_params=auto" },
+  { "not-built-yet-main_params", "dgx-h100", "gbs=8 main_params=bf16" },
+  { "not-built-yet-main_grads", "dgx-h100", "gbs=8 main_grads=fp16" },
+  { "not-built-yet-grad_comm", "dgx-h100", "gbs=8 grad_comm=fp16" },
+  { "not-built-yet-exp_avg", "dgx-h100", "gbs=8 precision_aware=on exp_avg=bf16" },
+  { "not-built-yet-exp_avg_sq", "dgx-h100", "gbs=8 precision_aware=on exp_avg_sq=bf16" },
+  { "not-built-yet-precision_aware", "dgx-h100", "gbs=8 precision_aware=on" },
+  { "not-built-yet-optimizer", "dgx-h100", "gbs=8 optimizer=sgd" },
+  { "not-built-yet-offload_layers", "dgx-h100", "gbs=8 offload_layers=32" },
+  { "not-built-yet-offload_modules", "dgx-h100", "gbs=8 offload_modules=core_attn+attn_proj" },
+  { "not-built-yet-recompute", "dgx-h100", "gbs=8 recompute=selective recompute_modules=mlp" },
+  { "not-built-yet-recompute", "dgx-h100",
+    "gbs=8 recompute=full recompute_method=block recompute_layers=32" },
+  { "not-built-yet-grad_accum_fusion", "dgx-h100", "gbs=8 grad_accum_fusion=on" },
+  { "not-built-yet-per_token_loss", "dgx-h100", "gbs=8 per_token_loss=off" },
+  { "not-built-yet-ce_fusion", "dgx-h100", "gbs=8 ce_fusion=off" },
+  { "not-built-yet-nan_check", "dgx-h100", "gbs=8 nan_check=params" },
+  { "not-built-yet-sync_every_micro_batch", "dgx-h100", "gbs=8 sync_every_micro_batch=on" },
+  { "not-built-yet-cuda_graph", "dgx-h100", "gbs=8 cuda_graph=on" },
+  { "not-built-yet-deterministic", "dgx-h100", "gbs=8 deterministic=on" },
+  { "not-built-yet-task", "dgx-h100", "gbs=8 task=eval" },
+};
+
+static const PlanRule *
+rule_named (const char *name)
+{
+  for (guint i = 0; i < plan_rules_n (); i++)
+    if (g_str_equal (plan_rules_get (i)->name, name))
+      return plan_rules_get (i);
+  ck_abort_msg ("no rule %s", name);
+}
+
+START_TEST (rule_speaks)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *start = g_strdup_printf ("rule %s: ", broken[_i].rule);
+  const PlanRule *rule = rule_named (broken[_i].rule);
+  Plan plan;
+  ck_assert (!resolve (MODEL, broken[_i].cluster, broken[_i].words, &plan, &error));
+  ck_assert_msg (g_str_has_prefix (error->message, start), "%s", error->message);
+  ck_assert (g_error_matches (error, PLAN_ERROR, (int)rule->code));
+  ck_assert_msg (strstr (error->message, rule->reason), "%s", error->message);
+  ck_assert_msg (strstr (error->message, rule->citation), "%s", error->message);
+}
+END_TEST
+
+START_TEST (message_in_full)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert (!resolve (MODEL, "dgx-h100", "gbs=12", &plan, &error));
+  ck_assert_str_eq (
+      error->message,
+      "rule gbs-divides: gbs must be a multiple of mbs x the data-parallel size (devices "
+      "/ tp / cp / pp), so that every rank runs whole micro batches; here gbs=12, mbs=1, "
+      "tp=1, cp=1, pp=1 on 8 x h100-80gb (Megatron-LM num_microbatches_calculator.py)");
+  g_clear_error (&error);
+  ck_assert (!resolve (MODEL, "dgx-h100", "gbs=8 nan_check=loss", &plan, &error));
+  ck_assert_str_eq (
+      error->message,
+      "rule not-built-yet-nan_check: only nan_check = off is modelled by this version; "
+      "here nan_check=loss (a limit of this version, not of a framework)");
+}
+END_TEST
+
+/* What no version could do is said before what this one cannot do yet. */
+START_TEST (illegal_comes_before_unbuilt)
+{
+  gboolean unbuilt = FALSE;
+  for (guint i = 0; i < plan_rules_n (); i++)
+    {
+      const PlanRule *rule = plan_rules_get (i);
+      const gboolean is_unbuilt = g_str_has_prefix (rule->name, "not-built-yet-");
+      ck_assert (!unbuilt || is_unbuilt);
+      ck_assert (!is_unbuilt || rule->code == PLAN_ERROR_UNSUPPORTED);
+      unbuilt = is_unbuilt;
+      ck_assert_ptr_eq (rule_named (rule->name), rule); /* names are unique */
+    }
+  ck_assert (unbuilt);
+}
+END_TEST
+
+/* Rules that others always come before, until what they name is built. */
+static const char *const hidden[] = { "not-built-yet-ep",
+                                      "not-built-yet-outer_strategy",
+                                      "not-built-yet-param_gather",
+                                      "not-built-yet-keep_transpose",
+                                      "not-built-yet-fused_masters",
+                                      "not-built-yet-offload_optimizer",
+                                      "not-built-yet-compile",
+                                      NULL };
+
+START_TEST (every_rule_is_tested)
+{
+  for (guint i = 0; i < plan_rules_n (); i++)
+    {
+      const char *name = plan_rules_get (i)->name;
+      gboolean found = g_strv_contains (hidden, name);
+      for (guint j = 0; j < G_N_ELEMENTS (broken); j++)
+        found = found || g_str_equal (broken[j].rule, name);
+      ck_assert_msg (found, "%s has no test", name);
+    }
+}
+END_TEST
+
+static const struct
+{
+  const char *model, *cluster, *words;
+} legal[] = {
+  { "llama-tiny", "h100-80gb:1", "gbs=1" },
+  { "llama3-8b", "dgx-h100", "gbs=128" },
+  { "llama3-8b", "dgx-h100:16", "gbs=128 stack=native@2026-11-01" },
+  { "llama3-8b", "dgx-h100", "gbs=8 stack=megatron-fsdp@2026-08-22 strategy=no_shard" },
+  { "llama3-70b", "dgx-h100:8",
+    "gbs=128 mbs=2 seq=1024 strategy=optim_grads main_grads=bf16 "
+    "grad_comm=bf16" },
+  { "llama3.1-405b", "dgx-b200:512", "gbs=4096 comm_unit=1000000 nccl=2.27" },
+  { "llama2-7b", "l40s:4", "gbs=16 strategy=optim compute=fp32" },
+};
+
+START_TEST (legal_plan_passes_and_stays)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (legal[_i].model, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (legal[_i].cluster, NULL);
+  Plan plan, again;
+  ck_assert_msg (resolve (legal[_i].model, legal[_i].cluster, legal[_i].words, &plan, &error), "%s",
+                 error ? error->message : "");
+  ck_assert (plan_resolve (&plan, model, cluster, &again, NULL));
+  ck_assert_mem_eq (&plan, &again, sizeof plan);
+}
+END_TEST
+
+/* A CPU needs no rates to run a plan. */
+START_TEST (cpu_without_rates)
+{
+  g_autoptr (PlanCluster) cluster
+      = plan_cluster_parse ("[here]\ndevices_per_node=2\ndevice=cpu\nkind=cpu\n", "c.ini", NULL);
+  g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", NULL);
+  const Plan plan = plan_of ("stack=native gbs=4 compute=fp32");
+  Plan resolved;
+  ck_assert (plan_resolve (&plan, model, cluster, &resolved, NULL));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("plan");
+  TCase *tcase = tcase_create ("plan");
+  tcase_add_test (tcase, defaults_print_as_nothing);
+  tcase_add_loop_test (tcase, value_is_read_and_printed, 0, G_N_ELEMENTS (values));
+  tcase_add_loop_test (tcase, refuses_value, 0, G_N_ELEMENTS (bad_values));
+  tcase_add_loop_test (tcase, field_describes_itself, 0, PLAN_N_FIELDS);
+  tcase_add_test (tcase, values_as_help_shows_them);
+  tcase_add_test (tcase, text_is_read);
+  tcase_add_loop_test (tcase, refuses_text, 0, G_N_ELEMENTS (bad_texts));
+  tcase_add_test (tcase, hash_is_that_of_the_text);
+  tcase_add_test (tcase, resolving_fills_in);
+  tcase_add_test (tcase, auto_follows_compute);
+  tcase_add_test (tcase, dtype_of_every_value);
+  tcase_add_test (tcase, gbs_is_needed);
+  tcase_add_test (tcase, longer_sequences_than_the_model_s_are_allowed);
+  tcase_add_loop_test (tcase, rule_speaks, 0, G_N_ELEMENTS (broken));
+  tcase_add_test (tcase, message_in_full);
+  tcase_add_test (tcase, illegal_comes_before_unbuilt);
+  tcase_add_test (tcase, every_rule_is_tested);
+  tcase_add_loop_test (tcase, legal_plan_passes_and_stays, 0, G_N_ELEMENTS (legal));
+  tcase_add_test (tcase, cpu_without_rates);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

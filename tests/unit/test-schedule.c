@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/schedule.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEADER \
+  "schedule 1 rank=0 ranks=2\n" \
+  "buffer a[3] elements=8 dtype=fp32 category=activations\n" \
+  "buffer w elements=16 dtype=bf16 category=gathered\n" \
+  "event e[3]\n" \
+  "event done\n"
+
+/* A schedule with these lines in its step, and nothing in setup and teardown. */
+static PlanSchedule *
+step (const char *lines, GError **error)
+{
+  g_autofree char *text
+      = g_strconcat (HEADER "section setup\nsection step\n", lines, "section teardown\n", NULL);
+  return plan_schedule_parse (text, "text", error);
+}
+
+static void
+assert_refused (const char *text, const char *message)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule == NULL, "%s was accepted", text);
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+  ck_assert_msg (strstr (error->message, message) != NULL, "'%s' lacks '%s'", error->message,
+                 message);
+}
+
+static void
+assert_check_fails (const char *lines, const char *message)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = step (lines, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  ck_assert_msg (!plan_schedule_check (schedule, &error), "check passed: %s", lines);
+  ck_assert_msg (strstr (error->message, message) != NULL, "'%s' lacks '%s'", error->message,
+                 message);
+}
+
+static void
+assert_check_passes (const char *lines)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = step (lines, &error);
+  ck_assert_msg (schedule && plan_schedule_check (schedule, &error), "%s", error->message);
+}
+
+START_TEST (text_reads_back)
+{
+  const char *text = HEADER "section setup\n"
+                            "section step\n"
+                            "  repeat l from=2 count=2 step=-1\n"
+                            "    alloc compute buf=a[l]\n"
+                            "    zero compute out=a[l]+4 count=4 record=e[l]\n"
+                            "    free compute buf=a[l] wait=e[l]\n"
+                            "  end\n"
+                            "section teardown\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autofree char *again = plan_schedule_print (schedule);
+  ck_assert_str_eq (again, text);
+}
+END_TEST
+
+START_TEST (bad_text_is_refused_by_line)
+{
+  assert_refused ("", "there is no schedule");
+  assert_refused ("schedule 2 rank=0 ranks=1\n", "text:1: a schedule begins with");
+  assert_refused ("schedule 1 rank=1 ranks=1\n", "text:1: '1' is not an integer from 0 to 0");
+  assert_refused (HEADER, "ends before its last section");
+  assert_refused (HEADER "section step\n", "text:6: expected 'section setup'");
+  assert_refused (HEADER "buffer w elements=1 dtype=fp32 category=loss\n", "two buffers 'w'");
+  assert_refused (HEADER "buffer b elements=1 dtype=fp31 category=loss\n", "fp31");
+  assert_refused (HEADER "buffer b elements=1 dtype=fp32 category=x\n", "no category 'x'");
+  assert_refused (HEADER "buffer b[0] elements=1 dtype=fp32 category=loss\n", "from 1 to");
+  assert_refused (HEADER "section setup\nboil compute\n", "text:7: there is no op 'boil'");
+  assert_refused (HEADER "section setup\nzero lane out=w count=1\n", "needs a stream");
+  assert_refused (HEADER "section setup\nzero compute count=1\n", "zero needs out=");
+  assert_refused (HEADER "section setup\nzero compute out=w\n", "zero needs count=");
+  assert_refused (HEADER "section setup\nzero compute out=v count=1\n", "no buffer 'v'");
+  assert_refused (HEADER "section setup\nzero compute out=a[l] count=1\n", "variable 'l'");
+  assert_refused (HEADER "section setup\nzero compute out=w count=99999999999999999999\n",
+                  "is not an integer");
+  assert_refused (HEADER "section setup\nend\n", "ends no repeat");
+  assert_refused (HEADER "section setup\nrepeat l from=0 count=1 step=1\nsection step\n",
+                  "not ended");
+}
+END_TEST
+
+START_TEST (ops_must_use_memory_that_is_taken)
+{
+  assert_check_passes ("alloc compute buf=w\nzero compute out=w count=16\nfree compute buf=w\n");
+  assert_check_fails ("zero compute out=w count=16\n", "w is not taken");
+  assert_check_fails ("alloc compute buf=w\n", "still taken after a step");
+  assert_check_fails ("free compute buf=w\n", "w is not taken");
+  assert_check_fails ("alloc compute buf=w\nalloc compute buf=w\n", "taken already");
+  assert_check_fails ("alloc compute buf=w\nzero compute out=w+1 count=16\nfree compute buf=w\n",
+                      "has 16");
+  assert_check_fails ("repeat l from=0 count=4 step=1\nalloc compute buf=a[l]\n"
+                      "free compute buf=a[l]\nend\n",
+                      "l=3): buf lies outside a[3]");
+  assert_check_fails ("alloc compute buf=w\nall_reduce compute buf=w count=1\nfree compute buf=w\n",
+                      "read before anything wrote it");
+}
+END_TEST
+
+/* What a missing wait does: each of these lacks one. */
+START_TEST (streams_must_be_ordered)
+{
+  assert_check_passes ("alloc compute buf=w\n"
+                       "zero compute out=w count=16 record=done\n"
+                       "all_reduce reduce buf=w count=16 wait=done record=e[0]\n"
+                       "free compute buf=w wait=e[0]\n");
+  assert_check_fails ("alloc compute buf=w\n"
+                      "zero compute out=w count=16 record=done\n"
+                      "all_reduce reduce buf=w count=16\n"
+                      "free compute buf=w\n",
+                      "nothing orders this behind the last use of w");
+  assert_check_fails ("alloc compute buf=w\n"
+                      "zero compute out=w count=16 record=done\n"
+                      "all_reduce reduce buf=w count=16 wait=done\n"
+                      "free compute buf=w\n",
+                      "w may still be in use on another stream");
+  assert_check_fails ("zero compute out=w count=16 wait=e[1]\n", "which nothing records before");
+  /* taking memory counts: who had it before must be done with it */
+  assert_check_fails ("alloc compute buf=a[0]\nzero compute out=a[0] count=8\n"
+                      "free compute buf=a[0]\nalloc compute buf=w\n"
+                      "zero gather out=w count=16 record=done\n"
+                      "free compute buf=w wait=done\n",
+                      "nothing orders this behind the last use of w");
+  /* the host's wait orders everything issued later */
+  assert_check_passes ("alloc compute buf=w\n"
+                       "zero compute out=w count=16 record=done\n"
+                       "sync host wait=done\n"
+                       "zero gather out=w count=16 record=e[0]\n"
+                       "free compute buf=w wait=e[0]\n");
+}
+END_TEST
+
+START_TEST (the_cursor_names_units)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = step ("repeat l from=2 count=2 step=-1\n"
+                                            "alloc compute buf=a[l]\n"
+                                            "free compute buf=a[l]\n"
+                                            "end\n",
+                                            &error);
+  PlanCursor cursor;
+  const PlanOp *op;
+  gint64 expected[] = { 2, 2, 1, 1 };
+  guint i = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    ck_assert_int_eq (plan_cursor_unit (&cursor, op), expected[i++]);
+  ck_assert_uint_eq (i, 4);
+}
+END_TEST
+
+START_TEST (ops_touch_what_their_dims_say)
+{
+  PlanOp op;
+  plan_op_init (&op, PLAN_OP_GEMM, PLAN_STREAM_COMPUTE);
+  op.dims[0] = 2, op.dims[1] = 3, op.dims[2] = 5;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, 0, 1), 6);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, 1, 1), 10);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, 2, 1), 15);
+  ck_assert_double_eq (plan_op_flops (&op), 60);
+  plan_op_init (&op, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER);
+  op.dims[0] = 7;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, 0, 4), 28);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, 1, 4), 7);
+  plan_op_init (&op, PLAN_OP_ATTENTION, PLAN_STREAM_COMPUTE);
+  op.dims[0] = 1, op.dims[1] = 8192, op.dims[2] = 64, op.dims[3] = 8, op.dims[4] = 128;
+  ck_assert_double_eq (plan_op_flops (&op), 2.0 * 8192 * 8192 * 64 * 128);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("schedule");
+  TCase *tcase = tcase_create ("schedule");
+  tcase_add_test (tcase, text_reads_back);
+  tcase_add_test (tcase, bad_text_is_refused_by_line);
+  tcase_add_test (tcase, ops_must_use_memory_that_is_taken);
+  tcase_add_test (tcase, streams_must_be_ordered);
+  tcase_add_test (tcase, the_cursor_names_units);
+  tcase_add_test (tcase, ops_touch_what_their_dims_say);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

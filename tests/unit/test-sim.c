@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/units.h"
+#include "sim/cost.h"
+#include "sim/memory.h"
+#include "sim/sim.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* Runs one step of a schedule by hand-computable costs. */
+static PlanTrace *
+run (const char *lines, gint64 op_ns, gint64 launch_ns)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text
+      = g_strconcat ("schedule 1 rank=0 ranks=2\n"
+                     "buffer a elements=16 dtype=fp32 category=activations\n"
+                     "buffer b elements=16 dtype=fp32 category=gathered\n"
+                     "event e\nevent f\n"
+                     "section setup\nalloc compute buf=a\nalloc compute buf=b\n"
+                     "zero compute out=a count=16\nzero compute out=b count=16\n"
+                     "sync host\nsection step\n",
+                     lines, "section teardown\nfree compute buf=a\nfree compute buf=b\n", NULL);
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, op_ns, launch_ns);
+  PlanTrace *trace = sim_run (schedule, cost, NULL, &error);
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  return trace;
+}
+
+static void
+assert_span (const PlanTrace *trace, guint i, gint64 start, gint64 end)
+{
+  const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
+  ck_assert_msg (span->start_ns == start && span->end_ns == end,
+                 "span %u is %d to %d, not %d to %d", i, (int)span->start_ns, (int)span->end_ns,
+                 (int)start, (int)end);
+}
+
+START_TEST (one_stream_runs_in_order)
+{
+  g_autoptr (PlanTrace) t = run ("zero compute out=a count=1\n"
+                                 "zero compute out=a count=1 record=e\n"
+                                 "sync host wait=e\n",
+                                 100, 0);
+  assert_span (t, 0, 0, 100);
+  assert_span (t, 1, 100, 200);
+  ck_assert_int_eq (t->step_ns, 200);
+}
+END_TEST
+
+START_TEST (streams_overlap_until_they_wait)
+{
+  g_autoptr (PlanTrace) t = run ("zero compute out=a count=1 record=e\n"
+                                 "zero gather out=b count=1 record=f\n"
+                                 "zero reduce out=b count=1 wait=e,f record=f\n"
+                                 "zero compute out=a count=1 record=e\n"
+                                 "sync host wait=e,f\n",
+                                 100, 0);
+  assert_span (t, 0, 0, 100);
+  assert_span (t, 1, 0, 100);
+  assert_span (t, 2, 100, 200);
+  assert_span (t, 3, 100, 200);
+  ck_assert_int_eq (t->step_ns, 200);
+}
+END_TEST
+
+/* Issuing costs host time: short ops wait for it, long ones hide it. */
+START_TEST (small_ops_are_bound_by_the_host)
+{
+  g_autoptr (PlanTrace) t = run ("zero compute out=a count=1\n"
+                                 "zero compute out=a count=1 record=e\n"
+                                 "sync host wait=e\n",
+                                 10, 50);
+  assert_span (t, 0, 50, 60);
+  assert_span (t, 1, 100, 110);
+  ck_assert_int_eq (t->step_ns, 110);
+  ck_assert_int_eq (t->host_ns, 90);
+}
+END_TEST
+
+/* What the host does not wait for goes on beside the next step. */
+START_TEST (the_period_is_steady)
+{
+  g_autoptr (PlanTrace) t = run ("zero compute out=a count=1 wait=f record=e\n"
+                                 "sync host wait=e\n"
+                                 "zero gather out=b count=1 wait=e record=f\n",
+                                 100, 0);
+  ck_assert_int_eq (t->step_ns, 200);
+  ck_assert_int_eq (t->compute_ns, 100);
+  ck_assert_int_eq (t->exposed_gather_ns, 100);
+}
+END_TEST
+
+START_TEST (a_wait_without_an_op_holds_its_stream)
+{
+  g_autoptr (PlanTrace) t = run ("zero gather out=b count=1 record=f\n"
+                                 "free compute buf=b wait=f\n"
+                                 "alloc compute buf=b\n"
+                                 "zero compute out=b count=1 record=e\n"
+                                 "sync host wait=e\n",
+                                 100, 0);
+  assert_span (t, 1, 100, 200);
+}
+END_TEST
+
+/* The caching allocator by hand: segments of 2 MiB for small requests, of 20 MiB below 10 MiB, else
+ * of their own; a freed block serves the next request that fits. */
+START_TEST (the_caching_allocator_keeps_segments)
+{
+  g_autoptr (GError) error = NULL;
+  const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  const char *text = "schedule 1 rank=0 ranks=1\n"
+                     "buffer small elements=1000 dtype=u8 category=loss\n"
+                     "buffer large elements=3145728 dtype=u8 category=loss\n"
+                     "buffer huge elements=104857601 dtype=u8 category=loss\n"
+                     "buffer most elements=100000000 dtype=u8 category=loss\n"
+                     "section setup\nsection step\n"
+                     "alloc compute buf=small\nalloc compute buf=large\nalloc compute buf=huge\n"
+                     "free compute buf=huge\nalloc compute buf=most\n"
+                     "free compute buf=most\nfree compute buf=large\nfree compute buf=small\n"
+                     "section teardown\n";
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, 1, 0);
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, &stack, &error);
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  ck_assert_uint_eq (trace->memory.reserved, (2 + 20 + 102) * PLAN_MIB);
+  ck_assert_uint_eq (trace->memory.max_allocated, 1024 + 3145728 + 104858112);
+  ck_assert_uint_eq (trace->memory.allocated, 0);
+}
+END_TEST
+
+/* Collectives by hand: 8 MiB per rank gathered by 4 ranks, inside a node and on two of them. */
+START_TEST (collectives_cost_what_the_slowest_link_makes_them)
+{
+  const PlanStack stack = { .allocation_bytes = 1 };
+  const SimParams params = { .id = "test",
+                             .gemm_efficiency = 1,
+                             .memory_efficiency = 1,
+                             .link_efficiency = 0.5,
+                             .nic_efficiency = 1,
+                             .kernel_ns = 7 };
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e12,
+                          .link_bytes_per_s = 200e9,
+                          .link_latency_ns = 1000,
+                          .nic_bytes_per_s = 10e9,
+                          .nic_latency_ns = 5000 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule
+      = plan_schedule_parse ("schedule 1 rank=0 ranks=4\n"
+                             "buffer in elements=8000000 dtype=u8 category=weights\n"
+                             "buffer out elements=32000000 dtype=u8 category=gathered\n"
+                             "section setup\n"
+                             "all_gather gather out=out in=in count=8000000\n"
+                             "all_reduce reduce buf=out count=32000000\n"
+                             "section step\nsection teardown\n",
+                             "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (SimCost) inside = sim_cost_new (schedule, &cluster, &stack, &params, &error);
+  /* 24 MB over 100 GB/s, three hops */
+  ck_assert_int_eq (sim_cost_ns (inside, 0), 240000 + 3 * 1000 + 7);
+  ck_assert_int_eq (sim_cost_ns (inside, 1), 2 * (240000 + 3 * 1000) + 7);
+  cluster.nodes = 2;
+  cluster.devices_per_node = 2;
+  g_autoptr (SimCost) across = sim_cost_new (schedule, &cluster, &stack, &params, &error);
+  /* two cards of 10 GB/s per node; two hops inside, one across */
+  ck_assert_int_eq (sim_cost_ns (across, 0), 1200000 + 2 * 1000 + 5000 + 7);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("sim");
+  TCase *tcase = tcase_create ("sim");
+  tcase_add_test (tcase, one_stream_runs_in_order);
+  tcase_add_test (tcase, streams_overlap_until_they_wait);
+  tcase_add_test (tcase, small_ops_are_bound_by_the_host);
+  tcase_add_test (tcase, the_period_is_steady);
+  tcase_add_test (tcase, a_wait_without_an_op_holds_its_stream);
+  tcase_add_test (tcase, the_caching_allocator_keeps_segments);
+  tcase_add_test (tcase, collectives_cost_what_the_slowest_link_makes_them);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/trace.h"
+
+#include <check.h>
+#include <json-glib/json-glib.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEDULE \
+  "schedule 1 rank=0 ranks=2\n" \
+  "buffer w elements=16 dtype=fp32 category=gathered\n" \
+  "section setup\nsection step\n" \
+  "  alloc compute buf=w\n" \
+  "  zero compute out=w count=16\n" \
+  "  all_reduce gather buf=w count=16\n" \
+  "  all_reduce reduce buf=w count=16\n" \
+  "section teardown\n"
+
+enum
+{
+  ALLOC,
+  ZERO,
+  GATHER,
+  REDUCE
+};
+
+static PlanSchedule *
+schedule (void)
+{
+  return plan_schedule_parse (SCHEDULE, "text", NULL);
+}
+
+static void
+assert_parts (const PlanTrace *t, gint64 compute, gint64 gather, gint64 reduce, gint64 host)
+{
+  ck_assert_int_eq (t->compute_ns, compute);
+  ck_assert_int_eq (t->exposed_gather_ns, gather);
+  ck_assert_int_eq (t->exposed_reduce_ns, reduce);
+  ck_assert_int_eq (t->host_ns, host);
+}
+
+START_TEST (time_belongs_to_compute_first)
+{
+  g_autoptr (PlanSchedule) s = schedule ();
+  g_autoptr (PlanTrace) t = plan_trace_new ("sim");
+  g_autoptr (GError) error = NULL;
+  t->step_ns = 100;
+  plan_trace_add_span (t, ZERO, -1, 10, 40);
+  plan_trace_add_span (t, GATHER, -1, 30, 60);
+  plan_trace_add_span (t, REDUCE, -1, 50, 80);
+  plan_trace_attribute (t, s);
+  assert_parts (t, 30, 20, 20, 30);
+  ck_assert_msg (plan_trace_check (t, s, &error), "%s", error ? error->message : "");
+}
+END_TEST
+
+/* What outlasts the step is in the way of the next one. */
+START_TEST (tails_belong_to_the_next_step)
+{
+  g_autoptr (PlanSchedule) s = schedule ();
+  g_autoptr (PlanTrace) t = plan_trace_new ("sim");
+  t->step_ns = 100;
+  plan_trace_add_span (t, ZERO, -1, 20, 90);
+  plan_trace_add_span (t, GATHER, -1, 90, 115);
+  plan_trace_attribute (t, s);
+  assert_parts (t, 70, 25, 0, 5);
+}
+END_TEST
+
+START_TEST (text_reads_back)
+{
+  g_autoptr (PlanTrace) t = plan_trace_new ("cpu");
+  g_autoptr (GError) error = NULL;
+  t->step_ns = 7;
+  t->memory.max_allocated = G_GUINT64_CONSTANT (5000000000);
+  t->memory.by_category[PLAN_CATEGORY_LOSS] = 9;
+  t->memory.peak_unit = -1;
+  plan_trace_add_span (t, ZERO, -1, 0, 7);
+  plan_trace_add_sample (t, PLAN_CATEGORY_LOSS, 3, 64);
+  g_autofree char *text = plan_trace_print (t);
+  g_autoptr (PlanTrace) again = plan_trace_parse (text, "text", &error);
+  ck_assert_msg (again != NULL, "%s", error ? error->message : "");
+  g_autofree char *text_again = plan_trace_print (again);
+  ck_assert_str_eq (text, text_again);
+}
+END_TEST
+
+START_TEST (bad_text_is_refused)
+{
+  static const char *const bad[] = { "",
+                                     "trace 2 sim\n",
+                                     "trace 1 sim\nspan 1 2 3\n",
+                                     "trace 1 sim\nstep_ns x\n",
+                                     "trace 1 sim\npeak nothing 3\n",
+                                     "trace 1 sim\nmemory 0 loss 1\n",
+                                     "trace 1 sim\nspan -1 0 0 0\n",
+                                     "trace 1 sim\npeak_node 99999999999\n" };
+  for (guint i = 0; i < G_N_ELEMENTS (bad); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      ck_assert_msg (plan_trace_parse (bad[i], "text", &error) == NULL, "accepted: %s", bad[i]);
+      ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_CORRUPT));
+    }
+}
+END_TEST
+
+START_TEST (broken_traces_fail_their_check)
+{
+  g_autoptr (PlanSchedule) s = schedule ();
+  g_autoptr (PlanTrace) t = plan_trace_new ("sim");
+  g_autoptr (GError) error = NULL;
+  t->step_ns = 10;
+  ck_assert (!plan_trace_check (t, s, &error));
+  ck_assert (strstr (error->message, "add up") != NULL);
+  g_clear_error (&error);
+  plan_trace_add_span (t, ZERO, -1, 0, 5);
+  plan_trace_add_span (t, ZERO, -1, 4, 6);
+  plan_trace_attribute (t, s);
+  ck_assert (!plan_trace_check (t, s, &error));
+  ck_assert (strstr (error->message, "before its stream compute is free") != NULL);
+}
+END_TEST
+
+START_TEST (chrome_json_is_json)
+{
+  g_autoptr (PlanSchedule) s = schedule ();
+  g_autoptr (PlanTrace) t = plan_trace_new ("sim");
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  plan_trace_add_span (t, ZERO, -1, 1234, 5678);
+  plan_trace_add_sample (t, PLAN_CATEGORY_LOSS, 3, 64);
+  g_autofree char *text = plan_trace_print_chrome (t, s);
+  ck_assert (json_parser_load_from_data (parser, text, -1, NULL));
+  JsonArray *events = json_object_get_array_member (
+      json_node_get_object (json_parser_get_root (parser)), "traceEvents");
+  ck_assert_uint_eq (json_array_get_length (events), 1 + PLAN_N_STREAMS + 2);
+  JsonObject *span = json_array_get_object_element (events, 1 + PLAN_N_STREAMS);
+  ck_assert_str_eq (json_object_get_string_member (span, "name"), "zero");
+  ck_assert_double_eq (json_object_get_double_member (span, "ts"), 1.234);
+  ck_assert_double_eq (json_object_get_double_member (span, "dur"), 4.444);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("trace");
+  TCase *tcase = tcase_create ("trace");
+  tcase_add_test (tcase, time_belongs_to_compute_first);
+  tcase_add_test (tcase, tails_belong_to_the_next_step);
+  tcase_add_test (tcase, text_reads_back);
+  tcase_add_test (tcase, bad_text_is_refused);
+  tcase_add_test (tcase, broken_traces_fail_their_check);
+  tcase_add_test (tcase, chrome_json_is_json);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
