@@ -10,10 +10,7 @@
 
 #include <string.h>
 
-/* A STACK value is the index of its name plus this times its date as yyyymmdd (0: none given); a
- * VERSION is major times this plus minor. */
-#define STACK_NAMES 16
-#define VERSION_MINORS 1000
+#define VERSION_MINORS 1000 /* a VERSION is major times this plus minor */
 #define SHARE_ONE 1000000
 #define MAX_INT G_MAXINT32
 #define MAX_AUTO G_GINT64_CONSTANT (1000000000000000)
@@ -36,6 +33,8 @@ typedef enum
 PLAN_FIELD_LIST (X)
 #undef X
 #undef V
+
+G_STATIC_ASSERT (PLAN_STACK_N_VALUES <= PLAN_STACK_BASE);
 
 static const struct
 {
@@ -240,7 +239,7 @@ set_stack (PlanField field, const char *text, gint64 *out, GError **error)
                    fields[field].name, shown, name, name);
       return FALSE;
     }
-  *out = which + STACK_NAMES * date;
+  *out = which + PLAN_STACK_BASE * date;
   return TRUE;
 }
 
@@ -330,8 +329,8 @@ print_share (gint64 value)
 static char *
 print_stack (PlanField field, gint64 value)
 {
-  const char *const name = fields[field].values[value % STACK_NAMES];
-  const int date = (int)(value / STACK_NAMES);
+  const char *const name = fields[field].values[value % PLAN_STACK_BASE];
+  const int date = (int)(value / PLAN_STACK_BASE);
   if (date == 0)
     return g_strdup (name);
   return g_strdup_printf ("%s@%04d-%02d-%02d", name, date / 10000, date / 100 % 100, date % 100);
@@ -467,7 +466,7 @@ fill_in (Plan *self, const PlanModel *model)
     value[PLAN_GRAD_COMM] = value[PLAN_MAIN_GRADS];
   if (value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON && value[PLAN_DOUBLE_BUFFER] == PLAN_DOUBLE_BUFFER_OFF)
     value[PLAN_DOUBLE_BUFFER] = PLAN_DOUBLE_BUFFER_ON;
-  if (value[PLAN_STACK] % STACK_NAMES == PLAN_STACK_MEGATRON_FSDP
+  if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON_FSDP
       && value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8)
     value[PLAN_FINE_GRAINED] = PLAN_FINE_GRAINED_ON;
 }

@@ -12,6 +12,9 @@ G_BEGIN_DECLS
 
 #define PLAN_UNSET (-1)
 
+/* The value of a STACK field: index of the name + PLAN_STACK_BASE * yyyymmdd (0: no date given). */
+#define PLAN_STACK_BASE 16
+
 typedef enum
 {
 #define X(id, name, type, values, initial, numerics, summary) PLAN_##id,

@@ -10,7 +10,6 @@
 
 #include "planner/units.h"
 
-#define STACK_NAMES 16 /* a stack's value is its name plus this times its date: plan.c */
 #define FUSED_MASTERS_GONE 20260410
 
 #define IS(facts, field, id) ((facts)->value[PLAN_##field] == PLAN_##field##_##id)
@@ -28,13 +27,13 @@ typedef struct
 static gboolean
 is_megatron_fsdp (const Facts *f)
 {
-  return f->value[PLAN_STACK] % STACK_NAMES == PLAN_STACK_MEGATRON_FSDP;
+  return f->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON_FSDP;
 }
 
 static gboolean
 is_native (const Facts *f)
 {
-  return f->value[PLAN_STACK] % STACK_NAMES == PLAN_STACK_NATIVE;
+  return f->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_NATIVE;
 }
 
 static gboolean
@@ -260,7 +259,7 @@ masters_not_aware (const Facts *f)
 static gboolean
 masters_too_late (const Facts *f)
 {
-  const gint64 date = f->value[PLAN_STACK] / STACK_NAMES;
+  const gint64 date = f->value[PLAN_STACK] / PLAN_STACK_BASE;
   return is_megatron_fsdp (f) && IS (f, FUSED_MASTERS, ON)
          && (date == 0 || date >= FUSED_MASTERS_GONE);
 }
@@ -350,7 +349,7 @@ offloads_proj_alone (const Facts *f)
 static gboolean
 compiles_elsewhere (const Facts *f)
 {
-  return IS (f, COMPILE, ON) && f->value[PLAN_STACK] % STACK_NAMES != PLAN_STACK_FSDP2;
+  return IS (f, COMPILE, ON) && f->value[PLAN_STACK] % PLAN_STACK_BASE != PLAN_STACK_FSDP2;
 }
 
 /* What the message adds beside the fields' values. */
@@ -625,7 +624,7 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
   for (guint i = 0; i < G_N_ELEMENTS (unbuilt); i++)
     {
       const gint64 value = resolved->value[unbuilt[i].field];
-      const gint64 which = unbuilt[i].field == PLAN_STACK ? value % STACK_NAMES : value;
+      const gint64 which = unbuilt[i].field == PLAN_STACK ? value % PLAN_STACK_BASE : value;
       if (which >= 0 && which < 32 && (unbuilt[i].mask >> which & 1))
         continue;
       g_autofree char *shown = plan_field_print (unbuilt[i].field, value);
