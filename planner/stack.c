@@ -35,14 +35,28 @@ static const PlanStack stacks[] = {
   },
 };
 
+/* Behaviour changed from version to version; only the newest is known here. */
+static const PlanStack *
+of_date (const PlanStack *stack, gint64 date, GError **error)
+{
+  if (date == 0 || date == stack->newest)
+    return stack;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "stack=%s is modelled as of %04d-%02d-%02d only: leave the date out", stack->name,
+               (int)(stack->newest / 10000), (int)(stack->newest / 100 % 100),
+               (int)(stack->newest % 100));
+  return NULL;
+}
+
 const PlanStack *
 plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error)
 {
-  const gint64 which = plan->value[PLAN_STACK] % 16;
+  const gint64 which = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
+  const gint64 date = plan->value[PLAN_STACK] / PLAN_STACK_BASE;
   if (which == PLAN_STACK_MEGATRON_FSDP && device == PLAN_DEVICE_GPU)
-    return &stacks[0];
+    return of_date (&stacks[0], date, error);
   if (which == PLAN_STACK_NATIVE)
-    return &stacks[1];
+    return of_date (&stacks[1], date, error);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                which == PLAN_STACK_MEGATRON_FSDP
                    ? "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs"

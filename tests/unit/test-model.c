@@ -94,7 +94,7 @@ START_TEST (tensor_shapes)
 }
 END_TEST
 
-/* megatron-fsdp.md 9.1: GBS 128 and a vocabulary padded to 128384. */
+/* Megatron-LM's own count for its logs: GBS 128 and a vocabulary padded to 128384. */
 START_TEST (flops_are_those_of_megatron)
 {
   g_autoptr (PlanModel) small = plan_model_new ("llama3-8b", NULL);
