@@ -196,9 +196,12 @@ attention_backward (PlanLower *self, PlanLowerUnit unit)
 }
 
 static void
-layer_backward (PlanLower *self, PlanLowerUnit unit)
+layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   const PlanLowerBucket *b = &self->bucket[PLAN_BUCKET_LAYER];
+  plan_lower_recompute (self, unit, keep,
+                        self->shards_weights ? plan_lower_unit_ref (b->gathered, unit, 0)
+                                             : PLAN_REF_NONE);
   take_bucket (self, PLAN_BUCKET_LAYER, unit);
   mlp_backward (self, unit);
   attention_backward (self, unit);
@@ -313,7 +316,8 @@ plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
   const gint64 layers = self->model->layers;
   for (gint64 u = layers - 1; u >= 0; u--)
     {
-      PlanLowerRun run = { .gather_from = 0,
+      PlanLowerRun run = { .keep = plan_lower_keep (self, u),
+                           .gather_from = 0,
                            .gather_to = -1,
                            .release_from = 0,
                            .release_to = -1,
@@ -334,9 +338,9 @@ plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
       if (queues)
         queue_push (queue, u);
       PlanLowerRun *last = runs->len ? &g_array_index (runs, PlanLowerRun, runs->len - 1) : NULL;
-      if (last && last->gather_from == run.gather_from && last->gather_to == run.gather_to
-          && last->release_from == run.release_from && last->release_to == run.release_to
-          && last->releases_head == run.releases_head)
+      if (last && last->keep == run.keep && last->gather_from == run.gather_from
+          && last->gather_to == run.gather_to && last->release_from == run.release_from
+          && last->release_to == run.release_to && last->releases_head == run.releases_head)
         last->count++;
       else
         g_array_append_val (runs, run);
@@ -350,7 +354,7 @@ run_backward (PlanLower *self, const PlanLowerRun *run, gboolean reduces)
   const PlanLowerUnit unit = plan_lower_begin_units (self, run->first, run->count, -1);
   for (gint32 i = run->gather_from; i <= run->gather_to; i++)
     plan_lower_gather (self, unit, -i);
-  layer_backward (self, unit);
+  layer_backward (self, unit, run->keep);
   if (reduces)
     {
       if (run->releases_head)

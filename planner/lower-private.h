@@ -54,9 +54,18 @@ typedef struct
   gint32 offset;
 } PlanLowerUnit;
 
-/* A run of units that do the same relative to themselves, from `first` on by `step`. */
+/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
+typedef enum
+{
+  PLAN_KEEP_ALL,
+  PLAN_KEEP_ATTENTION, /* not the MLP */
+  PLAN_KEEP_INPUT,     /* of the unit, and nothing else */
+} PlanLowerKeep;
+
+/* A run of units that do the same relative to themselves. */
 typedef struct
 {
+  PlanLowerKeep keep;
   gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
   gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
   gboolean releases_head;
@@ -89,6 +98,14 @@ void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 
 /* Elements per rank of a bucket. */
 gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
+
+/* What a layer keeps. */
+PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
+
+/* What a unit does not keep, computed again from what it does. `gathered` orders it behind its
+ * weights; an absent event where they are always there. */
+void plan_lower_recompute (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep,
+                           PlanRef gathered);
 
 /* Takes memory for a unit's weights and gathers them. */
 void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);

@@ -317,6 +317,20 @@ recomputes_too_many (const Facts *f)
 }
 
 static gboolean
+recomputes_other_modules (const Facts *f)
+{
+  return IS (f, RECOMPUTE, SELECTIVE)
+         && f->value[PLAN_RECOMPUTE_MODULES] != 1 << PLAN_RECOMPUTE_MODULES_MLP;
+}
+
+static gboolean
+recomputes_chunks (const Facts *f)
+{
+  return IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
+         && f->value[PLAN_RECOMPUTE_LAYERS] > 1;
+}
+
+static gboolean
 offloads_too_many (const Facts *f)
 {
   return f->value[PLAN_OFFLOAD_LAYERS] > f->model->layers;
@@ -517,6 +531,12 @@ static const Entry rules[] = {
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
     compiles_elsewhere, ADD_NOTHING, SHOW (PLAN_STACK) },
+  { { "not-built-yet-recompute-modules", "recompute=selective is modelled for recompute_modules=mlp only by this version",
+      "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
+    recomputes_other_modules, ADD_NOTHING, SHOW (PLAN_RECOMPUTE_MODULES) },
+  { { "not-built-yet-recompute-chunks", "recompute=full with recompute_method=uniform is modelled for recompute_layers=1 "
+      "only by this version", "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
+    recomputes_chunks, ADD_NOTHING, SHOW (PLAN_RECOMPUTE_LAYERS) },
 };
 
 /* X (FIELD, "field", "values that are modelled", mask of these values) */
@@ -552,7 +572,6 @@ static const Entry rules[] = {
   X (OFFLOAD_OPTIMIZER, "offload_optimizer", "0", 1u << 0)                                                       \
   X (OFFLOAD_LAYERS, "offload_layers", "0", 1u << 0)                                                             \
   X (OFFLOAD_MODULES, "offload_modules", "none", 1u << 0)                                                        \
-  X (RECOMPUTE, "recompute", "none", BIT (RECOMPUTE, NONE))                                                      \
   X (GRAD_ACCUM_FUSION, "grad_accum_fusion", "off", BIT (GRAD_ACCUM_FUSION, OFF))                                \
   X (PER_TOKEN_LOSS, "per_token_loss", "on", BIT (PER_TOKEN_LOSS, ON))                                           \
   X (CE_FUSION, "ce_fusion", "on", BIT (CE_FUSION, ON))                                                          \

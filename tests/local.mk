@@ -135,6 +135,7 @@ golden_tests = \
   %D%/golden/sim-llama3-8b-json.test \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
+  %D%/golden/sim-recompute.test \
   %D%/golden/sim-sweep.test
 script_tests = \
   %D%/check-headers.sh \

@@ -70,6 +70,23 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
   set_int (&plan, "mbs", mbs);
   set_int (&plan, "seq", g_rand_int_range (rand, 1, (gint32)model->max_seq + 1));
   set_int (&plan, "gbs", mbs * plan_cluster_devices (cluster) * g_rand_int_range (rand, 1, 5));
+  switch (g_rand_int_range (rand, 0, 4))
+    {
+    case 0:
+      set (&plan, "recompute", "full");
+      break;
+    case 1:
+      set (&plan, "recompute", "full");
+      set (&plan, "recompute_method", "block");
+      set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
+      break;
+    case 2:
+      set (&plan, "recompute", "selective");
+      set (&plan, "recompute_modules", "mlp");
+      break;
+    default:
+      break;
+    }
   if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
   if (!plan_resolve (&plan, model, cluster, &resolved, &error))
