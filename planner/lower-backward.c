@@ -180,10 +180,14 @@ attention_backward (PlanLower *self, PlanLowerUnit unit)
   plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, ONE (dhidden), UNIT (attn)),
                       PLAN_DIMS (m->hidden, self->attention_cols, self->rows, 2));
   put_gradient (self, PLAN_BUCKET_LAYER, unit, PLAN_TENSOR_PROJ, raw, FALSE);
+  if (self->attention_work >= 0)
+    plan_lower_alloc (self, ONE (attention_work));
   plan_lower_alloc (self, ONE (dqkv));
   plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
                       PLAN_REFS (ONE (dqkv), ONE (dattn), UNIT (attn), UNIT (lse), UNIT (qkv)),
                       PLAN_DIMS (batch, seq, m->heads, m->kv_heads, m->head_dim));
+  if (self->attention_work >= 0)
+    plan_lower_free (self, ONE (attention_work));
   plan_lower_free (self, ONE (dattn));
   plan_lower_free (self, UNIT (attn));
   plan_lower_free (self, UNIT (lse));

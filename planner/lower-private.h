@@ -14,6 +14,7 @@ typedef struct
   gint32 exp_avg, exp_avg_sq;
   gint32 grads;    /* accumulated gradients */
   gint32 bucket;   /* gradients on their way to the reduction; -1: reduced in place */
+  gint32 cast;     /* own gradients in fp32 for the optimizer; -1: it reads `grads` */
   gint32 gathered; /* event: `weights` are whole; -1: they always are */
   gint32 reduced;  /* event: the reduction has ended; -1: there is none */
 } PlanLowerBucket;
@@ -36,7 +37,7 @@ typedef struct
 
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
   gint32 raw[PLAN_N_TENSORS]; /* a parameter's gradient as its kernel leaves it */
-  gint32 tokens, targets, sums, all_sums, coef, scratch;
+  gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
   guint64 scratch_elements; /* most that any op wanted */
   /* activations: arrays over layers, then single buffers */
   gint32 x, norm1, rstd1, qkv, attn, lse, hidden2, norm2, rstd2, gate_up, act;

@@ -49,7 +49,7 @@ resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                   void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint32 arrays[] = { b->shard, b->main, b->exp_avg, b->exp_avg_sq, b->grads };
+  const gint32 arrays[] = { b->shard, b->main, b->exp_avg, b->exp_avg_sq, b->grads, b->cast };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
@@ -91,15 +91,41 @@ own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   return self->shards_grads ? grads : plan_lower_at (grads, own_offset (self, kind));
 }
 
+/* What the optimizer reads. */
+static PlanRef
+optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint32 cast = self->bucket[kind].cast;
+  return cast >= 0 ? plan_lower_unit_ref (cast, unit, 0) : own_gradients (self, kind, unit);
+}
+
+static void
+cast_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanRef cast = plan_lower_unit_ref (b->cast, unit, 0);
+  plan_lower_alloc (self, cast);
+  plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_COMPUTE,
+                   PLAN_REFS (cast, own_gradients (self, kind, unit)),
+                   PLAN_DIMS (own_elements (self, kind)),
+                   PLAN_WAITS (plan_lower_unit_ref (b->reduced, unit, 0)), PLAN_REF_NONE);
+}
+
+static void
+drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].cast, unit, 0));
+}
+
 static void
 measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  plan_lower_emit (
-      self, PLAN_OP_NORM_SQ, PLAN_STREAM_COMPUTE,
-      PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS), own_gradients (self, kind, unit)),
-      PLAN_DIMS (own_elements (self, kind)), PLAN_WAITS (plan_lower_unit_ref (b->reduced, unit, 0)),
-      ONE (done));
+  plan_lower_emit (self, PLAN_OP_NORM_SQ, PLAN_STREAM_COMPUTE,
+                   PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
+                              optimizer_gradients (self, kind, unit)),
+                   PLAN_DIMS (own_elements (self, kind)),
+                   PLAN_WAITS (plan_lower_unit_ref (b->reduced, unit, 0)), ONE (done));
 }
 
 static void
@@ -110,7 +136,7 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                       PLAN_REFS (plan_lower_unit_ref (b->main, unit, 0),
                                  plan_lower_unit_ref (b->exp_avg, unit, 0),
                                  plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
-                                 own_gradients (self, kind, unit), ONE (coef)),
+                                 optimizer_gradients (self, kind, unit), ONE (coef)),
                       PLAN_DIMS (own_elements (self, kind)));
   publish_weights (self, kind, unit);
 }
@@ -158,12 +184,16 @@ void
 plan_lower_begin_step (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
+  if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
+    each_bucket (self, drop_cast);
   each_bucket (self, zero_gradients);
 }
 
 void
 plan_lower_end_step (PlanLower *self)
 {
+  if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
+    each_bucket (self, cast_gradients);
   each_bucket (self, measure_gradients);
   if (self->ranks > 1)
     plan_lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_COMPUTE,

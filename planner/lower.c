@@ -158,7 +158,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const guint64 full = layout->padded, part = full / self->layout.shards;
   const guint64 optimizer = self->shards_optimizer ? part : full;
-  *b = (PlanLowerBucket){ .shard = -1, .bucket = -1, .gathered = -1, .reduced = -1 };
+  *b = (PlanLowerBucket){ .shard = -1, .bucket = -1, .cast = -1, .gathered = -1, .reduced = -1 };
   b->weights = state (self, kind, "weights", full, self->compute,
                       self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (self->shards_weights)
@@ -169,6 +169,9 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
       = state (self, kind, "exp_avg_sq", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   b->grads = state (self, kind, "grads", self->shards_grads ? part : full, self->main_grads,
                     PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->casts_grads && self->main_grads != PLAN_DTYPE_FP32)
+    b->cast
+        = state (self, kind, "cast_grads", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_MAIN_GRADS);
   if (self->shards_grads || (self->ranks > 1 && self->grad_comm != self->main_grads))
     b->bucket = state (self, kind, "bucket", full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->shards_optimizer)
@@ -255,9 +258,20 @@ declare_rest (PlanLower *self)
                                              PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
                                    : self->sums;
   self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
-  self->scratch = self->stack->needs_kernel_scratch && self->cluster->kind == PLAN_DEVICE_CPU
+  const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
+  self->scratch = self->stack->needs_kernel_scratch && is_cpu
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
+  /* What cuDNN's fused backward pass wants on Hopper (9.19, its own figures for six shapes): the
+   * gradient of q in fp32, a sum per row, and in bf16 those of k and v for every query head where
+   * heads are grouped. */
+  const guint64 heads_rows = rows * (guint64)self->model->heads;
+  const guint64 copies = self->model->heads > self->model->kv_heads ? 2 : 1;
+  self->attention_work = is_cpu
+                             ? -1
+                             : buffer (self, "attention_work", 1,
+                                       heads_rows * (1 + copies * (guint64)self->model->head_dim),
+                                       PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 
 static void

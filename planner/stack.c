@@ -16,6 +16,7 @@ static const PlanStack stacks[] = {
       .vocab_multiple = 128,
       .comm_unit_floor = 1000000000,
       .prefetches_past_head = TRUE,
+      .casts_grads = TRUE,
       .recomputes_outputs = TRUE,
       .separate_loss_image = TRUE,
       .allocation_bytes = 512,

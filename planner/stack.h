@@ -15,6 +15,8 @@ typedef struct
   gint64 vocab_multiple;         /* vocabulary is padded to this, times tp */
   gint64 comm_unit_floor;        /* elements; least communication unit when it is `auto` */
   gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
+  gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
+                           where theirs is another; it lives until gradients are next zeroed */
   gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   gboolean separate_loss_image;  /* a second fp32 image of the logits in the loss */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */

@@ -81,6 +81,24 @@ START_TEST (resting_memory_follows_the_formulas)
 }
 END_TEST
 
+/* bf16 gradients halve what they take, and then the optimizer's fp32 copy of them takes more than
+ * was saved: 2 + 4 bytes for 4, per parameter and shard. */
+START_TEST (bf16_gradients_cost_a_copy)
+{
+  guint64 bytes[2];
+  for (guint i = 0; i < 2; i++)
+    {
+      Case c;
+      const char *const fields[]
+          = { "gbs", "8", "seq", "1024", "main_grads", i ? "bf16" : "fp32", NULL };
+      case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      bytes[i] = memory_of (&c).resting[PLAN_CATEGORY_MAIN_GRADS];
+      case_clear (&c);
+    }
+  ck_assert_uint_eq (bytes[1], bytes[0] / 2 * 3);
+}
+END_TEST
+
 /* Most buffers of an array that are live at once in a step. */
 static guint
 most_live (const PlanSchedule *schedule, const char *name)
@@ -157,7 +175,7 @@ START_TEST (recompute_keeps_what_it_says)
   static const struct
   {
     const char *recompute, *modules, *method, *layers;
-    double      per_layer;
+    double per_layer;
   } rows[] = { { "none", "core_attn", "uniform", "1", 34 },
                { "selective", "mlp", "uniform", "1", 11 },
                { "full", "core_attn", "uniform", "1", 2 },
@@ -165,10 +183,19 @@ START_TEST (recompute_keeps_what_it_says)
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
       Case c;
-      const char *const fields[]
-          = { "gbs", "8", "seq", "8192", "recompute", rows[i].recompute, "recompute_modules",
-              rows[i].modules, "recompute_method", rows[i].method, "recompute_layers",
-              rows[i].layers, NULL };
+      const char *const fields[] = { "gbs",
+                                     "8",
+                                     "seq",
+                                     "8192",
+                                     "recompute",
+                                     rows[i].recompute,
+                                     "recompute_modules",
+                                     rows[i].modules,
+                                     "recompute_method",
+                                     rows[i].method,
+                                     "recompute_layers",
+                                     rows[i].layers,
+                                     NULL };
       case_init (&c, "llama3-8b", "dgx-h100:1", fields);
       const PlanMemory m = memory_of (&c);
       /* at the loss: what layers keep, and three more such inputs of norm and head */
@@ -218,6 +245,7 @@ main (void)
   TCase *tcase = tcase_create ("lower");
   tcase_set_timeout (tcase, 120);
   tcase_add_test (tcase, resting_memory_follows_the_formulas);
+  tcase_add_test (tcase, bf16_gradients_cost_a_copy);
   tcase_add_test (tcase, queues_are_as_deep_as_the_communication_unit_says);
   tcase_add_test (tcase, the_output_layer_prefetches_uselessly);
   tcase_add_test (tcase, recompute_keeps_what_it_says);
