@@ -284,6 +284,8 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
       fprintf (stderr, "fsdplan: the run was not kept: %s\n", why->message);
       g_clear_pointer (&store, db_store_close);
     }
-  print_result (self, &result, store ? run.id : 0, format);
+  /* What only memory held is gone with this process. */
+  const gboolean is_kept = store && g_strcmp0 (self->db, ":memory:") != 0;
+  print_result (self, &result, is_kept ? run.id : 0, format);
   return TRUE;
 }
