@@ -7,6 +7,7 @@ libplanner_a_SOURCES = \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-backward.c \
+  %D%/lower-emit.c \
   %D%/lower-forward.c \
   %D%/lower-step.c \
   %D%/meter.c %D%/meter.h \
