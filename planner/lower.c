@@ -3,8 +3,6 @@
 
 #include "planner/lower-private.h"
 
-#include "planner/error.h"
-
 static gint32
 buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
         PlanCategory category)

@@ -109,6 +109,8 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench fuzz
 
 golden_tests = \
+  %D%/golden/diff-recompute.test \
+  %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \

@@ -7,6 +7,7 @@ G_BEGIN_DECLS
 #define CLI_COMMAND_LIST(X)                                                                        \
   X ("show", cmd_show, "a model, cluster or plan as understood, with derived numbers", "")         \
   X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side", "")          \
+  X ("diff", cmd_diff, "two plans side by side: where memory and time move", "[PLAN PLAN]")        \
   X ("lower", cmd_lower, "print a plan's schedule", "")                                            \
   X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto", "KIND")                       \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction", "")     \

@@ -13,6 +13,7 @@ plan_libs = $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 fsdplan_SOURCES = \
   $(cli_shared) \
   %D%/cmd-db.c \
+  %D%/cmd-diff.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
   %D%/cmd-run.c \

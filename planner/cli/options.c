@@ -161,6 +161,20 @@ read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
          && (input->cluster = plan_cluster_parse (run.cluster_text, options->plan, error));
 }
 
+gboolean
+cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
+{
+  const char *equals = strchr (text, '=');
+  if (!equals)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: '%s' is not FIELD=VALUE", option,
+                   text);
+      return FALSE;
+    }
+  g_autofree char *name = g_strndup (text, (gsize)(equals - text));
+  return plan_set (plan, name, equals + 1, error);
+}
+
 static gboolean
 apply_fields (const CliOptions *options, Plan *plan, GError **error)
 {
@@ -170,17 +184,8 @@ apply_fields (const CliOptions *options, Plan *plan, GError **error)
     if (numbers[i][1] && !plan_set (plan, numbers[i][0], numbers[i][1], error))
       return FALSE;
   for (char **s = options->set; s && *s; s++)
-    {
-      const char *equals = strchr (*s, '=');
-      if (!equals)
-        {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--set: '%s' is not FIELD=VALUE", *s);
-          return FALSE;
-        }
-      g_autofree char *name = g_strndup (*s, (gsize)(equals - *s));
-      if (!plan_set (plan, name, equals + 1, error))
-        return FALSE;
-    }
+    if (!cli_set_field (plan, "--set", *s, error))
+      return FALSE;
   return TRUE;
 }
 

@@ -39,6 +39,9 @@ gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
 /* A cluster by --cluster's rules. */
 PlanCluster *cli_cluster_new (const char *spec, GError **error);
 
+/* Sets a field from "FIELD=VALUE", as `option` was given it. */
+gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError **error);
+
 /* "optim_grads_params mbs=1 gbs=128 seq=8192": the fields people look at, then those set otherwise.
  */
 char *cli_plan_label (const Plan *resolved);

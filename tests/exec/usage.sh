@@ -19,7 +19,7 @@ expect () {
   test "$(wc -l <"$work/err")" -le 2 || complain "more than a message: $*"
 }
 
-for command in show sim lower plot run db; do
+for command in show sim diff lower plot run db; do
   if ! fsdplan $command --help >"$work/out" 2>"$work/err" || test -s "$work/err" \
       || ! grep -q "^Usage:" "$work/out"; then
     complain "no help: $command"
@@ -38,6 +38,8 @@ expect 2 "straetgy" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 -
 expect 2 "table, csv, json" fsdplan show --format=xml
 expect 2 "unexpected 'now'" fsdplan sim now
 expect 2 "llama3-8" fsdplan show --model llama3-8
+expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
+expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 expect 2 "--rank: this plan has ranks 0 to 7" \
