@@ -144,11 +144,13 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/usage.sh \
   %D%/golden/readme.sh
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

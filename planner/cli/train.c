@@ -159,14 +159,15 @@ step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
       = { { "step", TRUE }, { "loss", TRUE }, { "grad_norm", TRUE }, { "step_ms", TRUE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   const gint64 n = self->job.steps;
+  const int decimals = format == CLI_FORMAT_TABLE ? 5 : 7; /* floats have no more */
   const gint64 every
       = format == CLI_FORMAT_TABLE ? MAX ((n + SHOWN_STEPS - 2) / (SHOWN_STEPS - 1), 1) : 1;
   for (gint64 s = 0; s < n; s++)
     if (s % every == 0 || s == n - 1)
       {
         cli_table_add_int (table, s + 1);
-        cli_table_add_real (table, result->losses[s], 5);
-        cli_table_add_real (table, result->grad_norms[s], 5);
+        cli_table_add_real (table, result->losses[s], decimals);
+        cli_table_add_real (table, result->grad_norms[s], decimals);
         cli_table_add_real (table, 1e-6 * (double)result->step_ns[s], 3);
       }
   return table;
