@@ -30,3 +30,4 @@ endif
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
   %D%/comm-mpi-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c
+include %D%/cuda/local.mk

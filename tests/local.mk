@@ -154,3 +154,29 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
+
+# CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
+AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)
+fake_sources = \
+  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h \
+  %D%/fake/cuda-kernels.cpp \
+  %D%/fake/planted.cpp %D%/fake/planted.h \
+  %D%/fake/test-cuda-kernels.c
+gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
+EXTRA_DIST += $(fake_sources) $(gpu_sources)
+if HAVE_CHECK
+if HAVE_CXX
+check_PROGRAMS += %D%/fake/test-cuda-kernels.tap
+TESTS += %D%/fake/test-cuda-kernels.tap
+tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_sources)
+tests_fake_test_cuda_kernels_tap_LDADD = $(exec_test_ldadd)
+endif
+if HAVE_CUDA
+check_PROGRAMS += %D%/gpu/test-cuda-kernels.tap
+TESTS += %D%/gpu/test-cuda-kernels.tap
+tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
+tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
+endif
+endif

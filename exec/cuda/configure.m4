@@ -1,5 +1,7 @@
 dnl SPDX-License-Identifier: Apache-2.0
 dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
+dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of two generations, and
+dnl what later ones translate for themselves. nvcc must compile with it: it is particular about gcc.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
@@ -7,6 +9,13 @@ fsdplan_libdir ()
 {
   AS_IF([test -d "$[]1/lib64"], [AS_ECHO(["$[]1/lib64"])], [AS_ECHO(["$[]1/lib"])])
 }
+
+AC_ARG_VAR([NVCCFLAGS], [nvcc flags: which GPUs to compile for, optimisation])
+AS_IF([test -z "$NVCCFLAGS"],
+  [NVCCFLAGS="-O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
+   NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_90,code=compute_90"])
+AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings"], [NVCC_WERROR=])
+AC_SUBST([NVCC_WERROR])
 
 FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
   [AS_IF([test -z "$dir"],
@@ -19,7 +28,11 @@ FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
    AS_IF([test -z "$why"],
      [cuda_dir=$dir
       found="`$NVCC --version | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'` in $dir"
-      found="$found (its backend is not in this version)"
+      found="$found (some kernels, checked by make check; its backend is not complete)"
+      AS_ECHO(["__global__ void kernel () {}"]) >conftest.cu
+      AS_IF(["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
+        [why="$NVCC $NVCCFLAGS does not compile"])
+      rm -f conftest.cu conftest.o
       CUDA_CPPFLAGS="-isystem $dir/include"
       CUDA_LIBS="-L`fsdplan_libdir "$dir"` -lcublasLt -lcudart -lstdc++"])],
   [[#include <cublasLt.h>

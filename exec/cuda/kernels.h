@@ -1,0 +1,26 @@
+/* ExecCudaLaunch: one op put on a CUDA stream.
+ *
+ * Each launcher does what the CPU kernel of the same op does, with the same operands and dims in
+ * the same ExecArgs, whose pointers are to device memory: fp32 inside, rounded once per store.
+ * Matrices, weights, gradients and moments are fp32 or bf16 in any mix. Plain C on both sides: the
+ * stream is a cudaStream_t, the result a cudaError_t (0: issued). */
+#pragma once
+#include "exec/kernels.h"
+G_BEGIN_DECLS
+
+typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
+
+/* exec/cuda/elementwise.cu */
+int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
+int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
+int exec_cuda_accumulate (const ExecArgs *args, void *stream);
+int exec_cuda_add (const ExecArgs *args, void *stream);
+int exec_cuda_swiglu (const ExecArgs *args, void *stream);
+int exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_rope (const ExecArgs *args, void *stream);
+int exec_cuda_adamw (const ExecArgs *args, void *stream);
+
+/* exec/cuda/norm.cu */
+int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
+
+G_END_DECLS

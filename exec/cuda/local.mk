@@ -1,0 +1,28 @@
+# CUDA kernels, compiled wherever the toolkit is. NVCCFLAGS is the user's; what results depend on is
+# not: no contraction, and IEEE division and square root, which are nvcc's defaults.
+SUFFIXES = .cu
+AM_NVCCFLAGS = -std=c++17 -fmad=false -Xcompiler -Wall,-ffp-contract=off $(NVCC_WERROR) \
+  -diag-suppress 1217 # of an attribute in GLib's headers
+
+AM_V_NVCC = $(am__v_NVCC_@AM_V@)
+am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
+am__v_NVCC_0 = @echo "  NVCC    " $@;
+am__v_NVCC_1 =
+# $(@D) may not be there yet; -pthread, in GLib's flags on some systems, is unknown to nvcc.
+.cu.o:
+	$(AM_V_NVCC)$(MKDIR_P) $(@D) && \
+	$(NVCC) $(DEFS) $(DEFAULT_INCLUDES) $(GLIB_CFLAGS:-pthread=) $(AM_NVCCFLAGS) $(NVCCFLAGS) \
+	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
+
+cuda_sources = %D%/elementwise.cu %D%/norm.cu
+cuda_objects = $(cuda_sources:.cu=.o)
+if HAVE_CUDA
+noinst_LIBRARIES += libcudakernels.a
+libcudakernels_a_SOURCES =
+libcudakernels_a_LIBADD = $(cuda_objects)
+libcudakernels_a_DEPENDENCIES = $(cuda_objects)
+-include $(cuda_objects:.o=.cu.d)
+endif
+
+EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/launch.cuh
+CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)

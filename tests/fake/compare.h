@@ -1,0 +1,25 @@
+/* The CUDA launchers against exec_kernels_cpu, on whatever stands for the device: the same cases
+ * for the fake one and for a real one. */
+#pragma once
+#include <check.h>
+#include <glib.h>
+#include <stdio.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const char *name;
+  gboolean own_math; /* its expf, pow, sin and cos are not the CPU's: no bit claims for them */
+  void *(*take) (guint64 bytes);
+  void (*give) (void *memory);
+  void (*copy) (void *to, const void *from, guint64 bytes); /* to or from the device */
+  const char *(*wait) (void); /* for all that was launched; what went wrong, or NULL */
+} CompareDevice;
+
+/* Adds the cases, as loops over seeds, each after `setup` (or NULL). One device per process. */
+void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
+/* Prints the bytes per second of every kernel, on matrices of `rows` rows of 4096 bf16 elements. */
+void compare_speed (const CompareDevice *device, gint64 rows, FILE *out);
+
+G_END_DECLS

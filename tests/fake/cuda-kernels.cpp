@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cuda's kernels as they are, for the fake device. */
+#include "config.h"
+
+#include "tests/fake/cuda-fake.h"
+
+#include "exec/cuda/elementwise.cu"
+#include "exec/cuda/norm.cu"
