@@ -49,17 +49,21 @@ add_number (CliTable *table, const char *what, double a, double b, int decimals)
   cli_table_add_real (table, b - a, decimals);
 }
 
+static char *
+cluster_spec (const PlanCluster *cluster)
+{
+  return g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->name, cluster->nodes);
+}
+
 /* What makes them two: model, cluster and fields. */
 static void
 add_differences (CliTable *table, const Pair *pair)
 {
   const CliInput *in = pair->input;
-  g_autofree char *cluster[2] = { NULL };
-  for (guint i = 0; i < 2; i++)
-    cluster[i]
-        = g_strdup_printf ("%s:%" G_GINT64_FORMAT, in[i].cluster->name, in[i].cluster->nodes);
+  g_autofree char *a_cluster = cluster_spec (in[0].cluster);
+  g_autofree char *b_cluster = cluster_spec (in[1].cluster);
   add_text (table, "model", in[0].model->name, in[1].model->name);
-  add_text (table, "cluster", cluster[0], cluster[1]);
+  add_text (table, "cluster", a_cluster, b_cluster);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     {
       g_autofree char *a = plan_field_print (f, pair->prediction[0].plan.value[f]);
