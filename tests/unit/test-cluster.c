@@ -18,7 +18,7 @@ START_TEST (every_preset_is_sound)
       g_autoptr (PlanCluster) cluster = plan_cluster_new (*name, &error);
       ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
       ck_assert_str_eq (cluster->name, *name);
-      ck_assert_int_eq (plan_cluster_devices (cluster), 8);
+      ck_assert_int_ge (plan_cluster_devices (cluster), 8);
       ck_assert (plan_cluster_check_figures (cluster, PLAN_DTYPE_BF16, NULL));
       g_autofree char *text = plan_cluster_print (cluster);
       g_autoptr (PlanCluster) again = plan_cluster_parse (text, "again", NULL);
