@@ -16,7 +16,7 @@ static const char script[] =
 #define TOP 0.885
 
 /* A label's size in points, and its distance from its point. */
-#define CHARACTER_WIDTH 7.0
+#define CHARACTER_WIDTH 7.5
 #define LINE_HEIGHT 14.0
 #define DISTANCE 9.0
 

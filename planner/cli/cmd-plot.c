@@ -99,10 +99,10 @@ plot_sweep (const CliOptions *options, char *const *sweeps, const char *path, ch
   g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
   g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
   const char *const standard[] = { "strategy", "mbs=1,2,4", NULL };
+  char *const *asked = sweeps ? sweeps : (char *const *)standard;
   if (!cli_input_read (options, NULL, &input, error))
     return FALSE;
-  g_autoptr (GArray) plans
-      = cli_sweep (&input.plan, sweeps ? sweeps : (char *const *)standard, error);
+  g_autoptr (GArray) plans = cli_sweep (&input.plan, asked, error);
   if (!plans)
     return FALSE;
   for (guint i = 0; i < plans->len; i++)
@@ -112,9 +112,10 @@ plot_sweep (const CliOptions *options, char *const *sweeps, const char *path, ch
       input.plan = g_array_index (plans, Plan, i);
       if (!cli_predict (&input, &p, &why)) /* the rules forbid it: sim --sweep says why */
         continue;
-      char *label = g_strdup_printf ("%s mbs=%" G_GINT64_FORMAT,
+      g_autofree char *swept = cli_describe_swept (&input.plan, asked);
+      char *label = g_strdup_printf ("%s mbs=%" G_GINT64_FORMAT "%s%s",
                                      plan_field_names (PLAN_STRATEGY)[p.plan.value[PLAN_STRATEGY]],
-                                     p.plan.value[PLAN_MBS]);
+                                     p.plan.value[PLAN_MBS], *swept ? " " : "", swept);
       g_ptr_array_add (labels, label);
       const PlotPoint point = { .label = label,
                                 .memory_gib = cli_mib (p.trace->memory.device) / 1024.0,

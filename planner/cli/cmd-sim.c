@@ -19,24 +19,6 @@ static const CliColumn sweep_columns[] = {
   { "fits", FALSE },          { "note", FALSE },
 };
 
-/* The fields that --sweep changes, beyond those that have a column. */
-static char *
-describe_swept (const Plan *plan, char *const *sweeps)
-{
-  GString *text = g_string_new (NULL);
-  for (; *sweeps; sweeps++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*sweeps, "=", 2);
-      PlanField field = 0;
-      if (!plan_field_parse (halves[0], &field, NULL) || field == PLAN_STRATEGY
-          || field == PLAN_MBS)
-        continue;
-      g_autofree char *value = plan_field_print (field, plan->value[field]);
-      g_string_append_printf (text, "%s%s=%s", text->len ? " " : "", halves[0], value);
-    }
-  return g_string_free (text, FALSE);
-}
-
 static void
 add_sweep_row (CliTable *table, const Plan *asked, const CliPrediction *p, const char *note)
 {
@@ -66,12 +48,44 @@ add_sweep_row (CliTable *table, const Plan *asked, const CliPrediction *p, const
   cli_table_add (table, note);
 }
 
+/* The fastest plan of a sweep that fits, as far as it has come. */
+typedef struct
+{
+  char *label; /* NULL while none fits */
+  double tokens_per_s_per_gpu;
+  guint64 device_bytes;
+} Best;
+
+static void
+best_consider (Best *self, const CliPrediction *p, const char *note)
+{
+  if (!p->fits || (self->label && p->tokens_per_s_per_gpu <= self->tokens_per_s_per_gpu))
+    return;
+  g_autofree char *label = cli_plan_label (&p->plan);
+  g_free (self->label);
+  self->label = g_strjoin (" ", label, *note ? note : NULL, NULL);
+  self->tokens_per_s_per_gpu = p->tokens_per_s_per_gpu;
+  self->device_bytes = p->trace->memory.device;
+}
+
+static void
+best_print (const Best *self, const CliInput *input)
+{
+  const double limit = cli_mib (input->cluster->memory_bytes);
+  if (!self->label)
+    printf ("\nnone of them fits into %.1f MiB\n", limit);
+  else
+    printf ("\nfastest that fits: %s\n%.1f tokens/s/GPU in %.1f of %.1f MiB, %.1f %% to spare\n",
+            self->label, self->tokens_per_s_per_gpu, cli_mib (self->device_bytes), limit,
+            100.0 * (1.0 - cli_mib (self->device_bytes) / limit));
+}
+
 static int
 run_sweep (CliInput *input, char *const *sweeps, CliFormat format, GError **error)
 {
   g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
   g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
-  gboolean any_fits = FALSE;
+  Best best = { 0 };
   if (!plans)
     return CLI_FAILED;
   for (guint i = 0; i < plans->len; i++)
@@ -79,15 +93,20 @@ run_sweep (CliInput *input, char *const *sweeps, CliFormat format, GError **erro
       g_auto (CliPrediction) prediction = { 0 };
       g_autoptr (GError) why = NULL;
       input->plan = g_array_index (plans, Plan, i);
-      g_autofree char *note = describe_swept (&input->plan, sweeps);
-      if (cli_predict (input, &prediction, &why))
-        add_sweep_row (table, &input->plan, &prediction, note);
-      else
-        add_sweep_row (table, &input->plan, NULL, why->message);
-      any_fits |= !why && prediction.fits;
+      g_autofree char *note = cli_describe_swept (&input->plan, sweeps);
+      if (!cli_predict (input, &prediction, &why))
+        {
+          add_sweep_row (table, &input->plan, NULL, why->message);
+          continue;
+        }
+      add_sweep_row (table, &input->plan, &prediction, note);
+      best_consider (&best, &prediction, note);
     }
   cli_table_print (table, format);
-  return any_fits ? CLI_DONE : CLI_NOT_FEASIBLE;
+  if (format == CLI_FORMAT_TABLE)
+    best_print (&best, input);
+  g_autofree char *label = best.label;
+  return label ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
 static void

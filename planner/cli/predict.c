@@ -231,3 +231,20 @@ cli_sweep (const Plan *plan, char *const *sweeps, GError **error)
     }
   return g_steal_pointer (&plans);
 }
+
+char *
+cli_describe_swept (const Plan *plan, char *const *sweeps)
+{
+  GString *text = g_string_new (NULL);
+  for (; *sweeps; sweeps++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*sweeps, "=", 2);
+      PlanField field = 0;
+      if (!plan_field_parse (halves[0], &field, NULL) || field == PLAN_STRATEGY
+          || field == PLAN_MBS)
+        continue;
+      g_autofree char *value = plan_field_print (field, plan->value[field]);
+      g_string_append_printf (text, "%s%s=%s", text->len ? " " : "", halves[0], value);
+    }
+  return g_string_free (text, FALSE);
+}

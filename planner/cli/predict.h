@@ -42,4 +42,8 @@ double cli_mib (guint64 bytes);
  * where no list follows). Each is a copy of `plan` with some fields changed. */
 GArray *cli_sweep (const Plan *plan, char *const *sweeps, GError **error); /* of Plan */
 
+/* "recompute=full": the swept fields of one such plan, but for strategy and mbs, which have columns
+ * of their own; the caller frees. */
+char *cli_describe_swept (const Plan *plan, char *const *sweeps);
+
 G_END_DECLS

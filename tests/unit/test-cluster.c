@@ -71,7 +71,8 @@ static const struct
 } bad_specs[] = {
   { "dgx-h10", "cluster: 'dgx-h10' is neither a shipped cluster", PLAN_ERROR_INVALID },
   { "dgx-h10", "did you mean 'dgx-h100'?", PLAN_ERROR_INVALID },
-  { "nonesuch:4", "known are dgx-a100, dgx-h100, dgx-h200, dgx-b200, dgx-b300,", PLAN_ERROR_INVALID },
+  { "nonesuch:4", "known are dgx-a100, dgx-h100, dgx-h200, dgx-b200, dgx-b300,",
+    PLAN_ERROR_INVALID },
   { "", "cluster: '' is neither", PLAN_ERROR_INVALID },
   { "dgx-h100:", "cluster: the number behind the colon: '' is not a whole number",
     PLAN_ERROR_INVALID },
