@@ -304,16 +304,6 @@ plan_cluster_parse (const char *text, const char *origin, GError **error)
   return self;
 }
 
-static GKeyFile *
-load_presets (void)
-{
-  GKeyFile *file = g_key_file_new ();
-  if (!g_key_file_load_from_data (file, presets_text, sizeof presets_text - 1, G_KEY_FILE_NONE,
-                                  NULL))
-    g_assert_not_reached (); /* built in, and read by the tests */
-  return file;
-}
-
 const char *const *
 plan_cluster_presets (void)
 {
@@ -321,7 +311,7 @@ plan_cluster_presets (void)
   static char **names;
   if (g_once_init_enter (&ready))
     {
-      g_autoptr (GKeyFile) file = load_presets ();
+      g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
       names = g_key_file_get_groups (file, NULL);
       g_once_init_leave (&ready, 1);
     }
@@ -331,7 +321,7 @@ plan_cluster_presets (void)
 static PlanCluster *
 read_preset (const char *name, GError **error)
 {
-  g_autoptr (GKeyFile) file = load_presets ();
+  g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
   PlanCluster *self = read_section (file, name, error);
   if (!self)
     g_prefix_error (error, "clusters.ini: [%s] ", name);

@@ -261,16 +261,6 @@ parse_dimensions (const char *spec, GError **error)
   return g_steal_pointer (&self);
 }
 
-static GKeyFile *
-load_presets (void)
-{
-  GKeyFile *file = g_key_file_new ();
-  if (!g_key_file_load_from_data (file, presets_text, sizeof presets_text - 1, G_KEY_FILE_NONE,
-                                  NULL))
-    g_assert_not_reached (); /* built in, and read by the tests */
-  return file;
-}
-
 const char *const *
 plan_model_presets (void)
 {
@@ -278,7 +268,7 @@ plan_model_presets (void)
   static char **names;
   if (g_once_init_enter (&ready))
     {
-      g_autoptr (GKeyFile) file = load_presets ();
+      g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
       names = g_key_file_get_groups (file, NULL);
       g_once_init_leave (&ready, 1);
     }
@@ -323,7 +313,7 @@ plan_model_new_preset (const char *name, GError **error)
       return NULL;
     }
   g_autoptr (PlanModel) self = new_default (name);
-  g_autoptr (GKeyFile) file = load_presets ();
+  g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
   if (!read_preset (self, file, name, error))
     {
       g_prefix_error (error, "models.ini: [%s] ", name);

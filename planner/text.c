@@ -147,3 +147,12 @@ plan_text_is_name (const char *text)
       return FALSE;
   return *text != '\0';
 }
+
+GKeyFile *
+plan_text_built_in (const char *text)
+{
+  GKeyFile *file = g_key_file_new ();
+  if (!g_key_file_load_from_data (file, text, strlen (text), G_KEY_FILE_NONE, NULL))
+    g_assert_not_reached (); /* the tests read every one */
+  return file;
+}

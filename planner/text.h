@@ -22,4 +22,7 @@ char *plan_text_suggest (const char *word, const char *const *names);
 /* TRUE for a non-empty word of letters, digits and . _ + - only. */
 gboolean plan_text_is_name (const char *text);
 
+/* The sections of an .ini text that is part of the program. */
+GKeyFile *plan_text_built_in (const char *text);
+
 G_END_DECLS
