@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameter sets that hold until something is measured. Every figure is a public measurement of
- * a large op over the data sheet's rate; none was chosen to fit a training run. */
+/* The parameter sets that hold until something is measured. For GPUs: public measurements of large
+ * ops over the data sheet's rate, each with its source, and one assumption, marked as such. For
+ * CPUs: assumptions all, of the right order. None was chosen to fit a training run. */
 #include "config.h"
 
 #include "sim/cost.h"
@@ -17,11 +18,11 @@ static const SimParams defaults[] = {
                                            330 of 450 GB/s (Megatron-LM PR #5596) */
       .nic_efficiency = 0.82,           /* NCCL all-gather on 2 x 8 H200 with 8 x 400 Gbit/s per node:
                                            328 of 400 GB/s (Google Cloud A3 Ultra) */
-      .kernel_ns = 2000,                /* shortest kernels in H100 traces, 2 to 3 us */
+      .kernel_ns = 2000,                /* assumed: the shortest kernels take 2 to 3 us */
   },
   [PLAN_DEVICE_CPU] = {
       .id = "default-cpu-1",
-      .gemm_efficiency = 0.70,          /* OpenBLAS sgemm, one thread, mid-sized products */
+      .gemm_efficiency = 0.70,          /* sgemm on one thread, mid-sized products */
       .attention_efficiency = 0.20,     /* products over the whole square and scalar softmax */
       .attention_bwd_efficiency = 0.20,
       .memory_efficiency = 0.40,        /* element-wise loops with conversions, one thread */
