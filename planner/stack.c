@@ -7,7 +7,8 @@
 #include "planner/units.h"
 
 /* Facts per framework; megatron-fsdp from its source at the date given (communication unit, hooks)
- * and from the memory its authors logged (loss images, constant residual: fitted, see README). */
+ * and from the memory its authors logged (loss image, constant residual: fitted, see README). What
+ * lies outside the allocator and what issuing an op costs are assumed, of the right order. */
 static const PlanStack stacks[] = {
   {
       .name = "megatron-fsdp",
