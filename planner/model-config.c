@@ -8,7 +8,6 @@
 
 #include "planner/error.h"
 #include "planner/text.h"
-#include "planner/units.h"
 
 #include <json-glib/json-glib.h>
 #include <string.h>

@@ -8,8 +8,6 @@
 
 #include "planner/rules.h"
 
-#include "planner/units.h"
-
 #define FUSED_MASTERS_GONE 20260410
 
 #define IS(facts, field, id) ((facts)->value[PLAN_##field] == PLAN_##field##_##id)

@@ -54,7 +54,7 @@ void plan_schedule_add (PlanSchedule *self, const PlanOp *op);
 
 /* Checks every invariant over the whole expansion: references in range, memory taken before use
  * and given back, every read and every reuse ordered behind what it needs; names the first op
- * that breaks one. Sets of events are those of two steps in a row. */
+ * that breaks one. Walks two steps in a row, so what one leaves to the next is covered. */
 gboolean plan_schedule_check (const PlanSchedule *self, GError **error);
 
 /* Text form; grammar in schedule-text.c. parse (print (x)) equals x. */
@@ -72,7 +72,6 @@ guint plan_schedule_n_nodes (const PlanSchedule *self); /* ops and structure */
 const PlanOp *plan_schedule_node (const PlanSchedule *self, guint node);
 guint plan_schedule_n_buffers (const PlanSchedule *self); /* arrays */
 const PlanBuffer *plan_schedule_buffer (const PlanSchedule *self, guint array);
-guint plan_schedule_n_events (const PlanSchedule *self); /* arrays */
 const PlanEvent *plan_schedule_event (const PlanSchedule *self, guint array);
 guint32 plan_schedule_n_buffer_ids (const PlanSchedule *self); /* all elements */
 guint32 plan_schedule_n_event_ids (const PlanSchedule *self);

@@ -11,7 +11,6 @@ struct _SimCost
   SimProvenance *provenance;
   gint64 launch_ns;
   gboolean is_serial;
-  const char *params_id;
 };
 
 /* What durations are made of. */
@@ -131,7 +130,6 @@ sim_cost_new (const PlanSchedule *schedule, const PlanCluster *cluster, const Pl
   g_autoptr (SimCost) self = cost_new (schedule);
   self->launch_ns = stack->launch_ns;
   self->is_serial = cluster->kind == PLAN_DEVICE_CPU;
-  self->params_id = params->id;
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
@@ -154,7 +152,6 @@ sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch
 {
   SimCost *self = cost_new (schedule);
   self->launch_ns = launch_ns;
-  self->params_id = "constant";
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
@@ -197,10 +194,4 @@ gboolean
 sim_cost_is_serial (const SimCost *self)
 {
   return self->is_serial;
-}
-
-const char *
-sim_cost_params_id (const SimCost *self)
-{
-  return self->params_id;
 }

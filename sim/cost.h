@@ -49,6 +49,5 @@ gint64 sim_cost_ns (const SimCost *self, guint node);
 SimProvenance sim_cost_provenance (const SimCost *self, guint node);
 gint64 sim_cost_launch_ns (const SimCost *self);
 gboolean sim_cost_is_serial (const SimCost *self); /* a CPU: streams do not overlap */
-const char *sim_cost_params_id (const SimCost *self);
 
 G_END_DECLS

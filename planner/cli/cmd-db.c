@@ -48,6 +48,28 @@ list_runs (const char *db, CliFormat format, GError **error)
 }
 
 static gboolean
+print_steps (DbStore *store, gint64 id, GError **error)
+{
+  static const CliColumn columns[]
+      = { { "step", TRUE }, { "loss", TRUE }, { "grad_norm", TRUE }, { "step_ms", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  g_autoptr (GArray) steps = db_store_list_steps (store, id, error);
+  if (!steps)
+    return FALSE;
+  for (guint i = 0; i < steps->len; i++)
+    {
+      const DbStep *step = &g_array_index (steps, DbStep, i);
+      cli_table_add_int (table, step->step);
+      cli_table_add_real (table, step->loss, 7);
+      cli_table_add_real (table, step->grad_norm, 7);
+      cli_table_add_real (table, 1e-6 * (double)step->step_ns, 3);
+    }
+  putchar ('\n');
+  cli_table_print (table, CLI_FORMAT_TABLE);
+  return TRUE;
+}
+
+static gboolean
 show_run (const char *db, gint64 id, GError **error)
 {
   g_auto (DbRun) run = { 0 };
@@ -62,7 +84,7 @@ show_run (const char *db, gint64 id, GError **error)
           run.device, run.ranks, run.steps, run.seed, 1e-6 * (double)run.predicted_step_ns,
           run.params_id, 1e-6 * (double)run.measured_step_ns, run.schedule_hash, run.model_text,
           run.plan_text, run.cluster_text);
-  return TRUE;
+  return print_steps (store, id, error);
 }
 
 /* The traces of a run in their exact text form, simulated first. */

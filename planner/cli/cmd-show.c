@@ -4,7 +4,6 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
-#include "planner/error.h"
 #include "planner/rules.h"
 #include "planner/units.h"
 

@@ -5,7 +5,6 @@
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include "planner/error.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -162,11 +161,11 @@ print_details (const CliPrediction *p, const CliInput *input)
   g_autofree char *label = cli_plan_label (&p->plan);
   g_autofree char *peak = cli_peak_name (&p->trace->memory, p->schedule);
   const PlanMemory *m = &p->trace->memory;
-  printf ("%s on %s (%" G_GINT64_FORMAT " x %s), stack %s\n%s gbs=%" G_GINT64_FORMAT
+  printf ("%s on %s (%" G_GINT64_FORMAT " x %s), stack %s: %s\n%s gbs=%" G_GINT64_FORMAT
           " seq=%" G_GINT64_FORMAT "\n\n",
           input->model->name, input->cluster->name, plan_cluster_devices (input->cluster),
-          input->cluster->device_name, p->stack->name, label, p->plan.value[PLAN_GBS],
-          p->plan.value[PLAN_SEQ]);
+          input->cluster->device_name, p->stack->name, p->stack->source, label,
+          p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
   print_time (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; uncertainty unknown: not calibrated\n"
           "costs: %s; %.0f %% of the time measured, %.0f %% interpolated, %.0f %% fitted, "

@@ -7,8 +7,6 @@
 #include "planner/lower.h"
 #include "sim/sim.h"
 
-#include <string.h>
-
 #define MAX_SWEEP 10000
 
 void

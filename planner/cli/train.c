@@ -4,13 +4,10 @@
 #include "planner/cli/train.h"
 
 #include "db/store.h"
-#include "planner/error.h"
-#include "planner/units.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define SHOWN_STEPS 12 /* lines of the step table, first and last included */

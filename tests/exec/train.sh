@@ -18,6 +18,14 @@ awk '/_mib|at peak/ { n++; if ($(NF-2) != $(NF-1)) { print "differs: " $0; bad =
 
 fsdplan db list --db "$db" --format=csv >"$work/list.csv"
 grep -q '^1,.*,done,cpu,threads,2,30,' "$work/list.csv"
+
+# the loss curve that was printed is the one that was kept
+fsdplan db show 1 --db "$db" >"$work/show.txt"
+test "$(grep -cE '^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' "$work/show.txt")" = 30
+awk '/^ *30 +[0-9.]+ / { loss[++n] = $2 }
+     END { d = loss[1] - loss[2]; if (n != 2 || d > 1e-5 || d < -1e-5) { print loss[1], loss[2]; exit 1 } }' \
+  "$work/run.txt" "$work/show.txt"
+
 fsdplan db export 1 --db "$db" >"$work/traces.txt"
 test "$(grep -c '^trace 1 ' "$work/traces.txt")" = 2
 fsdplan lower --plan @1 --db "$db" | grep -q '^schedule 1 rank=0 ranks=2'
