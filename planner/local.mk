@@ -15,7 +15,10 @@ libplanner_a_SOURCES = \
   %D%/model-config.c \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
-  %D%/rules.c %D%/rules.h \
+  %D%/rules.c %D%/rules.h %D%/rules-private.h \
+  %D%/rules-hazards.c \
+  %D%/rules-illegal.c \
+  %D%/rules-unbuilt.c \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
   %D%/schedule-check.c \
   %D%/schedule-text.c \

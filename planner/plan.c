@@ -5,6 +5,7 @@
 
 #include "planner/error.h"
 #include "planner/rules.h"
+#include "planner/stack.h"
 #include "planner/text.h"
 #include "planner/units.h"
 
@@ -121,7 +122,7 @@ plan_field_values (PlanField field)
     case TYPE_AUTO:
       return g_strdup ("auto, or integer >= 1");
     case TYPE_STACK:
-      return g_strdup_printf ("%s, then @yyyy-mm-dd for a date", names);
+      return g_strdup_printf ("%s, then @yyyy-mm-dd for a date or @RELEASE", names);
     case TYPE_VERSION:
       return g_strdup ("major.minor");
     }
@@ -228,15 +229,20 @@ set_stack (PlanField field, const char *text, gint64 *out, GError **error)
 {
   const char *const at = strchr (text, '@');
   g_autofree char *name = at ? g_strndup (text, (gsize)(at - text)) : g_strdup (text);
-  const gint64 which = find_value (field, name), date = at ? parse_date (at + 1) : 0;
+  const gint64 which = find_value (field, name);
+  gint64 date = at ? parse_date (at + 1) : 0;
   if (which < 0)
     return refuse (field, name, error);
   if (date < 0)
+    date = plan_stack_release_date (which, at + 1);
+  if (date == 0 && at)
     {
       g_autofree char *shown = plan_text_quote (at + 1);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: %s is not a date: write %s@yyyy-mm-dd, or %s alone for the newest known",
-                   fields[field].name, shown, name, name);
+      g_set_error (
+          error, PLAN_ERROR, PLAN_ERROR_INVALID,
+          "%s: %s is neither a date nor a known release: write %s@yyyy-mm-dd, or %s alone for "
+          "the newest known",
+          fields[field].name, shown, name, name);
       return FALSE;
     }
   *out = which + PLAN_STACK_BASE * date;
@@ -330,10 +336,10 @@ static char *
 print_stack (PlanField field, gint64 value)
 {
   const char *const name = fields[field].values[value % PLAN_STACK_BASE];
-  const int date = (int)(value / PLAN_STACK_BASE);
-  if (date == 0)
+  if (value / PLAN_STACK_BASE == 0)
     return g_strdup (name);
-  return g_strdup_printf ("%s@%04d-%02d-%02d", name, date / 10000, date / 100 % 100, date % 100);
+  g_autofree char *date = plan_stack_date_text (value / PLAN_STACK_BASE);
+  return g_strconcat (name, "@", date, NULL);
 }
 
 char *

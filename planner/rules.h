@@ -1,6 +1,7 @@
-/* Rules of a plan: which combinations are illegal, why, and what would make them legal.
+/* Rules of a plan: which combinations are illegal, why, and what would make them legal; and which
+ * are legal and likely to surprise.
  *
- * A fixed table, in the order in which rules are tried: first what no version could do, then what
+ * Fixed tables, in the order in which rules are tried: first what no version could do, then what
  * this one does not model yet. */
 #pragma once
 #include "planner/cluster.h"
@@ -24,5 +25,13 @@ gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const P
 
 guint plan_rules_n (void);
 const PlanRule *plan_rules_get (guint i);
+
+/* What to know about a legal plan before it runs: one text per hazard, "NAME: ..."; owned by the
+ * array. */
+GPtrArray *plan_rules_hazards (const Plan *resolved, const PlanModel *model,
+                               const PlanCluster *cluster);
+
+guint plan_rules_n_hazards (void);
+const PlanRule *plan_rules_get_hazard (guint i); /* its code means nothing */
 
 G_END_DECLS

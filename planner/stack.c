@@ -6,16 +6,23 @@
 #include "planner/error.h"
 #include "planner/units.h"
 
-/* Facts per framework; megatron-fsdp from its source at the date given (communication unit, hooks)
+/* Facts per framework; megatron-fsdp from its source at the newest date (communication unit, hooks)
  * and from the memory its authors logged (loss image, constant residual: fitted, see README). What
  * lies outside the allocator and what issuing an op costs are assumed, of the right order. */
-static const PlanStack stacks[] = {
+static const PlanStack newest[] = {
   {
       .name = "megatron-fsdp",
+      .id = PLAN_STACK_MEGATRON_FSDP,
+      .oldest = 20260121,
       .newest = 20260822,
       .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
       .vocab_multiple = 128,
       .comm_unit_floor = 1000000000,
+      .has_fine_grained = TRUE,
+      .has_max_pool = TRUE,
+      .units_below_full = TRUE,
+      .keeps_non_units = TRUE,
+      .pooled_grad_units = 2,
       .prefetches_past_head = TRUE,
       .casts_grads = TRUE,
       .recomputes_outputs = TRUE,
@@ -28,27 +35,172 @@ static const PlanStack stacks[] = {
   },
   {
       .name = "native",
+      .id = PLAN_STACK_NATIVE,
+      .oldest = 20261101,
       .newest = 20261101,
       .source = "this program's own runtime",
       .vocab_multiple = 1,
       .comm_unit_floor = 0,
+      .has_fine_grained = TRUE,
+      .has_max_pool = TRUE,
+      .units_below_full = TRUE,
+      .keeps_non_units = TRUE,
+      .pooled_grad_units = 2,
       .needs_kernel_scratch = TRUE,
       .allocation_bytes = 64,
       .launch_ns = 1000,
   },
 };
 
-/* Behaviour changed from version to version; only the newest is known here. */
+/* A record is what holds after its newest change; `undo` gives back what held before. Where there
+ * is none, the change is outside of what is modelled, and the summary says what it did. */
+typedef struct
+{
+  PlanStackChange change;
+  void (*undo) (PlanStack *stack);
+} Change;
+
+static void
+before_max_pool (PlanStack *stack)
+{
+  stack->has_max_pool = FALSE;
+}
+
+static void
+before_fine_grained (PlanStack *stack)
+{
+  stack->has_fine_grained = FALSE;
+}
+
+static void
+before_units_below_full (PlanStack *stack)
+{
+  stack->units_below_full = FALSE;
+}
+
+static void
+one_pooled_grad_unit (PlanStack *stack)
+{
+  stack->pooled_grad_units = 1;
+}
+
+static void
+two_pooled_grad_units (PlanStack *stack)
+{
+  stack->pooled_grad_units = 2;
+}
+
+static void
+before_non_units_stayed (PlanStack *stack)
+{
+  stack->keeps_non_units = FALSE;
+}
+
+static void
+before_masters_went (PlanStack *stack)
+{
+  stack->has_fused_masters = TRUE;
+}
+
+/* Dates are those of the merge, in UTC. */
+static const Change megatron_fsdp_changes[] = {
+  { { 20260121, "Megatron-LM PR #3023",
+      "the 1/DP factor is applied to the bucket; before, to the accumulated gradients" },
+    NULL },
+  { { 20260302, "Megatron-LM PR #3067",
+      "formats of main weights, gradients and their reduction can be chosen; strategy=optim no "
+      "longer "
+      "counts a rank's own gradient twice" },
+    NULL },
+  { { 20260317, "Megatron-LM PR #3810",
+      "the formats take `auto`, and the two of gradients default to it" },
+    NULL },
+  { { 20260320, "Megatron-LM PR #3903",
+      "with --bf16 and without --grad-reduce-in-bf16, both gradient formats are forced to fp32" },
+    NULL },
+  { { 20260401, "Megatron-LM PR #4054", "double buffers of gradients hold one unit at a time" },
+    two_pooled_grad_units },
+  { { 20260410, "Megatron-LM PR #4133",
+      "the optimizer's own fp32 masters are gone (fused_masters)" },
+    before_masters_went },
+  { { 20260413, "Megatron-LM PR #3155", "gathers start afresh after each evaluation" }, NULL },
+  { { 20260427, "Megatron-LM PR #4427",
+      "precision_aware reads gradients as they are, with every recipe" },
+    NULL },
+  { { 20260520, "Megatron-LM PR #4181", "fine_grained can be asked for" }, before_fine_grained },
+  { { 20260530, "Megatron-LM PR #4717",
+      "embedding and head keep their gathered memory from step to step; before, it was given back "
+      "for "
+      "the optimizer's work" },
+    before_non_units_stayed },
+  { { 20260610, "Megatron-LM PR #5222",
+      "double buffers of gradients hold two units again, fused weight gradients included" },
+    one_pooled_grad_unit },
+  { { 20260626, "Megatron-LM PR #4329", "units are transformer, MoE and Mamba layers" }, NULL },
+  { { 20260702, "Megatron-LM PR #5462",
+      "double_buffer=max_pool; gradient formats are no longer forced to fp32, and "
+      "--grad-reduce-in-bf16 "
+      "no longer reaches them: bf16 is the default for bf16 and fp8 models" },
+    before_max_pool },
+  { { 20260818, "Megatron-LM PR #6357",
+      "optim and optim_grads reduce and gather by unit; before, by buckets of ddp-bucket-size" },
+    before_units_below_full },
+};
+
+/* Release branches by the day they left the main branch (git merge-base). */
+static const struct
+{
+  const char *name;
+  gint64 date;
+} releases[] = {
+  { "core_v0.16.0", 20260202 }, { "core_v0.16.1", 20260202 }, { "core_v0.17.0", 20260331 },
+  { "core_v0.17.1", 20260331 }, { "core_v0.18.0", 20260601 }, { "core_v0.18.2", 20260601 },
+  { "core_v0.19.0", 20260728 },
+};
+
+#define N_CHANGES G_N_ELEMENTS (megatron_fsdp_changes)
+
+/* The record between change i - 1 and change i; made once, then only read. */
+static const PlanStack *
+megatron_fsdp_before_change (guint i)
+{
+  static PlanStack states[N_CHANGES + 1];
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      states[N_CHANGES] = newest[0];
+      for (guint c = N_CHANGES; c-- > 0;)
+        {
+          states[c] = states[c + 1];
+          if (megatron_fsdp_changes[c].undo)
+            megatron_fsdp_changes[c].undo (&states[c]);
+        }
+      g_once_init_leave (&ready, 1);
+    }
+  return &states[i];
+}
+
 static const PlanStack *
 of_date (const PlanStack *stack, gint64 date, GError **error)
 {
-  if (date == 0 || date == stack->newest)
+  if (date == 0)
     return stack;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "stack=%s is modelled as of %04d-%02d-%02d only: leave the date out", stack->name,
-               (int)(stack->newest / 10000), (int)(stack->newest / 100 % 100),
-               (int)(stack->newest % 100));
-  return NULL;
+  if (date < stack->oldest || date > stack->newest)
+    {
+      g_autofree char *oldest = plan_stack_date_text (stack->oldest);
+      g_autofree char *latest = plan_stack_date_text (stack->newest);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "stack=%s is known from %s to %s: give a date between them, or none for the "
+                   "newest",
+                   stack->name, oldest, latest);
+      return NULL;
+    }
+  if (stack->id != PLAN_STACK_MEGATRON_FSDP)
+    return stack;
+  guint next = 0;
+  while (next < N_CHANGES && megatron_fsdp_changes[next].change.date <= date)
+    next++;
+  return megatron_fsdp_before_change (next);
 }
 
 const PlanStack *
@@ -56,16 +208,58 @@ plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error)
 {
   const gint64 which = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
   const gint64 date = plan->value[PLAN_STACK] / PLAN_STACK_BASE;
-  if (which == PLAN_STACK_MEGATRON_FSDP && device == PLAN_DEVICE_GPU)
-    return of_date (&stacks[0], date, error);
-  if (which == PLAN_STACK_NATIVE)
-    return of_date (&stacks[1], date, error);
+  for (guint i = 0; i < plan_stack_n (); i++)
+    if (newest[i].id == which && (device == PLAN_DEVICE_GPU || newest[i].id == PLAN_STACK_NATIVE))
+      return of_date (&newest[i], date, error);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                which == PLAN_STACK_MEGATRON_FSDP
                    ? "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs"
                    : "stack=%s is not modelled yet: use megatron-fsdp or native",
                plan_field_names (PLAN_STACK)[which]);
   return NULL;
+}
+
+guint
+plan_stack_n (void)
+{
+  return G_N_ELEMENTS (newest);
+}
+
+const PlanStack *
+plan_stack_get (guint i)
+{
+  g_return_val_if_fail (i < plan_stack_n (), NULL);
+  return &newest[i];
+}
+
+const PlanStackChange *
+plan_stack_change (const PlanStack *self, guint i)
+{
+  return self->id == PLAN_STACK_MEGATRON_FSDP && i < N_CHANGES ? &megatron_fsdp_changes[i].change
+                                                               : NULL;
+}
+
+const char *
+plan_stack_release (const PlanStack *self, guint i)
+{
+  return self->id == PLAN_STACK_MEGATRON_FSDP && i < G_N_ELEMENTS (releases) ? releases[i].name
+                                                                             : NULL;
+}
+
+gint64
+plan_stack_release_date (gint64 stack, const char *release)
+{
+  for (guint i = 0; stack == PLAN_STACK_MEGATRON_FSDP && i < G_N_ELEMENTS (releases); i++)
+    if (g_str_equal (releases[i].name, release))
+      return releases[i].date;
+  return 0;
+}
+
+char *
+plan_stack_date_text (gint64 date)
+{
+  return g_strdup_printf ("%04d-%02d-%02d", (int)(date / 10000), (int)(date / 100 % 100),
+                          (int)(date % 100));
 }
 
 gint64

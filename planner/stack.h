@@ -1,6 +1,7 @@
 /* PlanStack: how a framework behaves, as data.
  *
- * Lowering and the memory model read this record and never the framework's name. */
+ * Lowering and the memory model read this record and never the framework's name.
+ * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
 #include "planner/cluster.h"
 #include "planner/plan.h"
@@ -10,10 +11,17 @@ G_BEGIN_DECLS
 typedef struct
 {
   const char *name;
-  gint64 newest; /* yyyymmdd: the version meant when none is given */
+  gint64 id;             /* PLAN_STACK_MEGATRON_FSDP, ... */
+  gint64 oldest, newest; /* yyyymmdd: what is known; the newest is meant when no date is given */
   const char *source;
   gint64 vocab_multiple;         /* vocabulary is padded to this, times tp */
   gint64 comm_unit_floor;        /* elements; least communication unit when it is `auto` */
+  gboolean has_fine_grained;     /* fine_grained can be asked for */
+  gboolean has_max_pool;         /* double_buffer=max_pool */
+  gboolean has_fused_masters;    /* fused_masters */
+  gboolean units_below_full;     /* optim and optim_grads reduce and gather by unit */
+  gboolean keeps_non_units;      /* embedding and head stay gathered while the optimizer works */
+  gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
   gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
   gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
                            where theirs is another; it lives until gradients are next zeroed */
@@ -27,8 +35,33 @@ typedef struct
   gint64 launch_ns;      /* host time to issue one op */
 } PlanStack;
 
-/* The stack a plan names; UNSUPPORTED where it is known and not built yet. */
+/* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */
 const PlanStack *plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error);
+
+/* One change of a stack's behaviour. */
+typedef struct
+{
+  gint64 date; /* yyyymmdd */
+  const char *source;
+  const char *summary; /* what changed, with what it means for a plan */
+} PlanStackChange;
+
+/* The modelled stacks, in a fixed order. */
+guint plan_stack_n (void);
+const PlanStack *plan_stack_get (guint i);
+
+/* What changed in that stack, oldest first; NULL past the last. */
+const PlanStackChange *plan_stack_change (const PlanStack *self, guint i);
+
+/* The date that a release stands for ("core_v0.18.0": where its branch left the main one); 0 when
+ * there is none of that name. */
+gint64 plan_stack_release_date (gint64 stack, const char *release);
+
+/* The releases that are known, oldest first; NULL past the last. */
+const char *plan_stack_release (const PlanStack *self, guint i);
+
+/* "2026-08-22" of 20260822; the caller frees. */
+char *plan_stack_date_text (gint64 date);
 
 gint64 plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp);
 

@@ -44,6 +44,7 @@ check_tests = \
   %D%/unit/test-plot.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
+  %D%/unit/test-stack.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-trace.tap \
@@ -132,7 +133,10 @@ golden_tests = \
   %D%/golden/show-llama3.2-1b-json.test \
   %D%/golden/show-names.test \
   %D%/golden/show-plan.test \
+  %D%/golden/show-plan-csv.test \
+  %D%/golden/show-plan-json.test \
   %D%/golden/show-rules.test \
+  %D%/golden/show-stacks.test \
   %D%/golden/sim-llama3-70b.test \
   %D%/golden/sim-llama3-8b-json.test \
   %D%/golden/sim-llama3-8b.test \

@@ -4,7 +4,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
-#include "planner/rules.h"
+#include "planner/cli/show-plan.h"
 #include "planner/units.h"
 
 #include <stdio.h>
@@ -127,42 +127,6 @@ show_model (const PlanModel *model, gint64 seq, CliFormat format)
 }
 
 static void
-show_fields (CliFormat format)
-{
-  static const CliColumn columns[]
-      = { { "field", FALSE }, { "default", FALSE }, { "values", FALSE }, { "meaning", FALSE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  Plan plan;
-  plan_init (&plan);
-  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
-    {
-      g_autofree char *initial = plan_field_print (f, plan.value[f]);
-      g_autofree char *values = plan_field_values (f);
-      cli_table_add (table, plan_field_name (f));
-      cli_table_add (table, initial);
-      cli_table_add (table, values);
-      cli_table_add (table, plan_field_summary (f));
-    }
-  cli_table_print (table, format);
-}
-
-static void
-show_rules (CliFormat format)
-{
-  static const CliColumn columns[]
-      = { { "rule", FALSE }, { "reason", FALSE }, { "source", FALSE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  for (guint i = 0; i < plan_rules_n (); i++)
-    {
-      const PlanRule *rule = plan_rules_get (i);
-      cli_table_add (table, rule->name);
-      cli_table_add (table, rule->reason);
-      cli_table_add (table, rule->citation);
-    }
-  cli_table_print (table, format);
-}
-
-static void
 show_names (CliFormat format)
 {
   static const CliColumn columns[] = { { "kind", FALSE }, { "name", FALSE } };
@@ -186,17 +150,9 @@ show_asked (const CliOptions *options, CliFormat format, GError **error)
   if (options->plan || (options->model && options->cluster))
     {
       g_auto (CliInput) input = { 0 };
-      Plan plan;
       if (!cli_input_read (options, NULL, &input, error)
-          || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
+          || !cli_show_plan (&input, options->cluster, format, error))
         return CLI_FAILED;
-      g_autofree char *text = plan_print (&plan);
-      g_autofree char *hash = plan_hash (&plan);
-      g_autofree char *model = plan_model_print (input.model);
-      printf ("# plan %s\nmodel=%s\n", hash, model);
-      if (options->cluster)
-        printf ("cluster=%s\n", options->cluster);
-      fputs (text, stdout);
       return CLI_DONE;
     }
   if (options->model)
@@ -224,11 +180,14 @@ int
 cmd_show (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
-  gboolean fields = FALSE, rules = FALSE;
+  gboolean fields = FALSE, rules = FALSE, stacks = FALSE;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "fields", 0, 0, G_OPTION_ARG_NONE, &fields, "every field of a plan with its values", NULL },
-    { "rules", 0, 0, G_OPTION_ARG_NONE, &rules, "every rule that a plan must keep", NULL },
+    { "rules", 0, 0, G_OPTION_ARG_NONE, &rules,
+      "every rule that a plan must keep, and every hazard", NULL },
+    { "stacks", 0, 0, G_OPTION_ARG_NONE, &stacks,
+      "every framework that is modelled, with what changed in it when", NULL },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (GOptionContext) context
@@ -242,9 +201,11 @@ cmd_show (int argc, char **argv, GError **error)
   if (!cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (fields)
-    show_fields (format);
+    cli_show_fields (format);
   else if (rules)
-    show_rules (format);
+    cli_show_rules (format);
+  else if (stacks)
+    cli_show_stacks (format);
   else
     return show_asked (&options, format, error);
   return CLI_DONE;

@@ -176,6 +176,8 @@ print_details (const CliPrediction *p, const CliInput *input)
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
           p->fits ? "fits" : "does not fit");
+  for (guint i = 0; i < p->hazards->len; i++)
+    printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)p->hazards->pdata[i]);
 }
 
 static int

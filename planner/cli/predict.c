@@ -5,6 +5,7 @@
 
 #include "planner/error.h"
 #include "planner/lower.h"
+#include "planner/rules.h"
 #include "sim/sim.h"
 
 #define MAX_SWEEP 10000
@@ -14,6 +15,7 @@ cli_prediction_clear (CliPrediction *self)
 {
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->trace, plan_trace_free);
+  g_clear_pointer (&self->hazards, g_ptr_array_unref);
 }
 
 double
@@ -50,6 +52,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
   self->params_id = params->id;
+  self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   count_provenance (self, cost);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
@@ -140,17 +143,27 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_end_object (builder);
 }
 
-static void
-add_plan (const CliPrediction *self, JsonBuilder *builder)
+void
+cli_plan_to_json (const Plan *plan, JsonBuilder *builder)
 {
   json_builder_set_member_name (builder, "plan");
   json_builder_begin_object (builder);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     {
-      g_autofree char *value = plan_field_print (f, self->plan.value[f]);
+      g_autofree char *value = plan_field_print (f, plan->value[f]);
       add_text (builder, plan_field_name (f), value);
     }
   json_builder_end_object (builder);
+}
+
+void
+cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder)
+{
+  json_builder_set_member_name (builder, "hazards");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < hazards->len; i++)
+    json_builder_add_string_value (builder, hazards->pdata[i]);
+  json_builder_end_array (builder);
 }
 
 void
@@ -158,7 +171,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
 {
   static const char *const provenance[]
       = { "measured_pct", "interpolated_pct", "fitted_pct", "datasheet_pct" };
-  add_plan (self, builder);
+  cli_plan_to_json (&self->plan, builder);
   add_number (builder, "step_ms", self->step_ms);
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
@@ -177,6 +190,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   for (guint p = 0; p < SIM_N_PROVENANCES; p++)
     add_number (builder, provenance[p], self->provenance_pct[p]);
   json_builder_end_object (builder);
+  cli_hazards_to_json (self->hazards, builder);
 }
 
 /* The values one --sweep names: its list, or all of the field's. */

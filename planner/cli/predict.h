@@ -18,6 +18,7 @@ typedef struct
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
   gboolean fits;                            /* device memory within the cluster's */
+  GPtrArray *hazards;                       /* texts: what to know before it runs */
 } CliPrediction;
 
 void cli_prediction_clear (CliPrediction *self);
@@ -28,6 +29,10 @@ gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GErr
 /* The members of a result as in the contract of the command line, into an open object. */
 void cli_prediction_to_json (const CliPrediction *self, const CliInput *input,
                              JsonBuilder *builder);
+
+/* The member "plan": every field by its name; "hazards": an array of texts. */
+void cli_plan_to_json (const Plan *plan, JsonBuilder *builder);
+void cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder);
 
 /* "{…}" of memory columns, for measured traces too. */
 void cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule,

@@ -1,0 +1,18 @@
+/* What fsdplan show says of a plan, and of what plans are made of. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/cli/output.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* The plan resolved, with what follows from it and what to know about it. As a table it is a
+ * complete plan file; `cluster` is what --cluster was given, NULL where a file named it. */
+gboolean cli_show_plan (const CliInput *input, const char *cluster, CliFormat format,
+                        GError **error);
+
+/* Every field with its values; every rule and hazard; every stack with what changed when. */
+void cli_show_fields (CliFormat format);
+void cli_show_rules (CliFormat format);
+void cli_show_stacks (CliFormat format);
+
+G_END_DECLS
