@@ -45,8 +45,8 @@ expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 expect 2 "--rank: this plan has ranks 0 to 7" \
   fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8
 expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
-expect 1 "as of 2026-08-22 only" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 \
-  --set stack=megatron-fsdp@2026-03-01
+expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 \
+  --set stack=megatron-fsdp@2026-01-01
 expect 1 "tp" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set tp=2
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
