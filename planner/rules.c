@@ -113,7 +113,7 @@ cp_does_not_divide (const Facts *f)
 static gboolean
 ep_without_experts (const Facts *f)
 {
-  return f->value[PLAN_EP] > 1; /* every family there is so far is dense */
+  return f->value[PLAN_EP] > 1 && f->model->experts == 0;
 }
 
 static gboolean
@@ -290,9 +290,11 @@ selective_of_nothing (const Facts *f)
 static gboolean
 modules_not_there (const Facts *f)
 {
-  return HAS_MODULE (f, RECOMPUTE_MODULES, MOE) || HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT)
-         || HAS_MODULE (f, RECOMPUTE_MODULES, SHARED_EXPERTS)
-         || HAS_MODULE (f, RECOMPUTE_MODULES, MLA_UP_PROJ);
+  const gboolean names_experts
+      = HAS_MODULE (f, RECOMPUTE_MODULES, MOE) || HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT);
+  return (names_experts && f->model->experts == 0)
+         || (HAS_MODULE (f, RECOMPUTE_MODULES, SHARED_EXPERTS) && f->model->shared_ffn == 0)
+         || (HAS_MODULE (f, RECOMPUTE_MODULES, MLA_UP_PROJ) && f->model->kv_lora == 0);
 }
 
 static gboolean
@@ -319,6 +321,18 @@ recomputes_other_modules (const Facts *f)
 {
   return IS (f, RECOMPUTE, SELECTIVE)
          && f->value[PLAN_RECOMPUTE_MODULES] != 1 << PLAN_RECOMPUTE_MODULES_MLP;
+}
+
+static gboolean
+has_experts (const Facts *f)
+{
+  return f->model->experts > 0 || f->model->kv_lora > 0;
+}
+
+static gboolean
+is_other_family (const Facts *f)
+{
+  return !plan_model_is_llama_shaped (f->model, f->value[PLAN_SEQ]);
 }
 
 static gboolean
@@ -499,8 +513,8 @@ static const Entry rules[] = {
   { { "selective-needs-modules", "recompute=selective needs at least one of recompute_modules",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     selective_of_nothing, ADD_NOTHING, SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "recompute-modules-exist", "recompute_modules may name only modules of the model; moe, moe_act, shared_experts "
-      "and mla_up_proj are not in this one", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+  { { "recompute-modules-exist", "recompute_modules may name only modules of the model: moe and moe_act need experts, "
+      "shared_experts shared ones, mla_up_proj latent attention", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     modules_not_there, ADD_NOTHING, SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "norms-not-with-delayed", "recompute_modules may not name layernorm when compute=fp8-delayed",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
@@ -529,6 +543,13 @@ static const Entry rules[] = {
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
     compiles_elsewhere, ADD_NOTHING, SHOW (PLAN_STACK) },
+  { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
+      "by this version", "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
+    has_experts, ADD_MODEL, SHOW (PLAN_SEQ) },
+  { { "not-built-yet-family", "only models of llama's shape are planned by this version: RMSNorm, gated silu, rotary positions "
+      "on whole heads, no biases, no q/k norm, no window shorter than seq",
+      "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
+    is_other_family, ADD_MODEL, SHOW (PLAN_SEQ) },
   { { "not-built-yet-recompute-modules", "recompute=selective is modelled for recompute_modules=mlp only by this version",
       "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, ADD_NOTHING, SHOW (PLAN_RECOMPUTE_MODULES) },
