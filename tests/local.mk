@@ -130,10 +130,13 @@ golden_tests = \
   %D%/golden/refused-gpt2.test \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
+  %D%/golden/show-deepseek-v3.test \
   %D%/golden/show-dgx-h100.test \
   %D%/golden/show-fields.test \
+  %D%/golden/show-gpt2-json.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
+  %D%/golden/show-model-keys.test \
   %D%/golden/show-names.test \
   %D%/golden/show-plan.test \
   %D%/golden/show-rules.test \

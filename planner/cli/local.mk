@@ -20,7 +20,8 @@ fsdplan_SOURCES = \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
   %D%/commands.h \
-  %D%/main.c
+  %D%/main.c \
+  %D%/show-model.c %D%/show-model.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
 fsdplan_exec_cpu_SOURCES = \
