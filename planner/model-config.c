@@ -392,7 +392,7 @@ static const Family families[] = {
   { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, read_mistral },
   { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen2 },
   { "qwen3", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen3 },
-  /* transformers looks at hidden_act no more: early files named the wrong one there */
+  /* not hidden_act, where early files named the wrong one */
   { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, read_gemma },
   { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma2 },
   { "gpt2", "n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
@@ -422,7 +422,7 @@ read_ffn (PlanModel *self, const Family *family, JsonObject *object, GError **er
   if (!(wide >= 1 && wide <= G_MAXINT32))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: the MLP would be %.0f wide: it must be from 1 to 2147483647",
+                   "%s: the MLP would be %.10g wide: it must be from 1 to 2147483647",
                    family->ffn ? family->ffn : "expansion_ratio", wide);
       return FALSE;
     }
@@ -466,6 +466,62 @@ read_heads (PlanModel *self, const Family *family, JsonObject *object, GError **
   return TRUE;
 }
 
+/* A check names our key; the file's own name for it stands in its place where there is one. */
+static void
+name_as_in_file (GError *error, JsonObject *object)
+{
+  static const struct
+  {
+    const char *ours, *theirs;
+  } names[] = {
+    { "layers", "num_hidden_layers" },
+    { "layers", "n_layer" },
+    { "layers", "n_layers" },
+    { "heads", "num_attention_heads" },
+    { "heads", "n_head" },
+    { "heads", "n_heads" },
+    { "kv_heads", "num_key_value_heads" },
+    { "norm_eps", "rms_norm_eps" },
+    { "norm_eps", "layer_norm_eps" },
+    { "norm_eps", "layer_norm_epsilon" },
+    { "rope_theta", "rotary_emb_base" },
+    { "rope_fraction", "rotary_pct" },
+    { "rope_dim", "qk_rope_head_dim" },
+    { "rope_fraction", "partial_rotary_factor" },
+    { "attn_scalar", "query_pre_attn_scalar" },
+    { "attn_softcap", "attn_logit_softcapping" },
+    { "logit_softcap", "final_logit_softcapping" },
+    { "experts", "num_local_experts" },
+    { "experts", "num_experts" },
+    { "experts", "n_routed_experts" },
+    { "topk", "num_experts_per_tok" },
+    { "mtp", "num_nextn_predict_layers" },
+    { "moe_every", "decoder_sparse_step" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    {
+      const gsize length = strlen (names[i].ours);
+      if (!g_str_has_prefix (error->message, names[i].ours) || error->message[length] != ':'
+          || !json_object_has_member (object, names[i].theirs))
+        continue;
+      char *const message = g_strconcat (names[i].theirs, error->message + length, NULL);
+      g_free (error->message);
+      error->message = message;
+      return;
+    }
+}
+
+static gboolean
+check_config (PlanModel *self, JsonObject *object, GError **error)
+{
+  GError *cause = NULL;
+  if (plan_model_complete (self, &cause))
+    return TRUE;
+  name_as_in_file (cause, object);
+  g_propagate_error (error, cause);
+  return FALSE;
+}
+
 static gboolean
 read_config (PlanModel *self, const Family *family, JsonObject *object, GError **error)
 {
@@ -480,7 +536,7 @@ read_config (PlanModel *self, const Family *family, JsonObject *object, GError *
          && (!family->activation || read_activation (self, object, family->activation, error))
          && plan_model_json_flag (object, "tie_word_embeddings", &self->tied_embeddings, error)
          && (!family->read_rest || family->read_rest (self, object, error))
-         && plan_model_complete (self, error);
+         && check_config (self, object, error);
 }
 
 /* "…/Llama-3-8B/config.json" -> "Llama-3-8B", "…/mine.json" -> "mine". */

@@ -1,5 +1,6 @@
-/* Every kind of parameter tensor, once, in the order in which frameworks name the parameters of a
- * model and of a layer, which is also that of packing them into buckets.
+/* Every kind of parameter tensor, once, in the order of use, which is that of packing them into
+ * buckets. Megatron-LM names them in the same order but for proj and its bias, which it names
+ * before the rest of attention: its base class makes them (megatron/core/transformer/attention.py).
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes
