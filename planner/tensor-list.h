@@ -4,14 +4,18 @@
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes
- *   PLACE   OUTER  once per model                 LAYER  in every layer
- *           DENSE  in layers with one MLP         MOE    in layers with experts
+ *   PLACE   OUTER  once per model           LAYER  in every layer
+ *           DENSE  in layers with one MLP   MOE    in layers with experts
  *           MTP    in every multi-token prediction module, before its layer
- *   KIND    LINEAR weight of a linear layer: what fp8 recipes quantise and FLOPs count
- *           TABLE  any other matrix, never quantised   GAIN  vector that scales a norm
- *           BIAS   vector that is added                STATE as BIAS, but moved by a rule of its
- * own: it has no gradient count   how many there are in its place, such as one per expert; 0: the
- * model has none rows    dim 0, of a vector its length; cols 1 of a vector
+ *   PART    what it counts as; biases count as such whatever their part
+ *   KIND    LINEAR  weight of a linear layer: what fp8 recipes quantise and FLOPs count
+ *           TABLE   any other matrix, never quantised
+ *           GAIN    vector that scales a norm
+ *           BIAS    vector that is added
+ *           STATE   as BIAS, but without gradient: it is moved by a rule of its own
+ *   count   how many there are in its place, such as one per expert; 0: the model has none
+ *   rows    dim 0, of a vector its length
+ *   cols    1 of a vector
  *
  * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `q` and
  * `kv` the widths of queries and of keys, `v` that of attention's output, `mla` whether attention
