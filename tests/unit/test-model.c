@@ -143,6 +143,39 @@ START_TEST (layer_has_these_tensors)
 }
 END_TEST
 
+/* Of those behind dense_layers, every moe_every-th of all. */
+START_TEST (layers_with_experts)
+{
+  static const struct
+  {
+    const char *keys, *layers;
+  } patterns[] = {
+    { "", "11111111" },
+    { ",dense_layers=3", "00011111" },
+    { ",moe_every=2", "01010101" },
+    { ",moe_every=3", "00100100" },
+    { ",dense_layers=3,moe_every=2", "00010101" },
+    { ",dense_layers=4,moe_every=4", "00000001" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (patterns); i++)
+    {
+      g_autofree char *spec
+          = g_strconcat ("layers=8,hidden=8,ffn=8,heads=1,vocab=8,max_seq=8,experts=2,topk=1",
+                         patterns[i].keys, NULL);
+      g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+      gint64 n = 0;
+      for (gint64 layer = 0; layer < 8; layer++)
+        {
+          const gboolean has_experts = patterns[i].layers[layer] == '1';
+          ck_assert_msg (plan_model_is_moe_layer (model, layer) == has_experts, "%s, layer %d",
+                         spec, (int)layer);
+          n += has_experts;
+        }
+      ck_assert_int_eq (plan_model_moe_layers (model), n);
+    }
+}
+END_TEST
+
 START_TEST (tensors_outside_layers)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
@@ -535,6 +568,7 @@ main (void)
   tcase_add_test (tcase, tensors_sum_to_parameters);
   tcase_add_test (tcase, tensor_shapes);
   tcase_add_loop_test (tcase, layer_has_these_tensors, 0, G_N_ELEMENTS (layers));
+  tcase_add_test (tcase, layers_with_experts);
   tcase_add_test (tcase, tensors_outside_layers);
   tcase_add_test (tcase, role_numbers_stay);
   tcase_add_test (tcase, active_and_prediction_parameters);
