@@ -72,24 +72,19 @@ plan_model_moe_layers (const PlanModel *self)
                            : 0;
 }
 
-static gboolean
-is_in (int place, gboolean is_moe)
-{
-  return place == PLACE_LAYER || place == (is_moe ? PLACE_MOE : PLACE_DENSE);
-}
-
-/* Appends those of a place, or with place PLACE_LAYER those of a layer. */
+/* Appends those of a place; with PLACE_LAYER those of a whole layer, whatever it has. */
 static guint
 append_tensors (const PlanModel *self, int place, gboolean is_moe, gint64 vocab, guint n,
                 PlanTensor *out_tensors)
 {
+  const int mlp = place != PLACE_LAYER ? place : is_moe ? PLACE_MOE : PLACE_DENSE;
   for (guint i = 0; i < G_N_ELEMENTS (order); i++)
-    if (place == PLACE_LAYER ? is_in (places[order[i]], is_moe) : place == (int)places[order[i]])
-      {
-        const PlanTensor tensor = plan_model_tensor (self, order[i], vocab);
-        if (tensor.rows > 0)
-          out_tensors[n++] = tensor;
-      }
+    {
+      const int at = (int)places[order[i]];
+      const PlanTensor tensor = plan_model_tensor (self, order[i], vocab);
+      if ((at == place || at == mlp) && tensor.rows > 0)
+        out_tensors[n++] = tensor;
+    }
   return n;
 }
 
@@ -118,25 +113,25 @@ plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors)
                          out_tensors);
 }
 
+static double
+elements (const PlanTensor *tensors, guint n)
+{
+  double sum = 0;
+  for (guint i = 0; i < n; i++)
+    sum += (double)tensors[i].count * (double)tensors[i].rows * (double)tensors[i].cols;
+  return sum;
+}
+
 double
 plan_model_elements (const PlanModel *self)
 {
-  PlanTensor tensors[PLAN_N_TENSORS];
+  PlanTensor t[PLAN_N_TENSORS];
   const double moe = (double)plan_model_moe_layers (self);
-  double sum = 0;
-  for (guint kind = 0; kind < 4; kind++)
-    {
-      const guint n = kind == 0   ? plan_model_outer_tensors (self, self->vocab, tensors)
-                      : kind == 1 ? plan_model_mtp_tensors (self, tensors)
-                                  : append_tensors (self, PLACE_LAYER, kind == 3, 0, 0, tensors);
-      const double times = kind == 0   ? 1
-                           : kind == 1 ? (double)self->mtp
-                           : kind == 2 ? (double)self->layers - moe
-                                       : moe;
-      for (guint i = 0; i < n; i++)
-        sum += times * (double)tensors[i].count * (double)tensors[i].rows * (double)tensors[i].cols;
-    }
-  return sum;
+  double sum = elements (t, plan_model_outer_tensors (self, self->vocab, t));
+  sum += (double)self->mtp * elements (t, plan_model_mtp_tensors (self, t));
+  sum += ((double)self->layers - moe)
+         * elements (t, append_tensors (self, PLACE_LAYER, FALSE, 0, 0, t));
+  return sum + moe * elements (t, append_tensors (self, PLACE_LAYER, TRUE, 0, 0, t));
 }
 
 static guint64
