@@ -59,36 +59,21 @@ normal (guint64 key)
   return ((double)sum - 6 * 65535.0) / 65536.0;
 }
 
-static double
-deviation (const PlanModel *model, PlanTensorRole role)
-{
-  switch (role)
-    {
-    case PLAN_TENSOR_PROJ:
-    case PLAN_TENSOR_DOWN: /* they write into the residual, twice per layer */
-      return DEVIATION / sqrt (2.0 * (double)model->layers);
-    case PLAN_TENSOR_EMBEDDING:
-    case PLAN_TENSOR_QKV:
-    case PLAN_TENSOR_GATE_UP:
-    case PLAN_TENSOR_OUTPUT:
-      return DEVIATION;
-    case PLAN_TENSOR_ATTENTION_NORM:
-    case PLAN_TENSOR_MLP_NORM:
-    case PLAN_TENSOR_FINAL_NORM:
-    case PLAN_N_TENSORS:
-      break;
-    }
-  return 0;
-}
-
 float
 exec_data_weight (guint64 seed, const PlanModel *model, PlanTensorRole role, gint64 unit,
                   guint64 element)
 {
-  double scale = deviation (model, role);
+  PlanTensorKind kind = plan_model_tensor (model, role, model->vocab).kind;
+  gboolean writes_residual = role == PLAN_TENSOR_PROJ || role == PLAN_TENSOR_DOWN
+                             || role == PLAN_TENSOR_EXPERT_DOWN || role == PLAN_TENSOR_SHARED_DOWN;
+  double scale = DEVIATION;
 
-  if (scale == 0)
-    return 1;
+  if (kind == PLAN_TENSOR_KIND_GAIN)
+    return model->norm_1p ? 0 : 1;
+  if (kind == PLAN_TENSOR_KIND_BIAS || kind == PLAN_TENSOR_KIND_STATE)
+    return 0;
+  if (writes_residual) /* twice per layer */
+    scale /= sqrt (2.0 * (double)model->layers);
 
   guint64 key = mix (mix (mix (seed) ^ (guint64)role) ^ (guint64)unit);
 

@@ -11,8 +11,11 @@ libplanner_a_SOURCES = \
   %D%/lower-forward.c \
   %D%/lower-step.c \
   %D%/meter.c %D%/meter.h \
-  %D%/model.c %D%/model.h \
+  %D%/model.c %D%/model.h %D%/model-private.h \
   %D%/model-config.c \
+  %D%/model-json.c \
+  %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
+  %D%/model-text.c \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \

@@ -97,7 +97,7 @@ cp_does_not_divide (const PlanFacts *f)
 static gboolean
 ep_without_experts (const PlanFacts *f)
 {
-  return f->value[PLAN_EP] > 1; /* every family there is so far is dense */
+  return f->value[PLAN_EP] > 1 && f->model->experts == 0;
 }
 
 static gboolean
@@ -278,9 +278,11 @@ selective_of_nothing (const PlanFacts *f)
 static gboolean
 modules_not_there (const PlanFacts *f)
 {
-  return HAS_MODULE (f, RECOMPUTE_MODULES, MOE) || HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT)
-         || HAS_MODULE (f, RECOMPUTE_MODULES, SHARED_EXPERTS)
-         || HAS_MODULE (f, RECOMPUTE_MODULES, MLA_UP_PROJ);
+  const gboolean names_experts
+      = HAS_MODULE (f, RECOMPUTE_MODULES, MOE) || HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT);
+  return (names_experts && f->model->experts == 0)
+         || (HAS_MODULE (f, RECOMPUTE_MODULES, SHARED_EXPERTS) && f->model->shared_ffn == 0)
+         || (HAS_MODULE (f, RECOMPUTE_MODULES, MLA_UP_PROJ) && f->model->kv_lora == 0);
 }
 
 static gboolean
@@ -481,8 +483,8 @@ static const PlanRuleEntry rules[] = {
   { { "selective-needs-modules", "recompute=selective needs at least one of recompute_modules",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     selective_of_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "recompute-modules-exist", "recompute_modules may name only modules of the model; moe, moe_act, shared_experts "
-      "and mla_up_proj are not in this one", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+  { { "recompute-modules-exist", "recompute_modules may name only modules of the model: moe and moe_act need experts, "
+      "shared_experts shared ones, mla_up_proj latent attention", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     modules_not_there, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "norms-not-with-delayed", "recompute_modules may not name layernorm when compute=fp8-delayed",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },

@@ -75,6 +75,18 @@ recomputes_other_modules (const PlanFacts *f)
 }
 
 static gboolean
+has_experts (const PlanFacts *f)
+{
+  return f->model->experts > 0 || f->model->kv_lora > 0;
+}
+
+static gboolean
+is_other_family (const PlanFacts *f)
+{
+  return !plan_model_is_llama_shaped (f->model, f->value[PLAN_SEQ]);
+}
+
+static gboolean
 recomputes_chunks (const PlanFacts *f)
 {
   return IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
@@ -83,6 +95,12 @@ recomputes_chunks (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
+  { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
+      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-family", "only models of llama's shape are planned by this version: RMSNorm, gated silu, rotary positions "
+      "on whole heads, no biases, no q/k norm, no window shorter than seq", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    is_other_family, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \

@@ -39,6 +39,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-model.tap \
+  %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
@@ -51,6 +52,7 @@ check_tests = \
   %D%/unit/test-units.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-lower.tap \
+  %D%/prop/prop-model.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
@@ -126,11 +128,16 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
   %D%/golden/refused-experts.test \
+  %D%/golden/refused-gpt2.test \
+  %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
+  %D%/golden/show-deepseek-v3.test \
   %D%/golden/show-dgx-h100.test \
   %D%/golden/show-fields.test \
+  %D%/golden/show-gpt2-json.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
+  %D%/golden/show-model-keys.test \
   %D%/golden/show-names.test \
   %D%/golden/show-plan.test \
   %D%/golden/show-plan-csv.test \

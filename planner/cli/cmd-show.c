@@ -4,127 +4,10 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
+#include "planner/cli/show-model.h"
 #include "planner/cli/show-plan.h"
-#include "planner/units.h"
 
 #include <stdio.h>
-
-static const struct
-{
-  const char *name;
-  PlanTensorRole first, last;
-  gboolean per_layer;
-} parts[] = {
-  { "embedding", PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_EMBEDDING, FALSE },
-  { "attention", PLAN_TENSOR_QKV, PLAN_TENSOR_PROJ, TRUE },
-  { "mlp", PLAN_TENSOR_GATE_UP, PLAN_TENSOR_DOWN, TRUE },
-  { "norms", PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM, TRUE },
-  { "output", PLAN_TENSOR_OUTPUT, PLAN_TENSOR_OUTPUT, FALSE },
-};
-
-static guint64
-numel (const PlanModel *model, PlanTensorRole role)
-{
-  const PlanTensor tensor = plan_model_tensor (model, role, model->vocab);
-  return tensor.rows * tensor.cols;
-}
-
-static guint64
-part_parameters (const PlanModel *model, guint part)
-{
-  guint64 sum = 0;
-  for (PlanTensorRole role = parts[part].first; role <= parts[part].last; role++)
-    sum += numel (model, role);
-  sum *= parts[part].per_layer ? (guint64)model->layers : 1;
-  if (parts[part].first == PLAN_TENSOR_ATTENTION_NORM)
-    sum += (guint64)model->layers * numel (model, PLAN_TENSOR_MLP_NORM)
-           + numel (model, PLAN_TENSOR_FINAL_NORM);
-  return sum;
-}
-
-static gint64
-sequence_of (const PlanModel *model, const char *seq, GError **error)
-{
-  gint64 value = model->max_seq;
-  if (seq && !plan_units_parse_int (seq, "--seq", 1, 1 << 30, &value, error))
-    return -1;
-  return value;
-}
-
-static void
-show_model_json (const PlanModel *model, gint64 seq)
-{
-  g_autoptr (JsonBuilder) b = json_builder_new ();
-  json_builder_begin_object (b);
-  json_builder_set_member_name (b, "name");
-  json_builder_add_string_value (b, model->name);
-  json_builder_set_member_name (b, "family");
-  json_builder_add_string_value (b, model->family);
-  json_builder_set_member_name (b, "layers");
-  json_builder_add_int_value (b, model->layers);
-  json_builder_set_member_name (b, "hidden");
-  json_builder_add_int_value (b, model->hidden);
-  json_builder_set_member_name (b, "parameters");
-  json_builder_add_int_value (b, (gint64)plan_model_parameters (model));
-  json_builder_set_member_name (b, "active_parameters");
-  json_builder_add_int_value (b, (gint64)plan_model_parameters (model));
-  json_builder_set_member_name (b, "parameters_by_part");
-  json_builder_begin_object (b);
-  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
-    {
-      json_builder_set_member_name (b, parts[i].name);
-      json_builder_add_int_value (b, (gint64)part_parameters (model, i));
-    }
-  json_builder_end_object (b);
-  json_builder_set_member_name (b, "flops_per_token");
-  json_builder_add_double_value (b, plan_model_flops_per_token (model, seq, model->vocab));
-  json_builder_end_object (b);
-  g_autoptr (JsonNode) root = json_builder_get_root (b);
-  cli_print_json (root);
-}
-
-static void
-show_model (const PlanModel *model, gint64 seq, CliFormat format)
-{
-  static const CliColumn columns[] = { { "property", FALSE }, { "value", TRUE } };
-  if (format == CLI_FORMAT_JSON)
-    {
-      show_model_json (model, seq);
-      return;
-    }
-  const struct
-  {
-    const char *name;
-    gint64 value;
-  } rows[] = { { "layers", model->layers },
-               { "hidden", model->hidden },
-               { "ffn", model->ffn },
-               { "heads", model->heads },
-               { "kv_heads", model->kv_heads },
-               { "head_dim", model->head_dim },
-               { "vocab", model->vocab },
-               { "max_seq", model->max_seq },
-               { "parameters", (gint64)plan_model_parameters (model) } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  if (format == CLI_FORMAT_TABLE)
-    printf ("%s, family %s%s\n", model->name, model->family,
-            model->tied_embeddings ? ", embedding and output layer are one" : "");
-  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
-    {
-      cli_table_add (table, rows[i].name);
-      cli_table_add_int (table, rows[i].value);
-    }
-  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
-    {
-      g_autofree char *name = g_strconcat ("  of which ", parts[i].name, NULL);
-      cli_table_add (table, name);
-      cli_table_add_int (table, (gint64)part_parameters (model, i));
-    }
-  g_autofree char *name = g_strdup_printf ("GFLOP per token at seq %" G_GINT64_FORMAT, seq);
-  cli_table_add (table, name);
-  cli_table_add_real (table, 1e-9 * plan_model_flops_per_token (model, seq, model->vocab), 3);
-  cli_table_print (table, format);
-}
 
 static void
 show_names (CliFormat format)
@@ -156,14 +39,8 @@ show_asked (const CliOptions *options, CliFormat format, GError **error)
       return CLI_DONE;
     }
   if (options->model)
-    {
-      g_autoptr (PlanModel) model = plan_model_new (options->model, error);
-      const gint64 seq = model ? sequence_of (model, options->seq, error) : -1;
-      if (seq < 0)
-        return CLI_FAILED;
-      show_model (model, seq, format);
-    }
-  else if (options->cluster)
+    return cli_show_model (options->model, options->seq, format, error) ? CLI_DONE : CLI_FAILED;
+  if (options->cluster)
     {
       g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, error);
       if (!cluster)
@@ -180,10 +57,12 @@ int
 cmd_show (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
-  gboolean fields = FALSE, rules = FALSE, stacks = FALSE;
+  gboolean fields = FALSE, rules = FALSE, stacks = FALSE, model_keys = FALSE;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "fields", 0, 0, G_OPTION_ARG_NONE, &fields, "every field of a plan with its values", NULL },
+    { "model-keys", 0, 0, G_OPTION_ARG_NONE, &model_keys,
+      "every key of --model KEY=VALUE,... with its values", NULL },
     { "rules", 0, 0, G_OPTION_ARG_NONE, &rules,
       "every rule that a plan must keep, and every hazard", NULL },
     { "stacks", 0, 0, G_OPTION_ARG_NONE, &stacks,
@@ -202,6 +81,8 @@ cmd_show (int argc, char **argv, GError **error)
     return CLI_FAILED;
   if (fields)
     cli_show_fields (format);
+  else if (model_keys)
+    cli_show_model_keys (format);
   else if (rules)
     cli_show_rules (format);
   else if (stacks)

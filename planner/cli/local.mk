@@ -21,6 +21,7 @@ fsdplan_SOURCES = \
   %D%/cmd-sim.c \
   %D%/commands.h \
   %D%/main.c \
+  %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 

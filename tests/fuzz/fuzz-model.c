@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text as a config.json and, where it cannot be a path, as a list of dimensions: what parses
- * must pass its check, print, and parse again to the same text. */
+ * must pass its check, add up, print, and parse again to the same text. */
 #include "config.h"
 
 #include "planner/model.h"
@@ -27,6 +27,13 @@ check_model (const PlanModel *model, const GError *error)
   g_autofree char *printed_again = plan_model_print (again);
   if (!g_str_equal (printed, printed_again)
       || plan_model_parameters (model) != plan_model_parameters (again))
+    abort ();
+  guint64 parts[PLAN_N_PARTS], sum = 0;
+  const guint64 all = plan_model_count (model, parts);
+  for (guint i = 0; i < PLAN_N_PARTS; i++)
+    sum += parts[i];
+  if (sum != all || plan_model_active_parameters (model) > all
+      || !(plan_model_flops_per_token (model, model->max_seq, model->vocab) > 0))
     abort ();
 }
 

@@ -5,7 +5,6 @@
 #include "planner/model.h"
 
 #include <check.h>
-#include <glib/gstdio.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,46 @@ static const struct
 {
   const char *name;
   guint64 parameters;
+  const char *source;
 } published[] = {
-  { "llama2-7b", G_GUINT64_CONSTANT (6738415616) },
-  { "llama2-13b", G_GUINT64_CONSTANT (13015864320) },
-  { "llama2-70b", G_GUINT64_CONSTANT (68976648192) },
-  { "llama3-8b", G_GUINT64_CONSTANT (8030261248) },
-  { "llama3-70b", G_GUINT64_CONSTANT (70553706496) },
-  { "llama3.1-405b", G_GUINT64_CONSTANT (405853388800) },
-  { "llama3.2-1b", G_GUINT64_CONSTANT (1235814400) },
-  { "llama3.2-3b", G_GUINT64_CONSTANT (3212749824) },
-  { "mistral-7b", G_GUINT64_CONSTANT (7241732096) },
+  { "llama2-7b", G_GUINT64_CONSTANT (6738415616), "huggingface.co/meta-llama/Llama-2-7b-hf" },
+  { "llama2-13b", G_GUINT64_CONSTANT (13015864320), "huggingface.co/meta-llama/Llama-2-13b-hf" },
+  { "llama2-70b", G_GUINT64_CONSTANT (68976648192), "huggingface.co/meta-llama/Llama-2-70b-hf" },
+  { "llama3-8b", G_GUINT64_CONSTANT (8030261248), "huggingface.co/meta-llama/Meta-Llama-3-8B" },
+  { "llama3-70b", G_GUINT64_CONSTANT (70553706496), "huggingface.co/meta-llama/Meta-Llama-3-70B" },
+  { "llama3.1-405b", G_GUINT64_CONSTANT (405853388800),
+    "huggingface.co/meta-llama/Llama-3.1-405B" },
+  { "llama3.2-1b", G_GUINT64_CONSTANT (1235814400), "huggingface.co/meta-llama/Llama-3.2-1B" },
+  { "llama3.2-3b", G_GUINT64_CONSTANT (3212749824), "huggingface.co/meta-llama/Llama-3.2-3B" },
+  { "mistral-7b", G_GUINT64_CONSTANT (7241732096), "huggingface.co/mistralai/Mistral-7B-v0.1" },
+  { "qwen2.5-7b", G_GUINT64_CONSTANT (7615616512), "huggingface.co/Qwen/Qwen2.5-7B" },
+  { "qwen2.5-14b", G_GUINT64_CONSTANT (14770033664), "huggingface.co/Qwen/Qwen2.5-14B" },
+  { "qwen2.5-32b", G_GUINT64_CONSTANT (32763876352), "huggingface.co/Qwen/Qwen2.5-32B" },
+  { "qwen2.5-72b", G_GUINT64_CONSTANT (72706203648), "huggingface.co/Qwen/Qwen2.5-72B" },
+  { "qwen3-8b", G_GUINT64_CONSTANT (8190735360), "huggingface.co/Qwen/Qwen3-8B" },
+  { "qwen3-32b", G_GUINT64_CONSTANT (32762123264), "huggingface.co/Qwen/Qwen3-32B" },
+  { "qwen3-30b-a3b", G_GUINT64_CONSTANT (30532122624), "huggingface.co/Qwen/Qwen3-30B-A3B" },
+  /* q, k, v and o of 3584 to 3584, 512, 512, 3584; 64 experts of 2560; one shared of 20480 */
+  { "qwen2-57b-a14b", G_GUINT64_CONSTANT (57408658944),
+    "the tensors that blog.csdn.net/a1920993165/article/details/139566002 lists" },
+  { "mixtral-8x7b", G_GUINT64_CONSTANT (46702792704),
+    "huggingface.co/mistralai/Mixtral-8x7B-v0.1" },
+  { "mixtral-8x22b", G_GUINT64_CONSTANT (140620634112),
+    "huggingface.co/mistralai/Mixtral-8x22B-v0.1" },
+  { "deepseek-v3", G_GUINT64_CONSTANT (671026419200),
+    "huggingface.co/deepseek-ai/DeepSeek-V3, without the prediction module" },
+  { "gpt2", G_GUINT64_CONSTANT (124439808), "huggingface.co/openai-community/gpt2" },
+  { "gpt2-medium", G_GUINT64_CONSTANT (354823168), "huggingface.co/openai-community/gpt2-medium" },
+  { "gpt2-large", G_GUINT64_CONSTANT (774030080), "huggingface.co/openai-community/gpt2-large" },
+  { "gpt2-xl", G_GUINT64_CONSTANT (1557611200), "huggingface.co/openai-community/gpt2-xl" },
+  { "gemma-7b", G_GUINT64_CONSTANT (8537680896), "huggingface.co/google/gemma-7b" },
+  { "gemma2-9b", G_GUINT64_CONSTANT (9241705984), "huggingface.co/google/gemma-2-9b" },
+  { "gpt-neox-20b", G_GUINT64_CONSTANT (20554567680), "huggingface.co/EleutherAI/gpt-neox-20b" },
+  { "mpt-7b", G_GUINT64_CONSTANT (6649286656), "huggingface.co/mosaicml/mpt-7b" },
+  { "phi3-mini", G_GUINT64_CONSTANT (3821079552),
+    "huggingface.co/microsoft/Phi-3-mini-4k-instruct" },
+  { "gpt3-175b", G_GUINT64_CONSTANT (174604259328),
+    "arxiv.org/abs/2005.14165 table D.1: 174,600M; the digits from its table 2.1" },
 };
 
 START_TEST (parameters_are_the_published_ones)
@@ -33,7 +62,9 @@ START_TEST (parameters_are_the_published_ones)
   g_autoptr (PlanModel) model = plan_model_new (published[_i].name, NULL);
   ck_assert_ptr_nonnull (model);
   ck_assert_str_eq (model->name, published[_i].name);
-  ck_assert_uint_eq (plan_model_parameters (model), published[_i].parameters);
+  ck_assert_msg (plan_model_parameters (model) == published[_i].parameters,
+                 "%s: %" G_GUINT64_FORMAT ", not as in %s", published[_i].name,
+                 plan_model_parameters (model), published[_i].source);
 }
 END_TEST
 
@@ -45,6 +76,10 @@ START_TEST (every_preset_is_sound)
       g_autoptr (PlanModel) model = plan_model_new_preset (*name, &error);
       ck_assert_msg (model != NULL, "%s", error ? error->message : "");
       ck_assert (plan_model_check (model, NULL));
+      g_autofree char *text = plan_model_print (model);
+      g_autoptr (PlanModel) again = plan_model_new (text, &error);
+      ck_assert_msg (again != NULL, "%s", error ? error->message : "");
+      ck_assert_uint_eq (plan_model_parameters (model), plan_model_parameters (again));
     }
 }
 END_TEST
@@ -52,28 +87,174 @@ END_TEST
 START_TEST (preset_order_is_fixed)
 {
   const char *const *names = plan_model_presets ();
+  const guint n = g_strv_length ((GStrv)names);
   ck_assert_str_eq (names[0], "llama-tiny");
   ck_assert_str_eq (names[1], "llama-100m");
-  ck_assert_uint_eq (g_strv_length ((GStrv)names), 11);
+  ck_assert_str_eq (names[n - 1], "phi3-mini");
+  ck_assert_uint_eq (n, G_N_ELEMENTS (published) + 2);
 }
 END_TEST
 
-/* Sum over the tensors is the count: two ways to say the same. */
+/* Names of tensors with a + where fp8 recipes quantise, their shapes left out. */
+static char *
+list_tensors (const PlanTensor *tensors, guint n)
+{
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < n; i++)
+    g_string_append_printf (text, "%s%s%s", i ? " " : "", tensors[i].name,
+                            tensors[i].kind == PLAN_TENSOR_KIND_LINEAR ? "+" : "");
+  return g_string_free (text, FALSE);
+}
+
+#define NORMED_ATTENTION "attention_norm qkv+ proj+ mlp_norm "
+#define LATENT "attention_norm q_down+ q_up_norm q_up+ kv_down+ kv_up_norm kv_up+ proj+ mlp_norm "
+#define ROUTED "router router_bias expert_gate_up+ expert_down+ shared_gate_up+ shared_down+"
+
+static const struct
+{
+  const char *model;
+  gint64 layer;
+  const char *tensors;
+} layers[] = {
+  { "llama3-8b", 31, NORMED_ATTENTION "gate_up+ down+" },
+  { "gpt2", 0,
+    "attention_norm attention_norm_bias qkv+ qkv_bias proj+ proj_bias mlp_norm mlp_norm_bias "
+    "gate_up+ gate_up_bias down+ down_bias" },
+  { "mpt-7b", 5, NORMED_ATTENTION "gate_up+ down+" },
+  { "qwen2.5-7b", 0, "attention_norm qkv+ qkv_bias proj+ mlp_norm gate_up+ down+" },
+  { "qwen3-8b", 0, "attention_norm qkv+ q_norm k_norm proj+ mlp_norm gate_up+ down+" },
+  { "gemma2-9b", 1,
+    "attention_norm qkv+ proj+ attention_post_norm mlp_norm gate_up+ down+ mlp_post_norm" },
+  { "mixtral-8x7b", 0, NORMED_ATTENTION "router expert_gate_up+ expert_down+" },
+  { "qwen2-57b-a14b", 0,
+    "attention_norm qkv+ qkv_bias proj+ mlp_norm router expert_gate_up+ expert_down+ "
+    "shared_gate_up+ shared_down+ shared_gate" },
+  { "deepseek-v3", 2, LATENT "gate_up+ down+" },
+  { "deepseek-v3", 3, LATENT ROUTED },
+};
+
+START_TEST (layer_has_these_tensors)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  g_autoptr (PlanModel) model = plan_model_new (layers[_i].model, NULL);
+  const guint n = plan_model_layer_tensors (model, layers[_i].layer, tensors);
+  g_autofree char *text = list_tensors (tensors, n);
+  ck_assert_str_eq (text, layers[_i].tensors);
+}
+END_TEST
+
+/* Of those behind dense_layers, every moe_every-th of all. */
+START_TEST (layers_with_experts)
+{
+  static const struct
+  {
+    const char *keys, *layers;
+  } patterns[] = {
+    { "", "11111111" },
+    { ",dense_layers=3", "00011111" },
+    { ",moe_every=2", "01010101" },
+    { ",moe_every=3", "00100100" },
+    { ",dense_layers=3,moe_every=2", "00010101" },
+    { ",dense_layers=4,moe_every=4", "00000001" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (patterns); i++)
+    {
+      g_autofree char *spec
+          = g_strconcat ("layers=8,hidden=8,ffn=8,heads=1,vocab=8,max_seq=8,experts=2,topk=1",
+                         patterns[i].keys, NULL);
+      g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+      gint64 n = 0;
+      for (gint64 layer = 0; layer < 8; layer++)
+        {
+          const gboolean has_experts = patterns[i].layers[layer] == '1';
+          ck_assert_msg (plan_model_is_moe_layer (model, layer) == has_experts, "%s, layer %d",
+                         spec, (int)layer);
+          n += has_experts;
+        }
+      ck_assert_int_eq (plan_model_moe_layers (model), n);
+    }
+}
+END_TEST
+
+START_TEST (tensors_outside_layers)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  g_autoptr (PlanModel) gpt = plan_model_new ("gpt2", NULL);
+  g_autofree char *of_gpt = list_tensors (tensors, plan_model_outer_tensors (gpt, 50304, tensors));
+  ck_assert_str_eq (of_gpt, "embedding positions final_norm final_norm_bias"); /* tied */
+  ck_assert_uint_eq (tensors[0].rows, 50304);
+  ck_assert_uint_eq (tensors[1].rows, 1024);
+  ck_assert_uint_eq (plan_model_mtp_tensors (gpt, tensors), 0);
+
+  g_autoptr (PlanModel) deepseek = plan_model_new ("deepseek-v3", NULL);
+  g_autofree char *outer = list_tensors (tensors, plan_model_outer_tensors (deepseek, 1, tensors));
+  ck_assert_str_eq (outer, "embedding final_norm output");
+  g_autofree char *mtp = list_tensors (tensors, plan_model_mtp_tensors (deepseek, tensors));
+  ck_assert_str_eq (mtp,
+                    "mtp_embedding_norm mtp_hidden_norm mtp_proj+ mtp_final_norm " LATENT ROUTED);
+}
+END_TEST
+
+/* Sum over the tensors of every layer is the count, and so is that over the parts. */
 START_TEST (tensors_sum_to_parameters)
 {
   for (const char *const *name = plan_model_presets (); *name; name++)
     {
       g_autoptr (PlanModel) model = plan_model_new_preset (*name, NULL);
-      guint64 sum = 0;
-      for (guint role = 0; role < PLAN_N_TENSORS; role++)
+      PlanTensor tensors[PLAN_N_TENSORS];
+      guint64 parts[PLAN_N_PARTS], sum = 0, of_parts = 0;
+      gint64 moe = 0;
+      guint n = plan_model_outer_tensors (model, model->vocab, tensors);
+      for (guint i = 0; i < n; i++)
+        sum += plan_model_numel (&tensors[i]);
+      for (gint64 layer = 0; layer < model->layers; layer++)
         {
-          const PlanTensor t = plan_model_tensor (model, role, model->vocab);
-          const gboolean in_layer = role >= PLAN_TENSOR_ATTENTION_NORM && role <= PLAN_TENSOR_DOWN;
-          ck_assert_int_eq (t.role, role);
-          sum += t.rows * t.cols * (in_layer ? (guint64)model->layers : 1);
+          n = plan_model_layer_tensors (model, layer, tensors);
+          moe += plan_model_is_moe_layer (model, layer);
+          for (guint i = 0; i < n; i++)
+            sum += tensors[i].count * tensors[i].rows * tensors[i].cols;
         }
       ck_assert_uint_eq (sum, plan_model_parameters (model));
+      ck_assert_uint_eq (sum, plan_model_count (model, parts));
+      for (guint i = 0; i < PLAN_N_PARTS; i++)
+        of_parts += parts[i];
+      ck_assert_uint_eq (sum, of_parts);
+      ck_assert_int_eq (moe, plan_model_moe_layers (model));
     }
+}
+END_TEST
+
+/* Initial weights are drawn from these numbers: stored runs would not repeat with others. */
+START_TEST (role_numbers_stay)
+{
+  ck_assert_int_eq (PLAN_TENSOR_EMBEDDING, 0);
+  ck_assert_int_eq (PLAN_TENSOR_ATTENTION_NORM, 1);
+  ck_assert_int_eq (PLAN_TENSOR_DOWN, 6);
+  ck_assert_int_eq (PLAN_TENSOR_FINAL_NORM, 7);
+  ck_assert_int_eq (PLAN_TENSOR_OUTPUT, 8);
+  ck_assert_int_eq (PLAN_TENSOR_MTP_FINAL_NORM, PLAN_N_TENSORS - 1);
+  g_autoptr (PlanModel) model = plan_model_new ("deepseek-v3", NULL);
+  for (guint role = 0; role < PLAN_N_TENSORS; role++) /* none is left out */
+    ck_assert_uint_eq (plan_model_tensor (model, role, 1).role, role);
+}
+END_TEST
+
+/* Published: 12.9B, 3.3B, 37B active; DeepSeek's prediction module 11.5B and its projection. */
+START_TEST (active_and_prediction_parameters)
+{
+  g_autoptr (PlanModel) mixtral = plan_model_new ("mixtral-8x7b", NULL);
+  g_autoptr (PlanModel) qwen = plan_model_new ("qwen3-30b-a3b", NULL);
+  g_autoptr (PlanModel) deepseek = plan_model_new ("deepseek-v3", NULL);
+  g_autoptr (PlanModel) llama = plan_model_new ("llama3-8b", NULL);
+  ck_assert_uint_eq (plan_model_active_parameters (mixtral),
+                     46702792704 - G_GUINT64_CONSTANT (32) * 6 * 3 * 4096 * 14336);
+  ck_assert_uint_eq (plan_model_active_parameters (qwen),
+                     30532122624 - G_GUINT64_CONSTANT (48) * 120 * 3 * 2048 * 768);
+  ck_assert_uint_eq (plan_model_active_parameters (deepseek),
+                     671026419200 - G_GUINT64_CONSTANT (58) * 248 * 3 * 7168 * 2048);
+  ck_assert_uint_eq (plan_model_mtp_parameters (deepseek), 11610068224);
+  ck_assert_uint_eq (plan_model_active_parameters (llama), plan_model_parameters (llama));
+  ck_assert_uint_eq (plan_model_mtp_parameters (llama), 0);
 }
 END_TEST
 
@@ -110,6 +291,36 @@ START_TEST (flops_are_those_of_megatron)
 }
 END_TEST
 
+/* Term by term as in Megatron-LM training.py, transformer_flops, with numbers in place of names. */
+START_TEST (flops_of_every_kind)
+{
+  const double s = 4096;
+  g_autoptr (PlanModel) gpt = plan_model_new ("gpt2-xl", NULL);
+  ck_assert_double_eq (
+      plan_model_flops_per_token (gpt, 1024, 50304),
+      6.0 * (48 * (2.0 * 1600 * 6400 + 4.0 * 1600 * 1600 + 1600 * 1024.0) + 1600 * 50304.0));
+  g_autoptr (PlanModel) mixtral = plan_model_new ("mixtral-8x7b", NULL);
+  ck_assert_double_eq (
+      plan_model_flops_per_token (mixtral, 4096, 32000),
+      6.0
+          * (32 * (3.0 * 4096 * 14336 * 2 + 4096.0 * 6144 + 4096.0 * 4096 + 4096 * s)
+             + 4096 * 32000.0));
+  g_autoptr (PlanModel) gemma = plan_model_new ("gemma2-9b", NULL); /* a window shortens nothing */
+  ck_assert_double_eq (
+      plan_model_flops_per_token (gemma, 8192, 256000),
+      6.0
+          * (42 * (3.0 * 3584 * 14336 + 3584.0 * 8192 + 4096.0 * 3584 + 4096 * 8192.0)
+             + 3584 * 256000.0));
+  g_autoptr (PlanModel) deepseek = plan_model_new ("deepseek-v3", NULL);
+  const double latent = 1536.0 * (7168 + 128 * 192 + 1) + 512.0 * (7168 + 128 * 256 + 1)
+                        + 7168.0 * 64 + 128.0 * 128 * 7168 + s * 128 * 192 / 2 + s * 128 * 128 / 2;
+  const double mlp = 3.0 * 7168 * (3 * 18432.0 + 59 * (8 * 2048.0 + 2048));
+  ck_assert_double_eq (
+      plan_model_flops_per_token (deepseek, 4096, 129280),
+      6 * (62 * latent + mlp + 3.0 * 7168 + 2.0 * 7168 * 7168 + 2 * 7168.0 * 129280));
+}
+END_TEST
+
 START_TEST (dimensions_are_read_and_printed)
 {
   g_autoptr (PlanModel) model = plan_model_new (TINY, NULL);
@@ -137,6 +348,115 @@ START_TEST (optional_dimensions)
 }
 END_TEST
 
+/* A family's name brings its properties, and none of them is printed. */
+START_TEST (family_brings_its_properties)
+{
+  for (const char *const *family = plan_model_families (); *family; family++)
+    {
+      g_autofree char *spec = g_strdup_printf (
+          "layers=8,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128,family=%s", *family);
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanModel) model = plan_model_new (spec, &error);
+      ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+      ck_assert_str_eq (model->family, *family);
+      g_autofree char *text = plan_model_print (model);
+      const char *head_dim = strstr (*family, "gemma")           ? "256"
+                             : g_str_equal (*family, "qwen3")    ? "128"
+                             : strstr (*family, "deepseek") != 0 ? "192"
+                                                                 : "16";
+      g_autofree char *expected = g_strdup_printf (
+          "family=%s,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=%s,vocab=256,"
+          "max_seq=128%s",
+          *family, head_dim, g_str_equal (*family, "mixtral") ? ",expert_ffn=176" : "");
+      ck_assert_str_eq (text, expected);
+    }
+  g_autoptr (PlanModel) qwen = plan_model_new ("family=qwen2," TINY, NULL);
+  ck_assert (qwen->qkv_bias && !qwen->proj_bias && !qwen->qk_norm);
+  g_autoptr (PlanModel) gpt = plan_model_new ("family=gpt2," TINY ",gated=on,tied=off", NULL);
+  ck_assert (gpt->norm == PLAN_NORM_LAYERNORM && gpt->norm_bias && gpt->mlp_bias && gpt->gated);
+  g_autofree char *text = plan_model_print (gpt);
+  ck_assert_str_eq (text, "family=gpt2," TINY ",tied=off,gated=on");
+}
+END_TEST
+
+START_TEST (properties_print_short)
+{
+  g_autoptr (PlanModel) gemma = plan_model_new ("gemma2-9b", NULL);
+  g_autofree char *of_gemma = plan_model_print (gemma);
+  ck_assert_str_eq (of_gemma, "family=gemma2,layers=42,hidden=3584,ffn=14336,heads=16,kv_heads=8,"
+                              "head_dim=256,vocab=256000,max_seq=8192,name=gemma2-9b");
+  g_autoptr (PlanModel) deepseek = plan_model_new ("deepseek-v3", NULL);
+  g_autofree char *of_deepseek = plan_model_print (deepseek);
+  ck_assert_str_eq (of_deepseek,
+                    "family=deepseek_v3,layers=61,hidden=7168,ffn=18432,heads=128,kv_heads=128,"
+                    "head_dim=192,vocab=129280,max_seq=163840,name=deepseek-v3,mtp=1");
+}
+END_TEST
+
+/* Every key is documented, printed and read back by its name. */
+START_TEST (keys_are_the_text_s)
+{
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  g_autoptr (PlanModel) model = plan_model_new ("deepseek-v3", NULL);
+  g_autoptr (GString) text = g_string_new ("family=deepseek_v3");
+  for (guint i = 0; i < n; i++)
+    {
+      g_autofree char *value = plan_model_print_key (model, i);
+      ck_assert (*keys[i].values && *keys[i].meaning);
+      g_string_append_printf (text, ",%s=%s", keys[i].name, value);
+    }
+  g_autoptr (PlanModel) again = plan_model_new (text->str, NULL);
+  ck_assert_ptr_nonnull (again);
+  ck_assert_uint_eq (plan_model_parameters (model), plan_model_parameters (again));
+}
+END_TEST
+
+static const struct
+{
+  const char *spec;
+  gint64 seq;
+  gboolean is_shaped;
+} shapes[] = {
+  { "llama3-8b", 8192, TRUE },
+  { "llama3.2-1b", 8192, TRUE },
+  { "mistral-7b", 4096, TRUE }, /* its window is as long */
+  { "mistral-7b", 4097, FALSE },
+  { "family=gemma2," TINY ",window=0", 128, FALSE },
+  { "family=phi3," TINY ",window=64", 64, TRUE },
+  { "family=qwen2," TINY, 128, FALSE },
+  { "family=qwen2," TINY ",qkv_bias=off", 128, TRUE },
+  { TINY ",norm=layernorm", 128, FALSE },
+  { TINY ",norm_bias=on", 128, FALSE },
+  { TINY ",norm_1p=on", 128, FALSE },
+  { TINY ",post_norms=on", 128, FALSE },
+  { TINY ",qk_norm=on", 128, FALSE },
+  { TINY ",activation=gelu", 128, FALSE },
+  { TINY ",gated=off", 128, FALSE },
+  { TINY ",proj_bias=on", 128, FALSE },
+  { TINY ",mlp_bias=on", 128, FALSE },
+  { TINY ",positions=none", 128, FALSE },
+  { TINY ",rope_fraction=0.5", 128, FALSE },
+  { TINY ",parallel=on", 128, FALSE },
+  { TINY ",embed_scale=on", 128, FALSE },
+  { TINY ",attn_scalar=16", 128, FALSE },
+  { TINY ",attn_softcap=1", 128, FALSE },
+  { TINY ",logit_softcap=1", 128, FALSE },
+  { TINY ",experts=2,topk=1", 128, FALSE },
+  { TINY ",mtp=1", 128, FALSE },
+  { TINY ",norm_eps=1e-06,rope_theta=9,tied=on,name=x,window_from=1", 128, TRUE },
+};
+
+START_TEST (shape_of_llama)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (shapes[_i].spec, &error);
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+  ck_assert_msg (!plan_model_is_llama_shaped (model, shapes[_i].seq) == !shapes[_i].is_shaped, "%s",
+                 shapes[_i].spec);
+}
+END_TEST
+
 static const struct
 {
   const char *spec, *message;
@@ -151,8 +471,53 @@ static const struct
   { TINY ",layer=4", "model: 'layer' is not a dimension of a model: did you mean 'layers'?",
     PLAN_ERROR_INVALID },
   { TINY ",", "model: '' is not of the form dimension=value", PLAN_ERROR_INVALID },
-  { "family=qwen2," TINY, "model: family: 'qwen2' is not modelled yet, only llama is",
+  { "family=qwen9," TINY,
+    "model: family: 'qwen9' is not a family this version knows: did you mean 'qwen2'? known are "
+    "llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2,",
     PLAN_ERROR_UNSUPPORTED },
+  { "family=llama,family=gpt2," TINY, "model: family: given twice", PLAN_ERROR_INVALID },
+  { TINY ",norm=rms", "model: norm: 'rms' is not one of its values: known are rmsnorm, layernorm",
+    PLAN_ERROR_INVALID },
+  { TINY ",positions=rop", "model: positions: 'rop' is not one of its values: did you mean 'rope'?",
+    PLAN_ERROR_INVALID },
+  { TINY ",gated=1", "model: gated: '1' must be on or off", PLAN_ERROR_INVALID },
+  { TINY ",rope_fraction=0.2",
+    "model: rope_fraction: rotary positions would turn 3 of head_dim=16, but they turn pairs",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_fraction=0", "model: rope_fraction: '0' is out of range", PLAN_ERROR_INVALID },
+  { TINY ",topk=1",
+    "model: experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, dense_layers, "
+    "moe_every and router_bias must be left out",
+    PLAN_ERROR_INVALID },
+  { TINY ",moe_every=2", "model: experts: 0, so topk", PLAN_ERROR_INVALID },
+  { TINY ",experts=2", "model: topk: 0 is out of range: it must be from 1 to experts=2",
+    PLAN_ERROR_INVALID },
+  { TINY ",experts=2,topk=3", "model: topk: 3 is out of range", PLAN_ERROR_INVALID },
+  { TINY ",experts=2,topk=1,shared_gate=on", "model: shared_gate: on, but shared_ffn is 0",
+    PLAN_ERROR_INVALID },
+  { TINY ",experts=2,topk=1,dense_layers=4",
+    "model: experts: none of layers=4 has them with dense_layers=4 and moe_every=1",
+    PLAN_ERROR_INVALID },
+  { TINY ",experts=65537,topk=1", "model: experts: '65537' is out of range", PLAN_ERROR_INVALID },
+  { TINY ",window=8,window_from=4", "model: window_from: 4 is not below layers=4",
+    PLAN_ERROR_INVALID },
+  { TINY ",mtp=1,norm_bias=on", "model: mtp: prediction modules need norm_bias=off",
+    PLAN_ERROR_INVALID },
+  { TINY ",v_dim=4", "model: kv_lora: 0, so q_lora, nope_dim, rope_dim and v_dim must be 0 too",
+    PLAN_ERROR_INVALID },
+  { TINY ",kv_lora=4", "model: kv_lora: latent attention needs nope_dim, rope_dim and v_dim too",
+    PLAN_ERROR_INVALID },
+  { TINY ",kv_lora=4,nope_dim=4,rope_dim=4,v_dim=4",
+    "model: head_dim: 16 is not nope_dim=4 + rope_dim=4", PLAN_ERROR_INVALID },
+  { TINY ",kv_lora=4,nope_dim=8,rope_dim=8,v_dim=4",
+    "model: kv_heads: 2 is not heads=4, as latent attention needs", PLAN_ERROR_INVALID },
+  { "layers=4,hidden=64,ffn=1,heads=4,vocab=9,max_seq=9,kv_lora=4,nope_dim=4,rope_dim=4,v_dim=4,"
+    "qk_norm=on",
+    "model: kv_lora: latent attention has no qkv_bias and no qk_norm", PLAN_ERROR_INVALID },
+  { "layers=4,hidden=64,ffn=1,heads=4,vocab=9,max_seq=9,kv_lora=4,nope_dim=4,rope_dim=3,v_dim=4",
+    "model: rope_dim: 3 is odd, but rotary positions turn pairs", PLAN_ERROR_INVALID },
+  { "layers=9,hidden=2147483646,ffn=2147483647,heads=1,vocab=9,max_seq=9,experts=65536,topk=1",
+    "model: model: more than 2^50 parameters", PLAN_ERROR_INVALID },
   { TINY ",tied=yes", "model: tied: 'yes' must be on or off", PLAN_ERROR_INVALID },
   { TINY ",norm_eps=0", "model: norm_eps: '0' is out of range", PLAN_ERROR_INVALID },
   { TINY ",norm_eps=nan", "model: norm_eps: 'nan' is not a decimal number", PLAN_ERROR_INVALID },
@@ -192,203 +557,6 @@ START_TEST (refuses_spec)
 }
 END_TEST
 
-/* A config.json of valid size with some text put in for the keys that a test is about. */
-static char *
-config_with (const char *keys)
-{
-  return g_strdup_printf ("{\"model_type\": \"llama\", \"hidden_act\": \"silu\", %s}", keys);
-}
-
-#define SIZES \
-  "\"num_hidden_layers\": 32, \"hidden_size\": 4096, \"intermediate_size\": 14336, " \
-  "\"vocab_size\": 128256, \"max_position_embeddings\": 8192"
-#define HEADS "\"num_attention_heads\": 32, \"num_key_value_heads\": 8"
-#define ALL SIZES ", " HEADS
-
-START_TEST (config_is_read)
-{
-  g_autofree char *text = config_with (
-      ALL
-      ", \"rope_theta\": 500000.0, \"rms_norm_eps\": 1e-05, \"attention_bias\": false, "
-      "\"mlp_bias\": null, \"tie_word_embeddings\": false, \"rope_scaling\": {\"factor\": 8.0}, "
-      "\"architectures\": [\"LlamaForCausalLM\"], \"note\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model
-      = plan_model_parse_config (text, strlen (text), "models/My Llama/config.json", &error);
-  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
-  ck_assert_str_eq (model->name, "My_Llama");
-  ck_assert_uint_eq (plan_model_parameters (model), G_GUINT64_CONSTANT (8030261248));
-  ck_assert (model->rope_theta == 500000 && model->norm_eps == 1e-5 && !model->tied_embeddings);
-  ck_assert_int_eq (model->head_dim, 128);
-}
-END_TEST
-
-START_TEST (config_defaults)
-{
-  g_autofree char *text = config_with (SIZES ", \"num_attention_heads\": 32, \"head_dim\": null, "
-                                             "\"sliding_window\": null");
-  g_autoptr (PlanModel) model = plan_model_parse_config (text, strlen (text), "x.json", NULL);
-  ck_assert_ptr_nonnull (model);
-  ck_assert_str_eq (model->name, "x");
-  ck_assert_int_eq (model->kv_heads, 32);
-  ck_assert_int_eq (model->head_dim, 128);
-  ck_assert_int_eq (model->max_seq, 8192);
-  ck_assert (model->norm_eps == 1e-6 && model->rope_theta == 10000);
-}
-END_TEST
-
-START_TEST (config_of_mistral)
-{
-  const char *text = "{\"model_type\": \"mistral\", " SIZES ", " HEADS
-                     ", \"sliding_window\": 4096, \"rope_parameters\": {\"rope_theta\": 1000000}, "
-                     "\"head_dim\": 160, \"tie_word_embeddings\": true}";
-  g_autoptr (PlanModel) model = plan_model_parse_config (text, strlen (text), "config.json", NULL);
-  ck_assert_ptr_nonnull (model);
-  ck_assert_str_eq (model->name, "custom");
-  ck_assert_str_eq (model->family, "llama");
-  ck_assert_int_eq (model->max_seq, 4096);
-  ck_assert_int_eq (model->head_dim, 160);
-  ck_assert (model->rope_theta == 1e6 && model->tied_embeddings);
-}
-END_TEST
-
-static const struct
-{
-  const char *keys, *message;
-  int code;
-} bad_configs[] = {
-  { ALL ", \"attention_bias\": true", "c.json: attention_bias: true is not modelled yet",
-    PLAN_ERROR_UNSUPPORTED },
-  { ALL ", \"mlp_bias\": true", "c.json: mlp_bias: true is not modelled yet",
-    PLAN_ERROR_UNSUPPORTED },
-  { ALL ", \"mlp_bias\": 1", "c.json: mlp_bias: '1' is neither true nor false",
-    PLAN_ERROR_INVALID },
-  { HEADS, "c.json: num_hidden_layers: missing", PLAN_ERROR_INVALID },
-  { SIZES, "c.json: num_attention_heads: missing", PLAN_ERROR_INVALID },
-  { ALL ", \"vocab_size\": 5", "c.json: 'vocab_size': given twice", PLAN_ERROR_INVALID },
-  { ALL ", \"vocab\\u005fsize\": 5", "c.json: 'vocab_size': given twice", PLAN_ERROR_INVALID },
-  { ALL ", \"rope_scaling\": {\"a\": 1, \"a\": 2}", "c.json: 'a': given twice",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 0", "num_attention_heads: '0' is out of range",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": -32", "num_attention_heads: '-32' is out of range",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 32.0", "num_attention_heads: '32.0' is not a whole number",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": \"32\"",
-    "num_attention_heads: '\"32\"' is not a whole number", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": [32]", "num_attention_heads: '[32]' is not a whole number",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 3000000000",
-    "'3000000000' is out of range: it must be from 1", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 18446744073709551648",
-    "line 1: a number of more than 18 digits", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 0x20", "line 1: a number must be decimal",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 040", "without leading zeros", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": NaN", "neither a value nor punctuation of JSON",
-    PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 3.", "digits behind its point", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 3e", "digits in its exponent", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 31",
-    "num_attention_heads: 31 does not divide hidden_size=4096", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 32, \"num_key_value_heads\": 5",
-    "num_key_value_heads: 5 does not divide num_attention_heads=32", PLAN_ERROR_INVALID },
-  { ALL ", \"head_dim\": 7", "c.json: head_dim: 7 is odd", PLAN_ERROR_INVALID },
-  { ALL ", \"rms_norm_eps\": \"x\"", "rms_norm_eps: '\"x\"' is not a number", PLAN_ERROR_INVALID },
-  { ALL ", \"rms_norm_eps\": 0", "norm_eps: must be from", PLAN_ERROR_INVALID },
-  { ALL ", \"rope_theta\": 1e400", "rope_theta: must be from", PLAN_ERROR_INVALID },
-  { ALL ", \"rope_parameters\": 5", "rope_parameters: '5' is not an object", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": [1", "not JSON", PLAN_ERROR_INVALID },
-  { ALL "}} ", "text after the end", PLAN_ERROR_INVALID },
-  { ALL ", // comment", "neither a value nor punctuation", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"\\ud800\"", "half of a surrogate pair", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"\\udc00\"", "a broken \\u escape", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"\\u12g4\"", "a broken \\u escape", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"\\x\"", "an unknown escape", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"b\nc\"", "line 1: a string is not closed on its line", PLAN_ERROR_INVALID },
-};
-
-START_TEST (refuses_config)
-{
-  g_autofree char *text = config_with (bad_configs[_i].keys);
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_parse_config (text, strlen (text), "c.json", &error);
-  ck_assert_ptr_null (model);
-  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_configs[_i].code), "%s", error->message);
-  ck_assert_msg (strstr (error->message, bad_configs[_i].message), "%s", error->message);
-  ck_assert_msg (g_str_has_prefix (error->message, "c.json: "), "%s", error->message);
-  ck_assert_msg (!strchr (error->message, '\n'), "%s", error->message);
-}
-END_TEST
-
-static const struct
-{
-  const char *text, *message;
-  int code;
-} bad_texts[] = {
-  { "", "c.json: not", PLAN_ERROR_INVALID },
-  { "null", "c.json: not a JSON object", PLAN_ERROR_INVALID },
-  { "[]", "c.json: not a JSON object", PLAN_ERROR_INVALID },
-  { "]", "c.json: line 1: a bracket is closed that was not opened", PLAN_ERROR_INVALID },
-  { "{\"model_type\": \n\"llama\" \"x\"}", "c.json: not JSON", PLAN_ERROR_INVALID },
-  { "{}", "c.json: model_type: missing", PLAN_ERROR_INVALID },
-  { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
-  { "{\"model_type\": \"qwen2\"}",
-    "c.json: model_type: the family 'qwen2' is not modelled yet; llama and mistral are",
-    PLAN_ERROR_UNSUPPORTED },
-  { "{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
-    "c.json: hidden_act: 'gelu' is not modelled yet; silu is", PLAN_ERROR_UNSUPPORTED },
-  { "{\"a\": \"\xff\"}", "c.json: byte 7 is not UTF-8 text", PLAN_ERROR_INVALID },
-};
-
-START_TEST (refuses_text)
-{
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model
-      = plan_model_parse_config (bad_texts[_i].text, strlen (bad_texts[_i].text), "c.json", &error);
-  ck_assert_ptr_null (model);
-  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_texts[_i].code), "%s", error->message);
-  ck_assert_msg (strstr (error->message, bad_texts[_i].message), "%s", error->message);
-}
-END_TEST
-
-START_TEST (refuses_deep_nesting)
-{
-  g_autofree char *text = g_strnfill (1000000, '[');
-  g_autoptr (GError) error = NULL;
-  ck_assert_ptr_null (plan_model_parse_config (text, strlen (text), "c.json", &error));
-  ck_assert_str_eq (error->message, "c.json: line 1: nested deeper than any config.json");
-}
-END_TEST
-
-START_TEST (reads_files_and_folders)
-{
-  g_autofree char *folder = g_dir_make_tmp ("fsdplan-XXXXXX", NULL);
-  g_autofree char *path = g_build_filename (folder, "config.json", NULL);
-  g_autofree char *text = config_with (ALL);
-  g_autoptr (GError) error = NULL;
-  ck_assert_ptr_null (plan_model_new (folder, &error)); /* nothing in it yet */
-  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_IO));
-  ck_assert_msg (strstr (error->message, "config.json: No such file"), "%s", error->message);
-  g_clear_error (&error);
-
-  ck_assert (g_file_set_contents (path, text, -1, NULL));
-  g_autoptr (PlanModel) of_folder = plan_model_new (folder, NULL);
-  g_autoptr (PlanModel) of_file = plan_model_new (path, NULL);
-  ck_assert (of_folder && of_file);
-  g_autofree char *a = plan_model_print (of_folder), *b = plan_model_print (of_file);
-  ck_assert_str_eq (a, b);
-
-  g_autofree char *large = g_strnfill (10 * 1024 * 1024 + 1, ' ');
-  ck_assert (g_file_set_contents (path, large, -1, NULL));
-  ck_assert_ptr_null (plan_model_new (path, &error));
-  ck_assert_msg (strstr (error->message, "larger than 10485760 bytes"), "%s", error->message);
-  g_unlink (path);
-  g_rmdir (folder);
-}
-END_TEST
-
 int
 main (void)
 {
@@ -399,17 +567,20 @@ main (void)
   tcase_add_test (tcase, preset_order_is_fixed);
   tcase_add_test (tcase, tensors_sum_to_parameters);
   tcase_add_test (tcase, tensor_shapes);
+  tcase_add_loop_test (tcase, layer_has_these_tensors, 0, G_N_ELEMENTS (layers));
+  tcase_add_test (tcase, layers_with_experts);
+  tcase_add_test (tcase, tensors_outside_layers);
+  tcase_add_test (tcase, role_numbers_stay);
+  tcase_add_test (tcase, active_and_prediction_parameters);
   tcase_add_test (tcase, flops_are_those_of_megatron);
+  tcase_add_test (tcase, flops_of_every_kind);
+  tcase_add_test (tcase, family_brings_its_properties);
+  tcase_add_test (tcase, properties_print_short);
+  tcase_add_test (tcase, keys_are_the_text_s);
+  tcase_add_loop_test (tcase, shape_of_llama, 0, G_N_ELEMENTS (shapes));
   tcase_add_test (tcase, dimensions_are_read_and_printed);
   tcase_add_test (tcase, optional_dimensions);
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
-  tcase_add_test (tcase, config_is_read);
-  tcase_add_test (tcase, config_defaults);
-  tcase_add_test (tcase, config_of_mistral);
-  tcase_add_loop_test (tcase, refuses_config, 0, G_N_ELEMENTS (bad_configs));
-  tcase_add_loop_test (tcase, refuses_text, 0, G_N_ELEMENTS (bad_texts));
-  tcase_add_test (tcase, refuses_deep_nesting);
-  tcase_add_test (tcase, reads_files_and_folders);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

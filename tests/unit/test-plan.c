@@ -427,6 +427,41 @@ START_TEST (rule_speaks)
 }
 END_TEST
 
+/* Models that are described, but not planned yet. */
+static const struct
+{
+  const char *rule, *model, *words;
+} unplanned[] = {
+  { "not-built-yet-experts", "mixtral-8x7b", "gbs=64" },
+  { "not-built-yet-experts", "mixtral-8x7b", "gbs=64 ep=2" },
+  { "not-built-yet-experts", "mixtral-8x7b", "gbs=64 recompute=selective recompute_modules=moe" },
+  { "not-built-yet-experts", "deepseek-v3",
+    "gbs=64 seq=4096 recompute=selective recompute_modules=mla_up_proj+shared_experts" },
+  { "recompute-modules-exist", "mixtral-8x7b",
+    "gbs=64 recompute=selective recompute_modules=shared_experts" },
+  { "recompute-modules-exist", "mixtral-8x7b",
+    "gbs=64 recompute=selective recompute_modules=mla_up_proj" },
+  { "not-built-yet-family", "gpt2", "gbs=64" },
+  { "not-built-yet-family", "qwen2.5-7b", "gbs=64 seq=4096" },
+  { "not-built-yet-family", "qwen3-8b", "gbs=64" },
+  { "not-built-yet-family", "gemma2-9b", "gbs=64" },
+  { "not-built-yet-family", "mistral-7b", "gbs=64 seq=4097" },
+};
+
+START_TEST (model_is_not_planned)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *start = g_strdup_printf ("rule %s: ", unplanned[_i].rule);
+  const PlanRule *rule = rule_named (unplanned[_i].rule);
+  Plan plan;
+  ck_assert (!resolve (unplanned[_i].model, "dgx-h100:8", unplanned[_i].words, &plan, &error));
+  ck_assert_msg (g_str_has_prefix (error->message, start), "%s", error->message);
+  ck_assert (g_error_matches (error, PLAN_ERROR, (int)rule->code));
+  if (rule->code == PLAN_ERROR_UNSUPPORTED)
+    ck_assert_msg (strstr (error->message, unplanned[_i].model), "%s", error->message);
+}
+END_TEST
+
 START_TEST (message_in_full)
 {
   g_autoptr (GError) error = NULL;
@@ -481,6 +516,8 @@ START_TEST (every_rule_is_tested)
       gboolean found = g_strv_contains (hidden, name);
       for (guint j = 0; j < G_N_ELEMENTS (broken); j++)
         found = found || g_str_equal (broken[j].rule, name);
+      for (guint j = 0; j < G_N_ELEMENTS (unplanned); j++)
+        found = found || g_str_equal (unplanned[j].rule, name);
       ck_assert_msg (found, "%s has no test", name);
     }
 }
@@ -524,6 +561,7 @@ static const struct
     "grad_comm=bf16" },
   { "llama3.1-405b", "dgx-b200:512", "gbs=4096 comm_unit=1000000 nccl=2.27" },
   { "llama2-7b", "l40s:4", "gbs=16 strategy=optim compute=fp32" },
+  { "mistral-7b", "dgx-h100", "gbs=8 seq=4096" }, /* its window is as long */
 };
 
 START_TEST (legal_plan_passes_and_stays)
@@ -570,6 +608,7 @@ main (void)
   tcase_add_test (tcase, gbs_is_needed);
   tcase_add_test (tcase, longer_sequences_than_the_model_s_are_allowed);
   tcase_add_loop_test (tcase, rule_speaks, 0, G_N_ELEMENTS (broken));
+  tcase_add_loop_test (tcase, model_is_not_planned, 0, G_N_ELEMENTS (unplanned));
   tcase_add_test (tcase, message_in_full);
   tcase_add_test (tcase, illegal_comes_before_unbuilt);
   tcase_add_test (tcase, every_rule_is_tested);

@@ -1,0 +1,65 @@
+/* Every kind of parameter tensor, once, in the order of use, which is that of packing them into
+ * buckets. Megatron-LM names them in the same order but for proj and its bias, which it names
+ * before the rest of attention: its base class makes them (megatron/core/transformer/attention.py).
+ *
+ * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
+ *   number  the enum's value; initial weights are drawn from it, so it never changes
+ *   PLACE   OUTER  once per model           LAYER  in every layer
+ *           DENSE  in layers with one MLP   MOE    in layers with experts
+ *           MTP    in every multi-token prediction module, before its layer
+ *   PART    what it counts as; biases count as such whatever their part
+ *   KIND    LINEAR  weight of a linear layer: what fp8 recipes quantise and FLOPs count
+ *           TABLE   any other matrix, never quantised
+ *           GAIN    vector that scales a norm
+ *           BIAS    vector that is added
+ *           STATE   as BIAS, but without gradient: it is moved by a rule of its own
+ *   count   how many there are in its place, such as one per expert; 0: the model has none
+ *   rows    dim 0, of a vector its length
+ *   cols    1 of a vector
+ *
+ * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `q` and
+ * `kv` the widths of queries and of keys, `v` that of attention's output, `mla` whether attention
+ * is latent, `up` how many matrices read an MLP's input. */
+#pragma once
+
+/* clang-format off */
+#define PLAN_TENSOR_LIST(X)                                                                                                  \
+  X (EMBEDDING, 0, "embedding", OUTER, EMBEDDING, TABLE, 1, vocab, h)                                                        \
+  X (POSITIONS, 9, "positions", OUTER, POSITIONS, TABLE, m->positions == PLAN_POSITIONS_LEARNED, m->max_seq, h)              \
+  X (ATTENTION_NORM, 1, "attention_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                       \
+  X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
+  X (QKV, 2, "qkv", LAYER, ATTENTION, LINEAR, !mla, q + 2 * kv, h)                                                           \
+  X (QKV_BIAS, 11, "qkv_bias", LAYER, ATTENTION, BIAS, m->qkv_bias, q + 2 * kv, 1)                                           \
+  X (Q_NORM, 12, "q_norm", LAYER, NORMS, GAIN, m->qk_norm, m->head_dim, 1)                                                   \
+  X (K_NORM, 13, "k_norm", LAYER, NORMS, GAIN, m->qk_norm, m->head_dim, 1)                                                   \
+  X (Q, 14, "q", LAYER, ATTENTION, LINEAR, mla && m->q_lora == 0, q, h)                                                      \
+  X (Q_DOWN, 15, "q_down", LAYER, ATTENTION, LINEAR, m->q_lora > 0, m->q_lora, h)                                            \
+  X (Q_UP_NORM, 16, "q_up_norm", LAYER, NORMS, GAIN, m->q_lora > 0, m->q_lora, 1)                                            \
+  X (Q_UP, 17, "q_up", LAYER, ATTENTION, LINEAR, m->q_lora > 0, q, m->q_lora)                                                \
+  X (KV_DOWN, 18, "kv_down", LAYER, ATTENTION, LINEAR, mla, m->kv_lora + m->rope_dim, h)                                     \
+  X (KV_UP_NORM, 19, "kv_up_norm", LAYER, NORMS, GAIN, mla, m->kv_lora, 1)                                                   \
+  X (KV_UP, 20, "kv_up", LAYER, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                     \
+  X (PROJ, 3, "proj", LAYER, ATTENTION, LINEAR, 1, h, v)                                                                     \
+  X (PROJ_BIAS, 21, "proj_bias", LAYER, ATTENTION, BIAS, m->proj_bias, h, 1)                                                 \
+  X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
+  X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                                   \
+  X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                             \
+  X (GATE_UP, 5, "gate_up", DENSE, MLP, LINEAR, 1, up * m->ffn, h)                                                           \
+  X (GATE_UP_BIAS, 24, "gate_up_bias", DENSE, MLP, BIAS, m->mlp_bias, up * m->ffn, 1)                                        \
+  X (DOWN, 6, "down", DENSE, MLP, LINEAR, 1, h, m->ffn)                                                                      \
+  X (DOWN_BIAS, 25, "down_bias", DENSE, MLP, BIAS, m->mlp_bias, h, 1)                                                        \
+  X (ROUTER, 26, "router", MOE, ROUTER, TABLE, 1, m->experts, h)                                                             \
+  X (ROUTER_BIAS, 27, "router_bias", MOE, ROUTER, STATE, m->router_bias, m->experts, 1)                                      \
+  X (EXPERT_GATE_UP, 28, "expert_gate_up", MOE, EXPERTS, LINEAR, m->experts, up * m->expert_ffn, h)                          \
+  X (EXPERT_DOWN, 29, "expert_down", MOE, EXPERTS, LINEAR, m->experts, h, m->expert_ffn)                                     \
+  X (SHARED_GATE_UP, 30, "shared_gate_up", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, up * m->shared_ffn, h)            \
+  X (SHARED_DOWN, 31, "shared_down", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, h, m->shared_ffn)                       \
+  X (SHARED_GATE, 32, "shared_gate", MOE, SHARED_EXPERTS, TABLE, m->shared_gate, 1, h)                                       \
+  X (MLP_POST_NORM, 33, "mlp_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                            \
+  X (FINAL_NORM, 7, "final_norm", OUTER, NORMS, GAIN, 1, h, 1)                                                               \
+  X (FINAL_NORM_BIAS, 34, "final_norm_bias", OUTER, NORMS, BIAS, m->norm_bias, h, 1)                                         \
+  X (OUTPUT, 8, "output", OUTER, OUTPUT, TABLE, !m->tied_embeddings, vocab, h)                                               \
+  X (MTP_EMBEDDING_NORM, 35, "mtp_embedding_norm", MTP, NORMS, GAIN, m->mtp > 0, h, 1)                                       \
+  X (MTP_HIDDEN_NORM, 36, "mtp_hidden_norm", MTP, NORMS, GAIN, m->mtp > 0, h, 1)                                             \
+  X (MTP_PROJ, 37, "mtp_proj", MTP, ATTENTION, LINEAR, m->mtp > 0, h, 2 * h)                                                 \
+  X (MTP_FINAL_NORM, 38, "mtp_final_norm", MTP, NORMS, GAIN, m->mtp > 0, h, 1)

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models: what is printed reads back as the same model, and counts equal those of adding up one by
+ * one the tensors that each family's modeling_*.py of transformers makes. The loop's index is the
+ * seed. */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/model.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_SEEDS 300
+
+static gint64
+up_to (GRand *rand, gint32 max)
+{
+  return g_rand_int_range (rand, 1, max + 1);
+}
+
+static char *
+random_value (GRand *rand, const PlanModelKey *key)
+{
+  switch (key->kind)
+    {
+    case PLAN_MODEL_KEY_INT:
+      return g_strdup_printf ("%d", g_rand_int_range (rand, 0, 12));
+    case PLAN_MODEL_KEY_REAL:
+      {
+        char digits[G_ASCII_DTOSTR_BUF_SIZE];
+        const double value = pow (10, g_rand_double_range (rand, -6, 1));
+        return g_strdup (g_rand_boolean (rand)
+                             ? g_ascii_formatd (digits, sizeof digits, "%.2g", value)
+                             : g_ascii_dtostr (digits, sizeof digits, value));
+      }
+    case PLAN_MODEL_KEY_FLAG:
+    case PLAN_MODEL_KEY_WORD:
+      break;
+    }
+  g_auto (GStrv) words = g_strsplit (key->values, " ", -1);
+  return g_strdup (words[g_rand_int_range (rand, 0, (gint32)g_strv_length (words))]);
+}
+
+/* A family, its dimensions and a few properties that may or may not go together. */
+static char *
+random_spec (GRand *rand)
+{
+  const char *const *families = plan_model_families ();
+  const char *family
+      = families[g_rand_int_range (rand, 0, (gint32)g_strv_length ((GStrv)families))];
+  const gint64 kv_heads = up_to (rand, 8), heads = kv_heads * up_to (rand, 8);
+  const gboolean is_latent = g_str_equal (family, "deepseek_v3");
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  GString *spec = g_string_new (NULL);
+  g_string_printf (spec,
+                   "layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,"
+                   "max_seq=%d,family=%s",
+                   (int)up_to (rand, 100) + 3, (int)up_to (rand, 20000), (int)up_to (rand, 60000),
+                   (int)heads, (int)(is_latent ? heads : kv_heads),
+                   is_latent ? 192 : 2 * (int)up_to (rand, 128), (int)up_to (rand, 200000),
+                   (int)up_to (rand, 1000000), family);
+  guint first = 8;
+  for (gint64 changes = up_to (rand, 5) - 1; changes > 0 && first < n; changes--)
+    {
+      first += (guint)g_rand_int_range (rand, 0, (gint32)(n - first));
+      g_autofree char *value = random_value (rand, &keys[first]);
+      g_string_append_printf (spec, ",%s=%s", keys[first++].name, value);
+    }
+  return g_string_free (spec, FALSE);
+}
+
+static void
+assert_same (const PlanModel *a, const PlanModel *b, int seed)
+{
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  ck_assert_str_eq (a->family, b->family);
+  ck_assert_str_eq (a->name, b->name);
+  for (guint i = 0; i < n; i++)
+    {
+      g_autofree char *of_a = plan_model_print_key (a, i), *of_b = plan_model_print_key (b, i);
+      ck_assert_msg (g_str_equal (of_a, of_b), "seed %d: %s: %s and %s", seed, keys[i].name, of_a,
+                     of_b);
+    }
+}
+
+/* FLOPs of one token of one: twice for forward, four times for backward, for every weight that
+ * multiplies it. */
+static void
+assert_flops (const PlanModel *m, const guint64 *parts, int seed)
+{
+  PlanTensor gate = plan_model_tensor (m, PLAN_TENSOR_SHARED_GATE, 0);
+  const guint64 gates = plan_model_numel (&gate) * (guint64)plan_model_moe_layers (m);
+  const guint64 experts
+      = m->experts ? parts[PLAN_PART_EXPERTS] / (guint64)m->experts * (guint64)m->topk : 0;
+  const double weights
+      = (double)(parts[PLAN_PART_ATTENTION] + parts[PLAN_PART_MLP] + experts
+                 + parts[PLAN_PART_SHARED_EXPERTS] - gates + parts[PLAN_PART_EMBEDDING]);
+  const double flops = plan_model_flops_per_token (m, 1, m->vocab);
+  ck_assert_msg (plan_model_flops_per_token (m, 2, m->vocab) > flops, "seed %d", seed);
+  if (m->mtp > 0 || m->kv_lora > 0)
+    ck_assert_msg (flops > 6 * weights, "seed %d", seed);
+  else
+    ck_assert_msg (flops == 6 * (weights + (double)(m->layers * m->heads * m->head_dim)),
+                   "seed %d: %g", seed, flops);
+}
+
+START_TEST (model_reads_back)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec = random_spec (rand);
+  g_autoptr (PlanModel) model = plan_model_new (spec, &error);
+  if (!model)
+    {
+      ck_assert_msg (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID), "%s", spec);
+      return;
+    }
+  g_autofree char *text = plan_model_print (model);
+  g_autoptr (PlanModel) again = plan_model_new (text, &error);
+  ck_assert_msg (again != NULL, "seed %d: %s: %s", _i, text, error ? error->message : "");
+  assert_same (model, again, _i);
+  g_autofree char *text_again = plan_model_print (again);
+  ck_assert_str_eq (text, text_again);
+}
+END_TEST
+
+START_TEST (counts_add_up)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autofree char *spec = random_spec (rand);
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  if (!model)
+    return;
+  PlanTensor tensors[PLAN_N_TENSORS];
+  guint64 parts[PLAN_N_PARTS], sum = 0, of_parts = 0;
+  guint n = plan_model_outer_tensors (model, model->vocab, tensors);
+  for (gint64 layer = -1; layer < model->layers; layer++)
+    {
+      if (layer >= 0)
+        n = plan_model_layer_tensors (model, layer, tensors);
+      for (guint i = 0; i < n; i++)
+        sum += tensors[i].count * tensors[i].rows * tensors[i].cols;
+    }
+  ck_assert_msg (plan_model_count (model, parts) == sum, "seed %d: %s", _i, spec);
+  for (guint i = 0; i < PLAN_N_PARTS; i++)
+    of_parts += parts[i];
+  ck_assert_uint_eq (sum, of_parts);
+  ck_assert_uint_le (plan_model_active_parameters (model), sum);
+  ck_assert (model->experts > 0 || plan_model_active_parameters (model) == sum);
+  assert_flops (model, parts, _i);
+}
+END_TEST
+
+/* The random part of a family's config.json. */
+typedef struct
+{
+  GRand *rand;
+  GString *config;
+  gint64 layers, h, ffn, heads, kv_heads, head_dim, vocab, seq;
+} File;
+
+static void
+put (File *f, const char *key, gint64 value)
+{
+  g_string_append_printf (f->config, ", \"%s\": %" G_GINT64_FORMAT, key, value);
+}
+
+static gint64
+put_some (File *f, const char *key, gint32 max)
+{
+  const gint64 value = up_to (f->rand, max);
+  put (f, key, value);
+  return value;
+}
+
+static gboolean
+put_flag (File *f, const char *key)
+{
+  const gboolean value = g_rand_boolean (f->rand);
+  g_string_append_printf (f->config, ", \"%s\": %s", key, value ? "true" : "false");
+  return value;
+}
+
+static void
+put_usual (File *f)
+{
+  put (f, "num_hidden_layers", f->layers);
+  put (f, "hidden_size", f->h);
+  put (f, "intermediate_size", f->ffn);
+  put (f, "num_attention_heads", f->heads);
+  put (f, "num_key_value_heads", f->kv_heads);
+  put (f, "vocab_size", f->vocab);
+  put (f, "max_position_embeddings", f->seq);
+}
+
+/* nn.Linear (in, out, bias). */
+static gint64
+linear (gint64 in, gint64 out, gboolean bias)
+{
+  return in * out + (bias ? out : 0);
+}
+
+static gint64
+gqa (const File *f, gboolean in_bias, gboolean out_bias)
+{
+  return linear (f->h, f->heads * f->head_dim, in_bias)
+         + linear (f->h, f->kv_heads * f->head_dim, in_bias)
+         + linear (f->h, f->kv_heads * f->head_dim, in_bias)
+         + linear (f->heads * f->head_dim, f->h, out_bias);
+}
+
+static gint64
+swiglu (const File *f, gint64 ffn, gboolean bias)
+{
+  return linear (f->h, ffn, bias) + linear (f->h, ffn, bias) + linear (ffn, f->h, bias);
+}
+
+/* Embedding, layers that are alike, final norm, head. */
+static gint64
+causal_lm (const File *f, gint64 layer, gint64 norm, gboolean tied)
+{
+  return f->vocab * f->h + f->layers * layer + norm + (tied ? 0 : f->vocab * f->h);
+}
+
+static gint64
+llama (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean bias = put_flag (f, "attention_bias"), mlp_bias = put_flag (f, "mlp_bias");
+  const gint64 layer = gqa (f, bias, bias) + swiglu (f, f->ffn, mlp_bias) + 2 * f->h;
+  return causal_lm (f, layer, f->h, put_flag (f, "tie_word_embeddings"));
+}
+
+static gint64
+mistral (File *f)
+{
+  put_usual (f);
+  put_some (f, "sliding_window", 5000);
+  f->head_dim = f->h / f->heads;
+  return causal_lm (f, gqa (f, FALSE, FALSE) + swiglu (f, f->ffn, FALSE) + 2 * f->h, f->h, FALSE);
+}
+
+static gint64
+qwen2 (File *f)
+{
+  put_usual (f);
+  f->head_dim = f->h / f->heads;
+  const gint64 layer = gqa (f, TRUE, FALSE) + swiglu (f, f->ffn, FALSE) + 2 * f->h;
+  return causal_lm (f, layer, f->h, put_flag (f, "tie_word_embeddings"));
+}
+
+static gint64
+qwen3 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean bias = put_flag (f, "attention_bias");
+  const gint64 layer = gqa (f, bias, bias) + 2 * f->head_dim + swiglu (f, f->ffn, FALSE) + 2 * f->h;
+  return causal_lm (f, layer, f->h, put_flag (f, "tie_word_embeddings"));
+}
+
+static gint64
+gemma (File *f)
+{
+  put_usual (f);
+  f->head_dim = 256;
+  return causal_lm (f, gqa (f, FALSE, FALSE) + swiglu (f, f->ffn, FALSE) + 2 * f->h, f->h, TRUE);
+}
+
+static gint64
+gemma2 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  return causal_lm (f, gqa (f, FALSE, FALSE) + swiglu (f, f->ffn, FALSE) + 4 * f->h, f->h, TRUE);
+}
+
+static gint64
+gpt2 (File *f)
+{
+  put (f, "n_layer", f->layers);
+  put (f, "n_embd", f->h);
+  put (f, "n_head", f->heads);
+  put (f, "vocab_size", f->vocab);
+  put (f, "n_positions", f->seq);
+  const gint64 norm = 2 * f->h; /* weight and bias */
+  const gint64 attention = linear (f->h, 3 * f->h, TRUE) + linear (f->h, f->h, TRUE);
+  const gint64 mlp = linear (f->h, 4 * f->h, TRUE) + linear (4 * f->h, f->h, TRUE);
+  return causal_lm (f, attention + mlp + 2 * norm, norm, TRUE) + f->seq * f->h;
+}
+
+static gint64
+gpt_neox (File *f)
+{
+  put_usual (f);
+  put (f, "rotary_pct", 1);
+  put_flag (f, "use_parallel_residual");
+  f->kv_heads = f->heads;
+  f->head_dim = f->h / f->heads;
+  const gboolean bias = put_flag (f, "attention_bias");
+  const gint64 mlp = linear (f->h, f->ffn, TRUE) + linear (f->ffn, f->h, TRUE);
+  return causal_lm (f, gqa (f, bias, bias) + mlp + 2 * 2 * f->h, 2 * f->h, FALSE);
+}
+
+static gint64
+mpt (File *f)
+{
+  const gint64 ratio = up_to (f->rand, 6);
+  put (f, "n_layers", f->layers);
+  put (f, "d_model", f->h);
+  put (f, "n_heads", f->heads);
+  put (f, "vocab_size", f->vocab);
+  put (f, "max_seq_len", f->seq);
+  put (f, "expansion_ratio", ratio);
+  const gboolean bias = !put_flag (f, "no_bias"), alibi = g_rand_boolean (f->rand);
+  g_string_append_printf (f->config, ", \"attn_config\": {\"alibi\": %s}",
+                          alibi ? "true" : "false");
+  const gint64 norm = f->h + (bias ? f->h : 0);
+  const gint64 attention = linear (f->h, 3 * f->h, bias) + linear (f->h, f->h, bias);
+  const gint64 mlp = linear (f->h, ratio * f->h, bias) + linear (ratio * f->h, f->h, bias);
+  return causal_lm (f, attention + mlp + 2 * norm, norm, TRUE) + (alibi ? 0 : f->seq * f->h);
+}
+
+static gint64
+phi3 (File *f)
+{
+  put_usual (f);
+  f->head_dim = f->h / f->heads;
+  const gint64 wide = f->heads * f->head_dim + 2 * f->kv_heads * f->head_dim;
+  const gint64 attention = linear (f->h, wide, FALSE) + linear (f->h, f->h, FALSE);
+  const gint64 mlp = linear (f->h, 2 * f->ffn, FALSE) + linear (f->ffn, f->h, FALSE);
+  return causal_lm (f, attention + mlp + 2 * f->h, f->h, FALSE);
+}
+
+/* A router and its experts, one by one. */
+static gint64
+experts (const File *f, gint64 n, gint64 ffn)
+{
+  gint64 sum = linear (f->h, n, FALSE);
+  for (gint64 i = 0; i < n; i++)
+    sum += swiglu (f, ffn, FALSE);
+  return sum;
+}
+
+static gint64
+mixtral (File *f)
+{
+  put_usual (f);
+  put (f, "num_experts_per_tok", 1);
+  const gint64 n = put_some (f, "num_local_experts", 9);
+  f->head_dim = f->h / f->heads;
+  return causal_lm (f, gqa (f, FALSE, FALSE) + experts (f, n, f->ffn) + 2 * f->h, f->h, FALSE);
+}
+
+/* Layers that are told apart by what the file says of each. */
+static gint64
+qwen_moe (File *f, gint64 layer, gint64 shared)
+{
+  const gint64 n = put_some (f, "num_experts", 20), ffn = put_some (f, "moe_intermediate_size", 50);
+  const gint64 step = g_rand_int_range (f->rand, 1, (gint32)f->layers + 1);
+  const gint64 first = step == f->layers ? 0 : g_rand_int_range (f->rand, 0, (gint32)step);
+  gint64 sum = 0;
+  put (f, "num_experts_per_tok", 1);
+  put (f, "decoder_sparse_step", step);
+  g_string_append (f->config, ", \"mlp_only_layers\": [");
+  for (gint64 i = 0; i < first; i++)
+    g_string_append_printf (f->config, "%s%d", i ? ", " : "", (int)i);
+  g_string_append (f->config, "]");
+  for (gint64 i = 0; i < f->layers; i++)
+    sum += layer
+           + (i >= first && (i + 1) % step == 0 ? experts (f, n, ffn) + shared
+                                                : swiglu (f, f->ffn, FALSE));
+  return causal_lm (f, 0, f->h, FALSE) + sum;
+}
+
+static gint64
+qwen2_moe (File *f)
+{
+  put_usual (f);
+  f->head_dim = f->h / f->heads;
+  const gint64 shared = put_some (f, "shared_expert_intermediate_size", 60);
+  return qwen_moe (f, gqa (f, TRUE, FALSE) + 2 * f->h,
+                   swiglu (f, shared, FALSE) + linear (f->h, 1, FALSE));
+}
+
+static gint64
+qwen3_moe (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean bias = put_flag (f, "attention_bias");
+  return qwen_moe (f, gqa (f, bias, bias) + 2 * f->head_dim + 2 * f->h, 0);
+}
+
+static gint64
+deepseek_v3 (File *f)
+{
+  f->kv_heads = f->heads;
+  put_usual (f);
+  const gint64 kv = put_some (f, "kv_lora_rank", 60), v = put_some (f, "v_head_dim", 20);
+  const gint64 nope = put_some (f, "qk_nope_head_dim", 20),
+               n = put_some (f, "n_routed_experts", 20);
+  const gint64 ffn = put_some (f, "moe_intermediate_size", 40);
+  const gint64 shared = put_some (f, "n_shared_experts", 3);
+  const gint64 rope = 2 * up_to (f->rand, 10);
+  const gint64 dense = g_rand_int_range (f->rand, 0, (gint32)f->layers);
+  put (f, "qk_rope_head_dim", rope);
+  put (f, "first_k_dense_replace", dense);
+  put (f, "num_experts_per_tok", 1);
+  gint64 attention = linear (f->h, f->heads * (nope + rope), FALSE);
+  if (g_rand_boolean (f->rand))
+    g_string_append (f->config, ", \"q_lora_rank\": null");
+  else
+    {
+      const gint64 q = put_some (f, "q_lora_rank", 60);
+      attention = linear (f->h, q, FALSE) + q + linear (q, f->heads * (nope + rope), FALSE);
+    }
+  attention += linear (f->h, kv + rope, FALSE) + kv + linear (kv, f->heads * (nope + v), FALSE)
+               + linear (f->heads * v, f->h, FALSE);
+  gint64 sum = causal_lm (f, attention + 2 * f->h, f->h, FALSE);
+  for (gint64 i = 0; i < f->layers; i++)
+    sum += i < dense ? swiglu (f, f->ffn, FALSE)
+                     : experts (f, n, ffn) + n /* e_score_correction_bias */
+                           + swiglu (f, shared * ffn, FALSE);
+  return sum;
+}
+
+static const struct
+{
+  const char *name;
+  gint64 (*write) (File *f);
+} references[] = {
+  { "llama", llama },
+  { "mistral", mistral },
+  { "qwen2", qwen2 },
+  { "qwen3", qwen3 },
+  { "gemma", gemma },
+  { "gemma2", gemma2 },
+  { "gpt2", gpt2 },
+  { "gpt_neox", gpt_neox },
+  { "mpt", mpt },
+  { "phi3", phi3 },
+  { "mixtral", mixtral },
+  { "qwen2_moe", qwen2_moe },
+  { "qwen3_moe", qwen3_moe },
+  { "deepseek_v3", deepseek_v3 },
+};
+
+START_TEST (config_counts_as_transformers_would)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint which = (guint)_i % G_N_ELEMENTS (references);
+  g_autoptr (GString) config = g_string_new (NULL);
+  g_autoptr (GError) error = NULL;
+  File f = { .rand = rand, .config = config };
+  f.layers = up_to (rand, 12);
+  f.kv_heads = up_to (rand, 4);
+  f.heads = f.kv_heads * up_to (rand, 4);
+  f.head_dim = 2 * up_to (rand, 40);
+  f.h = f.heads * 2 * up_to (rand, 30);
+  f.ffn = up_to (rand, 500);
+  f.vocab = up_to (rand, 1000);
+  f.seq = up_to (rand, 100);
+  g_string_printf (config, "{\"model_type\": \"%s\"", references[which].name);
+  if (g_str_equal (references[which].name, "gpt_neox")
+      || g_str_equal (references[which].name, "gpt2"))
+    f.kv_heads = f.heads;
+  const gint64 count = references[which].write (&f);
+  g_string_append (config, "}");
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (config->str, config->len, "c.json", &error);
+  ck_assert_msg (model != NULL, "seed %d: %s", _i, error ? error->message : "");
+  ck_assert_msg (plan_model_parameters (model) == (guint64)count,
+                 "seed %d: %" G_GUINT64_FORMAT " counted, %" G_GINT64_FORMAT " there: %s", _i,
+                 plan_model_parameters (model), count, config->str);
+  g_autofree char *text = plan_model_print (model);
+  g_autoptr (PlanModel) again = plan_model_new (text, &error);
+  ck_assert_msg (again != NULL, "seed %d: %s", _i, error ? error->message : "");
+  assert_same (model, again, _i);
+}
+END_TEST
+
+START_TEST (every_family_has_a_reference)
+{
+  const char *const *families = plan_model_families ();
+  for (guint i = 0; i < G_N_ELEMENTS (references); i++)
+    ck_assert_str_eq (families[i], references[i].name);
+  ck_assert_ptr_null (families[G_N_ELEMENTS (references)]);
+}
+END_TEST
+
+/* Most specs are legal, or the loops above would prove little. */
+START_TEST (most_specs_are_legal)
+{
+  guint legal = 0;
+  for (guint32 seed = 0; seed < N_SEEDS; seed++)
+    {
+      g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+      g_autofree char *spec = random_spec (rand);
+      g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+      legal += model != NULL;
+    }
+  ck_assert_uint_gt (legal, N_SEEDS / 3);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("model");
+  TCase *tcase = tcase_create ("model");
+  tcase_add_loop_test (tcase, model_reads_back, 0, N_SEEDS);
+  tcase_add_loop_test (tcase, counts_add_up, 0, N_SEEDS);
+  tcase_add_loop_test (tcase, config_counts_as_transformers_would, 0, N_SEEDS);
+  tcase_add_test (tcase, every_family_has_a_reference);
+  tcase_add_test (tcase, most_specs_are_legal);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

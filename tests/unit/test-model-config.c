@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hugging Face config.json of every family. */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/model.h"
+
+#include <check.h>
+#include <glib/gstdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A config.json of valid size with some text put in for the keys that a test is about. */
+static char *
+config_with (const char *keys)
+{
+  return g_strdup_printf ("{\"model_type\": \"llama\", \"hidden_act\": \"silu\", %s}", keys);
+}
+
+#define SIZES \
+  "\"num_hidden_layers\": 32, \"hidden_size\": 4096, \"intermediate_size\": 14336, " \
+  "\"vocab_size\": 128256, \"max_position_embeddings\": 8192"
+#define HEADS "\"num_attention_heads\": 32, \"num_key_value_heads\": 8"
+#define ALL SIZES ", " HEADS
+
+START_TEST (config_is_read)
+{
+  g_autofree char *text = config_with (
+      ALL
+      ", \"rope_theta\": 500000.0, \"rms_norm_eps\": 1e-05, \"attention_bias\": false, "
+      "\"mlp_bias\": null, \"tie_word_embeddings\": false, \"rope_scaling\": {\"factor\": 8.0}, "
+      "\"architectures\": [\"LlamaForCausalLM\"], \"note\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (text, strlen (text), "models/My Llama/config.json", &error);
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (model->name, "My_Llama");
+  ck_assert_uint_eq (plan_model_parameters (model), G_GUINT64_CONSTANT (8030261248));
+  ck_assert (model->rope_theta == 500000 && model->norm_eps == 1e-5 && !model->tied_embeddings);
+  ck_assert_int_eq (model->head_dim, 128);
+}
+END_TEST
+
+/* What text a file of the family becomes. The first of each is the least there may be: everything
+ * else is transformers' default. */
+static const struct
+{
+  const char *config, *text;
+} configs[] = {
+#define WITH(type, keys) "{\"model_type\": \"" type "\", " keys "}"
+#define SMALL \
+  "\"num_hidden_layers\": 6, \"hidden_size\": 512, \"intermediate_size\": 96, " \
+  "\"num_attention_heads\": 32, \"vocab_size\": 100, \"max_position_embeddings\": 50"
+#define TEXT(family, kv_heads, head_dim) \
+  "family=" family ",layers=6,hidden=512,ffn=96,heads=32,kv_heads=" kv_heads ",head_dim=" head_dim \
+  ",vocab=100,max_seq=50"
+  { WITH ("llama", SMALL), TEXT ("llama", "32", "16") ",norm_eps=1e-06" },
+  { WITH ("llama", SMALL ", \"num_key_value_heads\": null, \"head_dim\": null, "
+                         "\"sliding_window\": 7, \"attention_bias\": true, \"mlp_bias\": true, "
+                         "\"tie_word_embeddings\": true, \"hidden_act\": \"gelu\""),
+    TEXT ("llama", "32", "16") ",norm_eps=1e-06,tied=on,activation=gelu,qkv_bias=on,proj_bias=on,"
+                               "mlp_bias=on" },
+  { WITH ("mistral", SMALL), TEXT ("mistral", "8", "16") ",norm_eps=1e-06,window=4096" },
+  { WITH ("mistral", SMALL ", \"sliding_window\": null, \"num_key_value_heads\": null, "
+                           "\"rope_parameters\": {\"rope_theta\": 1000000}, \"head_dim\": 160"),
+    TEXT ("mistral", "32", "160") ",norm_eps=1e-06,rope_theta=1000000" },
+  { WITH ("qwen2", SMALL), TEXT ("qwen2", "32", "16") },
+  { WITH ("qwen2", SMALL ", \"use_sliding_window\": true, \"max_window_layers\": 4, "
+                         "\"sliding_window\": 20"),
+    TEXT ("qwen2", "32", "16") ",window=20,window_from=4" },
+  { WITH ("qwen2", SMALL ", \"use_sliding_window\": true"), TEXT ("qwen2", "32", "16") },
+  { WITH ("qwen2", SMALL ", \"use_sliding_window\": false, \"max_window_layers\": 4"),
+    TEXT ("qwen2", "32", "16") },
+  { WITH ("qwen3", SMALL), TEXT ("qwen3", "32", "128") },
+  { WITH ("qwen3", SMALL ", \"attention_bias\": true, \"head_dim\": null, "
+                         "\"num_key_value_heads\": 8, \"layer_types\": [\"full_attention\", "
+                         "\"full_attention\", \"full_attention\", \"full_attention\", "
+                         "\"full_attention\", \"full_attention\"]"),
+    TEXT ("qwen3", "8", "16") ",qkv_bias=on,proj_bias=on" },
+  { WITH ("gemma", SMALL ", \"hidden_act\": \"gelu\", \"hidden_activation\": null"),
+    TEXT ("gemma", "16", "256") },
+  { WITH ("gemma", SMALL ", \"hidden_activation\": \"gelu\", \"tie_word_embeddings\": false"),
+    TEXT ("gemma", "16", "256") ",tied=off,activation=gelu" },
+  { WITH ("gemma2", SMALL), TEXT ("gemma2", "4", "256") },
+  { WITH ("gemma2", SMALL ", \"attn_logit_softcapping\": null, \"final_logit_softcapping\": 9.5, "
+                          "\"query_pre_attn_scalar\": 144, \"sliding_window\": 12, "
+                          "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                          "\"full_attention\", \"full_attention\", \"sliding_attention\", "
+                          "\"full_attention\"]"),
+    TEXT ("gemma2", "4", "256") ",window=12,window_from=1,window_every=3,attn_scalar=144,"
+                                "attn_softcap=0,logit_softcap=9.5" },
+  { WITH ("gpt2", "\"n_layer\": 2, \"n_embd\": 24, \"n_head\": 3, \"vocab_size\": 100, "
+                  "\"n_positions\": 50"),
+    "family=gpt2,layers=2,hidden=24,ffn=96,heads=3,kv_heads=3,head_dim=8,vocab=100,max_seq=50" },
+  { WITH ("gpt2", "\"n_layer\": 2, \"n_embd\": 24, \"n_head\": 3, \"vocab_size\": 100, "
+                  "\"n_positions\": 50, \"n_inner\": 7, \"activation_function\": \"relu\", "
+                  "\"layer_norm_epsilon\": 0.001, \"tie_word_embeddings\": false"),
+    "family=gpt2,layers=2,hidden=24,ffn=7,heads=3,kv_heads=3,head_dim=8,vocab=100,max_seq=50,"
+    "norm_eps=0.001,tied=off,activation=relu" },
+  { WITH ("gpt_neox", SMALL), TEXT ("gpt_neox", "32", "16") },
+  { WITH ("gpt_neox", SMALL ", \"rotary_pct\": 1, \"rotary_emb_base\": 500, "
+                            "\"use_parallel_residual\": false, \"attention_bias\": false, "
+                            "\"layer_norm_eps\": 1e-6, \"hidden_act\": \"gelu_fast\""),
+    TEXT ("gpt_neox", "32", "16") ",norm_eps=1e-06,rope_theta=500,activation=gelu_tanh,"
+                                  "qkv_bias=off,proj_bias=off,rope_fraction=1,parallel=off" },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 100, "
+                 "\"max_seq_len\": 50"),
+    "family=mpt,layers=2,hidden=24,ffn=96,heads=3,kv_heads=3,head_dim=8,vocab=100,max_seq=50" },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 100, "
+                 "\"max_seq_len\": 50, \"expansion_ratio\": 2, \"no_bias\": false, "
+                 "\"attn_config\": {\"alibi\": false, \"attn_type\": \"multiquery_attention\"}"),
+    "family=mpt,layers=2,hidden=24,ffn=48,heads=3,kv_heads=1,head_dim=8,vocab=100,max_seq=50,"
+    "norm_bias=on,qkv_bias=on,proj_bias=on,mlp_bias=on,positions=learned" },
+  { WITH ("phi3", SMALL), TEXT ("phi3", "32", "16") },
+  { WITH ("phi3", SMALL ", \"sliding_window\": 2047, \"partial_rotary_factor\": 0.75"),
+    TEXT ("phi3", "32", "16") ",rope_fraction=0.75,window=2047" },
+  { WITH ("mixtral", SMALL), TEXT ("mixtral", "8", "16") ",expert_ffn=96" },
+  { WITH ("mixtral", SMALL ", \"num_local_experts\": 4, \"num_experts_per_tok\": 1, "
+                           "\"sliding_window\": 9"),
+    TEXT ("mixtral", "8", "16") ",window=9,experts=4,topk=1,expert_ffn=96" },
+  { WITH ("qwen2_moe", SMALL), TEXT ("qwen2_moe", "16", "16") },
+  { WITH ("qwen2_moe", SMALL ", \"num_experts\": 8, \"num_experts_per_tok\": 3, "
+                             "\"moe_intermediate_size\": 10, \"decoder_sparse_step\": 2, "
+                             "\"shared_expert_intermediate_size\": 20, "
+                             "\"mlp_only_layers\": [1, 0], \"qkv_bias\": false"),
+    TEXT ("qwen2_moe", "16", "16") ",qkv_bias=off,experts=8,topk=3,expert_ffn=10,shared_ffn=20,"
+                                   "dense_layers=2,moe_every=2" },
+  { WITH ("qwen3_moe", SMALL), TEXT ("qwen3_moe", "4", "16") },
+  { WITH ("qwen3_moe", SMALL ", \"head_dim\": 64, \"mlp_only_layers\": [], "
+                             "\"attention_bias\": true"),
+    TEXT ("qwen3_moe", "4", "64") ",qkv_bias=on,proj_bias=on" },
+  { WITH ("deepseek_v3", SMALL), TEXT ("deepseek_v3", "32", "192") },
+  { WITH ("deepseek_v3",
+          SMALL ", \"q_lora_rank\": null, \"kv_lora_rank\": 11, \"qk_nope_head_dim\": 7, "
+                "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 16, "
+                "\"n_shared_experts\": 2, \"moe_intermediate_size\": 30, "
+                "\"num_experts_per_tok\": 4, \"first_k_dense_replace\": 0, "
+                "\"num_nextn_predict_layers\": 1, \"topk_method\": \"greedy\""),
+    TEXT ("deepseek_v3", "32", "13") ",experts=16,topk=4,expert_ffn=30,shared_ffn=60,"
+                                     "dense_layers=0,router_bias=off,q_lora=0,kv_lora=11,"
+                                     "nope_dim=7,rope_dim=6,v_dim=5,mtp=1" },
+};
+
+START_TEST (config_of_family)
+{
+  const char *const config = configs[_i].config;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (config, strlen (config), "config.json", &error);
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (model->name, "custom");
+  g_autofree char *text = plan_model_print (model);
+  ck_assert_str_eq (text, configs[_i].text);
+}
+END_TEST
+
+START_TEST (every_family_has_a_config)
+{
+  for (const char *const *family = plan_model_families (); *family; family++)
+    {
+      g_autofree char *begin = g_strdup_printf ("family=%s,", *family);
+      guint n = 0;
+      for (guint i = 0; i < G_N_ELEMENTS (configs); i++)
+        n += g_str_has_prefix (configs[i].text, begin);
+      ck_assert_msg (n >= 2, "%s has %u configs", *family, n);
+    }
+}
+END_TEST
+
+static const struct
+{
+  const char *keys, *message;
+  int code;
+} bad_configs[] = {
+  { ALL ", \"attention_bias\": \"no\"",
+    "c.json: attention_bias: '\"no\"' is neither true nor false", PLAN_ERROR_INVALID },
+  { ALL ", \"mlp_bias\": 1", "c.json: mlp_bias: '1' is neither true nor false",
+    PLAN_ERROR_INVALID },
+  { HEADS, "c.json: num_hidden_layers: missing", PLAN_ERROR_INVALID },
+  { SIZES, "c.json: num_attention_heads: missing", PLAN_ERROR_INVALID },
+  { ALL ", \"vocab_size\": 5", "c.json: 'vocab_size': given twice", PLAN_ERROR_INVALID },
+  { ALL ", \"vocab\\u005fsize\": 5", "c.json: 'vocab_size': given twice", PLAN_ERROR_INVALID },
+  { ALL ", \"rope_scaling\": {\"a\": 1, \"a\": 2}", "c.json: 'a': given twice",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 0", "num_attention_heads: '0' is out of range",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": -32", "num_attention_heads: '-32' is out of range",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 32.0", "num_attention_heads: '32.0' is not a whole number",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": \"32\"",
+    "num_attention_heads: '\"32\"' is not a whole number", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": [32]", "num_attention_heads: '[32]' is not a whole number",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 3000000000",
+    "'3000000000' is out of range: it must be from 1", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 18446744073709551648",
+    "line 1: 'num_attention_heads': a number of more than 18 digits", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 0x20",
+    "line 1: 'num_attention_heads': a number must be decimal", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 040", "without leading zeros", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": NaN", "neither a value nor punctuation of JSON",
+    PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 3.", "digits behind its point", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 3e", "digits in its exponent", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 31",
+    "num_attention_heads: 31 does not divide hidden_size=4096", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 32, \"num_key_value_heads\": 5",
+    "num_key_value_heads: 5 does not divide num_attention_heads=32", PLAN_ERROR_INVALID },
+  { ALL ", \"head_dim\": 7", "c.json: head_dim: 7 is odd", PLAN_ERROR_INVALID },
+  { ALL ", \"rms_norm_eps\": \"x\"", "rms_norm_eps: '\"x\"' is not a number", PLAN_ERROR_INVALID },
+  { ALL ", \"rms_norm_eps\": 0",
+    "c.json: rms_norm_eps: 0 is out of range: it must be from 1e-12 to 1", PLAN_ERROR_INVALID },
+  { ALL ", \"rope_theta\": 1e400", "rope_theta: inf is out of range: it must be from 1 to",
+    PLAN_ERROR_INVALID },
+  { ALL ", \"rope_parameters\": 5", "rope_parameters: '5' is not an object", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": [1", "not JSON", PLAN_ERROR_INVALID },
+  { ALL "}} ", "text after the end", PLAN_ERROR_INVALID },
+  { ALL ", // comment", "neither a value nor punctuation", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"\\ud800\"", "half of a surrogate pair", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"\\udc00\"", "a broken \\u escape", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"\\u12g4\"", "a broken \\u escape", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"\\x\"", "an unknown escape", PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"b\nc\"", "line 1: 'a': a string is not closed on its line",
+    PLAN_ERROR_INVALID },
+};
+
+START_TEST (refuses_config)
+{
+  g_autofree char *text = config_with (bad_configs[_i].keys);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_parse_config (text, strlen (text), "c.json", &error);
+  ck_assert_ptr_null (model);
+  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_configs[_i].code), "%s", error->message);
+  ck_assert_msg (strstr (error->message, bad_configs[_i].message), "%s", error->message);
+  ck_assert_msg (g_str_has_prefix (error->message, "c.json: "), "%s", error->message);
+  ck_assert_msg (!strchr (error->message, '\n'), "%s", error->message);
+}
+END_TEST
+
+static const struct
+{
+  const char *text, *message;
+  int code;
+} bad_texts[] = {
+  { "", "c.json: not", PLAN_ERROR_INVALID },
+  { "null", "c.json: not a JSON object", PLAN_ERROR_INVALID },
+  { "[]", "c.json: not a JSON object", PLAN_ERROR_INVALID },
+  { "]", "c.json: line 1: a bracket is closed that was not opened", PLAN_ERROR_INVALID },
+  { "{\"model_type\": \n\"llama\" \"x\"}", "c.json: not JSON", PLAN_ERROR_INVALID },
+  { "{}", "c.json: model_type: missing", PLAN_ERROR_INVALID },
+  { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
+  { "{\"model_type\": \"deepseek_v2\"}",
+    "c.json: model_type: 'deepseek_v2' is not a family this version knows: did you mean "
+    "'deepseek_v3'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2, gpt_neox, mpt, "
+    "phi3, "
+    "mixtral, qwen2_moe, qwen3_moe, deepseek_v3",
+    PLAN_ERROR_UNSUPPORTED },
+  { "{\"model_type\": \"mamba\"}",
+    "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("llama", SMALL ", \"hidden_act\": \"tanh\""),
+    "c.json: hidden_act: 'tanh' is not modelled; known are silu, swish, gelu, gelu_new, gelu_fast, "
+    "gelu_pytorch_tanh, relu",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("llama", SMALL ", \"hidden_act\": 5"), "c.json: hidden_act: '5' is not a string",
+    PLAN_ERROR_INVALID },
+  { WITH ("llama", "\"num_hidden_layers\": 6, \"hidden_size\": 64, \"intermediate_size\": 96, "
+                   "\"num_attention_heads\": 4, \"vocab_size\": 0"),
+    "c.json: vocab_size: '0' is out of range: it must be from 1 to 2147483647",
+    PLAN_ERROR_INVALID },
+  { WITH ("mistral", "\"num_hidden_layers\": 6, \"hidden_size\": 60, \"intermediate_size\": 96, "
+                     "\"num_attention_heads\": 6"),
+    "c.json: num_key_value_heads: 8, the family's default, does not divide num_attention_heads=6",
+    PLAN_ERROR_INVALID },
+  { WITH ("mistral", SMALL ", \"sliding_window\": -1"),
+    "c.json: sliding_window: '-1' is out of range: it must be from 0", PLAN_ERROR_INVALID },
+  { WITH ("qwen2", SMALL ", \"use_sliding_window\": 1"),
+    "c.json: use_sliding_window: '1' is neither true nor false", PLAN_ERROR_INVALID },
+  { WITH ("qwen2", SMALL ", \"layer_types\": 3"),
+    "c.json: layer_types: '3' is not a list of a word for every layer", PLAN_ERROR_INVALID },
+  { WITH ("qwen2", SMALL ", \"layer_types\": [\"full_attention\"]"),
+    "is not a list of a word for every layer", PLAN_ERROR_INVALID },
+  { WITH ("gemma2", SMALL ", \"layer_types\": [1, 2, 3, 4, 5, 6]"),
+    "c.json: layer_types: '1' is neither full_attention nor sliding_attention",
+    PLAN_ERROR_INVALID },
+  { WITH ("gemma2", SMALL ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
+                          "\"full_attention\", \"full_attention\", \"full_attention\", "
+                          "\"full_attention\"]"),
+    "c.json: layer_types: only sliding layers at equal distances are modelled, layer 2 breaks them",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("qwen2", SMALL ", \"layer_types\": [\"sliding_attention\", \"full_attention\", "
+                         "\"full_attention\", \"full_attention\", \"full_attention\", "
+                         "\"full_attention\"]"),
+    "c.json: layer_types: has sliding_attention, but there is no sliding_window",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("gemma2", SMALL ", \"attn_logit_softcapping\": \"x\""),
+    "c.json: attn_logit_softcapping: '\"x\"' is not a number", PLAN_ERROR_INVALID },
+  { WITH ("gpt2", SMALL), "c.json: n_layer: missing", PLAN_ERROR_INVALID },
+  { WITH ("gpt2", "\"n_layer\": 2, \"n_embd\": 1000000000"),
+    "c.json: n_inner: the MLP would be 4000000000 wide: it must be from 1 to 2147483647",
+    PLAN_ERROR_INVALID },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"expansion_ratio\": 0"),
+    "c.json: expansion_ratio: the MLP would be 0 wide", PLAN_ERROR_INVALID },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"expansion_ratio\": 1e300"),
+    "c.json: expansion_ratio: the MLP would be 2.4e+301 wide: it must be from 1 to 2147483647",
+    PLAN_ERROR_INVALID },
+  { WITH ("mixtral", SMALL ", \"num_local_experts\": 65537"),
+    "c.json: num_local_experts: 65537 is out of range: it must be from 0 to 65536",
+    PLAN_ERROR_INVALID },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 25, \"n_heads\": 3"),
+    "c.json: n_heads: 3 does not divide d_model=25, and there is no head_dim", PLAN_ERROR_INVALID },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 5, "
+                 "\"max_seq_len\": 5, \"attn_config\": {\"qk_ln\": true}"),
+    "c.json: qk_ln: true is not modelled", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 5, "
+                 "\"max_seq_len\": 5, \"attn_config\": {\"attn_type\": \"sparse\"}"),
+    "c.json: attn_type: 'sparse' is not modelled; known are multihead_attention",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 5, "
+                 "\"max_seq_len\": 5, \"attn_config\": []"),
+    "c.json: attn_config: '[]' is not an object", PLAN_ERROR_INVALID },
+  { WITH ("gpt_neox", SMALL ", \"rotary_pct\": 0.1"),
+    "c.json: rotary_pct: rotary positions would turn 1 of head_dim=16, but they turn pairs",
+    PLAN_ERROR_INVALID },
+  { WITH ("gpt_neox", SMALL ", \"rotary_pct\": 2"),
+    "c.json: rotary_pct: 2 is out of range: it must be from 1e-06 to 1", PLAN_ERROR_INVALID },
+  { WITH ("mixtral", SMALL ", \"num_experts_per_tok\": 9"),
+    "c.json: num_experts_per_tok: 9 is out of range: it must be from 1 to experts=8",
+    PLAN_ERROR_INVALID },
+  { WITH ("qwen2_moe", SMALL ", \"use_sliding_window\": true"),
+    "c.json: use_sliding_window: true is not modelled for this family", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("qwen2_moe", SMALL ", \"mlp_only_layers\": 1"),
+    "c.json: mlp_only_layers: '1' is not a list of layers", PLAN_ERROR_INVALID },
+  { WITH ("qwen2_moe", SMALL ", \"mlp_only_layers\": [6]"),
+    "c.json: mlp_only_layers: '6' is not a layer of the model", PLAN_ERROR_INVALID },
+  { WITH ("qwen2_moe", SMALL ", \"mlp_only_layers\": [0, 3]"),
+    "c.json: mlp_only_layers: only a model's first layers may be without experts",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("qwen3_moe", SMALL ", \"decoder_sparse_step\": 7"),
+    "c.json: experts: none of layers=6 has them with dense_layers=0 and moe_every=7",
+    PLAN_ERROR_INVALID },
+  { WITH ("deepseek_v3", SMALL ", \"attention_bias\": true"),
+    "c.json: attention_bias: true is not modelled for latent attention", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("deepseek_v3", SMALL ", \"moe_layer_freq\": 2"),
+    "c.json: moe_layer_freq: only 1 is modelled", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("deepseek_v3", SMALL ", \"n_shared_experts\": 2147483647"),
+    "c.json: n_shared_experts: too many for moe_intermediate_size", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("deepseek_v3", SMALL ", \"num_key_value_heads\": 8"),
+    "c.json: num_key_value_heads: 8 is not heads=32, as latent attention needs",
+    PLAN_ERROR_INVALID },
+  { WITH ("deepseek_v3", SMALL ", \"qk_rope_head_dim\": 3"),
+    "c.json: qk_rope_head_dim: 3 is odd, but rotary positions turn pairs", PLAN_ERROR_INVALID },
+  { "{\"a\": \"\xff\"}", "c.json: byte 7 is not UTF-8 text", PLAN_ERROR_INVALID },
+};
+
+START_TEST (refuses_text)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (bad_texts[_i].text, strlen (bad_texts[_i].text), "c.json", &error);
+  ck_assert_ptr_null (model);
+  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_texts[_i].code), "%s", error->message);
+  ck_assert_msg (strstr (error->message, bad_texts[_i].message), "%s", error->message);
+}
+END_TEST
+
+START_TEST (refuses_deep_nesting)
+{
+  g_autofree char *text = g_strnfill (1000000, '[');
+  g_autoptr (GError) error = NULL;
+  ck_assert_ptr_null (plan_model_parse_config (text, strlen (text), "c.json", &error));
+  ck_assert_str_eq (error->message, "c.json: line 1: nested deeper than any config.json");
+}
+END_TEST
+
+START_TEST (reads_files_and_folders)
+{
+  g_autofree char *folder = g_dir_make_tmp ("fsdplan-XXXXXX", NULL);
+  g_autofree char *path = g_build_filename (folder, "config.json", NULL);
+  g_autofree char *text = config_with (ALL);
+  g_autoptr (GError) error = NULL;
+  ck_assert_ptr_null (plan_model_new (folder, &error)); /* nothing in it yet */
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_IO));
+  ck_assert_msg (strstr (error->message, "config.json: No such file"), "%s", error->message);
+  g_clear_error (&error);
+
+  ck_assert (g_file_set_contents (path, text, -1, NULL));
+  g_autoptr (PlanModel) of_folder = plan_model_new (folder, NULL);
+  g_autoptr (PlanModel) of_file = plan_model_new (path, NULL);
+  ck_assert (of_folder && of_file);
+  g_autofree char *a = plan_model_print (of_folder), *b = plan_model_print (of_file);
+  ck_assert_str_eq (a, b);
+
+  g_autofree char *large = g_strnfill (10 * 1024 * 1024 + 1, ' ');
+  ck_assert (g_file_set_contents (path, large, -1, NULL));
+  ck_assert_ptr_null (plan_model_new (path, &error));
+  ck_assert_msg (strstr (error->message, "larger than 10485760 bytes"), "%s", error->message);
+  g_unlink (path);
+  g_rmdir (folder);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("model-config");
+  TCase *tcase = tcase_create ("model-config");
+  tcase_add_test (tcase, config_is_read);
+  tcase_add_loop_test (tcase, config_of_family, 0, G_N_ELEMENTS (configs));
+  tcase_add_test (tcase, every_family_has_a_config);
+  tcase_add_loop_test (tcase, refuses_config, 0, G_N_ELEMENTS (bad_configs));
+  tcase_add_loop_test (tcase, refuses_text, 0, G_N_ELEMENTS (bad_texts));
+  tcase_add_test (tcase, refuses_deep_nesting);
+  tcase_add_test (tcase, reads_files_and_folders);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
