@@ -183,7 +183,7 @@ show_names (CliFormat format)
 static int
 show_asked (const CliOptions *options, CliFormat format, GError **error)
 {
-  if (options->plan || (options->model && options->cluster))
+  if (options->plan || options->from_megatron || (options->model && options->cluster))
     {
       g_auto (CliInput) input = { 0 };
       Plan plan;
