@@ -304,8 +304,8 @@ expand_braced (PlanShellReader *reader, PlanShellBuilder *builder, const char *i
   const char *rest = inside + n;
   const PlanShellVariable *variable = g_hash_table_lookup (reader->scope->variables, name);
   const gboolean is_array = g_str_has_prefix (rest, "[@]") || g_str_has_prefix (rest, "[*]");
-  if (is_array)
-    rest += 3;
+  const gboolean joins = is_array && is_quoted && rest[1] == '*';
+  rest += is_array ? 3 : 0;
   const gboolean counts_empty = *rest == ':';
   const char op = counts_empty ? rest[1] : *rest;
   const char *word = rest + (counts_empty ? 2 : 1);
@@ -323,8 +323,7 @@ expand_braced (PlanShellReader *reader, PlanShellBuilder *builder, const char *i
   if (op == '+')
     return TRUE;
   if (variable)
-    return append_variable (reader, builder, variable, is_array, is_quoted && inside[n + 1] == '*',
-                            is_quoted, error);
+    return append_variable (reader, builder, variable, is_array, joins, is_quoted, error);
   return leave (reader, builder, shown, error);
 }
 

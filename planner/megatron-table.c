@@ -115,8 +115,8 @@ ensure (void)
   static gsize ready = 0;
   if (!g_once_init_enter (&ready))
     return;
-  by_flag = g_hash_table_new (g_str_hash, g_str_equal);
-  by_key = g_hash_table_new (g_str_hash, g_str_equal);
+  by_flag = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  by_key = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     {
       const PlanMegatronFlagInfo info

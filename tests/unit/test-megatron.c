@@ -407,49 +407,51 @@ START_TEST (every_flag_is_found_by_both_names)
 }
 END_TEST
 
-/* A plan that Megatron-FSDP's flags can say, at random. */
+/* Values that Megatron-FSDP's flags can say. */
+static const struct
+{
+  const char *field, *values;
+} choices[] = {
+  { "strategy", "no_shard optim optim_grads optim_grads_params" },
+  { "dp_outer", "1 2 4" },
+  { "outer_strategy", "no_shard optim" },
+  { "cp", "1 2 4" },
+  { "ep", "1" },
+  { "pp", "1" },
+  { "mbs", "1 2 3" },
+  { "gbs", "8 64 1024" },
+  { "seq", "64 128" },
+  { "fine_grained", "off on" },
+  { "comm_unit", "auto 1 1000000000" },
+  { "double_buffer", "off on max_pool" },
+  { "nccl_ub", "off on" },
+  { "ag_group", "off on" },
+  { "sharp", "off ib" },
+  { "compute", "fp32 fp16 bf16 fp8-delayed fp8-tensorwise fp8-blockwise mxfp8 nvfp4" },
+  { "keep_transpose", "off on" },
+  { "main_params", "fp32 bf16 fp16 auto" },
+  { "main_grads", "fp32 bf16 fp16 auto" },
+  { "grad_comm", "fp32 bf16 fp16 auto" },
+  { "exp_avg", "fp32 bf16 fp16 fp8" },
+  { "exp_avg_sq", "fp32 bf16 fp16 fp8" },
+  { "precision_aware", "off on" },
+  { "optimizer", "adamw sgd" },
+  { "offload_optimizer", "0 0.25 1" },
+  { "offload_layers", "0 2" },
+  { "offload_modules", "none core_attn qkv_linear+mlp_norm" },
+  { "recompute", "none selective full" },
+  { "grad_accum_fusion", "off on" },
+  { "per_token_loss", "off on" },
+  { "ce_fusion", "off on" },
+  { "nan_check", "off loss" },
+  { "cuda_graph", "off on" },
+  { "deterministic", "off on" },
+};
+
+/* A plan of them, at random. */
 static void
 random_plan (GRand *rand, Plan *plan)
 {
-  static const struct
-  {
-    const char *field, *values;
-  } choices[] = {
-    { "strategy", "no_shard optim optim_grads optim_grads_params" },
-    { "dp_outer", "1 2 4" },
-    { "outer_strategy", "no_shard optim" },
-    { "cp", "1 2 4" },
-    { "ep", "1" },
-    { "pp", "1" },
-    { "mbs", "1 2 3" },
-    { "gbs", "8 64 1024" },
-    { "seq", "64 128" },
-    { "fine_grained", "off on" },
-    { "comm_unit", "auto 1 1000000000" },
-    { "double_buffer", "off on max_pool" },
-    { "nccl_ub", "off on" },
-    { "ag_group", "off on" },
-    { "sharp", "off ib" },
-    { "compute", "fp32 fp16 bf16 fp8-delayed fp8-tensorwise fp8-blockwise mxfp8 nvfp4" },
-    { "keep_transpose", "off on" },
-    { "main_params", "fp32 bf16 fp16 auto" },
-    { "main_grads", "fp32 bf16 fp16 auto" },
-    { "grad_comm", "fp32 bf16 fp16 auto" },
-    { "exp_avg", "fp32 bf16 fp16 fp8" },
-    { "exp_avg_sq", "fp32 bf16 fp16 fp8" },
-    { "precision_aware", "off on" },
-    { "optimizer", "adamw sgd" },
-    { "offload_optimizer", "0 0.25 1" },
-    { "offload_layers", "0 2" },
-    { "offload_modules", "none core_attn qkv_linear+mlp_norm" },
-    { "recompute", "none selective full" },
-    { "grad_accum_fusion", "off on" },
-    { "per_token_loss", "off on" },
-    { "ce_fusion", "off on" },
-    { "nan_check", "off loss" },
-    { "cuda_graph", "off on" },
-    { "deterministic", "off on" },
-  };
   plan_init (plan);
   for (guint i = 0; i < G_N_ELEMENTS (choices); i++)
     {
