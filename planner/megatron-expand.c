@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#define MAX_VALUE_BYTES ((gsize)1 << 20)
-#define MAX_ALL_BYTES ((gsize)1 << 26)
 #define MAX_DEPTH 32
 
 void
@@ -66,9 +64,11 @@ plan_shell_append (PlanShellReader *reader, PlanShellBuilder *builder, const cha
                    gsize length, GError **error)
 {
   reader->scope->n_bytes += length;
-  if (builder->text->len + length > MAX_VALUE_BYTES || reader->scope->n_bytes > MAX_ALL_BYTES)
+  if (builder->text->len + length > PLAN_SHELL_MAX_VALUE_BYTES
+      || reader->scope->n_bytes > PLAN_SHELL_MAX_ALL_BYTES)
     return plan_shell_fail (reader, error, "what variables stand for grows beyond %s",
-                            builder->text->len + length > MAX_VALUE_BYTES ? "1 MiB" : "64 MiB");
+                            builder->text->len + length > PLAN_SHELL_MAX_VALUE_BYTES ? "1 MiB"
+                                                                                     : "64 MiB");
   g_string_append_len (builder->text, text, (gssize)length);
   builder->is_word = TRUE;
   return TRUE;
@@ -118,6 +118,7 @@ append_value (PlanShellReader *reader, PlanShellBuilder *builder, const char *va
   while (*value)
     {
       const gsize n = strcspn (value, " \t\r\n");
+      reader->scope->n_bytes += PLAN_SHELL_WORD_BYTES;
       if (n > 0 && !plan_shell_append (reader, builder, value, n, error))
         return FALSE;
       value += n;
@@ -143,6 +144,7 @@ append_variable (PlanShellReader *reader, PlanShellBuilder *builder,
       else if (i > 0 && !plan_shell_append (reader, builder, " ", 1, error))
         return FALSE;
       remember (&builder->condition, variable->condition);
+      reader->scope->n_bytes += PLAN_SHELL_WORD_BYTES;
       if (!append_value (reader, builder, g_ptr_array_index (variable->values, i), is_quoted,
                          error))
         return FALSE;

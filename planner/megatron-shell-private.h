@@ -4,6 +4,11 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* No script that is meant to be run comes near these. */
+#define PLAN_SHELL_MAX_VALUE_BYTES ((gsize)1 << 20)
+#define PLAN_SHELL_MAX_ALL_BYTES ((gsize)1 << 26)
+#define PLAN_SHELL_WORD_BYTES ((gsize)64) /* that a word takes beside its text */
+
 typedef struct
 {
   GPtrArray *values; /* strings: one, or those of an array */

@@ -190,10 +190,11 @@ assign (Text *text, const char *name, GPtrArray *words, gboolean appends, gboole
     }
   gsize n = 0;
   for (guint i = 0; i < variable->values->len; i++)
-    n += strlen (g_ptr_array_index (variable->values, i));
-  text->reader.scope->n_bytes += n;
-  if (n > (gsize)1 << 20 || text->reader.scope->n_bytes > (gsize)1 << 26)
-    return plan_shell_fail (&text->reader, error, "$%s grows beyond 1 MiB", name);
+    n += strlen (g_ptr_array_index (variable->values, i)) + 1;
+  text->reader.scope->n_bytes += n + variable->values->len * PLAN_SHELL_WORD_BYTES;
+  if (n > PLAN_SHELL_MAX_VALUE_BYTES || text->reader.scope->n_bytes > PLAN_SHELL_MAX_ALL_BYTES)
+    return plan_shell_fail (&text->reader, error, "$%s grows beyond %s", name,
+                            n > PLAN_SHELL_MAX_VALUE_BYTES ? "1 MiB" : "64 MiB with the rest");
   return TRUE;
 }
 

@@ -369,6 +369,13 @@ START_TEST (bombs_do_not_explode)
   ck_assert_ptr_nonnull (strstr (error->message, "grows beyond"));
   g_clear_error (&error);
 
+  g_string_assign (text, "A=(\"\")\n"); /* of nothing, but many */
+  for (guint i = 0; i < 64; i++)
+    g_string_append (text, "A=(\"${A[@]}\" \"${A[@]}\")\n");
+  ck_assert (!plan_megatron_parse (text->str, "bomb", 0, &megatron, &error));
+  ck_assert_ptr_nonnull (strstr (error->message, "grows beyond"));
+  g_clear_error (&error);
+
   g_string_assign (text, "x ");
   for (guint i = 0; i < 1000; i++)
     g_string_append (text, "${A:-");
