@@ -55,6 +55,12 @@ set_vocab (PlanMegatronShape *self, const PlanMegatronSettings *settings, gint64
   self->padded_vocab = padded;
 }
 
+gint64
+plan_megatron_shape_padded_here (const PlanMegatronShape *self, gint64 tp)
+{
+  return round_up (self->vocab, OUR_VOCAB_MULTIPLE * tp);
+}
+
 static void
 set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
 {

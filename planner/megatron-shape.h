@@ -33,6 +33,9 @@ typedef struct
 /* `date` (yyyymmdd) decides what older versions did with the vocabulary. */
 void plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *settings,
                                gint64 date);
+/* Rows of the vocabulary as a stack here pads it. */
+gint64 plan_megatron_shape_padded_here (const PlanMegatronShape *self, gint64 tp);
+
 void plan_megatron_shape_clear (PlanMegatronShape *self);
 
 /* What plan_model_new reads. UNSUPPORTED names the flags that no model here can express; INVALID

@@ -44,7 +44,7 @@ add (const char *flag, PlanMegatronFlagInfo info)
   insert (by_key, g_strdelimit (g_strdup (flag), "-", '_'), info);
 }
 
-/* A line of names, each with its default where a log shows one; `text` lives for good. */
+/* A line of names, each with its default where a log shows one. */
 static void
 add_names (char *text, PlanMegatronFlagInfo info)
 {
@@ -54,7 +54,7 @@ add_names (char *text, PlanMegatronFlagInfo info)
       char *const equals = strchr (name, '=');
       if (equals)
         *equals = '\0';
-      info.initial = equals ? equals + 1 : NULL;
+      info.initial = equals ? g_intern_string (equals + 1) : NULL;
       add (name, info);
     }
 }
@@ -78,18 +78,16 @@ read_class (char *line)
                                        .arity = *arity == '0'   ? PLAN_MEGATRON_ARITY_NONE
                                                 : *arity == '1' ? PLAN_MEGATRON_ARITY_ONE
                                                                 : PLAN_MEGATRON_ARITY_MANY,
-                                       .reason = arity[1] ? arity + 2 : NULL };
+                                       .reason = arity[1] ? g_intern_string (arity + 2) : NULL };
       }
   g_assert_not_reached (); /* the tests read the whole table */
 }
 
-/* Lines live as long as the program: reasons and defaults point into them. */
 static void
 read_others (void)
 {
   PlanMegatronFlagInfo info = { 0 };
-  static char **lines;
-  lines = g_strsplit (others_text, "\n", -1);
+  g_auto (GStrv) lines = g_strsplit (others_text, "\n", -1);
   for (char **line = lines; *line; line++)
     if (g_str_has_prefix (*line, "alias "))
       {

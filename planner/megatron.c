@@ -381,6 +381,17 @@ derive_gbs (Plan *plan, gint64 devices, GPtrArray *notes)
                                : "is missing: it is micro batch times data-parallel size");
 }
 
+static void
+note_vocabulary (const PlanMegatronShape *shape, const PlanMegatronSettings *s, gint64 tp,
+                 GPtrArray *notes)
+{
+  const gint64 here = plan_megatron_shape_padded_here (shape, tp);
+  if (here != shape->padded_vocab)
+    plan_megatron_notes_add (notes, PLAN_MEGATRON_NOTE, s->of[F (VOCAB_SIZE)].line, "--vocab-size",
+                             "is padded to %" G_GINT64_FORMAT " rows, here to %" G_GINT64_FORMAT,
+                             shape->padded_vocab, here);
+}
+
 static gint
 compare_lines (gconstpointer a, gconstpointer b)
 {
@@ -406,6 +417,7 @@ interpret (const PlanMegatronSettings *s, gint64 stack_date, gint64 date, PlanMe
   set_overlap (plan, s);
   derive_gbs (plan, s->devices, self->notes);
   plan_megatron_shape_init (&self->shape, s, date);
+  note_vocabulary (&self->shape, s, plan->value[PLAN_TP], self->notes);
   self->nodes = s->nodes;
   self->devices = s->devices;
   return TRUE;
