@@ -10,6 +10,15 @@ libplanner_a_SOURCES = \
   %D%/lower-emit.c \
   %D%/lower-forward.c \
   %D%/lower-step.c \
+  %D%/megatron.c %D%/megatron.h \
+  %D%/megatron-command.c \
+  %D%/megatron-expand.c \
+  %D%/megatron-log.c \
+  %D%/megatron-rules.c %D%/megatron-rules.h \
+  %D%/megatron-settings.c %D%/megatron-settings.h \
+  %D%/megatron-shape.c %D%/megatron-shape.h \
+  %D%/megatron-shell.c %D%/megatron-shell.h %D%/megatron-shell-private.h \
+  %D%/megatron-table.c %D%/megatron-table.h %D%/megatron-flags.h \
   %D%/meter.c %D%/meter.h \
   %D%/model.c %D%/model.h %D%/model-private.h \
   %D%/model-config.c \
@@ -33,11 +42,15 @@ libplanner_a_SOURCES = \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 
-planner_embedded = %D%/data/clusters.ini.inc %D%/data/models.ini.inc
+planner_embedded = %D%/data/clusters.ini.inc %D%/data/megatron-flags.txt.inc \
+  %D%/data/models.ini.inc
 BUILT_SOURCES += $(planner_embedded)
 CLEANFILES += $(planner_embedded)
-EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/models.ini
+EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/megatron-flags.txt \
+  %D%/data/models.ini
 %D%/data/clusters.ini.inc: %D%/data/clusters.ini
+	$(EMBED)
+%D%/data/megatron-flags.txt.inc: %D%/data/megatron-flags.txt
 	$(EMBED)
 %D%/data/models.ini.inc: %D%/data/models.ini
 	$(EMBED)

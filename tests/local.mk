@@ -38,6 +38,7 @@ check_tests = \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
+  %D%/unit/test-megatron.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
@@ -75,6 +76,7 @@ endif
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
   %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
   %D%/fuzz/replay-schedule.tap \
@@ -82,6 +84,7 @@ fuzz_replays = \
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
+tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
@@ -90,12 +93,14 @@ tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 if ENABLE_FUZZERS
 fuzzers = \
   %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -113,6 +118,18 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 
 golden_tests = \
   %D%/golden/diff-recompute.test \
+  %D%/golden/from-megatron-70b.test \
+  %D%/golden/from-megatron-8b-bf16.test \
+  %D%/golden/from-megatron-8b-fp8.test \
+  %D%/golden/from-megatron-broken.test \
+  %D%/golden/from-megatron-log.test \
+  %D%/golden/from-megatron-no-value.test \
+  %D%/golden/from-megatron-open-quote.test \
+  %D%/golden/from-megatron-other-model.test \
+  %D%/golden/from-megatron-other-version.test \
+  %D%/golden/from-megatron-overrides.test \
+  %D%/golden/from-megatron-unknown-vocabulary.test \
+  %D%/golden/from-megatron-unset-variable.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
@@ -164,6 +181,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
+  %D%/golden/megatron \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
 # CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.

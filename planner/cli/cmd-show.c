@@ -30,7 +30,7 @@ show_names (CliFormat format)
 static int
 show_asked (const CliOptions *options, CliFormat format, GError **error)
 {
-  if (options->plan || (options->model && options->cluster))
+  if (options->plan || options->from_megatron || (options->model && options->cluster))
     {
       g_auto (CliInput) input = { 0 };
       if (!cli_input_read (options, NULL, &input, error)

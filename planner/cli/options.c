@@ -8,6 +8,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/error.h"
+#include "planner/megatron.h"
 #include "planner/units.h"
 
 #include <stdio.h>
@@ -48,8 +49,9 @@ cli_exit_code (const GError *error)
 void
 cli_options_clear (CliOptions *self)
 {
-  char **const texts[] = { &self->model, &self->cluster, &self->plan,   &self->gbs,
-                           &self->seq,   &self->mbs,     &self->format, &self->db };
+  char **const texts[]
+      = { &self->model, &self->cluster, &self->plan, &self->from_megatron, &self->gbs, &self->seq,
+          &self->mbs,   &self->format,  &self->db };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   g_clear_pointer (&self->set, g_strfreev);
@@ -66,6 +68,8 @@ cli_options_add (CliOptions *self, GOptionContext *context)
       "CLUSTER" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
       "a plan file, a stored run as @ID, or - for standard input", "FILE" },
+    { "from-megatron", 0, 0, G_OPTION_ARG_STRING, &self->from_megatron,
+      "a script that starts Megatron-LM, or its log, or - for standard input", "FILE" },
     { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs, "global batch in sequences", "N" },
     { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq, "tokens per sequence", "N" },
     { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs, "micro batch in sequences", "N" },
@@ -161,6 +165,75 @@ read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
          && (input->cluster = plan_cluster_parse (run.cluster_text, options->plan, error));
 }
 
+/* The date of the last --set stack=NAME@DATE: it decides what was Megatron-LM's default. */
+static gboolean
+find_stack_date (const CliOptions *options, gint64 *out_date, GError **error)
+{
+  Plan plan;
+  plan_init (&plan);
+  for (char **s = options->set; s && *s; s++)
+    if (g_str_has_prefix (*s, "stack=") && !cli_set_field (&plan, "--set", *s, error))
+      return FALSE;
+  *out_date = plan.value[PLAN_STACK] / PLAN_STACK_BASE;
+  return TRUE;
+}
+
+/* The cluster, with the nodes that the launcher starts where --cluster leaves them open. */
+static gboolean
+read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, CliInput *input,
+                       GError **error)
+{
+  if (!options->cluster)
+    return TRUE;
+  g_autofree char *spec
+      = megatron->nodes > 0 && !strchr (options->cluster, ':')
+                && strcmp (options->cluster, "local") != 0
+            ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
+            : g_strdup (options->cluster);
+  if (!(input->cluster = cli_cluster_new (spec, error)))
+    return FALSE;
+  const gint64 devices = plan_cluster_devices (input->cluster);
+  if (megatron->devices > 0 && megatron->devices != devices)
+    fprintf (stderr,
+             "%s: warning: starts %" G_GINT64_FORMAT
+             " ranks, but --cluster %s has %" G_GINT64_FORMAT " devices, which are used\n",
+             options->from_megatron, megatron->devices, spec, devices);
+  return TRUE;
+}
+
+static gboolean
+read_megatron (const CliOptions *options, CliInput *input, GError **error)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autofree char *text = NULL;
+  const char *const origin = options->from_megatron;
+  gint64 date;
+  if (!find_stack_date (options, &date, error) || !cli_read (origin, &text, error)
+      || !plan_megatron_parse (text, origin, date, &megatron, error))
+    return FALSE;
+  for (guint i = 0; i < megatron.notes->len; i++)
+    {
+      g_autofree char *line
+          = plan_megatron_note_print (g_ptr_array_index (megatron.notes, i), origin);
+      fprintf (stderr, "%s\n", line);
+    }
+  const guint n = plan_megatron_count (&megatron, PLAN_MEGATRON_ERROR);
+  if (n > 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: Megatron-LM would refuse it for the %s above", origin,
+                   n == 1 ? "error" : "errors");
+      return FALSE;
+    }
+  input->plan = megatron.plan;
+  if (!options->model && !(input->model = plan_megatron_model (&megatron, error)))
+    {
+      g_prefix_error (error, "%s: ", origin);
+      return FALSE;
+    }
+  return read_megatron_cluster (options, &megatron, input, error);
+}
+
 gboolean
 cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
 {
@@ -193,6 +266,14 @@ static gboolean
 read_input (const CliOptions *options, const char *default_cluster, CliInput *input, GError **error)
 {
   plan_init (&input->plan);
+  if (options->plan && options->from_megatron)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--plan and --from-megatron each give a plan: use one");
+      return FALSE;
+    }
+  if (options->from_megatron && !read_megatron (options, input, error))
+    return FALSE;
   if (options->plan && options->plan[0] == '@')
     {
       if (!read_stored_plan (options, input, error))
@@ -206,7 +287,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       if (!(input->model = plan_model_new (options->model, error)))
         return FALSE;
     }
-  if (options->cluster || (!input->cluster && default_cluster))
+  if ((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
     {
       g_clear_pointer (&input->cluster, plan_cluster_free);
       input->cluster
@@ -223,7 +304,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       return FALSE;
     }
   /* On a CPU there is one runtime: ours. A plan that was read says itself what it is for. */
-  if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan
+  if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
   return apply_fields (options, &input->plan, error);

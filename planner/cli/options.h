@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 /* The options as typed; each NULL where absent. */
 typedef struct
 {
-  char *model, *cluster, *plan, *gbs, *seq, *mbs;
+  char *model, *cluster, *plan, *from_megatron, *gbs, *seq, *mbs;
   char **set;
   char *format, *db;
 } CliOptions;
@@ -17,7 +17,8 @@ typedef struct
 void cli_options_clear (CliOptions *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
 
-/* Adds --plan, --model, --cluster, --gbs, --seq, --mbs, --set, --format and --db. */
+/* Adds --plan, --from-megatron, --model, --cluster, --gbs, --seq, --mbs, --set, --format and --db.
+ */
 void cli_options_add (CliOptions *self, GOptionContext *context);
 
 /* What they mean; `plan` is not resolved. */

@@ -1,0 +1,157 @@
+/* Megatron-LM's flags that decide a model, a plan or a batch, once: PLAN_MEGATRON_FLAG_LIST (X):
+ *
+ *   X (ID, "key", "flag", TYPE, "initial", "choices")
+ *     key      its name in the argument list at the head of a log
+ *     flag     its name on the command line, behind --
+ *     TYPE     ON: the flag switches on; OFF: it switches off; INT, REAL, TEXT, WORD (one of
+ *              `choices`), LIST (words)
+ *     initial  Megatron-LM's default; "" where it has none; megatron-history.c has the older ones
+ *
+ * Source: Megatron-LM main at d98e8a64 (2026-08-22), megatron/training/arguments.py. All other
+ * flags are in data/megatron-flags.txt. */
+#pragma once
+
+#define PLAN_MEGATRON_STATES "fp32|bf16|fp16|auto"
+#define PLAN_MEGATRON_MOMENTS "fp32|fp16|bf16|fp8"
+
+/* clang-format off */
+#define PLAN_MEGATRON_MODEL_FLAGS(X) \
+  X (NUM_LAYERS, "num_layers", "num-layers", INT, "", "") \
+  X (HIDDEN_SIZE, "hidden_size", "hidden-size", INT, "", "") \
+  X (FFN_HIDDEN_SIZE, "ffn_hidden_size", "ffn-hidden-size", INT, "", "") \
+  X (NUM_ATTENTION_HEADS, "num_attention_heads", "num-attention-heads", INT, "", "") \
+  X (GROUP_QUERY_ATTENTION, "group_query_attention", "group-query-attention", ON, "off", "") \
+  X (NUM_QUERY_GROUPS, "num_query_groups", "num-query-groups", INT, "1", "") \
+  X (KV_CHANNELS, "kv_channels", "kv-channels", INT, "", "") \
+  X (MAX_POSITION_EMBEDDINGS, "max_position_embeddings", "max-position-embeddings", INT, "", "") \
+  X (POSITION_EMBEDDING_TYPE, "position_embedding_type", "position-embedding-type", WORD, "learned_absolute", "learned_absolute|rope|yarn|mrope|relative|none") \
+  X (USE_ROTARY, "use_rotary_position_embeddings", "use-rotary-position-embeddings", ON, "off", "") \
+  X (ROTARY_BASE, "rotary_base", "rotary-base", INT, "10000", "") \
+  X (ROTARY_PERCENT, "rotary_percent", "rotary-percent", REAL, "1.0", "") \
+  X (USE_ROPE_SCALING, "use_rope_scaling", "use-rope-scaling", ON, "off", "") \
+  X (NORMALIZATION, "normalization", "normalization", WORD, "LayerNorm", "LayerNorm|RMSNorm") \
+  X (NORM_EPSILON, "layernorm_epsilon", "norm-epsilon", REAL, "1e-05", "") \
+  X (NORM_ONE_PLUS, "layernorm_zero_centered_gamma", "apply-layernorm-1p", ON, "off", "") \
+  X (SWIGLU, "swiglu", "swiglu", ON, "off", "") \
+  X (SQUARED_RELU, "squared_relu", "squared-relu", ON, "off", "") \
+  X (QUICK_GEGLU, "quick_geglu", "quick-geglu", ON, "off", "") \
+  X (ADD_BIAS_LINEAR, "add_bias_linear", "disable-bias-linear", OFF, "on", "") \
+  X (ADD_QKV_BIAS, "add_qkv_bias", "add-qkv-bias", ON, "off", "") \
+  X (QK_LAYERNORM, "qk_layernorm", "qk-layernorm", ON, "off", "") \
+  X (WINDOW_SIZE, "window_size", "window-size", TEXT, "", "") \
+  X (UNTIE, "untie_embeddings_and_output_weights", "untie-embeddings-and-output-weights", ON, "off", "") \
+  X (VOCAB_SIZE, "vocab_size", "vocab-size", INT, "", "") \
+  X (PADDED_VOCAB_SIZE, "padded_vocab_size", "padded-vocab-size", INT, "", "") \
+  X (VOCAB_MULTIPLE, "make_vocab_size_divisible_by", "make-vocab-size-divisible-by", INT, "128", "") \
+  X (TOKENIZER_TYPE, "tokenizer_type", "tokenizer-type", TEXT, "", "") \
+  X (NUM_EXPERTS, "num_experts", "num-experts", INT, "", "") \
+  X (MOE_FFN_HIDDEN_SIZE, "moe_ffn_hidden_size", "moe-ffn-hidden-size", INT, "", "") \
+  X (MOE_ROUTER_TOPK, "moe_router_topk", "moe-router-topk", INT, "2", "") \
+  X (MOE_SHARED_SIZE, "moe_shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", INT, "", "") \
+  X (MOE_LAYER_FREQ, "moe_layer_freq", "moe-layer-freq", TEXT, "1", "") \
+  X (MULTI_LATENT_ATTENTION, "multi_latent_attention", "multi-latent-attention", ON, "off", "") \
+  X (MTP_NUM_LAYERS, "mtp_num_layers", "mtp-num-layers", INT, "", "") \
+  X (HYBRID_LAYER_PATTERN, "hybrid_layer_pattern", "hybrid-layer-pattern", TEXT, "", "") \
+  X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", TEXT, "", "") \
+  X (HETEROGENEOUS, "heterogeneous_layers_config_path", "heterogeneous-layers-config-path", TEXT, "", "") \
+  X (MHC, "enable_mhc_connections", "enable-mhc-connections", ON, "off", "") \
+  X (CHECKPOINT_ARGS, "use_checkpoint_args", "use-checkpoint-args", ON, "off", "") \
+  X (YAML, "yaml_cfg", "yaml-cfg", TEXT, "", "")
+
+#define PLAN_MEGATRON_PLAN_FLAGS(X) \
+  X (SEQ_LENGTH, "seq_length", "seq-length", INT, "", "") \
+  X (MBS, "micro_batch_size", "micro-batch-size", INT, "", "") \
+  X (GBS, "global_batch_size", "global-batch-size", INT, "", "") \
+  X (TP, "tensor_model_parallel_size", "tensor-model-parallel-size", INT, "1", "") \
+  X (PP, "pipeline_model_parallel_size", "pipeline-model-parallel-size", INT, "1", "") \
+  X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
+  X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
+  X (SEQUENCE_PARALLEL, "sequence_parallel", "sequence-parallel", ON, "off", "") \
+  X (MEGATRON_FSDP, "use_megatron_fsdp", "use-megatron-fsdp", ON, "off", "") \
+  X (CUSTOM_FSDP, "use_custom_fsdp", "use-custom-fsdp", ON, "off", "") \
+  X (FSDP_VERSION, "megatron_fsdp_version", "megatron-fsdp-version", INT, "1", "") \
+  X (TORCH_FSDP2, "use_torch_fsdp2", "use-torch-fsdp2", ON, "off", "") \
+  X (FSDP2_RESHARD, "torch_fsdp2_reshard_after_forward", "torch-fsdp2-no-reshard-after-forward", OFF, "on", "") \
+  X (DISTRIBUTED_OPTIMIZER, "use_distributed_optimizer", "use-distributed-optimizer", ON, "off", "") \
+  X (STRATEGY, "data_parallel_sharding_strategy", "data-parallel-sharding-strategy", WORD, "optim_grads_params", "no_shard|optim|optim_grads|optim_grads_params") \
+  X (OPTIMIZER_INSTANCES, "num_distributed_optimizer_instances", "num-distributed-optimizer-instances", INT, "1", "") \
+  X (OUTER_STRATEGY, "outer_dp_sharding_strategy", "outer-dp-sharding-strategy", WORD, "no_shard", "no_shard|optim") \
+  X (CKPT_FORMAT, "ckpt_format", "ckpt-format", TEXT, "torch_dist", "") \
+  X (META_DEVICE, "init_model_with_meta_device", "init-model-with-meta-device", ON, "off", "") \
+  X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", "overlap-grad-reduce", ON, "off", "") \
+  X (OVERLAP_PARAM_GATHER, "overlap_param_gather", "overlap-param-gather", ON, "off", "") \
+  X (PER_TOKEN_LOSS, "calculate_per_token_loss", "calculate-per-token-loss", ON, "off", "") \
+  X (AVERAGE_IN_COLLECTIVE, "ddp_average_in_collective", "ddp-average-in-collective", ON, "off", "") \
+  X (FP32_ACCUMULATION, "ddp_reduce_scatter_with_fp32_accumulation", "ddp-reduce-scatter-with-fp32-accumulation", ON, "off", "") \
+  X (NUM_BUCKETS, "ddp_num_buckets", "ddp-num-buckets", INT, "", "") \
+  X (GRAD_ACCUM_FUSION, "gradient_accumulation_fusion", "no-gradient-accumulation-fusion", OFF, "on", "") \
+  X (NAN_CHECK, "check_for_nan_in_loss_and_grad", "no-check-for-nan-in-loss-and-grad", OFF, "on", "") \
+  X (FAKE_GROUP, "fake_process_group", "fake-process-group", ON, "off", "") \
+  X (WEIGHT_HASH, "check_weight_hash_across_dp_replicas_interval", "check-weight-hash-across-dp-replicas-interval", INT, "", "") \
+  X (COMM_UNIT, "suggested_communication_unit_size", "suggested-communication-unit-size", INT, "", "") \
+  X (DOUBLE_BUFFER, "fsdp_double_buffer", "fsdp-double-buffer", ON, "off", "") \
+  X (MAX_POOL, "megatron_fsdp_max_pool_double_buffer", "megatron-fsdp-max-pool-double-buffer", ON, "off", "") \
+  X (PERSIST_ON_FAIL, "fsdp_db_use_persist_buf_on_alloc_fail", "fsdp-db-use-persist-buf-on-alloc-fail", ON, "off", "") \
+  X (NCCL_UB, "nccl_ub", "use-nccl-ub", ON, "off", "") \
+  X (MANUAL_REGISTRATION, "fsdp_manual_registration", "fsdp-manual-registration", ON, "off", "") \
+  X (NO_SYMMETRIC, "disable_symmetric_registration", "disable-symmetric-registration", ON, "off", "") \
+  X (AG_GROUP, "create_all_gather_group", "create-all-gather-group", ON, "off", "") \
+  X (KEEP_TRANSPOSE, "keep_fp8_transpose_cache", "keep-fp8-transpose-cache", ON, "off", "") \
+  X (USE_SHARP, "use_sharp", "use-sharp", ON, "off", "") \
+  X (FINE_GRAINED, "megatron_fsdp_enable_fine_grained_param_gather", "megatron-fsdp-enable-fine-grained-param-gather", ON, "off", "") \
+  X (FSDP_MAIN_PARAMS, "megatron_fsdp_main_params_dtype", "megatron-fsdp-main-params-dtype", WORD, "fp32", PLAN_MEGATRON_STATES) \
+  X (FSDP_MAIN_GRADS, "megatron_fsdp_main_grads_dtype", "megatron-fsdp-main-grads-dtype", WORD, "auto", PLAN_MEGATRON_STATES) \
+  X (FSDP_GRAD_COMM, "megatron_fsdp_grad_comm_dtype", "megatron-fsdp-grad-comm-dtype", WORD, "auto", PLAN_MEGATRON_STATES) \
+  X (MAIN_PARAMS, "main_params_dtype", "main-params-dtype", WORD, "fp32", "fp32|fp16") \
+  X (MAIN_GRADS, "main_grads_dtype", "main-grads-dtype", WORD, "fp32", "fp32|bf16") \
+  X (ACCUMULATE_FP32, "accumulate_allreduce_grads_in_fp32", "accumulate-allreduce-grads-in-fp32", ON, "off", "") \
+  X (REDUCE_BF16, "grad_reduce_in_bf16", "grad-reduce-in-bf16", ON, "off", "") \
+  X (BF16, "bf16", "bf16", ON, "off", "") \
+  X (FP16, "fp16", "fp16", ON, "off", "") \
+  X (LOSS_SCALE, "loss_scale", "loss-scale", REAL, "", "") \
+  X (FP8, "fp8", "fp8-format", WORD, "", "e4m3|hybrid") \
+  X (FP8_RECIPE, "fp8_recipe", "fp8-recipe", WORD, "delayed", "tensorwise|delayed|mxfp8|blockwise|custom") \
+  X (FP8_PARAM, "fp8_param_gather", "fp8-param-gather", ON, "off", "") \
+  X (FP8_OUTPUT, "fp8_output_proj", "fp8-output-proj", ON, "off", "") \
+  X (ENDS_BF16, "first_last_layers_bf16", "first-last-layers-bf16", ON, "off", "") \
+  X (FP4, "fp4", "fp4-format", WORD, "", "e2m1") \
+  X (FP4_RECIPE, "fp4_recipe", "fp4-recipe", WORD, "nvfp4", "nvfp4|custom") \
+  X (FP4_PARAM, "fp4_param_gather", "fp4-param-gather", ON, "off", "") \
+  X (REUSE_GRAD_BUFFER, "reuse_grad_buf_for_mxfp8_param_ag", "reuse-grad-buf-for-mxfp8-param-ag", ON, "off", "") \
+  X (OPTIMIZER, "optimizer", "optimizer", TEXT, "adam", "") \
+  X (PRECISION_AWARE, "use_precision_aware_optimizer", "use-precision-aware-optimizer", ON, "off", "") \
+  X (EXP_AVG, "exp_avg_dtype", "exp-avg-dtype", WORD, "fp32", PLAN_MEGATRON_MOMENTS) \
+  X (EXP_AVG_SQ, "exp_avg_sq_dtype", "exp-avg-sq-dtype", WORD, "fp32", PLAN_MEGATRON_MOMENTS) \
+  X (OPTIMIZER_OFFLOAD, "optimizer_cpu_offload", "optimizer-cpu-offload", ON, "off", "") \
+  X (OFFLOAD_FRACTION, "optimizer_offload_fraction", "optimizer-offload-fraction", REAL, "1.0", "") \
+  X (RECOMPUTE_ACTIVATIONS, "recompute_activations", "recompute-activations", ON, "off", "") \
+  X (RECOMPUTE, "recompute_granularity", "recompute-granularity", WORD, "", "full|selective") \
+  X (RECOMPUTE_METHOD, "recompute_method", "recompute-method", WORD, "", "uniform|block") \
+  X (RECOMPUTE_LAYERS, "recompute_num_layers", "recompute-num-layers", INT, "", "") \
+  X (RECOMPUTE_MODULES, "recompute_modules", "recompute-modules", LIST, "", "core_attn|mlp|layernorm|moe|moe_act|shared_experts|mla_up_proj|gdn_norm_out|gdp_in_proj|gdp_qkv|mhc") \
+  X (DISTRIBUTE_SAVED, "distribute_saved_activations", "distribute-saved-activations", ON, "off", "") \
+  X (OFFLOAD_LAYERS, "cpu_offloading_num_layers", "cpu-offloading-num-layers", INT, "0", "") \
+  X (OFFLOAD_ACTIVATIONS, "fine_grained_activation_offloading", "fine-grained-activation-offloading", ON, "off", "") \
+  X (OFFLOAD_MODULES, "offload_modules", "offload-modules", LIST, "", "attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act|fused_group_mlp|gdp_qkv") \
+  X (CE_FUSION, "cross_entropy_loss_fusion", "cross-entropy-loss-fusion", ON, "off", "") \
+  X (CE_IMPL, "cross_entropy_fusion_impl", "cross-entropy-fusion-impl", WORD, "native", "native|te") \
+  X (CUDA_GRAPH, "cuda_graph_impl", "cuda-graph-impl", WORD, "none", "none|local|transformer_engine|full_iteration") \
+  X (ENABLE_CUDA_GRAPH, "enable_cuda_graph", "enable-cuda-graph", ON, "off", "") \
+  X (EXTERNAL_CUDA_GRAPH, "external_cuda_graph", "external-cuda-graph", ON, "off", "") \
+  X (DETERMINISTIC, "deterministic_mode", "deterministic-mode", ON, "off", "") \
+  X (TRANSFORMER_IMPL, "transformer_impl", "transformer-impl", TEXT, "transformer_engine", "") \
+  X (HYBRID_CP, "hybrid_context_parallel", "hybrid-context-parallel", ON, "off", "") \
+  X (EP_OVERLAP, "overlap_moe_expert_parallel_comm", "overlap-moe-expert-parallel-comm", ON, "off", "") \
+  X (DELAY_WGRAD, "delay_wgrad_compute", "delay-wgrad-compute", ON, "off", "") \
+  X (GROUPED_WEIGHT, "moe_single_grouped_weight", "moe-single-grouped-weight", ON, "off", "") \
+  X (GROUPED_BIAS, "moe_single_grouped_bias", "moe-single-grouped-bias", ON, "off", "") \
+  X (ATTENTION_DROPOUT, "attention_dropout", "attention-dropout", REAL, "0.1", "") \
+  X (HIDDEN_DROPOUT, "hidden_dropout", "hidden-dropout", REAL, "0.1", "") \
+  X (RAMPUP, "rampup_batch_size", "rampup-batch-size", LIST, "", "") \
+  X (STEP_SCHEDULE, "step_batch_size_schedule", "step-batch-size-schedule", TEXT, "", "") \
+  X (WORLD_SIZE, "world_size", "", INT, "", "")
+/* clang-format on */
+
+#define PLAN_MEGATRON_FLAG_LIST(X) \
+  PLAN_MEGATRON_MODEL_FLAGS (X) \
+  PLAN_MEGATRON_PLAN_FLAGS (X)
