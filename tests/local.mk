@@ -42,6 +42,7 @@ check_tests = \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
+  %D%/unit/test-probe.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-store.tap \
@@ -154,6 +155,13 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
+
+# A library that the probe loads instead of the driver's.
+check_DATA = %D%/fake/nvml-fake.so
+CLEANFILES += %D%/fake/nvml-fake.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
+%D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
 
 # CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)

@@ -97,7 +97,7 @@ static gboolean
 bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean is_root,
             GError **error)
 {
-  g_autofree char *local = g_strdup_printf ("local:%" G_GINT64_FORMAT, ranks);
+  g_autofree char *local = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
   if (!cli_input_read (options, local, input, error))
     return FALSE;
   if (input->cluster->kind != PLAN_DEVICE_CPU || plan_cluster_devices (input->cluster) != ranks)

@@ -99,15 +99,34 @@ cli_input_clear (CliInput *self)
   g_clear_pointer (&self->cluster, plan_cluster_free);
 }
 
+/* "PREFIX" or "PREFIX:N": N, or 0; -1 when it is something else or wrong. */
+static gint64
+local_devices (const char *spec, const char *prefix, GError **error)
+{
+  const gsize length = strlen (prefix);
+  gint64 n = 0;
+  if (strncmp (spec, prefix, length) != 0 || (spec[length] != '\0' && spec[length] != ':'))
+    return -1;
+  if (spec[length] == ':'
+      && !plan_units_parse_int (spec + length + 1, "--cluster local", 1, 4096, &n, error))
+    return -1;
+  return n;
+}
+
 PlanCluster *
 cli_cluster_new (const char *spec, GError **error)
 {
-  gint64 ranks = 1;
-  if (strcmp (spec, "local") != 0 && !g_str_has_prefix (spec, "local:"))
-    return plan_cluster_new (spec, error);
-  if (spec[5] == ':' && !plan_units_parse_int (spec + 6, "--cluster local", 1, 4096, &ranks, error))
-    return NULL;
-  return exec_probe_cluster ((guint)ranks, error);
+  g_autoptr (GError) cause = NULL;
+  const gint64 devices = local_devices (spec, "local", &cause);
+  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cause);
+  if (cause)
+    {
+      g_propagate_error (error, g_steal_pointer (&cause));
+      return NULL;
+    }
+  return devices >= 0 ? exec_probe_cluster (devices, error)
+         : ranks >= 0 ? exec_probe_processors (ranks, error)
+                      : plan_cluster_new (spec, error);
 }
 
 /* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
