@@ -343,7 +343,8 @@ print_size (guint64 bytes)
   {
     const char *name;
     double factor;
-  } units[] = { { "GiB", 1073741824 }, { "GB", 1e9 }, { "MiB", 1048576 } };
+  } units[]
+      = { { "TiB", 1099511627776 }, { "GiB", 1073741824 }, { "GB", 1e9 }, { "MiB", 1048576 } };
   for (guint i = 0; i < G_N_ELEMENTS (units); i++)
     {
       const double tenths = floor ((double)bytes / units[i].factor * 10 + 0.5);

@@ -11,6 +11,7 @@ TEST_LOG_COMPILER = $(SHELL) $(srcdir)/%D%/golden/run-golden.sh
 AM_TESTS_ENVIRONMENT = export LC_ALL=C \
   top_srcdir='$(abs_top_srcdir)' top_builddir='$(abs_top_builddir)' \
   PATH='$(abs_top_builddir)'":$$PATH" XDG_DATA_HOME='$(abs_top_builddir)/$(test_data)' \
+  FSDPLAN_CATALOGUE='$(abs_top_builddir)/db/catalogue.db' \
   CK_TAP_LOG_FILE_NAME=- CK_VERBOSITY=silent CK_FORK=$(CHECK_FORK) CK_DEFAULT_TIMEOUT=300 \
   G_DEBUG=fatal-criticals FSDPLAN_DEBUG_CHECK=1 \
   OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
@@ -30,7 +31,9 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
+  %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-exact.tap \
@@ -127,8 +130,14 @@ golden_tests = \
   %D%/golden/lower-one-rank.test \
   %D%/golden/refused-experts.test \
   %D%/golden/refused-pipeline.test \
+  %D%/golden/show-cluster-unknown.test \
+  %D%/golden/show-costs.test \
   %D%/golden/show-dgx-h100.test \
+  %D%/golden/show-dgx-h100-csv.test \
+  %D%/golden/show-dgx-h100-ini.test \
+  %D%/golden/show-gb200-json.test \
   %D%/golden/show-fields.test \
+  %D%/golden/show-gpus.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
   %D%/golden/show-names.test \
@@ -144,6 +153,7 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/catalogue.sh \
   %D%/exec/mpi.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \

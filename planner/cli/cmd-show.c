@@ -4,10 +4,13 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
+#include "planner/cli/show-cluster.h"
+#include "planner/error.h"
 #include "planner/rules.h"
 #include "planner/units.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct
 {
@@ -181,7 +184,7 @@ show_names (CliFormat format)
 }
 
 static int
-show_asked (const CliOptions *options, CliFormat format, GError **error)
+show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError **error)
 {
   if (options->plan || (options->model && options->cluster))
     {
@@ -209,43 +212,81 @@ show_asked (const CliOptions *options, CliFormat format, GError **error)
     }
   else if (options->cluster)
     {
-      g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, error);
-      if (!cluster)
+      g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+      if (!cluster || (keep && !cli_keep_cluster (cluster, options->db, error)))
         return CLI_FAILED;
-      g_autofree char *text = plan_cluster_print (cluster);
-      fputs (text, stdout);
+      cli_show_cluster (cluster, format);
     }
   else
     show_names (format);
   return CLI_DONE;
 }
 
+/* The text that --cluster and the store read. */
+static int
+show_ini (const CliOptions *options, GError **error)
+{
+  if (!options->cluster || options->model || options->plan)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--format: ini is the text of a cluster, for --cluster alone");
+      return CLI_FAILED;
+    }
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  if (!cluster)
+    return CLI_FAILED;
+  g_autofree char *text = plan_cluster_print (cluster);
+  fputs (text, stdout);
+  return CLI_DONE;
+}
+
+static int
+show_costs (const CliOptions *options, CliFormat format, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = NULL;
+  if (options->cluster && !(cluster = cli_cluster_new (options->cluster, options->db, error)))
+    return CLI_FAILED;
+  return cli_show_costs (cluster, format, error) ? CLI_DONE : CLI_FAILED;
+}
+
 int
 cmd_show (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
-  gboolean fields = FALSE, rules = FALSE;
+  gboolean fields = FALSE, rules = FALSE, gpus = FALSE, costs = FALSE, keep = FALSE;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "fields", 0, 0, G_OPTION_ARG_NONE, &fields, "every field of a plan with its values", NULL },
     { "rules", 0, 0, G_OPTION_ARG_NONE, &rules, "every rule that a plan must keep", NULL },
+    { "gpus", 0, 0, G_OPTION_ARG_NONE, &gpus, "every shipped GPU", NULL },
+    { "costs", 0, 0, G_OPTION_ARG_NONE, &costs,
+      "what others measured on the cluster's devices, or on any", NULL },
+    { "keep", 0, 0, G_OPTION_ARG_NONE, &keep,
+      "keep the cluster in the store, for --cluster to find by its name", NULL },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (GOptionContext) context
       = cli_context_new (NULL, "a model, cluster or plan as understood, with derived numbers");
-  g_option_context_set_description (context,
-                                    "Without options: the names of shipped models and clusters.");
+  g_option_context_set_description (
+      context, "Without options: the names of shipped models and clusters.\n"
+               "--format=ini prints a cluster's text, for a file of one's own.");
   g_option_context_add_main_entries (context, entries, NULL);
   cli_options_add (&options, context);
   if (!cli_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
+  if (options.format && strcmp (options.format, "ini") == 0)
+    return show_ini (&options, error);
   if (!cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (fields)
     show_fields (format);
   else if (rules)
     show_rules (format);
+  else if (gpus)
+    return cli_show_gpus (format, error) ? CLI_DONE : CLI_FAILED;
+  else if (costs)
+    return show_costs (&options, format, error);
   else
-    return show_asked (&options, format, error);
+    return show_asked (&options, keep, format, error);
   return CLI_DONE;
 }

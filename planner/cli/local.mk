@@ -20,6 +20,7 @@ fsdplan_SOURCES = \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
   %D%/commands.h \
+  %D%/show-cluster.c %D%/show-cluster.h \
   %D%/main.c
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 

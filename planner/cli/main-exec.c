@@ -109,7 +109,7 @@ bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean i
                  input->cluster->name, plan_cluster_devices (input->cluster), ranks);
       plan_cluster_free (input->cluster);
       input->cluster = NULL;
-      if (!(input->cluster = cli_cluster_new (local, error)))
+      if (!(input->cluster = cli_cluster_new (local, options->db, error)))
         return FALSE;
     }
   return plan_set (&input->plan, "stack", "native", error);

@@ -3,6 +3,7 @@
 
 #include "planner/cli/options.h"
 
+#include "db/clusters.h"
 #include "db/store.h"
 #include "exec/probe.h"
 #include "planner/cli/commands.h"
@@ -113,20 +114,41 @@ local_devices (const char *spec, const char *prefix, GError **error)
   return n;
 }
 
+/* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
+ * there is none. */
+static PlanCluster *
+kept_cluster (const char *spec, const char *db, GError **error)
+{
+  g_autoptr (DbStore) store = db_store_open_readonly (db, NULL);
+  const char *const colon = strrchr (spec, ':');
+  g_autofree char *name = colon ? g_strndup (spec, (gsize)(colon - spec)) : g_strdup (spec);
+  g_autofree char *text = store ? db_store_get_cluster (store, name, NULL) : NULL;
+  g_autoptr (PlanCluster) self = text ? plan_cluster_parse (text, name, error) : NULL;
+  if (self && colon
+      && !plan_units_parse_int (colon + 1, "cluster: the number behind the colon", 1, 1000000,
+                                &self->nodes, error))
+    return NULL;
+  return g_steal_pointer (&self);
+}
+
 PlanCluster *
-cli_cluster_new (const char *spec, GError **error)
+cli_cluster_new (const char *spec, const char *db, GError **error)
 {
   g_autoptr (GError) cause = NULL;
   const gint64 devices = local_devices (spec, "local", &cause);
   const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cause);
-  if (cause)
-    {
-      g_propagate_error (error, g_steal_pointer (&cause));
-      return NULL;
-    }
-  return devices >= 0 ? exec_probe_cluster (devices, error)
-         : ranks >= 0 ? exec_probe_processors (ranks, error)
-                      : plan_cluster_new (spec, error);
+  if (devices >= 0)
+    return exec_probe_cluster (devices, error);
+  if (ranks >= 0)
+    return exec_probe_processors (ranks, error);
+  g_autoptr (PlanCluster) self = cause ? NULL : plan_cluster_new (spec, &cause);
+  if (self)
+    return g_steal_pointer (&self);
+  g_autoptr (GError) why_kept = NULL;
+  self = kept_cluster (spec, db, &why_kept);
+  if (!self)
+    g_propagate_error (error, why_kept ? g_steal_pointer (&why_kept) : g_steal_pointer (&cause));
+  return g_steal_pointer (&self);
 }
 
 /* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
@@ -151,7 +173,7 @@ take_line (char **text, const char *key)
 }
 
 static gboolean
-read_plan_file (const char *path, CliInput *input, GError **error)
+read_plan_file (const char *path, const char *db, CliInput *input, GError **error)
 {
   g_autofree char *text = NULL;
   if (!cli_read (path, &text, error))
@@ -162,7 +184,7 @@ read_plan_file (const char *path, CliInput *input, GError **error)
     return FALSE;
   if (model && !(input->model = plan_model_new (model, error)))
     return FALSE;
-  return !cluster || (input->cluster = cli_cluster_new (cluster, error));
+  return !cluster || (input->cluster = cli_cluster_new (cluster, db, error));
 }
 
 static gboolean
@@ -217,7 +239,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       if (!read_stored_plan (options, input, error))
         return FALSE;
     }
-  else if (options->plan && !read_plan_file (options->plan, input, error))
+  else if (options->plan && !read_plan_file (options->plan, options->db, input, error))
     return FALSE;
   if (options->model)
     {
@@ -228,8 +250,8 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
   if (options->cluster || (!input->cluster && default_cluster))
     {
       g_clear_pointer (&input->cluster, plan_cluster_free);
-      input->cluster
-          = cli_cluster_new (options->cluster ? options->cluster : default_cluster, error);
+      input->cluster = cli_cluster_new (options->cluster ? options->cluster : default_cluster,
+                                        options->db, error);
       if (!input->cluster)
         return FALSE;
     }
