@@ -154,6 +154,7 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/catalogue.sh \
+  %D%/exec/local.sh \
   %D%/exec/mpi.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \

@@ -10,8 +10,10 @@
 #define NVIDIA 0x10de
 #define CLASS_BRIDGE_OTHER 0x0680 /* what an NVSwitch calls itself */
 
-/* Of them, only to slow the start down: they ask drivers for what NVML is asked for. */
-#define NOT_ASKED "cuda,nvml,opencl,gl,rsmi,levelzero"
+/* Components that ask drivers for what NVML is asked for, and one whose library leaks: the kernel
+ * lists the cards too. */
+static const char *const left_out[]
+    = { "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero", "pci" };
 
 typedef struct hwloc_topology Topology;
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (Topology, hwloc_topology_destroy)
@@ -58,7 +60,8 @@ load (const char *xml)
   g_autoptr (Topology) self = NULL;
   if (hwloc_topology_init (&self) != 0 || (xml && hwloc_topology_set_xml (self, xml) != 0))
     return NULL;
-  hwloc_topology_set_components (self, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, NOT_ASKED);
+  for (guint i = 0; i < G_N_ELEMENTS (left_out); i++)
+    hwloc_topology_set_components (self, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, left_out[i]);
   hwloc_topology_set_io_types_filter (self, HWLOC_TYPE_FILTER_KEEP_ALL);
   if (hwloc_topology_load (self) != 0)
     return NULL;

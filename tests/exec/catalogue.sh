@@ -47,15 +47,4 @@ rows=$("$top_builddir/fsdplan" show --costs --format=csv | wc -l)
 FSDPLAN_CATALOGUE=$scratch/none.db "$top_builddir/fsdplan" show --costs 2>"$scratch/err"
 [ $? -eq 1 ] && grep -q 'none.db: there is no catalogue here' "$scratch/err" || fail "none: not said"
 
-# A machine is kept and found again, by name and number.
-db=$scratch/store.db
-"$top_builddir/fsdplan" show --cluster local-cpu --keep --db "$db" >"$scratch/kept" || fail "--keep"
-name=$(sed -n '1s/:.*//p' "$scratch/kept")
-case $name in local/????????) ;; *) fail "a name of $name" ;; esac
-"$top_builddir/fsdplan" show --cluster "$name" --db "$db" | cmp - "$scratch/kept" || fail "kept other"
-"$top_builddir/fsdplan" show --cluster "$name:3" --db "$db" --format=csv | grep -q '^nodes,3,' ||
-  fail "$name:3"
-"$top_builddir/fsdplan" show --cluster "$name:0" --db "$db" 2>"$scratch/err" && fail "$name:0"
-grep -q "'0' is out of range" "$scratch/err" || fail "$name:0: not said"
-
 exit $failed
