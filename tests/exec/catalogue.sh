@@ -19,6 +19,7 @@ broken ()
   rm -rf "$scratch/data"
   mkdir "$scratch/data"
   cp "$data"/*.csv "$scratch/data"
+  chmod u+w "$scratch/data"/* # a distribution is read-only
   sed "$2" "$data/$1" >"$scratch/data/$1"
   "$build" "$scratch/broken.db" "$scratch/data" 2>"$scratch/err" && fail "$1, $2: accepted"
   grep -qF -e "$3" "$scratch/err" || { fail "$1, $2:"; cat "$scratch/err"; }
