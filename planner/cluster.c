@@ -127,9 +127,11 @@ copy_fact (PlanCluster *self, PlanFact to, const PlanCluster *other, PlanFact fr
 void
 plan_cluster_adopt (PlanCluster *self, const PlanCluster *device)
 {
-  for (guint i = 0; i < PLAN_N_FACTS; i++)
-    if (plan_fact_is_of_device ((PlanFact)i))
-      copy_fact (self, (PlanFact)i, device, (PlanFact)i);
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    if (plan_fact_is_of_device (f)
+        && (f != PLAN_FACT_MEMORY_NOMINAL /* who has more memory has another label */
+            || self->memory_bytes <= device->memory_nominal_bytes))
+      copy_fact (self, f, device, f);
 }
 
 void

@@ -183,6 +183,16 @@ show_names (CliFormat format)
   cli_table_print (table, format);
 }
 
+/* The cluster that was asked for; with `keep` it goes into the store, too. */
+static PlanCluster *
+asked_cluster (const CliOptions *options, gboolean keep, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  if (!cluster || (keep && !cli_keep_cluster (cluster, options->db, error)))
+    return NULL;
+  return g_steal_pointer (&cluster);
+}
+
 static int
 show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError **error)
 {
@@ -212,8 +222,8 @@ show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError *
     }
   else if (options->cluster)
     {
-      g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
-      if (!cluster || (keep && !cli_keep_cluster (cluster, options->db, error)))
+      g_autoptr (PlanCluster) cluster = asked_cluster (options, keep, error);
+      if (!cluster)
         return CLI_FAILED;
       cli_show_cluster (cluster, format);
     }
@@ -222,17 +232,22 @@ show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError *
   return CLI_DONE;
 }
 
+/* What is for a cluster alone: its text, and keeping it. */
+static gboolean
+check_cluster_only (const CliOptions *options, gboolean keep, gboolean is_ini, GError **error)
+{
+  if ((!keep && !is_ini) || (options->cluster && !options->model && !options->plan))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for --cluster alone",
+               is_ini ? "--format=ini" : "--keep");
+  return FALSE;
+}
+
 /* The text that --cluster and the store read. */
 static int
-show_ini (const CliOptions *options, GError **error)
+show_ini (const CliOptions *options, gboolean keep, GError **error)
 {
-  if (!options->cluster || options->model || options->plan)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--format: ini is the text of a cluster, for --cluster alone");
-      return CLI_FAILED;
-    }
-  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  g_autoptr (PlanCluster) cluster = asked_cluster (options, keep, error);
   if (!cluster)
     return CLI_FAILED;
   g_autofree char *text = plan_cluster_print (cluster);
@@ -274,8 +289,11 @@ cmd_show (int argc, char **argv, GError **error)
   cli_options_add (&options, context);
   if (!cli_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (options.format && strcmp (options.format, "ini") == 0)
-    return show_ini (&options, error);
+  const gboolean is_ini = options.format && strcmp (options.format, "ini") == 0;
+  if (!check_cluster_only (&options, keep, is_ini, error))
+    return CLI_FAILED;
+  if (is_ini)
+    return show_ini (&options, keep, error);
   if (!cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (fields)

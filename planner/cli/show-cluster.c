@@ -5,6 +5,7 @@
 
 #include "db/catalogue.h"
 #include "db/clusters.h"
+#include "planner/error.h"
 #include "planner/units.h"
 #include "sim/cost.h"
 
@@ -364,9 +365,25 @@ cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error)
   return TRUE;
 }
 
+/* A shipped name would be found first, and "local" is whatever machine this is. */
+static gboolean
+is_taken (const char *name)
+{
+  return g_strv_contains (plan_cluster_presets (), name)
+         || g_strv_contains (plan_cluster_devices_shipped (), name) || g_str_equal (name, "local")
+         || g_str_equal (name, "local-cpu");
+}
+
 gboolean
 cli_keep_cluster (const PlanCluster *cluster, const char *db, GError **error)
 {
+  if (is_taken (cluster->name))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--keep: %s is a name of fsdplan's own; give it another in an .ini file",
+                   cluster->name);
+      return FALSE;
+    }
   g_autoptr (DbStore) store = db_store_open (db, error);
   g_autofree char *text = plan_cluster_print (cluster);
   return store && db_store_put_cluster (store, cluster->name, text, error);

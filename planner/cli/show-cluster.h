@@ -14,7 +14,7 @@ gboolean cli_show_gpus (CliFormat format, GError **error);
 /* The catalogue's measurements on the cluster's device, or all for NULL. */
 gboolean cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error);
 
-/* Keeps the cluster in the store under its name. */
+/* Keeps the cluster in the store under its name; INVALID for a name that finds something else. */
 gboolean cli_keep_cluster (const PlanCluster *cluster, const char *db, GError **error);
 
 G_END_DECLS

@@ -24,7 +24,9 @@ fsdplan show --cluster "$name:3" --db "$db" --format=csv | grep -q '^nodes,3,' |
 says "'0' is out of range" fsdplan show --cluster "$name:0" --db "$db"
 says "local/none: No such file" fsdplan show --cluster local/none --db "$db"
 says "'many' is not a whole number" fsdplan show --cluster local:many
-says "--format: ini is the text of a cluster" fsdplan show --format=ini
+says "--format=ini is for --cluster alone" fsdplan show --format=ini
+says "--keep is for --cluster alone" fsdplan show --keep --gpus
+says "--keep: dgx-h100 is a name of fsdplan's own" fsdplan show --cluster dgx-h100 --keep --db "$db"
 
 # The text is a file of one's own.
 fsdplan show --cluster local-cpu:2 --format=ini >"$scratch/mine.ini"

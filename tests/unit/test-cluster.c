@@ -161,6 +161,21 @@ START_TEST (reads_what_version_1_wrote)
 }
 END_TEST
 
+/* More memory than the shipped device has: a text of one's own is right. */
+START_TEST (own_figures_win)
+{
+  g_autoptr (PlanCluster) c = plan_cluster_parse (
+      "[box]\ndevices_per_node=1\ndevice=rtx4090\nmemory=48 GB\npeak_bf16=1 TFLOP/s\n", "c.ini",
+      NULL);
+  ck_assert_ptr_nonnull (c);
+  ck_assert_uint_eq (c->memory_bytes, G_GUINT64_CONSTANT (48000000000));
+  ck_assert_uint_eq (c->memory_nominal_bytes, 0);
+  ck_assert (c->peak_flops[PLAN_DTYPE_BF16] == 1e12);
+  ck_assert (c->peak_flops[PLAN_DTYPE_FP16] == 165.2e12);
+  check_prints_back (c);
+}
+END_TEST
+
 START_TEST (facts_have_their_own_sources)
 {
   g_autoptr (PlanCluster) c = plan_cluster_parse (
@@ -439,6 +454,7 @@ main (void)
   tcase_add_loop_test (tcase, every_measured_device_has_a_node, 0, G_N_ELEMENTS (measured));
   tcase_add_test (tcase, nvlink_reaches_over_nodes);
   tcase_add_test (tcase, reads_what_version_1_wrote);
+  tcase_add_test (tcase, own_figures_win);
   tcase_add_test (tcase, facts_have_their_own_sources);
   tcase_add_test (tcase, figures_of_dgx_h100);
   tcase_add_test (tcase, one_node_of_a_device);
