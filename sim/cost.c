@@ -85,8 +85,8 @@ collective_seconds (const Rates *rates, const PlanOp *op)
   const double link = c->link_bytes_per_s * rates->params->link_efficiency;
   const double nics = c->nic_bytes_per_s * (double)linked * rates->params->nic_efficiency;
   const double bandwidth = crosses ? MIN (link, nics) : link;
-  const gint64 hops_inside = crosses ? ranks - ranks / linked : ranks - 1;
-  const gint64 hops_across = crosses ? ranks / linked - 1 : 0;
+  const gint64 domains = (ranks + linked - 1) / linked;
+  const gint64 hops_inside = ranks - domains, hops_across = domains - 1;
   const double latency
       = 1e-9 * (double)(hops_inside * c->link_latency_ns + hops_across * c->nic_latency_ns);
   const gboolean is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
