@@ -101,3 +101,11 @@ CREATE TABLE trace_sample (
   live_bytes INTEGER NOT NULL,          -- of that category, after the change
   PRIMARY KEY (trace_id, position)
 ) STRICT, WITHOUT ROWID;
+
+-- Clusters that were probed or written down, so that plans can name them again.
+CREATE TABLE cluster (
+  name    TEXT PRIMARY KEY,             -- local/1a2b3c4d
+  text    TEXT NOT NULL,                -- of an .ini file
+  source  TEXT NOT NULL,                -- where the text comes from
+  created TEXT NOT NULL                 -- UTC, ISO 8601
+) STRICT;

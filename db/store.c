@@ -320,9 +320,13 @@ open_file (const char *path, int flags, GError **error)
   g_autoptr (DbStore) self = g_new0 (DbStore, 1);
   int code;
 
+  /* A catalogue is attached by its URI; a user's path is never one. */
+  g_autofree char *plain
+      = g_str_has_prefix (path, "file:") ? g_strconcat ("./", path, NULL) : g_strdup (path);
+
   self->path = g_strdup (path);
   db_store_doing (self, "open the store");
-  code = sqlite3_open_v2 (path, &self->db, flags, NULL);
+  code = sqlite3_open_v2 (plain, &self->db, flags | SQLITE_OPEN_URI, NULL);
   if (code != SQLITE_OK)
     {
       db_set_error (self, code, error);

@@ -80,13 +80,13 @@ collective_seconds (const Rates *rates, const PlanOp *op)
   const PlanCluster *c = rates->cluster;
   const gint64 ranks = plan_schedule_ranks (rates->schedule);
   const PlanDtype dtype = plan_schedule_buffer (rates->schedule, (guint)op->refs[0].array)->dtype;
-  const gboolean crosses = ranks > c->devices_per_node;
+  const gint64 linked = plan_cluster_linked_devices (c);
+  const gboolean crosses = ranks > linked;
   const double link = c->link_bytes_per_s * rates->params->link_efficiency;
-  const double nics
-      = c->nic_bytes_per_s * (double)c->devices_per_node * rates->params->nic_efficiency;
+  const double nics = c->nic_bytes_per_s * (double)linked * rates->params->nic_efficiency;
   const double bandwidth = crosses ? MIN (link, nics) : link;
-  const gint64 hops_inside = crosses ? ranks - ranks / c->devices_per_node : ranks - 1;
-  const gint64 hops_across = crosses ? ranks / c->devices_per_node - 1 : 0;
+  const gint64 domains = (ranks + linked - 1) / linked;
+  const gint64 hops_inside = ranks - domains, hops_across = domains - 1;
   const double latency
       = 1e-9 * (double)(hops_inside * c->link_latency_ns + hops_across * c->nic_latency_ns);
   const gboolean is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
@@ -100,7 +100,7 @@ check_links (const Rates *rates, GError **error)
 {
   const PlanCluster *c = rates->cluster;
   const guint ranks = plan_schedule_ranks (rates->schedule);
-  const gboolean crosses = ranks > c->devices_per_node;
+  const gboolean crosses = ranks > plan_cluster_linked_devices (c);
   const char *missing = c->memory_bytes_per_s <= 0              ? "memory bandwidth"
                         : ranks > 1 && c->link_bytes_per_s <= 0 ? "link bandwidth"
                         : crosses && c->nic_bytes_per_s <= 0    ? "network bandwidth"

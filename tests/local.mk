@@ -11,6 +11,7 @@ TEST_LOG_COMPILER = $(SHELL) $(srcdir)/%D%/golden/run-golden.sh
 AM_TESTS_ENVIRONMENT = export LC_ALL=C \
   top_srcdir='$(abs_top_srcdir)' top_builddir='$(abs_top_builddir)' \
   PATH='$(abs_top_builddir)'":$$PATH" XDG_DATA_HOME='$(abs_top_builddir)/$(test_data)' \
+  FSDPLAN_CATALOGUE='$(abs_top_builddir)/db/catalogue.db' \
   CK_TAP_LOG_FILE_NAME=- CK_VERBOSITY=silent CK_FORK=$(CHECK_FORK) CK_DEFAULT_TIMEOUT=300 \
   G_DEBUG=fatal-criticals FSDPLAN_DEBUG_CHECK=1 \
   OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
@@ -30,7 +31,9 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
+  %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-exact.tap \
@@ -44,6 +47,7 @@ check_tests = \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
+  %D%/unit/test-probe.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
@@ -149,9 +153,15 @@ golden_tests = \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
+  %D%/golden/show-cluster-unknown.test \
+  %D%/golden/show-costs.test \
   %D%/golden/show-dgx-h100.test \
+  %D%/golden/show-dgx-h100-csv.test \
+  %D%/golden/show-dgx-h100-ini.test \
+  %D%/golden/show-gb200-json.test \
   %D%/golden/show-fields.test \
   %D%/golden/show-gpt2-json.test \
+  %D%/golden/show-gpus.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
   %D%/golden/show-model-keys.test \
@@ -171,6 +181,8 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/catalogue.sh \
+  %D%/exec/local.sh \
   %D%/exec/mpi.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
@@ -183,6 +195,13 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
+
+# A library that the probe loads instead of the driver's.
+check_DATA = %D%/fake/nvml-fake.so
+CLEANFILES += %D%/fake/nvml-fake.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
+%D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
 
 # CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)

@@ -97,7 +97,7 @@ static gboolean
 bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean is_root,
             GError **error)
 {
-  g_autofree char *local = g_strdup_printf ("local:%" G_GINT64_FORMAT, ranks);
+  g_autofree char *local = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
   if (!cli_input_read (options, local, input, error))
     return FALSE;
   if (input->cluster->kind != PLAN_DEVICE_CPU || plan_cluster_devices (input->cluster) != ranks)
@@ -109,7 +109,7 @@ bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean i
                  input->cluster->name, plan_cluster_devices (input->cluster), ranks);
       plan_cluster_free (input->cluster);
       input->cluster = NULL;
-      if (!(input->cluster = cli_cluster_new (local, error)))
+      if (!(input->cluster = cli_cluster_new (local, options->db, error)))
         return FALSE;
     }
   return plan_set (&input->plan, "stack", "native", error);

@@ -3,6 +3,7 @@
 
 #include "planner/cli/options.h"
 
+#include "db/clusters.h"
 #include "db/store.h"
 #include "exec/probe.h"
 #include "planner/cli/commands.h"
@@ -103,15 +104,55 @@ cli_input_clear (CliInput *self)
   g_clear_pointer (&self->cluster, plan_cluster_free);
 }
 
-PlanCluster *
-cli_cluster_new (const char *spec, GError **error)
+/* "PREFIX" or "PREFIX:N": N, or 0; -1 when it is something else or wrong. */
+static gint64
+local_devices (const char *spec, const char *prefix, GError **error)
 {
-  gint64 ranks = 1;
-  if (strcmp (spec, "local") != 0 && !g_str_has_prefix (spec, "local:"))
-    return plan_cluster_new (spec, error);
-  if (spec[5] == ':' && !plan_units_parse_int (spec + 6, "--cluster local", 1, 4096, &ranks, error))
+  const gsize length = strlen (prefix);
+  gint64 n = 0;
+  if (strncmp (spec, prefix, length) != 0 || (spec[length] != '\0' && spec[length] != ':'))
+    return -1;
+  if (spec[length] == ':'
+      && !plan_units_parse_int (spec + length + 1, "--cluster local", 1, 4096, &n, error))
+    return -1;
+  return n;
+}
+
+/* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
+ * there is none. */
+static PlanCluster *
+kept_cluster (const char *spec, const char *db, GError **error)
+{
+  g_autoptr (DbStore) store = db_store_open_readonly (db, NULL);
+  const char *const colon = strrchr (spec, ':');
+  g_autofree char *name = colon ? g_strndup (spec, (gsize)(colon - spec)) : g_strdup (spec);
+  g_autofree char *text = store ? db_store_get_cluster (store, name, NULL) : NULL;
+  g_autoptr (PlanCluster) self = text ? plan_cluster_parse (text, name, error) : NULL;
+  if (self && colon
+      && !plan_units_parse_int (colon + 1, "cluster: the number behind the colon", 1, 1000000,
+                                &self->nodes, error))
     return NULL;
-  return exec_probe_cluster ((guint)ranks, error);
+  return g_steal_pointer (&self);
+}
+
+PlanCluster *
+cli_cluster_new (const char *spec, const char *db, GError **error)
+{
+  g_autoptr (GError) cause = NULL;
+  const gint64 devices = local_devices (spec, "local", &cause);
+  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cause);
+  if (devices >= 0)
+    return exec_probe_cluster (devices, error);
+  if (ranks >= 0)
+    return exec_probe_processors (ranks, error);
+  g_autoptr (PlanCluster) self = cause ? NULL : plan_cluster_new (spec, &cause);
+  if (self)
+    return g_steal_pointer (&self);
+  g_autoptr (GError) why_kept = NULL;
+  self = kept_cluster (spec, db, &why_kept);
+  if (!self)
+    g_propagate_error (error, why_kept ? g_steal_pointer (&why_kept) : g_steal_pointer (&cause));
+  return g_steal_pointer (&self);
 }
 
 /* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
@@ -136,7 +177,7 @@ take_line (char **text, const char *key)
 }
 
 static gboolean
-read_plan_file (const char *path, CliInput *input, GError **error)
+read_plan_file (const char *path, const char *db, CliInput *input, GError **error)
 {
   g_autofree char *text = NULL;
   if (!cli_read (path, &text, error))
@@ -147,7 +188,7 @@ read_plan_file (const char *path, CliInput *input, GError **error)
     return FALSE;
   if (model && !(input->model = plan_model_new (model, error)))
     return FALSE;
-  return !cluster || (input->cluster = cli_cluster_new (cluster, error));
+  return !cluster || (input->cluster = cli_cluster_new (cluster, db, error));
 }
 
 static gboolean
@@ -190,7 +231,7 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
                 && strcmp (options->cluster, "local") != 0
             ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
             : g_strdup (options->cluster);
-  if (!(input->cluster = cli_cluster_new (spec, error)))
+  if (!(input->cluster = cli_cluster_new (spec, options->db, error)))
     return FALSE;
   const gint64 devices = plan_cluster_devices (input->cluster);
   if (megatron->devices > 0 && megatron->devices != devices)
@@ -279,7 +320,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       if (!read_stored_plan (options, input, error))
         return FALSE;
     }
-  else if (options->plan && !read_plan_file (options->plan, input, error))
+  else if (options->plan && !read_plan_file (options->plan, options->db, input, error))
     return FALSE;
   if (options->model)
     {
@@ -290,8 +331,8 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
   if ((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
     {
       g_clear_pointer (&input->cluster, plan_cluster_free);
-      input->cluster
-          = cli_cluster_new (options->cluster ? options->cluster : default_cluster, error);
+      input->cluster = cli_cluster_new (options->cluster ? options->cluster : default_cluster,
+                                        options->db, error);
       if (!input->cluster)
         return FALSE;
     }

@@ -33,12 +33,13 @@ void cli_input_clear (CliInput *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliInput, cli_input_clear)
 
 /* Reads model, cluster and plan. `default_cluster` NULL: --cluster is required. "local" and
- * "local:N" are this machine with N ranks. */
+ * "local:N" are this machine's GPUs, or ranks on its processors where it has none; "local-cpu:N"
+ * are N ranks on its processors. */
 gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
                          CliInput *out_input, GError **error);
 
-/* A cluster by --cluster's rules. */
-PlanCluster *cli_cluster_new (const char *spec, GError **error);
+/* A cluster by --cluster's rules; the last place it is looked for is the store, `db`. */
+PlanCluster *cli_cluster_new (const char *spec, const char *db, GError **error);
 
 /* Sets a field from "FIELD=VALUE", as `option` was given it. */
 gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError **error);

@@ -33,6 +33,7 @@ random_gpu_cluster (guint seed)
   if (!cluster)
     g_error ("seed %u: %s", seed, error->message);
   cluster->devices_per_node = g_rand_int_range (rand, 1, 9);
+  cluster->nvlink_domain = cluster->devices_per_node;
   return cluster;
 }
 
