@@ -46,6 +46,8 @@ check_tests = \
   %D%/unit/test-sim.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
+  %D%/unit/test-store-files.tap \
+  %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-exec.tap \
@@ -59,6 +61,13 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
+store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
+tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
+tests_unit_test_store_crash_tap_SOURCES = %D%/unit/test-store-crash.c $(store_samples) $(store_vfs)
+tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_samples)
+tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
+EXTRA_DIST += %D%/unit/store-v1.sql
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
 if HAVE_CHECK

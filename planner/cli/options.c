@@ -3,7 +3,7 @@
 
 #include "planner/cli/options.h"
 
-#include "db/store.h"
+#include "db/runs.h"
 #include "exec/probe.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
