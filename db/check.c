@@ -188,6 +188,20 @@ check_schema (DbStore *self, GPtrArray *faults, GError **error)
   return TRUE;
 }
 
+gboolean
+db_store_check_rows (DbStore *self, GError **error)
+{
+  g_autoptr (GPtrArray) faults = g_ptr_array_new_with_free_func (g_free);
+
+  if (!check_references (self, faults, error) || !check_rules (self, faults, error))
+    return FALSE;
+  if (faults->len == 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: cannot %s: %s", self->path, self->doing,
+               (const char *)g_ptr_array_index (faults, 0));
+  return FALSE;
+}
+
 GPtrArray *
 db_store_list_faults (DbStore *self, GError **error)
 {

@@ -172,6 +172,19 @@ count_lines (const char *from, const char *to)
   return n;
 }
 
+/* Where the next statement begins, for its line. */
+static const char *
+skip_comments (const char *text)
+{
+  text += strspn (text, " \t\r\n");
+  while (g_str_has_prefix (text, "--"))
+    {
+      text += strcspn (text, "\n");
+      text += strspn (text, " \t\r\n");
+    }
+  return text;
+}
+
 static gboolean
 run_statements (DbStore *self, const char *text, GError **error)
 {
@@ -179,7 +192,7 @@ run_statements (DbStore *self, const char *text, GError **error)
 
   while (*rest)
     {
-      const char *statement = rest;
+      const char *statement = skip_comments (rest);
       g_auto (DbQuery) query = { .store = self };
 
       query.code = sqlite3_prepare_v2 (self->db, statement, -1, &query.stmt, &rest);
@@ -187,7 +200,6 @@ run_statements (DbStore *self, const char *text, GError **error)
         continue;
       if (query.code == SQLITE_OK && !query.stmt) /* blanks and comments */
         continue;
-      statement += strspn (statement, " \t\r\n");
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %s", self->path,
                    1 + count_lines (text, statement), sqlite3_errmsg (self->db));
       return FALSE;

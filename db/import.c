@@ -164,14 +164,12 @@ put_tables (DbStore *self, GPtrArray *tables, const char *origin, DbImport *impo
   return TRUE;
 }
 
-gboolean
-db_store_import (DbStore *self, const char *text, const char *origin, gboolean is_dry_run,
-                 DbImport *out_import, GError **error)
+static gboolean
+import_source (DbStore *self, const DbSource *source, DbImport *import, GError **error)
 {
+  const char *text = source->text, *origin = source->origin;
   g_autoptr (DbStore) dump = NULL;
   g_autoptr (GPtrArray) tables = NULL;
-  g_auto (DbTransaction) transaction = { 0 };
-  DbImport import = { 0 };
 
   if (g_str_has_prefix (text, DB_DUMP_MARK))
     tables
@@ -179,12 +177,26 @@ db_store_import (DbStore *self, const char *text, const char *origin, gboolean i
   else
     tables = text[strspn (text, " \t\r\n")] == '{' ? db_tables_parse_json (text, origin, error)
                                                    : db_tables_parse_csv (text, origin, error);
-  db_store_doing (self, "import %s", origin);
-  if (!tables || !db_transaction_begin (&transaction, self, error)
-      || !put_tables (self, tables, origin, &import, error)
-      || (dump
-          && (!copy_traces (dump, self, &import, error) || !copy_last_numbers (dump, self, error)))
-      || !db_store_debug_check (self, error)
+  return tables && put_tables (self, tables, origin, import, error)
+         && (!dump
+             || (copy_traces (dump, self, import, error) && copy_last_numbers (dump, self, error)));
+}
+
+gboolean
+db_store_import (DbStore *self, const DbSource *sources, guint n_sources, gboolean is_dry_run,
+                 DbImport *out_import, GError **error)
+{
+  g_auto (DbTransaction) transaction = { 0 };
+  DbImport import = { 0 };
+
+  db_store_doing (self, "import");
+  if (!db_transaction_begin (&transaction, self, error))
+    return FALSE;
+  for (guint i = 0; i < n_sources; i++)
+    if (!import_source (self, &sources[i], &import, error))
+      return FALSE;
+  db_store_doing (self, "import");
+  if (!db_store_check_rows (self, error)
       || (!is_dry_run && !db_transaction_commit (&transaction, error)))
     return FALSE;
   *out_import = import;

@@ -116,13 +116,23 @@ insert_run (DbStore *self, const DbRun *run, gint64 plan_id, GError **error)
   return db_query_run (&add, error);
 }
 
+/* By SQLite, which notices a fork: GLib would give the same to all children. */
+static char *
+random_uid (void)
+{
+  guint32 parts[4];
+
+  sqlite3_randomness (sizeof parts, parts);
+  return g_strdup_printf ("%08x%08x%08x%08x", parts[0], parts[1], parts[2], parts[3]);
+}
+
 gboolean
 db_store_begin_run (DbStore *self, DbRun *run, GError **error)
 {
   g_auto (DbTransaction) transaction = { 0 };
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
-  g_autofree char *uid = g_uuid_string_random ();
+  g_autofree char *uid = random_uid ();
   DbRun row = *run;
   gint64 plan_id;
 

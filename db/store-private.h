@@ -32,6 +32,9 @@ gboolean db_store_migrate (DbStore *self, GError **error);
 /* A database in memory, without tables so far; `path` is what messages call it. */
 DbStore *db_store_new_empty (const char *path, GError **error);
 
+/* The rows are what they should be; names the first that is not. */
+gboolean db_store_check_rows (DbStore *self, GError **error);
+
 /* Without faults, or FSDPLAN_DEBUG_CHECK is not set. */
 gboolean db_store_debug_check (DbStore *self, GError **error);
 

@@ -6,9 +6,9 @@ G_BEGIN_DECLS
 
 /* In the caller's transaction. Adds what is not there; a row of the same name that differs is an
  * error, but for a run that was running and has ended since. `origin` is the file the rows are
- * from. */
-gboolean db_store_put_table (DbStore *self, DbTable *table, const char *origin, guint *out_added,
-                             guint *out_present, GError **error);
+ * from. Adds to the two counts. */
+gboolean db_store_put_table (DbStore *self, DbTable *table, const char *origin, guint *io_added,
+                             guint *io_present, GError **error);
 
 /* Tables as JSON: {"runs": [{"uid": "…", …}, …], …}; or one table as CSV with its columns, in any
  * order, in the first line. Elements are DbTable, owned by the array; messages name the line. */

@@ -278,9 +278,9 @@ select_sql (DbKind kind, const char *where)
 
   for (guint c = 0; c < kinds[kind].n_columns; c++)
     g_string_append_printf (sql, "%s %s", c ? "," : "", read_expression (&kinds[kind].columns[c]));
-  g_string_append_printf (sql, " FROM %s%s%s ORDER BY 1, 2, 3, 4%s", kinds[kind].from,
-                          where ? " WHERE " : "", where ? where : "",
-                          kinds[kind].n_columns > 4 ? ", 5" : "");
+  g_string_append_printf (sql, " FROM %s%s%s ORDER BY %s%s", kinds[kind].from,
+                          where ? " WHERE " : "", where ? where : "", kinds[kind].table,
+                          kind == DB_KIND_STEPS ? ".run_id, step" : ".rowid");
   return g_string_free (sql, FALSE);
 }
 
@@ -540,8 +540,8 @@ put_row (Putter *self, char **cells, guint *added, guint *present, GError **erro
 }
 
 gboolean
-db_store_put_table (DbStore *self, DbTable *table, const char *origin, guint *out_added,
-                    guint *out_present, GError **error)
+db_store_put_table (DbStore *self, DbTable *table, const char *origin, guint *io_added,
+                    guint *io_present, GError **error)
 {
   g_auto (Putter) putter = { .store = self, .kind = table->kind };
   guint added = 0, present = 0;
@@ -559,8 +559,8 @@ db_store_put_table (DbStore *self, DbTable *table, const char *origin, guint *ou
           g_prefix_error (error, "%s: %s: ", origin, kinds[table->kind].name);
         return FALSE;
       }
-  *out_added = added;
-  *out_present = present;
+  *io_added += added;
+  *io_present += present;
   return TRUE;
 }
 

@@ -17,10 +17,16 @@ typedef struct
   guint added_traces, present_traces;
 } DbImport;
 
-/* Adds what is not there yet: a dump, or JSON or CSV with the columns of tables. All or nothing; a
- * row that differs from the stored one of the same name is an error. A run that was running may
- * come back as ended. `origin` names the text in messages. */
-gboolean db_store_import (DbStore *self, const char *text, const char *origin, gboolean is_dry_run,
-                          DbImport *out_import, GError **error);
+typedef struct
+{
+  const char *text;
+  const char *origin; /* names it in messages */
+} DbSource;
+
+/* Adds what is not there yet of dumps, of JSON, of CSV with the columns of a table. All of them or
+ * nothing; a row that differs from the stored one of the same name is an error. A run that was
+ * running may come back as ended. */
+gboolean db_store_import (DbStore *self, const DbSource *sources, guint n_sources,
+                          gboolean is_dry_run, DbImport *out_import, GError **error);
 
 G_END_DECLS

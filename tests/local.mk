@@ -67,7 +67,6 @@ tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
 tests_unit_test_store_crash_tap_SOURCES = %D%/unit/test-store-crash.c $(store_samples) $(store_vfs)
 tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_samples)
 tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
-EXTRA_DIST += %D%/unit/store-v1.sql
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
 if HAVE_CHECK
@@ -118,6 +117,14 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench fuzz
 
 golden_tests = \
+  %D%/golden/db-delete.test \
+  %D%/golden/db-export-csv.test \
+  %D%/golden/db-export-sql.test \
+  %D%/golden/db-import.test \
+  %D%/golden/db-list-json.test \
+  %D%/golden/db-list.test \
+  %D%/golden/db-refused.test \
+  %D%/golden/db-show.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
@@ -153,6 +160,7 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/usage.sh \
@@ -160,6 +168,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/unit/store-v1.sql %D%/golden/store-small.json \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What the command line says; words[0] is the first after the verb. */
 typedef struct
@@ -40,6 +41,16 @@ static const CliColumn run_columns[] = {
   { "measured_ms", TRUE }, { "plan", FALSE },    { "message", FALSE },
 };
 
+/* 0: not known. */
+static void
+add_ms (CliTable *table, gint64 ns)
+{
+  if (ns)
+    cli_table_add_real (table, 1e-6 * (double)ns, 3);
+  else
+    cli_table_add (table, NULL);
+}
+
 static void
 add_run (CliTable *table, const DbRun *run)
 {
@@ -50,8 +61,8 @@ add_run (CliTable *table, const DbRun *run)
   cli_table_add (table, run->comm);
   cli_table_add_int (table, run->ranks);
   cli_table_add_int (table, run->steps);
-  cli_table_add_real (table, 1e-6 * (double)run->predicted_step_ns, 3);
-  cli_table_add_real (table, 1e-6 * (double)run->measured_step_ns, 3);
+  add_ms (table, run->predicted_step_ns);
+  add_ms (table, run->measured_step_ns);
   cli_table_add (table, run->plan_hash);
   cli_table_add (table, run->message);
 }
@@ -215,8 +226,9 @@ show_stored (const Request *request, GError **error)
     return FALSE;
   if (db_table_n_rows (rows) == 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s has no %s of the name '%s'",
-                   db_store_path (store), db_kind_name (request->kind), key);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: there is nothing called '%s' among its %s", db_store_path (store), key,
+                   db_kind_name (request->kind));
       return FALSE;
     }
   if (format != CLI_FORMAT_TABLE)
@@ -335,7 +347,7 @@ export_stored (const Request *request, GError **error)
   return ok;
 }
 
-static gboolean
+static void
 print_import (const DbImport *import, CliFormat format)
 {
   static const CliColumn columns[]
@@ -353,25 +365,20 @@ print_import (const DbImport *import, CliFormat format)
       cli_table_add_int (table, present);
     }
   cli_table_print (table, format);
-  return TRUE;
 }
 
 static gboolean
-import_stored (const Request *request, GError **error)
+read_text (const char *path, char **out_text, GError **error)
 {
-  const char *path = strcmp (request->words[0], "-") == 0 ? "/dev/stdin" : request->words[0];
   g_autofree char *text = NULL;
-  g_autofree char *file = NULL;
   g_autoptr (GError) why = NULL;
   gsize length;
-  gint64 version;
-  DbImport import;
-  CliFormat format;
-  if (!cli_format_parse (request->format, &format, error))
-    return FALSE;
-  if (!g_file_get_contents (path, &text, &length, &why))
+  const char *file = strcmp (path, "-") == 0 ? "/dev/stdin" : path;
+  const gboolean is_readable = access (file, R_OK) == 0;
+  if (!is_readable || !g_file_get_contents (file, &text, &length, &why))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s", why->message);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path,
+                   is_readable ? why->message : g_strerror (errno));
       return FALSE;
     }
   if (!g_utf8_validate_len (text, length, NULL))
@@ -379,16 +386,46 @@ import_stored (const Request *request, GError **error)
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: is not a text in UTF-8", path);
       return FALSE;
     }
-  /* A trial makes no file. */
+  *out_text = g_steal_pointer (&text);
+  return TRUE;
+}
+
+/* A trial makes no file. */
+static DbStore *
+open_for_import (const Request *request, GError **error)
+{
+  g_autofree char *file = NULL;
+  gint64 version = 0;
   if (request->is_dry_run && !db_store_find (request->db, &file, &version, error))
+    return NULL;
+  return db_store_open (request->is_dry_run && version == 0 ? ":memory:" : request->db, error);
+}
+
+static gboolean
+import_stored (const Request *request, GError **error)
+{
+  g_autoptr (GPtrArray) texts = g_ptr_array_new_with_free_func (g_free);
+  g_autofree DbSource *sources = g_new0 (DbSource, request->n_words);
+  DbImport import;
+  CliFormat format;
+  if (!cli_format_parse (request->format, &format, error))
     return FALSE;
-  g_autoptr (DbStore) store
-      = db_store_open (request->is_dry_run && version == 0 ? ":memory:" : request->db, error);
-  if (!store || !db_store_import (store, text, path, request->is_dry_run, &import, error))
+  for (guint i = 0; i < request->n_words; i++)
+    {
+      char *text = NULL;
+      if (!read_text (request->words[i], &text, error))
+        return FALSE;
+      g_ptr_array_add (texts, text);
+      sources[i] = (DbSource){ text, request->words[i] };
+    }
+  g_autoptr (DbStore) store = open_for_import (request, error);
+  if (!store
+      || !db_store_import (store, sources, request->n_words, request->is_dry_run, &import, error))
     return FALSE;
   if (request->is_dry_run)
     fputs ("fsdplan: a dry run: nothing was stored\n", stderr);
-  return print_import (&import, format);
+  print_import (&import, format);
+  return TRUE;
 }
 
 static gboolean
@@ -421,8 +458,8 @@ check_stored (const Request *request, GError **error)
       puts ("no faults");
       return TRUE;
     }
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %u faults", db_store_path (store),
-               faults->len);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %u fault%s", db_store_path (store),
+               faults->len, faults->len == 1 ? "" : "s");
   return FALSE;
 }
 
@@ -453,7 +490,7 @@ static const struct
   { "list", "list", 0, 0, list_stored },
   { "show", "show ID", 1, 1, show_stored },
   { "export", "export [KIND|ID]", 0, 1, export_stored },
-  { "import", "import FILE", 1, 1, import_stored },
+  { "import", "import FILE...", 1, G_MAXUINT, import_stored },
   { "delete", "delete ID...", 1, G_MAXUINT, delete_stored },
   { "check", "check", 0, 0, check_stored },
   { "path", "path", 0, 0, print_path },
@@ -499,7 +536,7 @@ cmd_db (int argc, char **argv, GError **error)
                "  export            everything, as SQL or JSON\n"
                "  export KIND       one kind, as CSV or JSON\n"
                "  export ID         the traces of a run\n"
-               "  import FILE       what export wrote; adds only what is not there yet\n"
+               "  import FILE…      what export wrote; adds only what is not there yet\n"
                "  delete ID…        all of them, or none\n"
                "  check             look for damage and contradictions\n"
                "  path              where the store is, and its version\n");

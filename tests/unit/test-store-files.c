@@ -124,12 +124,12 @@ START_TEST (reading_only)
   g_clear_pointer (&store, db_store_close);
 
   store = db_store_open_readonly (store_file, &error);
-  must (store != NULL, error, "open_readonly");
+  must (store != NULL, &error, "open_readonly");
   ck_assert (!db_store_begin_run (store, &run, &error));
   ck_assert_refused (error, PLAN_ERROR_IO, "cannot store a new run");
   g_clear_error (&error);
   g_auto (DbRun) loaded = { 0 };
-  must (db_store_load_run (store, id, &loaded, &error), error, "load_run");
+  must (db_store_load_run (store, id, &loaded, &error), &error, "load_run");
 }
 END_TEST
 
@@ -156,7 +156,7 @@ START_TEST (home_of_the_user)
   ck_assert_refused (error, PLAN_ERROR_IO, file);
   g_clear_error (&error);
   store = db_store_open (NULL, &error);
-  must (store != NULL, error, "open");
+  must (store != NULL, &error, "open");
   store_begin_run (store);
   ck_assert_int_eq (stat (inside, &info), 0);
   ck_assert_int_eq (info.st_mode & 0777, 0700);
@@ -200,10 +200,10 @@ ck_assert_v1_is_kept (DbStore *store)
   g_autoptr (PlanTrace) trace = db_store_load_trace (store, 2, "cpu", 0, &error);
   g_autoptr (GPtrArray) faults = db_store_list_faults (store, &error);
 
-  must (runs && steps && trace && faults, error, "read");
+  must (runs && steps && trace && faults, &error, "read");
   ck_assert_uint_eq (faults->len, 0);
   ck_assert_uint_eq (runs->len, 3);
-  must (db_store_load_run (store, 2, &run, &error), error, "load_run");
+  must (db_store_load_run (store, 2, &run, &error), &error, "load_run");
   ck_assert_str_eq (run.uid, "v1 2026-08-01T10:00:00Z node-1 2");
   ck_assert_str_eq (run.device, "2 x \"\xc2\xb5\" CPU");
   ck_assert_str_eq (run.cluster_text, "[local]\nnodes=1\n");
@@ -248,14 +248,14 @@ START_TEST (version_1_is_read_and_left_alone)
   make_v1 ();
   before = file_bytes (store_file);
   store = db_store_open_readonly (store_file, &error);
-  must (store != NULL, error, "open_readonly");
+  must (store != NULL, &error, "open_readonly");
   ck_assert_v1_is_kept (store);
   ck_assert (!db_store_begin_run (store, &run, &error));
   ck_assert_refused (error, PLAN_ERROR_IO, "cannot store a new run");
   after = file_bytes (store_file);
   ck_assert (g_bytes_equal (before, after));
   g_clear_error (&error);
-  must (db_store_find (store_file, &file, &version, &error), error, "find");
+  must (db_store_find (store_file, &file, &version, &error), &error, "find");
   ck_assert_str_eq (file, store_file);
   ck_assert_int_eq (version, 1);
 }
@@ -285,7 +285,7 @@ START_TEST (faults_are_found)
   store_begin_run (store);
   sql (store_file, tampering[_i][0]);
   faults = db_store_list_faults (store, &error);
-  must (faults != NULL, error, "list_faults");
+  must (faults != NULL, &error, "list_faults");
   ck_assert_uint_eq (faults->len, 1);
   ck_assert_msg (strstr (g_ptr_array_index (faults, 0), tampering[_i][1]) != NULL, "'%s'",
                  (const char *)g_ptr_array_index (faults, 0));
@@ -439,7 +439,7 @@ START_TEST (file_that_may_not_grow)
                  "%s", said);
   store = store_open ();
   faults = db_store_list_faults (store, &error);
-  must (faults != NULL && faults->len == 0, error, "list_faults");
+  must (faults != NULL && faults->len == 0, &error, "list_faults");
   ck_assert_int_gt (sql (store_file, "SELECT count (*) FROM run"), 10);
 }
 END_TEST

@@ -44,9 +44,9 @@ store_teardown (void)
 
 /* Fails the test on an error; `what` names the call. */
 void
-must (gboolean ok, const GError *error, const char *what)
+must (gboolean ok, GError *const *error, const char *what)
 {
-  ck_assert_msg (ok, "%s: %s", what, error ? error->message : "no error set");
+  ck_assert_msg (ok, "%s: %s", what, *error ? (*error)->message : "no error set");
 }
 
 void
@@ -64,7 +64,7 @@ store_open (void)
   g_autoptr (GError) error = NULL;
   DbStore *store = db_store_open (store_file, &error);
 
-  must (store != NULL, error, "open");
+  must (store != NULL, &error, "open");
   return store;
 }
 
@@ -133,7 +133,7 @@ store_begin_run (DbStore *store)
   DbRun run = sample_run ();
   gint64 id;
 
-  must (db_store_begin_run (store, &run, &error), error, "begin_run");
+  must (db_store_begin_run (store, &run, &error), &error, "begin_run");
   id = run.id;
   g_free (run.uid);
   g_free (run.created);
@@ -260,5 +260,5 @@ store_add_step (DbStore *store, gint64 run_id, gint64 step)
   const DbStep done = { .step = step, .loss = 0.5, .grad_norm = 2, .step_ns = 7 };
   g_autoptr (GError) error = NULL;
 
-  must (db_store_add_steps (store, run_id, &done, 1, &error), error, "add_steps");
+  must (db_store_add_steps (store, run_id, &done, 1, &error), &error, "add_steps");
 }

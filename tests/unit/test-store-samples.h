@@ -14,8 +14,8 @@ void store_setup (void);
 void store_teardown (void);
 void store_remove_tree (const char *path);
 
-/* Fails the test on an error; `what` names the call. */
-void must (gboolean ok, const GError *error, const char *what);
+/* Fails the test on an error, which is looked at after the call; `what` names that. */
+void must (gboolean ok, GError *const *error, const char *what);
 
 /* The error has that code, and says that. */
 void ck_assert_refused (const GError *error, PlanErrorCode code, const char *part);

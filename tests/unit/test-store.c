@@ -24,24 +24,24 @@ START_TEST (run_comes_back_as_stored)
   g_auto (DbRun) loaded = { 0 };
   DbRun run = sample_run ();
 
-  must (db_store_begin_run (store, &run, &error), error, "begin_run");
+  must (db_store_begin_run (store, &run, &error), &error, "begin_run");
   ck_assert_int_gt (run.id, 0);
   ck_assert_str_eq (run.state, "running");
   ck_assert_msg (
       g_regex_match_simple ("^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ$", run.created, 0, 0),
       "created: %s", run.created);
-  must (db_store_load_run (store, run.id, &loaded, &error), error, "load_run");
+  must (db_store_load_run (store, run.id, &loaded, &error), &error, "load_run");
   ck_assert_run_eq (&run, &loaded);
 
-  must (db_store_finish_run (store, run.id, "failed", "rank 2: out of memory", 5, 6, &error), error,
-        "finish_run");
+  must (db_store_finish_run (store, run.id, "failed", "rank 2: out of memory", 5, 6, &error),
+        &error, "finish_run");
   g_free (run.state);
   run.state = (char *)"failed";
   run.message = (char *)"rank 2: out of memory";
   run.predicted_step_ns = 5;
   run.measured_step_ns = 6;
   db_run_clear (&loaded);
-  must (db_store_load_run (store, run.id, &loaded, &error), error, "load_run");
+  must (db_store_load_run (store, run.id, &loaded, &error), &error, "load_run");
   ck_assert_run_eq (&run, &loaded);
   g_free (run.uid);
   g_free (run.created);
@@ -56,17 +56,17 @@ START_TEST (runs_are_listed_newest_last)
   g_autoptr (GArray) runs = NULL;
   gint64 id[3];
 
-  must (none && none->len == 0, error, "list_runs");
+  must (none && none->len == 0, &error, "list_runs");
   for (guint i = 0; i < 3; i++)
     id[i] = store_begin_run (store);
   runs = db_store_list_runs (store, &error);
-  must (runs && runs->len == 3, error, "list_runs");
+  must (runs && runs->len == 3, &error, "list_runs");
   for (guint i = 0; i < 3; i++)
     {
       g_auto (DbRun) alone = { 0 };
 
       ck_assert_int_eq (g_array_index (runs, DbRun, i).id, id[i]);
-      must (db_store_load_run (store, id[i], &alone, &error), error, "load_run");
+      must (db_store_load_run (store, id[i], &alone, &error), &error, "load_run");
       ck_assert_run_eq (&g_array_index (runs, DbRun, i), &alone);
     }
   /* All three are of one plan, which is kept once. */
@@ -87,9 +87,9 @@ START_TEST (steps_come_back_as_stored)
   g_autoptr (GArray) loaded = NULL;
   gint64 id = store_begin_run (store);
 
-  must (db_store_add_steps (store, id, steps, G_N_ELEMENTS (steps), &error), error, "add_steps");
+  must (db_store_add_steps (store, id, steps, G_N_ELEMENTS (steps), &error), &error, "add_steps");
   loaded = db_store_list_steps (store, id, &error);
-  must (loaded && loaded->len == G_N_ELEMENTS (steps), error, "list_steps");
+  must (loaded && loaded->len == G_N_ELEMENTS (steps), &error, "list_steps");
   for (guint i = 0; i < G_N_ELEMENTS (steps); i++)
     {
       const DbStep *step = &g_array_index (loaded, DbStep, i);
@@ -119,9 +119,9 @@ START_TEST (trace_comes_back_as_stored)
   g_autoptr (GError) error = NULL;
   gint64 id = store_begin_run (store);
 
-  must (db_store_add_trace (store, id, 3, trace, schedule, &error), error, "add_trace");
+  must (db_store_add_trace (store, id, 3, trace, schedule, &error), &error, "add_trace");
   loaded = db_store_load_trace (store, id, "cpu", 3, &error);
-  must (loaded != NULL, error, "load_trace");
+  must (loaded != NULL, &error, "load_trace");
   ck_assert_trace_eq (trace, loaded);
   ck_assert_int_eq (sql (store_file, "SELECT op = 'load' AND stream = 'host' FROM trace_op"
                                      " ORDER BY position DESC LIMIT 1"),
@@ -166,14 +166,14 @@ START_TEST (deleting_takes_all_of_a_run_and_no_more)
     {
       id[i] = store_begin_run (store);
       store_add_step (store, id[i], 1);
-      must (db_store_add_trace (store, id[i], 0, trace, schedule, &error), error, "add_trace");
+      must (db_store_add_trace (store, id[i], 0, trace, schedule, &error), &error, "add_trace");
     }
-  must (delete_run (store, id[0], &error), error, "delete_run");
+  must (delete_run (store, id[0], &error), &error, "delete_run");
   kept = db_store_load_trace (store, id[1], "cpu", 0, &error);
-  must (kept != NULL, error, "load_trace");
+  must (kept != NULL, &error, "load_trace");
   ck_assert_trace_eq (trace, kept);
 
-  must (delete_run (store, id[1], &error), error, "delete_run");
+  must (delete_run (store, id[1], &error), &error, "delete_run");
   ck_assert_int_eq (sql (store_file, "SELECT (SELECT count (*) FROM plan)"
                                      " + (SELECT count (*) FROM run)"
                                      " + (SELECT count (*) FROM run_step)"
@@ -230,7 +230,7 @@ START_TEST (damaged_trace_is_found)
   g_autoptr (GError) error = NULL;
   gint64 id = store_begin_run (store);
 
-  must (db_store_add_trace (store, id, 0, trace, schedule, &error), error, "add_trace");
+  must (db_store_add_trace (store, id, 0, trace, schedule, &error), &error, "add_trace");
   sql (store_file, "DROP TRIGGER trace_sample_is_final; UPDATE trace_sample SET category = 'lost' "
                    "WHERE position = 3");
   ck_assert_ptr_null (db_store_load_trace (store, id, "cpu", 0, &error));
