@@ -80,6 +80,7 @@ endif
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
   %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-import.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
   %D%/fuzz/replay-schedule.tap \
@@ -87,6 +88,7 @@ fuzz_replays = \
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
+tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
@@ -95,12 +97,14 @@ tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 if ENABLE_FUZZERS
 fuzzers = \
   %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-import \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
