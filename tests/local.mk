@@ -53,6 +53,8 @@ check_tests = \
   %D%/unit/test-stack.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
+  %D%/unit/test-store-files.tap \
+  %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-exec.tap \
@@ -67,6 +69,12 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
+store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
+tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
+tests_unit_test_store_crash_tap_SOURCES = %D%/unit/test-store-crash.c $(store_samples) $(store_vfs)
+tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_samples)
+tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
 if HAVE_CHECK
@@ -80,6 +88,7 @@ endif
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
   %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-import.tap \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
@@ -88,6 +97,7 @@ fuzz_replays = \
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
+tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
@@ -97,6 +107,7 @@ tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 if ENABLE_FUZZERS
 fuzzers = \
   %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-import \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
@@ -104,6 +115,7 @@ fuzzers = \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -121,6 +133,14 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench fuzz
 
 golden_tests = \
+  %D%/golden/db-delete.test \
+  %D%/golden/db-export-csv.test \
+  %D%/golden/db-export-sql.test \
+  %D%/golden/db-import.test \
+  %D%/golden/db-list-json.test \
+  %D%/golden/db-list.test \
+  %D%/golden/db-refused.test \
+  %D%/golden/db-show.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
@@ -184,6 +204,7 @@ script_tests = \
   %D%/exec/catalogue.sh \
   %D%/exec/local.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/usage.sh \
@@ -191,6 +212,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/unit/store-v1.sql %D%/golden/store-small.json \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \

@@ -11,7 +11,7 @@ G_BEGIN_DECLS
   X ("lower", cmd_lower, "print a plan's schedule", "")                                            \
   X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto", "KIND")                       \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction", "")     \
-  X ("db", cmd_db, "list, show, export or delete stored runs", "list|show|export|delete [ID]")
+  X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it", "VERB")
 /* clang-format on */
 
 #define X(name, function, summary, arguments) int function (int argc, char **argv, GError **error);

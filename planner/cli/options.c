@@ -4,7 +4,7 @@
 #include "planner/cli/options.h"
 
 #include "db/clusters.h"
-#include "db/store.h"
+#include "db/runs.h"
 #include "exec/probe.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"

@@ -6,6 +6,7 @@
 #include "planner/error.h"
 
 #include <libsmartcols.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 struct _CliTable
 {
   const CliColumn *columns;
+  CliColumn *own_columns; /* freed with the table; NULL: the caller keeps them */
   guint n_columns;
   GPtrArray *cells; /* char *, row after row */
 };
@@ -44,10 +46,17 @@ cli_table_new (const CliColumn *columns, guint n_columns)
 }
 
 void
+cli_table_own_columns (CliTable *self, CliColumn *columns)
+{
+  self->own_columns = columns;
+}
+
+void
 cli_table_free (CliTable *self)
 {
   if (!self)
     return;
+  g_free (self->own_columns);
   g_ptr_array_unref (self->cells);
   g_free (self);
 }
@@ -84,10 +93,11 @@ n_rows (const CliTable *self)
   return self->cells->len / self->n_columns;
 }
 
+/* RFC 4180; what is not there is empty, and an empty text is quoted. */
 static void
 print_csv_cell (const char *text)
 {
-  if (text && strpbrk (text, ",\"\n"))
+  if (text && (!*text || strpbrk (text, ",\"\r\n")))
     {
       putchar ('"');
       for (; *text; text++)
@@ -132,6 +142,19 @@ print_table (const CliTable *self)
   scols_unref_table (table);
 }
 
+/* Numbers that JSON has no word for are texts. */
+static void
+add_json_number (JsonBuilder *builder, const char *text)
+{
+  const double real = g_ascii_strtod (text, NULL);
+  if (!strpbrk (text, ".einf"))
+    json_builder_add_int_value (builder, g_ascii_strtoll (text, NULL, 10));
+  else if (isfinite (real))
+    json_builder_add_double_value (builder, real);
+  else
+    json_builder_add_string_value (builder, text);
+}
+
 JsonNode *
 cli_table_to_json (const CliTable *self)
 {
@@ -148,10 +171,8 @@ cli_table_to_json (const CliTable *self)
             json_builder_add_null_value (builder);
           else if (!self->columns[c].is_number)
             json_builder_add_string_value (builder, text);
-          else if (strchr (text, '.'))
-            json_builder_add_double_value (builder, g_ascii_strtod (text, NULL));
           else
-            json_builder_add_int_value (builder, g_ascii_strtoll (text, NULL, 10));
+            add_json_number (builder, text);
         }
       json_builder_end_object (builder);
     }

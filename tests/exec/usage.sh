@@ -50,6 +50,10 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
 expect 1 "tp" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set tp=2
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
+expect 2 "db: use list" fsdplan db delete
+expect 2 "did you mean 'steps'" fsdplan db list --kind=step
+expect 1 "No such file" fsdplan db import "$work/none.csv" --db "$work/some.db"
+expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$work/some.db"
 expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
 expect 1 "cuda is not in this version" fsdplan run --backend cuda
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
