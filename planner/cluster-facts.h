@@ -15,9 +15,9 @@ G_BEGIN_DECLS
   X (PEAK_FP16, "peak_fp16", RATE, peak_flops[PLAN_DTYPE_FP16], DEVICE, "dense rate in fp16") \
   X (PEAK_E4M3, "peak_e4m3", RATE, peak_flops[PLAN_DTYPE_E4M3], DEVICE, "dense rate in e4m3") \
   X (PEAK_E5M2, "peak_e5m2", RATE, peak_flops[PLAN_DTYPE_E5M2], DEVICE, "dense rate in e5m2") \
-  X (PEAK_MXFP8, "peak_mxfp8", RATE, peak_flops[PLAN_DTYPE_E8M0], DEVICE, \
+  X (PEAK_MXFP8, "peak_mxfp8", RATE, peak_flops[PLAN_DTYPE_MXFP8], DEVICE, \
      "dense rate in fp8 with e8m0 block scales") \
-  X (PEAK_NVFP4, "peak_nvfp4", RATE, peak_flops[PLAN_DTYPE_E2M1], DEVICE, \
+  X (PEAK_NVFP4, "peak_nvfp4", RATE, peak_flops[PLAN_DTYPE_NVFP4], DEVICE, \
      "dense rate in e2m1 with block scales") \
   X (PEAK_INT8, "peak_int8", RATE, peak_int8_ops, DEVICE, "dense rate in int8") \
   X (MEMORY, "memory", SIZE, memory_bytes, DEVICE, "memory a process can use") \

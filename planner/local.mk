@@ -9,8 +9,10 @@ libplanner_a_SOURCES = \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-backward.c \
-  %D%/lower-emit.c \
+  %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
+  %D%/lower-gradient.c \
+  %D%/lower-layer.c \
   %D%/lower-step.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
@@ -27,6 +29,7 @@ libplanner_a_SOURCES = \
   %D%/model-json.c \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
+  %D%/network.c %D%/network.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \

@@ -42,6 +42,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
+  %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
@@ -169,7 +170,9 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
   %D%/golden/refused-experts.test \
-  %D%/golden/refused-gpt2.test \
+  %D%/golden/sim-fp8-ub.test \
+  %D%/golden/sim-gpt2.test \
+  %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \

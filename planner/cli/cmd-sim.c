@@ -117,6 +117,8 @@ print_memory (const CliPrediction *p)
   const PlanMemory *m = &p->trace->memory;
   for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
     {
+      if (m->resting[c] == 0 && m->by_category[c] == 0)
+        continue;
       cli_table_add (table, plan_category_name (c));
       cli_table_add_real (table, cli_mib (m->resting[c]), 1);
       cli_table_add_real (table, cli_mib (m->by_category[c]), 1);

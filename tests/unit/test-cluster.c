@@ -78,7 +78,7 @@ START_TEST (every_device_is_plausible)
       ck_assert_int_ge (capability, 70);
       ck_assert ((capability >= 80) == (gpu->peak_flops[PLAN_DTYPE_BF16] > 0));
       ck_assert ((capability >= 89) == (gpu->peak_flops[PLAN_DTYPE_E4M3] > 0));
-      ck_assert ((capability >= 100) == (gpu->peak_flops[PLAN_DTYPE_E8M0] > 0));
+      ck_assert ((capability >= 100) == (gpu->peak_flops[PLAN_DTYPE_MXFP8] > 0));
       ck_assert (gpu->peak_flops[PLAN_DTYPE_E4M3] == gpu->peak_flops[PLAN_DTYPE_E5M2]);
       ck_assert (gpu->memory_bytes > 0.9 * (double)gpu->memory_nominal_bytes * 0.96);
       /* A tensor core does a power of two per cycle, and that is what data sheets multiply. */
@@ -149,8 +149,8 @@ START_TEST (reads_what_version_1_wrote)
         "link_bandwidth=900 GB/s\nlink_latency=2 us\nnic_bandwidth=50 GB/s\nnic_latency=5 us\n";
   g_autoptr (PlanCluster) c = plan_cluster_parse (text, "stored", NULL);
   ck_assert_ptr_nonnull (c);
-  ck_assert (c->peak_flops[PLAN_DTYPE_E8M0] == 4400e12);
-  ck_assert (c->peak_flops[PLAN_DTYPE_E2M1] == 9100e12);
+  ck_assert (c->peak_flops[PLAN_DTYPE_MXFP8] == 4400e12);
+  ck_assert (c->peak_flops[PLAN_DTYPE_NVFP4] == 9100e12);
   ck_assert (c->memory_bytes_per_s == 7.7e12 && c->nic_bytes_per_s == 50e9);
   ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_MEMORY_BANDWIDTH), "data sheet");
   /* What it could not say comes from the shipped device. */
@@ -212,7 +212,7 @@ START_TEST (figures_of_dgx_h100)
   ck_assert (cluster->peak_flops[PLAN_DTYPE_BF16] == 989.5e12);
   ck_assert (cluster->peak_flops[PLAN_DTYPE_E4M3] == 1979e12);
   ck_assert (cluster->peak_flops[PLAN_DTYPE_FP32] == 67e12);
-  ck_assert (cluster->peak_flops[PLAN_DTYPE_E8M0] == 0);
+  ck_assert (cluster->peak_flops[PLAN_DTYPE_MXFP8] == 0);
   ck_assert_uint_eq (cluster->memory_bytes, G_GUINT64_CONSTANT (84932978278));
   ck_assert (cluster->memory_bytes_per_s == 3.35e12);
   ck_assert (cluster->link_bytes_per_s == 450e9);
