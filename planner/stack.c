@@ -36,7 +36,12 @@ static const PlanStack newest[] = {
       .caching_allocator = TRUE,
       .fixed_bytes = 105 * PLAN_MIB,
       .context_bytes = 1536 * PLAN_MIB,
-      .launch_ns = 5000,
+      .rounds_to_tf32 = TRUE,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
+                     [PLAN_LAUNCH_PRODUCT] = 100000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_ATTENTION] = 150000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 250000 },
   },
   {
       .name = "native",
@@ -53,7 +58,11 @@ static const PlanStack newest[] = {
       .pooled_grad_units = 2,
       .needs_kernel_scratch = TRUE,
       .allocation_bytes = 64,
-      .launch_ns = 1000,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 2500,
+                     [PLAN_LAUNCH_PRODUCT] = 2500,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 2500,
+                     [PLAN_LAUNCH_ATTENTION] = 2500,
+                     [PLAN_LAUNCH_COLLECTIVE] = 5000 },
   },
 };
 

@@ -2,6 +2,7 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/measurements.c %D%/measurements.h \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/predict.c %D%/predict.h

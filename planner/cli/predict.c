@@ -3,6 +3,7 @@
 
 #include "planner/cli/predict.h"
 
+#include "planner/cli/measurements.h"
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/rules.h"
@@ -46,12 +47,16 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  const SimParams *params = sim_params_default (input->cluster->kind);
-  g_autoptr (SimCost) cost
-      = sim_cost_new (self->schedule, input->cluster, self->stack, params, error);
+  const SimCostInput costs = { .schedule = self->schedule,
+                               .cluster = input->cluster,
+                               .stack = self->stack,
+                               .plan = &self->plan,
+                               .params = sim_params_default (input->cluster),
+                               .measurements = cli_measurements (input->cluster) };
+  g_autoptr (SimCost) cost = sim_cost_new (&costs, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
-  self->params_id = params->id;
+  self->params_id = costs.params->id;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   count_provenance (self, cost);
 

@@ -355,7 +355,7 @@ cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error)
           { "nodes", TRUE },   { "size", FALSE }, { "value", TRUE }, { "unit", FALSE },
           { "source", FALSE }, { "row", FALSE } };
   const char *gpu = cluster ? cluster->device_name : NULL;
-  const char *params = cluster ? sim_params_default (cluster->kind)->id : NULL;
+  const char *params = cluster ? sim_params_default (cluster)->id : NULL;
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   g_autoptr (DbStore) store = db_catalogue_open (error);
   if (!store || !add_curves (table, store, gpu, error) || !add_products (table, store, gpu, error)

@@ -115,9 +115,9 @@ simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, 
   g_autoptr (GError) error = NULL;
   const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
-  g_autoptr (SimCost) cost = schedule ? sim_cost_new (schedule, cluster, stack,
-                                                      sim_params_default (cluster->kind), &error)
-                                      : NULL;
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan };
+  g_autoptr (SimCost) cost = schedule ? sim_cost_new (&input, &error) : NULL;
   PlanTrace *trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
   ck_assert_msg (trace && plan_trace_check (trace, schedule, &error), "seed %d: %s", seed,
                  error ? error->message : "");

@@ -49,8 +49,10 @@ static PlanMemory
 memory_of (const Case *c)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (SimCost) cost = sim_cost_new (c->schedule, c->cluster, c->stack,
-                                           sim_params_default (c->cluster->kind), &error);
+  g_autoptr (SimCost) cost = sim_cost_new (
+      &(SimCostInput){
+          .schedule = c->schedule, .cluster = c->cluster, .stack = c->stack, .plan = &c->plan },
+      &error);
   g_autoptr (PlanTrace) trace = sim_run (c->schedule, cost, c->stack, &error);
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return trace->memory;
