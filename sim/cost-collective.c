@@ -65,6 +65,13 @@ net_hop (const Collective *self, SimParam hop)
   return 1e-9 * param (self, hop) * (double)self->input->cluster->nic_latency_ns;
 }
 
+/* What every collective pays before the first byte, in one protocol or algorithm. */
+static double
+start (const Collective *self, SimParam own)
+{
+  return 1e-9 * (param (self, own) + (self->crosses ? param (self, SIM_PARAM_NET_NS) : 0));
+}
+
 static double
 processors (const Collective *self)
 {
@@ -93,7 +100,7 @@ consider_rings (Collective *self, guint protocol)
       = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
   const gint64 hops_across = self->nodes - 1, hops_inside = self->ranks - self->nodes;
   const double latency
-      = 1e-9 * param (self, SIM_PARAM_LL_NS + (SimParam)protocol)
+      = start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
         + rounds
               * ((double)hops_inside * 1e-9 * (double)self->input->cluster->link_latency_ns
                      * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol)
@@ -115,7 +122,7 @@ consider_tree (Collective *self, guint protocol)
   const double across
       = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
   const double latency
-      = 1e-9 * param (self, SIM_PARAM_LL_NS + (SimParam)protocol)
+      = start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
         + 2
               * ((double)(self->linked - 1) * 1e-9 * (double)self->input->cluster->link_latency_ns
                      * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol)
@@ -135,7 +142,7 @@ consider_nvls (Collective *self, PlanDtype dtype)
     return;
   const double inside = self->bytes * (1 + 1 / (double)self->linked)
                         / (self->link * param (self, SIM_PARAM_NVLS_SHARE));
-  double across = 0, latency = 1e-9 * param (self, SIM_PARAM_NVLS_NS);
+  double across = 0, latency = start (self, SIM_PARAM_NVLS_NS);
   if (self->crosses)
     {
       const double sent = self->has_sharp ? 1 : 2 * (double)(self->nodes - 1) / (double)self->nodes;
@@ -154,24 +161,24 @@ consider_registered (Collective *self)
 {
   const double sent = self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
   const double symmetric = self->link * param (self, SIM_PARAM_SYMMETRIC_SHARE);
-  const double start = 1e-9 * param (self, SIM_PARAM_SYMMETRIC_NS);
+  const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
   if (self->is_reduction && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
     return; /* another factor than a sum's goes round the ring */
   if (!self->crosses && self->nccl >= NCCL_SYMMETRIC)
-    consider (self, start + sent / symmetric,
+    consider (self, begin + sent / symmetric,
               param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
                                               : SIM_PARAM_SYMMETRIC_GATHER_SMS),
               FALSE);
   if (!self->crosses && !self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
     consider (self,
-              1e-9 * param (self, SIM_PARAM_ENGINE_NS)
+              start (self, SIM_PARAM_ENGINE_NS)
                   + sent / (self->link * param (self, SIM_PARAM_ENGINE_SHARE)),
               0, FALSE);
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
     consider (self,
-              start + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP)
+              begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP)
                   + sent / MIN (symmetric, self->nics * param (self, SIM_PARAM_NET_SHARE)),
               processors (self), FALSE);
 }
@@ -185,7 +192,7 @@ consider_doubling (Collective *self)
     return;
   const double sent = self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
   consider (self,
-            1e-9 * param (self, SIM_PARAM_SIMPLE_NS)
+            start (self, SIM_PARAM_SIMPLE_NS)
                 + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP)
                 + sent / (self->nics * param (self, SIM_PARAM_NET_SHARE)),
             processors (self), TRUE);

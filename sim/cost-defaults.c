@@ -95,10 +95,14 @@ static const struct
   = { { 2000, 2000, 2000, 500 }, "assumed: the shortest kernels take 2 to 3 us; CPU " LOOPS },
   [SIM_PARAM_LL_NS]
   = { { 10000, 10000, 10000, 500 }, CURVES ", from 64 KiB; " TUNING " says 6.6 us" },
-  [SIM_PARAM_LL128_NS] = { { 14000, 14000, 14000, 500 }, TUNING ", ring" },
+  [SIM_PARAM_LL128_NS]
+  = { { 10000, 10000, 10000, 500 }, CURVES ", 1 to 2 MiB; " TUNING " says 14 us" },
   [SIM_PARAM_SIMPLE_NS] = { { 8400, 8400, 8400, 500 }, TUNING ", ring" },
+  [SIM_PARAM_NET_NS]
+  = { { 25000, 25000, 25000, 5000 }, CURVES ", on two nodes, 64 KiB: 40 to 59 us" },
   [SIM_PARAM_LL_HOP] = { { 0.30, 0.30, 0.30, 1 }, TUNING ": 0.6 us where a hop's order is 2 us" },
-  [SIM_PARAM_LL128_HOP] = { { 0.95, 0.95, 0.95, 1 }, TUNING ": 1.9 us" },
+  [SIM_PARAM_LL128_HOP]
+  = { { 0.75, 0.75, 0.75, 1 }, CURVES ", 1 to 2 MiB; " TUNING " says 1.9 us" },
   [SIM_PARAM_SIMPLE_HOP] = { { 1.70, 1.70, 1.70, 1 }, TUNING ": 3.4 us" },
   [SIM_PARAM_LL_NET_HOP]
   = { { 0.54, 0.54, 0.54, 1 }, TUNING ": 2.7 us where a hop's order is 5 us" },
@@ -107,19 +111,19 @@ static const struct
   [SIM_PARAM_LL_SHARE] = { { 0.25, 0.25, 0.25, 0 }, TUNING ": half of the bytes are flags" },
   [SIM_PARAM_LL128_SHARE] = { { 0.92, 0.92, 0.92, 0 }, TUNING ": 120 of 128 bytes" },
   [SIM_PARAM_RING_SHARE]
-  = { { 0.77, 0.74, 0.74, 0.40 }, CURVES ": 235 of 300, 331 of 450, 672 of 900 GB/s; CPU " LOOPS },
+  = { { 0.77, 0.735, 0.74, 0.40 }, CURVES ": 235 of 300, 331 of 450, 672 of 900 GB/s; CPU " LOOPS },
   [SIM_PARAM_TREE_SHARE] = { { 0.68, 0.66, 0.66, 0 }, TUNING ": 0.9 of a ring's" },
   [SIM_PARAM_NET_SHARE] = { { 0.82, 0.82, 0.82, 0.80 },
                             "all-gather on 2 nodes: 328 (GCP A3 Ultra), 308 (Vultr B200), 376 "
                             "(verl on GKE) of 400 GB/s" },
   [SIM_PARAM_NVLS_SHARE]
-  = { { 0.69, 0.69, 0.60, 0 }, "all-reduce of 8: 480 on H100, 845 GB/s of bus on B200" },
-  [SIM_PARAM_NVLS_NS] = { { 25000, 25000, 25000, 0 }, TUNING },
-  [SIM_PARAM_SYMMETRIC_SHARE]
-  = { { 0.72, 0.72, 0.72, 0 },
-      "PR #5596: 33 to 134 MB gathered, 8 to 33 MB reduced: 307 to 329 of "
-      "450 GB/s" },
-  [SIM_PARAM_SYMMETRIC_NS] = { { 6000, 6000, 6000, 0 }, "the same; NCCL's own figure is 7.8 us" },
+  = { { 0.66, 0.66, 0.60, 0 }, "all-reduce of 8: 450 to 480 on H100, 845 GB/s of bus on B200" },
+  [SIM_PARAM_NVLS_NS] = { { 40000, 40000, 40000, 0 }, "all-reduce of 8 on H100, 16 to 268 MB" },
+  [SIM_PARAM_SYMMETRIC_SHARE] = { { 0.77, 0.735, 0.74, 0 },
+                                  "as rings: Megatron-LM PR #5596, 8 to 134 MB gathered and "
+                                  "reduced on 8 x H100, 307 to 329 of 450 GB/s beyond the start" },
+  [SIM_PARAM_SYMMETRIC_NS]
+  = { { 6000, 6000, 6000, 0 }, "the same curves; NCCL's own figure is 7.8 us" },
   [SIM_PARAM_ENGINE_SHARE] = { { 0.80, 0.80, 0.80, 0 }, "assumed: peer copies" },
   [SIM_PARAM_ENGINE_NS] = { { 15000, 15000, 15000, 0 }, "assumed: a copy per peer, and a barrier" },
   [SIM_PARAM_RING_SMS] = { { 24, 24, 24, 0 }, "channels in the log of Megatron-LM PR #3067" },

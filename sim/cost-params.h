@@ -49,6 +49,7 @@ G_BEGIN_DECLS
   X (LL_NS, "ring.ll.ns", "ns", "start and end of a ring or tree, protocol LL") \
   X (LL128_NS, "ring.ll128.ns", "ns", "the same, LL128") \
   X (SIMPLE_NS, "ring.simple.ns", "ns", "the same, Simple") \
+  X (NET_NS, "net.ns", "ns", "added to every start when nodes are crossed") \
   X (LL_HOP, "ring.ll.hop", "", "a hop inside a node to the link's latency, LL") \
   X (LL128_HOP, "ring.ll128.hop", "", "the same, LL128") \
   X (SIMPLE_HOP, "ring.simple.hop", "", "the same, Simple") \

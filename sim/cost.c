@@ -84,6 +84,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
   for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (input->schedule, node);
+      self->provenance[node] = SIM_PROVENANCE_DATASHEET;
       if (!takes_time (op))
         continue;
       const SimTime time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE

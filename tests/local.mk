@@ -35,6 +35,8 @@ check_tests = \
   %D%/unit/test-cluster.tap \
   %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
+  %D%/unit/test-cost.tap \
+  %D%/unit/test-cost-curves.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
@@ -49,6 +51,7 @@ check_tests = \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-probe.tap \
+  %D%/unit/test-published.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
