@@ -11,10 +11,10 @@
  * lies outside the allocator is assumed, of the right order.
  *
  * So is what issuing an op costs a host that runs Python. Published: a small kernel of PyTorch's
- * costs 10 to 20 us (TransformerEngine PR #1016); a te.Linear, forward and backward, 0.57 ms in bf16
- * and 2.07 ms in fp8 in 2023 (issue #445: three products), greatly reduced since (issue #2126), taken
- * as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here two collectives of 250
- * us. No figure was fitted to a run. A runtime in C pays for the launch. */
+ * costs 10 to 20 us (TransformerEngine PR #1016); a te.Linear, forward and backward, 0.57 ms in
+ * bf16 and 2.07 ms in fp8 in 2023 (issue #445: three products), greatly reduced since (issue
+ * #2126), taken as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here two
+ * collectives of 250 us. No figure was fitted to a run. A runtime in C pays for the launch. */
 static const PlanStack newest[] = {
   {
       .name = "megatron-fsdp",

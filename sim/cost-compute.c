@@ -205,74 +205,43 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   return told (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS), bytes);
 }
 
-static SimParam
-traffic_class (const PlanOp *op)
-{
-  switch (op->kind)
-    {
-    case PLAN_OP_QUANTIZE:
-      return op->refs[1].array >= 0 ? SIM_PARAM_TRAFFIC_TRANSPOSE : SIM_PARAM_TRAFFIC_QUANTIZE;
-    case PLAN_OP_TRANSPOSE:
-      return SIM_PARAM_TRAFFIC_TRANSPOSE;
-    case PLAN_OP_RMSNORM:
-    case PLAN_OP_LAYERNORM:
-    case PLAN_OP_HEAD_NORM:
-      return SIM_PARAM_TRAFFIC_NORM;
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_LAYERNORM_BWD:
-    case PLAN_OP_HEAD_NORM_BWD:
-    case PLAN_OP_BIAS_BWD:
-      return SIM_PARAM_TRAFFIC_NORM_BWD;
-    case PLAN_OP_SWIGLU:
-    case PLAN_OP_SWIGLU_BWD:
-    case PLAN_OP_ACTIVATE:
-    case PLAN_OP_ACTIVATE_BWD:
-    case PLAN_OP_SOFTCAP:
-    case PLAN_OP_SOFTCAP_BWD:
-      return SIM_PARAM_TRAFFIC_ACTIVATION;
-    case PLAN_OP_ROPE:
-      return SIM_PARAM_TRAFFIC_ROPE;
-    case PLAN_OP_EMBED:
-    case PLAN_OP_POSITIONS:
-      return SIM_PARAM_TRAFFIC_EMBED;
-    case PLAN_OP_EMBED_BWD:
-    case PLAN_OP_POSITIONS_BWD:
-      return SIM_PARAM_TRAFFIC_EMBED_BWD;
-    case PLAN_OP_ROW_STAT:
-    case PLAN_OP_CROSS_ENTROPY:
-    case PLAN_OP_CROSS_ENTROPY_BWD:
-      return SIM_PARAM_TRAFFIC_LOSS;
-    case PLAN_OP_NORM_SQ:
-    case PLAN_OP_CLIP:
-      return SIM_PARAM_TRAFFIC_REDUCTION;
-    case PLAN_OP_ADAMW:
-    case PLAN_OP_SGD:
-      return SIM_PARAM_TRAFFIC_OPTIMIZER;
-    case PLAN_OP_INIT:
-    case PLAN_OP_LOAD:
-    case PLAN_OP_ZERO:
-    case PLAN_OP_CAST:
-    case PLAN_OP_ACCUMULATE:
-    case PLAN_OP_ADD:
-    case PLAN_OP_SCALE:
-      return SIM_PARAM_TRAFFIC_COPY;
-    case PLAN_OP_ALLOC: /* the rest takes no time, or is costed elsewhere */
-    case PLAN_OP_FREE:
-    case PLAN_OP_SYNC:
-    case PLAN_OP_WAIT:
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-    case PLAN_OP_ALL_GATHER:
-    case PLAN_OP_REDUCE_SCATTER:
-    case PLAN_OP_ALL_REDUCE:
-    case PLAN_OP_REPEAT:
-    case PLAN_OP_END:
-      break;
-    }
-  g_assert_not_reached ();
-}
+/* How the ops that are bound by memory move their bytes; 0: not such an op. */
+static const SimParam traffic_class[PLAN_N_OPS] = {
+  [PLAN_OP_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_TRANSPOSE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_HEAD_NORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_RMSNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_LAYERNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_HEAD_NORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_BIAS_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_SWIGLU] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SWIGLU_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SOFTCAP] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SOFTCAP_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
+  [PLAN_OP_EMBED] = SIM_PARAM_TRAFFIC_EMBED,
+  [PLAN_OP_POSITIONS] = SIM_PARAM_TRAFFIC_EMBED,
+  [PLAN_OP_EMBED_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
+  [PLAN_OP_POSITIONS_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
+  [PLAN_OP_ROW_STAT] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_CROSS_ENTROPY] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_CROSS_ENTROPY_BWD] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_NORM_SQ] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_CLIP] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_ADAMW] = SIM_PARAM_TRAFFIC_OPTIMIZER,
+  [PLAN_OP_SGD] = SIM_PARAM_TRAFFIC_OPTIMIZER,
+  [PLAN_OP_INIT] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_LOAD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ZERO] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_CAST] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ACCUMULATE] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ADD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_SCALE] = SIM_PARAM_TRAFFIC_COPY,
+};
 
 /* A framework that keeps a second image of the logits goes over them more often than it must. */
 static double
@@ -291,7 +260,10 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
     return product_time (input, op, error);
   if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
     return attention_time (input, op, error);
-  const SimParam class = traffic_class (op);
+  SimParam class = traffic_class[op->kind];
+  g_assert (class != 0);
+  if (op->kind == PLAN_OP_QUANTIZE && op->refs[1].array < 0) /* no transposed copy */
+    class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, class);
   return told (input,
                memory_seconds (input, bytes, class)

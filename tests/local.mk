@@ -61,6 +61,7 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-cost.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
