@@ -13,10 +13,17 @@
 #define NCCL_COPY_ENGINE 2028      /* gathers without processors */
 #define NCCL_SYMMETRIC_REDUCE 2029 /* symmetric reduce-scatter over InfiniBand */
 
+/* NCCL's ways to say that data has come, in the order of their parameters. */
+typedef enum
+{
+  LL,
+  LL128,
+  SIMPLE,
+} Protocol;
+
 typedef struct
 {
   const SimCostInput *input;
-  const PlanOp *op;
   gint64 ranks, linked, nodes; /* members; of them, those in one node; nodes */
   double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
   double link, nics;           /* B/s of a device inside, and of its node's members together */
@@ -65,6 +72,13 @@ net_hop (const Collective *self, SimParam hop)
   return 1e-9 * param (self, hop) * (double)self->input->cluster->nic_latency_ns;
 }
 
+/* Of a gather or a reduction, whatever the way. */
+static double
+sent_by_each (const Collective *self)
+{
+  return self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
+}
+
 /* What every collective pays before the first byte, in one protocol or algorithm. */
 static double
 start (const Collective *self, SimParam own)
@@ -85,51 +99,58 @@ processors (const Collective *self)
                                                                  : SIM_PARAM_RAIL_REDUCE_SMS);
 }
 
+/* The bandwidth that a collective keeps up which reaches this share of the link. */
+static double
+pace (const Collective *self, SimParam link_share)
+{
+  const double inside = self->linked > 1 ? self->link * param (self, link_share) : G_MAXDOUBLE;
+  const double across
+      = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
+  return MIN (inside, across);
+}
+
+/* So many hops, one after the other. */
+static double
+hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
+{
+  const double hop = 1e-9 * (double)self->input->cluster->link_latency_ns
+                     * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol);
+  return (double)inside * hop
+         + (double)across * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol);
+}
+
 /* Every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice. There is a
  * ring per network port of the members, so that between nodes all of them work side by side. */
 static void
-consider_rings (Collective *self, guint protocol)
+consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
-  const double share = protocol == 2 ? 1 : param (self, SIM_PARAM_LL_SHARE + (SimParam)protocol);
-  if (share <= 0 || (protocol == 1 && !self->has_nvlink))
-    return;
   const double rounds = self->is_all_reduce ? 2 : 1;
-  const double inside
-      = self->linked > 1 ? self->link * param (self, SIM_PARAM_RING_SHARE) : G_MAXDOUBLE;
-  const double across
-      = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
-  const gint64 hops_across = self->nodes - 1, hops_inside = self->ranks - self->nodes;
-  const double latency
-      = start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
-        + rounds
-              * ((double)hops_inside * 1e-9 * (double)self->input->cluster->link_latency_ns
-                     * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol)
-                 + (double)hops_across * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol));
-  const double sent = self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
-  consider (self, latency + rounds * sent / (MIN (inside, across) * share), processors (self),
-            TRUE);
+  const double once = hops (self, protocol, self->ranks - self->nodes, self->nodes - 1)
+                      + sent_by_each (self) / (pace (self, SIM_PARAM_RING_SHARE) * bandwidth);
+  consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + rounds * once,
+            processors (self), TRUE);
 }
 
 /* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
 static void
-consider_tree (Collective *self, guint protocol)
+consider_tree (Collective *self, Protocol protocol, double bandwidth)
 {
-  const double share = protocol == 2 ? 1 : param (self, SIM_PARAM_LL_SHARE + (SimParam)protocol);
-  if (!self->is_all_reduce || share <= 0 || (protocol == 1 && !self->has_nvlink))
+  const double once = hops (self, protocol, self->linked - 1, log2_up (self->nodes))
+                      + self->bytes / (pace (self, SIM_PARAM_TREE_SHARE) * bandwidth);
+  if (self->is_all_reduce)
+    consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + 2 * once,
+              processors (self), TRUE);
+}
+
+static void
+consider_protocol (Collective *self, Protocol protocol)
+{
+  const double bandwidth
+      = protocol == SIMPLE ? 1 : param (self, SIM_PARAM_LL_SHARE + (SimParam)protocol);
+  if (bandwidth <= 0 || (protocol == LL128 && !self->has_nvlink))
     return;
-  const double inside
-      = self->linked > 1 ? self->link * param (self, SIM_PARAM_TREE_SHARE) : G_MAXDOUBLE;
-  const double across
-      = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
-  const double latency
-      = start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
-        + 2
-              * ((double)(self->linked - 1) * 1e-9 * (double)self->input->cluster->link_latency_ns
-                     * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol)
-                 + (double)log2_up (self->nodes)
-                       * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol));
-  consider (self, latency + 2 * self->bytes / (MIN (inside, across) * share), processors (self),
-            TRUE);
+  consider_rings (self, protocol, bandwidth);
+  consider_tree (self, protocol, bandwidth);
 }
 
 /* NVSwitch adds up and spreads: each device sends the data once and takes its share once more.
@@ -159,27 +180,24 @@ consider_nvls (Collective *self, PlanDtype dtype)
 static void
 consider_registered (Collective *self)
 {
-  const double sent = self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
-  const double symmetric = self->link * param (self, SIM_PARAM_SYMMETRIC_SHARE);
+  const double sent = sent_by_each (self);
+  const double moving = sent / pace (self, SIM_PARAM_SYMMETRIC_SHARE);
   const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
   if (self->is_reduction && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
     return; /* another factor than a sum's goes round the ring */
   if (!self->crosses && self->nccl >= NCCL_SYMMETRIC)
-    consider (self, begin + sent / symmetric,
+    consider (self, begin + moving,
               param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
                                               : SIM_PARAM_SYMMETRIC_GATHER_SMS),
               FALSE);
   if (!self->crosses && !self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
-    consider (self,
-              start (self, SIM_PARAM_ENGINE_NS)
-                  + sent / (self->link * param (self, SIM_PARAM_ENGINE_SHARE)),
+    consider (self, start (self, SIM_PARAM_ENGINE_NS) + sent / pace (self, SIM_PARAM_ENGINE_SHARE),
               0, FALSE);
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
     consider (self,
-              begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP)
-                  + sent / MIN (symmetric, self->nics * param (self, SIM_PARAM_NET_SHARE)),
+              begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP) + moving,
               processors (self), FALSE);
 }
 
@@ -190,12 +208,19 @@ consider_doubling (Collective *self)
   if (self->is_all_reduce || self->linked > 1 || !self->crosses || self->nccl < NCCL_PAT
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return;
-  const double sent = self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
+  const double sent = sent_by_each (self);
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
                 + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP)
-                + sent / (self->nics * param (self, SIM_PARAM_NET_SHARE)),
+                + sent / pace (self, SIM_PARAM_RING_SHARE),
             processors (self), TRUE);
+}
+
+gint64
+sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = plan_cluster_linked_devices (cluster);
+  return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
 }
 
 static void
@@ -203,10 +228,9 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
 {
   const PlanCluster *c = input->cluster;
   const PlanGroup *group = plan_schedule_group (input->schedule, (guint)op->group);
-  const gint64 linked = plan_cluster_linked_devices (c);
-  *self = (Collective){ .input = input, .op = op, .best_seconds = G_MAXDOUBLE };
+  *self = (Collective){ .input = input, .best_seconds = G_MAXDOUBLE };
   self->ranks = group->size;
-  self->linked = CLAMP (linked / (gint64)group->stride, 1, self->ranks);
+  self->linked = sim_cost_linked (c, group);
   self->nodes = (self->ranks + self->linked - 1) / self->linked;
   self->crosses = self->nodes > 1;
   self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
@@ -234,11 +258,8 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op)
                    = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
   if (self.ranks == 1)
     return time;
-  for (guint protocol = 0; protocol < 3; protocol++)
-    {
-      consider_rings (&self, protocol);
-      consider_tree (&self, protocol);
-    }
+  for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
+    consider_protocol (&self, protocol);
   consider_nvls (&self, dtype);
   consider_registered (&self);
   consider_doubling (&self);

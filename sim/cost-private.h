@@ -26,6 +26,9 @@ typedef enum
 /* Bytes an op reads and writes, each operand once. */
 double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 
+/* Members of a group that reach one another without the network. */
+gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
+
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
 SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op);
 

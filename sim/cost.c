@@ -19,13 +19,13 @@ static gboolean
 check_links (const SimCostInput *input, GError **error)
 {
   const PlanCluster *c = input->cluster;
-  const gint64 linked = plan_cluster_linked_devices (c);
   gboolean inside = FALSE, crosses = FALSE;
   for (guint g = 0; g < plan_schedule_n_groups (input->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (input->schedule, g);
-      inside = inside || (group->size > 1 && linked > (gint64)group->stride);
-      crosses = crosses || (gint64)group->size * (gint64)group->stride > linked;
+      const gint64 linked = sim_cost_linked (c, group);
+      inside = inside || linked > 1;
+      crosses = crosses || (gint64)group->size > linked;
     }
   const char *missing = c->memory_bytes_per_s <= 0           ? "memory bandwidth"
                         : inside && c->link_bytes_per_s <= 0 ? "link bandwidth"

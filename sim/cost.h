@@ -48,8 +48,8 @@ gint64 sim_cost_ns (const SimCost *self, guint node);
 SimProvenance sim_cost_provenance (const SimCost *self, guint node);
 gint64 sim_cost_launch_ns (const SimCost *self, guint node); /* host time to issue it */
 
-/* While it runs beside others: processors it keeps from them, and bytes it reads and writes. Of ops
- * that are alone on the device, compute, the first is 0: they take what is left. */
+/* What a collective takes from compute beside it: processors it keeps busy, bytes of memory it
+ * moves. Compute itself keeps no fixed number: it takes the processors that are left. */
 guint sim_cost_sms (const SimCost *self, guint node);
 guint64 sim_cost_memory_bytes (const SimCost *self, guint node);
 

@@ -11,10 +11,17 @@
 
 #define NEIGHBOURS 4
 
+/* m, n and k in octaves. */
+typedef struct
+{
+  double of[3];
+} Size;
+
 struct _SimMeasurements
 {
   guint n;
   SimProduct *products; /* by layout, formats, accumulation, then m, n, k */
+  Size *sizes;          /* of each */
 };
 
 /* What a product is, apart from its size and rate. */
@@ -42,6 +49,23 @@ order (const void *left, const void *right)
   return a->flops_per_s < b->flops_per_s ? -1 : a->flops_per_s > b->flops_per_s;
 }
 
+/* Binary logarithm, straight between powers of two: monotone, and the same on every machine. */
+static double
+octaves (gint64 value)
+{
+  gint64 power = 1;
+  double whole = 0;
+  for (; power <= value / 2; power *= 2)
+    whole++;
+  return whole + (double)(value - power) / (double)power;
+}
+
+static Size
+size_of (const SimProduct *product)
+{
+  return (Size){ { octaves (product->m), octaves (product->n), octaves (product->k) } };
+}
+
 SimMeasurements *
 sim_measurements_new (const SimProduct *products, guint n)
 {
@@ -50,6 +74,9 @@ sim_measurements_new (const SimProduct *products, guint n)
   self->products = g_memdup2 (products, n * sizeof *products);
   if (n > 0)
     qsort (self->products, n, sizeof *self->products, order);
+  self->sizes = g_new (Size, n);
+  for (guint i = 0; i < n; i++)
+    self->sizes[i] = size_of (&self->products[i]);
   return self;
 }
 
@@ -59,6 +86,7 @@ sim_measurements_free (SimMeasurements *self)
   if (!self)
     return;
   g_free (self->products);
+  g_free (self->sizes);
   g_free (self);
 }
 
@@ -106,17 +134,6 @@ sim_measurements_find (const SimMeasurements *self, const SimProduct *product,
   return TRUE;
 }
 
-/* Binary logarithm, straight between powers of two: monotone, and the same on every machine. */
-static double
-octaves (gint64 value)
-{
-  gint64 power = 1;
-  double whole = 0;
-  for (; power <= value / 2; power *= 2)
-    whole++;
-  return whole + (double)(value - power) / (double)power;
-}
-
 typedef struct
 {
   double squared, flops_per_s;
@@ -141,29 +158,30 @@ gboolean
 sim_measurements_interpolate (const SimMeasurements *self, const SimProduct *product,
                               double *out_flops_per_s)
 {
-  const double at[] = { octaves (product->m), octaves (product->n), octaves (product->k) };
+  const Size at = size_of (product);
+  const SimProduct first = { .layout = product->layout, .in = product->in };
   gboolean below[3] = { FALSE }, above[3] = { FALSE };
   Neighbour nearest[NEIGHBOURS];
   guint n = 0;
-  for (guint i = 0; i < self->n; i++)
+  for (guint i = lower_bound (self, &first);
+       i < self->n && family_order (&self->products[i], product) == 0; i++)
     {
-      const SimProduct *row = &self->products[i];
-      const double size[] = { octaves (row->m), octaves (row->n), octaves (row->k) };
-      Neighbour found = { .flops_per_s = row->flops_per_s };
-      gboolean is_near = family_order (row, product) == 0;
+      Neighbour found = { .flops_per_s = self->products[i].flops_per_s };
+      gboolean is_near = TRUE;
       for (guint d = 0; d < 3; d++)
         {
-          const double away = size[d] - at[d];
+          const double away = self->sizes[i].of[d] - at.of[d];
           is_near = is_near && ABS (away) <= REACH_OCTAVES;
           found.squared += away * away;
         }
-      for (guint d = 0; d < 3 && is_near; d++)
+      if (!is_near)
+        continue;
+      for (guint d = 0; d < 3; d++)
         {
-          below[d] = below[d] || size[d] <= at[d];
-          above[d] = above[d] || size[d] >= at[d];
+          below[d] = below[d] || self->sizes[i].of[d] <= at.of[d];
+          above[d] = above[d] || self->sizes[i].of[d] >= at.of[d];
         }
-      if (is_near)
-        add_neighbour (nearest, &n, found);
+      add_neighbour (nearest, &n, found);
     }
   for (guint d = 0; d < 3; d++)
     if (!below[d] || !above[d])
