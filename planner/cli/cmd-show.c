@@ -34,7 +34,7 @@ show_asked (const CliOptions *options, CliFormat format, GError **error)
     {
       g_auto (CliInput) input = { 0 };
       if (!cli_input_read (options, NULL, &input, error)
-          || !cli_show_plan (&input, options->cluster, format, error))
+          || !cli_show_plan (&input, format, error))
         return CLI_FAILED;
       return CLI_DONE;
     }

@@ -101,6 +101,7 @@ cli_input_clear (CliInput *self)
 {
   g_clear_pointer (&self->model, plan_model_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
+  g_clear_pointer (&self->cluster_spec, g_free);
 }
 
 PlanCluster *
@@ -135,6 +136,20 @@ take_line (char **text, const char *key)
   return value;
 }
 
+/* A cluster by --cluster's rules, and the words it was asked for by. */
+static gboolean
+read_cluster (CliInput *input, const char *spec, GError **error)
+{
+  PlanCluster *const cluster = cli_cluster_new (spec, error);
+  if (!cluster)
+    return FALSE;
+  g_clear_pointer (&input->cluster, plan_cluster_free);
+  g_free (input->cluster_spec);
+  input->cluster = cluster;
+  input->cluster_spec = g_strdup (spec);
+  return TRUE;
+}
+
 static gboolean
 read_plan_file (const char *path, CliInput *input, GError **error)
 {
@@ -147,7 +162,7 @@ read_plan_file (const char *path, CliInput *input, GError **error)
     return FALSE;
   if (model && !(input->model = plan_model_new (model, error)))
     return FALSE;
-  return !cluster || (input->cluster = cli_cluster_new (cluster, error));
+  return !cluster || read_cluster (input, cluster, error);
 }
 
 static gboolean
@@ -185,12 +200,13 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
 {
   if (!options->cluster)
     return TRUE;
+  const gboolean is_open = !strchr (options->cluster, ':') && !strchr (options->cluster, '/')
+                           && strcmp (options->cluster, "local") != 0;
   g_autofree char *spec
-      = megatron->nodes > 0 && !strchr (options->cluster, ':')
-                && strcmp (options->cluster, "local") != 0
+      = megatron->nodes > 0 && is_open
             ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
             : g_strdup (options->cluster);
-  if (!(input->cluster = cli_cluster_new (spec, error)))
+  if (!read_cluster (input, spec, error))
     return FALSE;
   const gint64 devices = plan_cluster_devices (input->cluster);
   if (megatron->devices > 0 && megatron->devices != devices)
@@ -199,6 +215,24 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
              " ranks, but --cluster %s has %" G_GINT64_FORMAT " devices, which are used\n",
              options->from_megatron, megatron->devices, spec, devices);
   return TRUE;
+}
+
+static gboolean
+print_notes (const PlanMegatron *megatron, const char *origin, GError **error)
+{
+  for (guint i = 0; i < megatron->notes->len; i++)
+    {
+      g_autofree char *line
+          = plan_megatron_note_print (g_ptr_array_index (megatron->notes, i), origin);
+      fprintf (stderr, "%s\n", line);
+    }
+  const guint n = plan_megatron_count (megatron, PLAN_MEGATRON_ERROR);
+  if (n == 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: Megatron-LM would refuse it for the %s above", origin,
+               n == 1 ? "error" : "errors");
+  return FALSE;
 }
 
 static gboolean
@@ -211,22 +245,16 @@ read_megatron (const CliOptions *options, CliInput *input, GError **error)
   if (!find_stack_date (options, &date, error) || !cli_read (origin, &text, error)
       || !plan_megatron_parse (text, origin, date, &megatron, error))
     return FALSE;
-  for (guint i = 0; i < megatron.notes->len; i++)
+  if (options->model)
     {
-      g_autofree char *line
-          = plan_megatron_note_print (g_ptr_array_index (megatron.notes, i), origin);
-      fprintf (stderr, "%s\n", line);
+      if (!(input->model = plan_model_new (options->model, error)))
+        return FALSE;
+      plan_megatron_note_other_model (&megatron, options->model, input->model);
     }
-  const guint n = plan_megatron_count (&megatron, PLAN_MEGATRON_ERROR);
-  if (n > 0)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: Megatron-LM would refuse it for the %s above", origin,
-                   n == 1 ? "error" : "errors");
-      return FALSE;
-    }
+  if (!print_notes (&megatron, origin, error))
+    return FALSE;
   input->plan = megatron.plan;
-  if (!options->model && !(input->model = plan_megatron_model (&megatron, error)))
+  if (!input->model && !(input->model = plan_megatron_model (&megatron, error)))
     {
       g_prefix_error (error, "%s: ", origin);
       return FALSE;
@@ -281,20 +309,15 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
     }
   else if (options->plan && !read_plan_file (options->plan, input, error))
     return FALSE;
-  if (options->model)
+  if (options->model && !options->from_megatron)
     {
       g_clear_pointer (&input->model, plan_model_free);
       if (!(input->model = plan_model_new (options->model, error)))
         return FALSE;
     }
-  if ((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
-    {
-      g_clear_pointer (&input->cluster, plan_cluster_free);
-      input->cluster
-          = cli_cluster_new (options->cluster ? options->cluster : default_cluster, error);
-      if (!input->cluster)
-        return FALSE;
-    }
+  if (((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
+      && !read_cluster (input, options->cluster ? options->cluster : default_cluster, error))
+    return FALSE;
   if (!input->model || !input->cluster)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a %s is needed: --%s",

@@ -26,6 +26,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
+  char *cluster_spec; /* the words that stand for it; NULL where a stored run gave it */
   Plan plan;
 } CliInput;
 
