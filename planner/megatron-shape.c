@@ -79,7 +79,7 @@ set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     if (plan_megatron_is_given (settings, flags[i])
         && !plan_megatron_is (settings, flags[i], "off"))
-      g_string_append_printf (names, "%s%s", names->len > 0 ? ", " : "",
+      g_string_append_printf (names, "%s%s", names->len > 0 ? "; " : "",
                               plan_megatron_flag_name (flags[i]));
   self->other = names->len > 0 ? g_strdup (names->str) : NULL;
 }
@@ -221,7 +221,7 @@ static void
 refuse (GString *text, gboolean is_so, const char *flags)
 {
   if (is_so)
-    g_string_append_printf (text, "%s%s", text->len > 0 ? ", " : "", flags);
+    g_string_append_printf (text, "%s%s", text->len > 0 ? "; " : "", flags);
 }
 
 /* What no model here can say. */
@@ -246,7 +246,7 @@ check_expressible (const PlanMegatronShape *self, GError **error)
   if (text->len == 0)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "no model here can express %s; fsdplan show --model-keys lists what one can",
+               "no model here can express: %s (fsdplan show --model-keys lists what one can)",
                text->str);
   return FALSE;
 }
@@ -460,22 +460,24 @@ print_shape (const PlanMegatronShape *self, GError **error)
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
 
-/* The flags name no family: the one whose defaults leave least to say, the earlier of two. */
+/* The flags name no family: the one whose defaults leave fewest keys to say, the earlier of two. */
 static void
 name_family (PlanModel *model)
 {
   const char *const *const families = plan_model_families ();
   const char *best = NULL;
-  gsize least = G_MAXSIZE;
+  guint least = G_MAXUINT;
   for (guint i = 0; families[i]; i++)
     {
       g_free (model->family);
       model->family = g_strdup (families[i]);
       g_autofree char *text = plan_model_print (model);
-      const gsize length = strlen (strchr (text, ','));
-      if (length < least)
+      guint n = 0;
+      for (const char *c = text; *c; c++)
+        n += *c == ',';
+      if (n < least)
         {
-          least = length;
+          least = n;
           best = families[i];
         }
     }

@@ -17,7 +17,8 @@
 
 static const char *const flags[] = { "off", "on", NULL };
 static const char *const norms[] = { "rmsnorm", "layernorm", NULL };
-static const char *const activations[] = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
+static const char *const activations[]
+    = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
 #define INT(field, least, most, text) \

@@ -39,6 +39,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
+  %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
@@ -122,12 +123,18 @@ golden_tests = \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
   %D%/golden/from-megatron-broken.test \
+  %D%/golden/from-megatron-deepseek.test \
+  %D%/golden/from-megatron-gpt2.test \
   %D%/golden/from-megatron-log.test \
+  %D%/golden/from-megatron-mixtral.test \
+  %D%/golden/from-megatron-model.test \
   %D%/golden/from-megatron-no-value.test \
   %D%/golden/from-megatron-open-quote.test \
   %D%/golden/from-megatron-other-model.test \
   %D%/golden/from-megatron-other-version.test \
   %D%/golden/from-megatron-overrides.test \
+  %D%/golden/from-megatron-presets.test \
+  %D%/golden/from-megatron-qwen2.test \
   %D%/golden/from-megatron-unknown-vocabulary.test \
   %D%/golden/from-megatron-unset-variable.test \
   %D%/golden/help-diff.test \

@@ -30,16 +30,19 @@ show_names (CliFormat format)
 static int
 show_asked (const CliOptions *options, CliFormat format, GError **error)
 {
-  if (options->plan || options->from_megatron || (options->model && options->cluster))
+  const gboolean has_model = options->model || options->from_megatron;
+  if (options->plan || (has_model && options->cluster))
     {
       g_auto (CliInput) input = { 0 };
-      if (!cli_input_read (options, NULL, &input, error)
-          || !cli_show_plan (&input, format, error))
+      if (!cli_input_read (options, NULL, &input, error) || !cli_show_plan (&input, format, error))
         return CLI_FAILED;
       return CLI_DONE;
     }
-  if (options->model)
-    return cli_show_model (options->model, options->seq, format, error) ? CLI_DONE : CLI_FAILED;
+  if (has_model)
+    {
+      g_autoptr (PlanModel) model = cli_model_read (options, error);
+      return model && cli_show_model (model, options->seq, format, error) ? CLI_DONE : CLI_FAILED;
+    }
   if (options->cluster)
     {
       g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, error);

@@ -345,6 +345,15 @@ cli_input_read (const CliOptions *options, const char *default_cluster, CliInput
   return TRUE;
 }
 
+PlanModel *
+cli_model_read (const CliOptions *options, GError **error)
+{
+  g_auto (CliInput) input = { 0 };
+  if (!options->from_megatron)
+    return plan_model_new (options->model, error);
+  return read_megatron (options, &input, error) ? g_steal_pointer (&input.model) : NULL;
+}
+
 char *
 cli_plan_label (const Plan *resolved)
 {

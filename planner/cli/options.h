@@ -38,6 +38,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliInput, cli_input_clear)
 gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
                          CliInput *out_input, GError **error);
 
+/* The model alone, of --model or --from-megatron, one of which is there. */
+PlanModel *cli_model_read (const CliOptions *options, GError **error);
+
 /* A cluster by --cluster's rules. */
 PlanCluster *cli_cluster_new (const char *spec, GError **error);
 

@@ -291,6 +291,11 @@ static const struct
   { ALL FSDP "stray", W, NULL, "'stray' belongs to no flag" },
   { ALL "--bf16 \\\n # a comment\n --swiglu", W, "--swiglu", "belongs to no command" },
   { "if x; then L=3; fi\n" ALL "--num-layers $L", W, "--num-layers", "under a condition" },
+  { ALL "--squared-relu", E, "--swiglu", "excludes --squared-relu" },
+  { ALL "--mtp-num-layers 1 --position-embedding-type learned_absolute", E, "--mtp-num-layers",
+    "rope or none" },
+  { "torchrun p.py --num-experts 2 --moe-shared-expert-intermediate-size 8", E,
+    "--moe-shared-expert-intermediate-size", "--disable-bias-linear" },
   { ALL "--seq-length 512", E, "--seq-length", "--max-position-embeddings" },
 };
 

@@ -261,7 +261,7 @@ static const struct
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("llama", SMALL ", \"hidden_act\": \"tanh\""),
     "c.json: hidden_act: 'tanh' is not modelled; known are silu, swish, gelu, gelu_new, gelu_fast, "
-    "gelu_pytorch_tanh, relu",
+    "gelu_pytorch_tanh, relu, relu2, quick_gelu",
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("llama", SMALL ", \"hidden_act\": 5"), "c.json: hidden_act: '5' is not a string",
     PLAN_ERROR_INVALID },
