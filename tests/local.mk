@@ -137,6 +137,8 @@ golden_tests = \
   %D%/golden/from-megatron-qwen2.test \
   %D%/golden/from-megatron-unknown-vocabulary.test \
   %D%/golden/from-megatron-unset-variable.test \
+  %D%/golden/help-command.test \
+  %D%/golden/help-completion.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
@@ -178,6 +180,7 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/completion.sh \
   %D%/exec/mpi.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \

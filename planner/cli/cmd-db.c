@@ -134,14 +134,17 @@ cmd_db (int argc, char **argv, GError **error)
   CliFormat format;
   gint64 id = 0;
   const GOptionEntry entries[] = {
-    { "format", 0, 0, G_OPTION_ARG_STRING, &options.format, "table, csv or json (list)", "FORMAT" },
-    { "db", 0, 0, G_OPTION_ARG_STRING, &options.db, "the store to use", "FILE" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &options.db,
+      "the store of runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context = cli_context_new ("list|show|export|delete [ID]",
-                                                        "list, show, export or delete stored runs");
-  g_option_context_add_main_entries (context, entries, NULL);
-  if (!cli_parse (context, &argc, &argv, error))
+  g_autoptr (CliContext) context = cli_context_new ("list|show|export|delete [ID]",
+                                                    "list, show, export or delete stored runs");
+  cli_context_describe (context, "show prints a run with all it takes to repeat it, and its steps; "
+                                 "export prints its traces;\nonly list takes a --format.");
+  cli_context_add (context, entries);
+  cli_options_add_format (&options, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc < 2 || !g_strv_contains (verbs, argv[1])
       || argc != (strcmp (argv[1], "list") == 0 ? 2 : 3))

@@ -134,17 +134,17 @@ cmd_diff (int argc, char **argv, GError **error)
   CliFormat format;
   const GOptionEntry entries[] = {
     { "to", 0, 0, G_OPTION_ARG_STRING_ARRAY, &changes,
-      "a field that the second plan changes in the first", "FIELD=VALUE" },
+      "a field of the second plan, which is else the first; any number of times", "FIELD=VALUE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context = cli_context_new (
+  g_autoptr (CliContext) context = cli_context_new (
       "[PLAN PLAN]", "two plans side by side: what differs, and where memory and time move");
-  g_option_context_set_description (context,
-                                    "Plans are files or stored runs (@ID); with --to, the second "
-                                    "is the first with other fields.");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_describe (context, "Plans are files or stored runs (@ID); with --to, the second "
+                                 "is the first with other fields.");
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc != (changes ? 1 : 3))
     {

@@ -72,13 +72,16 @@ cmd_show (int argc, char **argv, GError **error)
       "every framework that is modelled, with what changed in it when", NULL },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new (NULL, "a model, cluster or plan as understood, with derived numbers");
-  g_option_context_set_description (context,
-                                    "Without options: the names of shipped models and clusters.");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_describe (context,
+                        "--model or --from-megatron shows the model, --cluster the cluster, "
+                        "both or --plan the plan;\nwithout options: the names of "
+                        "shipped models and clusters.");
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (!cli_format_parse (options.format, &format, error))
     return CLI_FAILED;

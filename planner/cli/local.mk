@@ -2,6 +2,8 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/complete.c \
+  %D%/context.c %D%/context.h \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/predict.c %D%/predict.h
@@ -12,6 +14,7 @@ plan_libs = $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
+  %D%/cmd-completion.c \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
   %D%/cmd-lower.c \
@@ -31,7 +34,27 @@ fsdplan_exec_cpu_SOURCES = \
   %D%/train.c %D%/train.h
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)
 
-EXTRA_DIST += %D%/README.md
+nodist_fsdplan_SOURCES = $(completion_embedded)
+
+# Completion: printed by the program, and installed under the names that the shells look for.
+completion_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc
+BUILT_SOURCES += $(completion_embedded)
+CLEANFILES += $(completion_embedded)
+%D%/completion.bash.inc: %D%/completion.bash
+	$(EMBED)
+%D%/completion.zsh.inc: %D%/completion.zsh
+	$(EMBED)
+bashcompdir = $(datadir)/bash-completion/completions
+zshcompdir = $(datadir)/zsh/site-functions
+bashcomp_DATA = %D%/completion/fsdplan
+zshcomp_DATA = %D%/completion/_fsdplan
+CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
+%D%/completion/fsdplan: %D%/completion.bash
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
+%D%/completion/_fsdplan: %D%/completion.zsh
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
+
+EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh
 
 if HAVE_HELP2MAN
 man_MANS += fsdplan.1 fsdplan-exec-cpu.1

@@ -14,16 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-GOptionContext *
-cli_context_new (const char *arguments, const char *summary)
-{
-  GOptionContext *context = g_option_context_new (arguments);
-  g_autofree char *sentence = g_strdup_printf ("%c%s.", g_ascii_toupper (summary[0]), summary + 1);
-  g_option_context_set_summary (context, sentence);
-  g_option_context_set_help_enabled (context, FALSE);
-  return context;
-}
-
 int
 cli_exit_code (const GError *error)
 {
@@ -58,42 +48,44 @@ cli_options_clear (CliOptions *self)
 }
 
 void
-cli_options_add (CliOptions *self, GOptionContext *context)
+cli_options_add (CliOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->model,
       "a shipped model, a Hugging Face config.json or its folder, or layers=…,hidden=…", "MODEL" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
-      "a shipped cluster with its number of nodes (dgx-h100:1), an .ini file, or local[:RANKS]",
+      "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, or "
+      "local[:RANKS]",
       "CLUSTER" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
       "a plan file, a stored run as @ID, or - for standard input", "FILE" },
     { "from-megatron", 0, 0, G_OPTION_ARG_STRING, &self->from_megatron,
       "a script that starts Megatron-LM, or its log, or - for standard input", "FILE" },
-    { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs, "global batch in sequences", "N" },
-    { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq, "tokens per sequence", "N" },
-    { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs, "micro batch in sequences", "N" },
+    { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs,
+      "global batch: sequences per step over all ranks; needed unless the plan says", "N" },
+    { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq,
+      "tokens per sequence; the model's longest unless said", "N" },
+    { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs,
+      "micro batch: sequences that a rank computes at once; 1 unless said", "N" },
     { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->set,
-      "any field of a plan; fsdplan show --fields lists them", "FIELD=VALUE" },
-    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "table, csv or json", "FORMAT" },
-    { "db", 0, 0, G_OPTION_ARG_STRING, &self->db, "the store to use; :memory: keeps nothing",
+      "any field of a plan, any number of times; fsdplan show --fields lists them", "FIELD=VALUE" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &self->db,
+      "the store of runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps nothing",
       "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
 }
 
-gboolean
-cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error)
+void
+cli_options_add_format (CliOptions *self, CliContext *context)
 {
-  for (int i = 1; i < *argc; i++)
-    if (strcmp ((*argv)[i], "--help") == 0 || strcmp ((*argv)[i], "-h") == 0)
-      {
-        g_autofree char *help = g_option_context_get_help (context, FALSE, NULL);
-        fputs (help, stdout);
-        return FALSE;
-      }
-  return g_option_context_parse (context, argc, argv, error);
+  const GOptionEntry entries[] = {
+    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "of what is printed; table unless said",
+      "table|csv|json" },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
 }
 
 void

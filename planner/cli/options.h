@@ -1,5 +1,6 @@
 /* CliInput: what every command that needs a plan takes, the same way everywhere. */
 #pragma once
+#include "planner/cli/context.h"
 #include "planner/cluster.h"
 #include "planner/model.h"
 #include "planner/plan.h"
@@ -17,9 +18,11 @@ typedef struct
 void cli_options_clear (CliOptions *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
 
-/* Adds --plan, --from-megatron, --model, --cluster, --gbs, --seq, --mbs, --set, --format and --db.
- */
-void cli_options_add (CliOptions *self, GOptionContext *context);
+/* Adds --model, --cluster, --plan, --from-megatron, --gbs, --seq, --mbs, --set and --db. */
+void cli_options_add (CliOptions *self, CliContext *context);
+
+/* Adds --format, which is for commands that print tables. */
+void cli_options_add_format (CliOptions *self, CliContext *context);
 
 /* What they mean; `plan` is not resolved. */
 typedef struct
@@ -50,9 +53,5 @@ gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError
 /* "optim_grads_params mbs=1 gbs=128 seq=8192": the fields people look at, then those set otherwise.
  */
 char *cli_plan_label (const Plan *resolved);
-
-/* Parses the command line, `--help` included; FALSE with no error: help was printed. Words that are
- * no options stay in argv. */
-gboolean cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error);
 
 G_END_DECLS
