@@ -181,6 +181,7 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/completion.sh \
+  %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \

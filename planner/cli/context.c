@@ -125,6 +125,16 @@ check_words (const CliContext *self, int argc, char **argv, GError **error)
   return TRUE;
 }
 
+/* On one line, as help2man and most programs have it, what GLib puts on two. */
+static void
+print_help (const CliContext *self)
+{
+  static const char broken[] = "Usage:\n  ";
+  g_autofree char *help = g_option_context_get_help (self->context, FALSE, NULL);
+  const gboolean is_broken = g_str_has_prefix (help, broken);
+  printf ("%s%s", is_broken ? "Usage: " : "", help + (is_broken ? strlen (broken) : 0));
+}
+
 gboolean
 cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
 {
@@ -137,8 +147,7 @@ cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
   for (int i = 1; i < *argc; i++)
     if (strcmp ((*argv)[i], "--help") == 0 || strcmp ((*argv)[i], "-h") == 0)
       {
-        g_autofree char *help = g_option_context_get_help (self->context, FALSE, NULL);
-        fputs (help, stdout);
+        print_help (self);
         return FALSE;
       }
   return check_words (self, *argc, *argv, error)

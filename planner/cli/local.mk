@@ -54,15 +54,34 @@ CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
 %D%/completion/_fsdplan: %D%/completion.zsh
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 
-EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh
+EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
 
+# Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
-man_MANS += fsdplan.1 fsdplan-exec-cpu.1
-CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1
-fsdplan.1: fsdplan$(EXEEXT)
-	$(AM_V_GEN)$(HELP2MAN) --no-info --output=$@ \
+command_mans = \
+  fsdplan-completion.1 \
+  fsdplan-db.1 \
+  fsdplan-diff.1 \
+  fsdplan-lower.1 \
+  fsdplan-plot.1 \
+  fsdplan-run.1 \
+  fsdplan-show.1 \
+  fsdplan-sim.1
+man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
+CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
+fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m
+	$(AM_V_GEN)$(SED) '/^\.BR fsdplan (1)/d' $(srcdir)/%D%/man.h2m > man-$@.h2m && \
+	$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 --include=man-$@.h2m \
 	  --name='plan fully sharded training of large language models' ./fsdplan$(EXEEXT)
-fsdplan-exec-cpu.1: fsdplan-exec-cpu$(EXEEXT)
-	$(AM_V_GEN)$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 \
-	  --version-string=$(VERSION) --name='run a training plan on this machine' ./fsdplan-exec-cpu$(EXEEXT)
+$(command_mans): fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT) $(srcdir)/%D%/man.h2m
+	$(AM_V_GEN)command=$(@:fsdplan-%.1=%) && \
+	summary=`./fsdplan$(EXEEXT) __complete $$command | $(SED) -n "s/^$$command	//p"` && \
+	$(SED) "/^\.BR fsdplan\\\\-$$command /d" $(srcdir)/%D%/man.h2m > man-$@.h2m && \
+	$(HELP2MAN) --no-info --output=$@.tmp --locale=C.UTF-8 --include=man-$@.h2m \
+	  --source='fsdplan $(VERSION)' --version-string=$(VERSION) --name="$$summary" \
+	  "./fsdplan$(EXEEXT) $$command" && \
+	$(SED) -e "s/^\.TH FSDPLAN /.TH FSDPLAN-`echo $$command | tr a-z A-Z` /" \
+	  -e "s/^fsdplan $$command \\\\-/fsdplan\\\\-$$command \\\\-/" $@.tmp > $@ && rm -f $@.tmp
+fsdplan-exec-cpu.1: fsdplan-run.1
+	$(AM_V_GEN)echo .so man1/fsdplan-run.1 > $@
 endif
