@@ -118,6 +118,11 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench fuzz
 
 golden_tests = \
+  %D%/golden/diff-csv.test \
+  %D%/golden/diff-from-megatron.test \
+  %D%/golden/diff-json.test \
+  %D%/golden/diff-models.test \
+  %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \

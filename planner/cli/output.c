@@ -132,6 +132,20 @@ print_table (const CliTable *self)
   scols_unref_table (table);
 }
 
+/* Bare where it is a number: a column of numbers may hold words such as "auto". */
+static void
+add_json_number (JsonBuilder *builder, const char *text)
+{
+  char *end;
+  const gint64 whole = g_ascii_strtoll (text, &end, 10);
+  if (*text && !*end)
+    json_builder_add_int_value (builder, whole);
+  else if (g_ascii_isdigit (text[*text == '-']) && (g_ascii_strtod (text, &end), !*end))
+    json_builder_add_double_value (builder, g_ascii_strtod (text, NULL));
+  else
+    json_builder_add_string_value (builder, text);
+}
+
 JsonNode *
 cli_table_to_json (const CliTable *self)
 {
@@ -148,10 +162,8 @@ cli_table_to_json (const CliTable *self)
             json_builder_add_null_value (builder);
           else if (!self->columns[c].is_number)
             json_builder_add_string_value (builder, text);
-          else if (strchr (text, '.'))
-            json_builder_add_double_value (builder, g_ascii_strtod (text, NULL));
           else
-            json_builder_add_int_value (builder, g_ascii_strtoll (text, NULL, 10));
+            add_json_number (builder, text);
         }
       json_builder_end_object (builder);
     }

@@ -17,7 +17,7 @@ gboolean cli_format_parse (const char *text, CliFormat *out_format, GError **err
 typedef struct
 {
   const char *name;
-  gboolean is_number; /* right-aligned; bare in JSON */
+  gboolean is_number; /* right-aligned; bare in JSON, but for words among them */
 } CliColumn;
 
 typedef struct _CliTable CliTable;

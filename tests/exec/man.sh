@@ -26,13 +26,16 @@ while IFS="$(printf '\t')" read -r command summary; do
   done
 done <"$work/commands"
 
+# mandoc knows no date without a day, which is how help2man writes it.
 for page in fsdplan.1 fsdplan-*.1; do
-  if test "$page" != fsdplan-exec-cpu.1 && command -v man >/dev/null; then
+  test "$page" = fsdplan-exec-cpu.1 && continue
+  if command -v man >/dev/null; then
     LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -l "$page" >/dev/null 2>"$work/err"
     test ! -s "$work/err" || complain "$page: $(cat "$work/err")"
   fi
   if command -v mandoc >/dev/null; then
-    mandoc -Tlint -Wwarning "$page" >"$work/err" || complain "$page: $(cat "$work/err")"
+    mandoc -Tlint -Wwarning "$page" | grep -v "cannot parse date" >"$work/err"
+    test ! -s "$work/err" || complain "$page: $(cat "$work/err")"
   fi
 done
 exit $bad
