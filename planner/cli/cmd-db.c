@@ -107,9 +107,15 @@ export_run (const char *db, gint64 id, GError **error)
   return TRUE;
 }
 
+/* Looked up first: opening for writing would make a store where there is none. */
 static gboolean
 delete_run (const char *db, gint64 id, GError **error)
 {
+  g_auto (DbRun) run = { 0 };
+  g_autoptr (DbStore) present = db_store_open_readonly (db, error);
+  if (!present || !db_store_load_run (present, id, &run, error))
+    return FALSE;
+  g_clear_pointer (&present, db_store_close);
   g_autoptr (DbStore) store = db_store_open (db, error);
   return store && db_store_delete_run (store, id, error);
 }

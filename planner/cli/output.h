@@ -43,7 +43,7 @@ void cli_print_json (JsonNode *root);
 /* Text to a file, whole or not at all; "-" is stdout. */
 gboolean cli_write (const char *path, const char *text, GError **error);
 
-/* The text of a file; "-" is stdin. Refuses more than 64 MiB. */
+/* The text of a file, by the rules of plan_text_read_file, or of a pipe; "-" is stdin. */
 gboolean cli_read (const char *path, char **out_text, GError **error);
 
 G_END_DECLS
