@@ -96,7 +96,6 @@ fsdplan show --model=llama3-: llama3-8b llama3-70b
 fsdplan show --model layers=4,hid: 4,hidden=
 fsdplan diff plan-a: plan-a.txt
 fsdplan sim --plan=plan-b: plan-b.txt
-fsdplan sim --comm: 
 END
   sed 's/: .*//' "$work/wanted" |
     bash --norc "$work/try.bash" "$work/fsdplan.bash" >"$work/got" 2>"$work/err" ||
