@@ -114,6 +114,7 @@ set_latent (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->qk_positions_dim = plan_megatron_int (s, PLAN_MEGATRON_QK_POS_EMB_HEAD_DIM);
   self->v_head_dim = plan_megatron_int (s, PLAN_MEGATRON_V_HEAD_DIM);
   self->head_dim = self->qk_head_dim + self->qk_positions_dim;
+  self->kv_heads = self->heads;
 }
 
 static void
