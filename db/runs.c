@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "db/store-private.h"
+#include "db/runs.h"
 
+#include "db/store-private.h"
 #include "planner/error.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 void
 db_run_clear (DbRun *self)
 {
+  g_free (self->uid);
   g_free (self->created);
   g_free (self->program_version);
   g_free (self->backend);
@@ -19,6 +26,8 @@ db_run_clear (DbRun *self)
   g_free (self->plan_text);
   g_free (self->plan_hash);
   g_free (self->schedule_hash);
+  g_free (self->data);
+  g_free (self->settings);
   g_free (self->params_id);
   g_free (self->state);
   g_free (self->message);
@@ -75,33 +84,46 @@ find_or_add_plan (DbStore *self, const DbRun *run, gint64 *out_id, GError **erro
 }
 
 static gboolean
-insert_run (DbStore *self, const DbRun *run, const char *created, gint64 plan_id, GError **error)
+insert_run (DbStore *self, const DbRun *run, gint64 plan_id, GError **error)
 {
   g_auto (DbQuery) add = { 0 };
 
-  if (!db_query_prepare (&add, self,
-                         "INSERT INTO run (created, program_version, backend, comm, device, host,"
-                         " plan_id, schedule_hash, ranks, steps, seed, params_id, state, message,"
-                         " predicted_step_ns, measured_step_ns)"
-                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?)",
-                         error))
+  if (!db_query_prepare (
+          &add, self,
+          "INSERT INTO run (uid, created, program_version, backend, comm, device, host,"
+          " pid, plan_id, schedule_hash, ranks, steps, seed, data, settings,"
+          " params_id, state, predicted_step_ns, measured_step_ns) VALUES"
+          " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 0)",
+          error))
     return FALSE;
-  db_query_put_text (&add, created);
+  db_query_put_text (&add, run->uid);
+  db_query_put_text (&add, run->created);
   db_query_put_text (&add, run->program_version);
   db_query_put_text (&add, run->backend);
   db_query_put_text (&add, run->comm);
   db_query_put_text (&add, run->device);
   db_query_put_text (&add, run->host);
+  db_query_put_int (&add, run->pid);
   db_query_put_int (&add, plan_id);
   db_query_put_text (&add, run->schedule_hash);
   db_query_put_int (&add, run->ranks);
   db_query_put_int (&add, run->steps);
   db_query_put_int (&add, run->seed);
+  db_query_put_text (&add, run->data);
+  db_query_put_text (&add, run->settings);
   db_query_put_text (&add, run->params_id);
-  db_query_put_text (&add, run->message);
   db_query_put_int (&add, run->predicted_step_ns);
-  db_query_put_int (&add, run->measured_step_ns);
   return db_query_run (&add, error);
+}
+
+/* By SQLite, which notices a fork: GLib would give the same to all children. */
+static char *
+random_uid (void)
+{
+  guint32 parts[4];
+
+  sqlite3_randomness (sizeof parts, parts);
+  return g_strdup_printf ("%08x%08x%08x%08x", parts[0], parts[1], parts[2], parts[3]);
 }
 
 gboolean
@@ -110,18 +132,26 @@ db_store_begin_run (DbStore *self, DbRun *run, GError **error)
   g_auto (DbTransaction) transaction = { 0 };
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
-  gint64 plan_id, run_id;
+  g_autofree char *uid = random_uid ();
+  DbRun row = *run;
+  gint64 plan_id;
 
+  row.uid = uid;
+  row.created = created;
+  row.pid = getpid ();
   db_store_doing (self, "store a new run");
   if (!db_transaction_begin (&transaction, self, error)
-      || !find_or_add_plan (self, run, &plan_id, error)
-      || !insert_run (self, run, created, plan_id, error))
+      || !find_or_add_plan (self, &row, &plan_id, error)
+      || !insert_run (self, &row, plan_id, error))
     return FALSE;
-  run_id = sqlite3_last_insert_rowid (self->db);
+  row.id = sqlite3_last_insert_rowid (self->db);
   if (!db_transaction_commit (&transaction, error))
     return FALSE;
 
-  run->id = run_id;
+  run->id = row.id;
+  run->pid = row.pid;
+  g_free (run->uid);
+  run->uid = g_steal_pointer (&uid);
   g_free (run->created);
   run->created = g_steal_pointer (&created);
   g_free (run->state);
@@ -130,23 +160,32 @@ db_store_begin_run (DbStore *self, DbRun *run, GError **error)
 }
 
 gboolean
-db_store_add_step (DbStore *self, gint64 run_id, gint64 step, double loss, double grad_norm,
-                   gint64 step_ns, GError **error)
+db_store_add_steps (DbStore *self, gint64 run_id, const DbStep *steps, guint n_steps,
+                    GError **error)
 {
+  g_auto (DbTransaction) transaction = { 0 };
   g_auto (DbQuery) add = { 0 };
 
-  db_store_doing (self, "store step %" G_GINT64_FORMAT " of run %" G_GINT64_FORMAT, step, run_id);
-  if (!db_query_prepare (&add, self,
-                         "INSERT INTO run_step (run_id, step, loss, grad_norm, step_ns)"
-                         " VALUES (?, ?, ?, ?, ?)",
-                         error))
+  db_store_doing (self, "store steps of run %" G_GINT64_FORMAT, run_id);
+  if (!db_transaction_begin (&transaction, self, error)
+      || !db_query_prepare (&add, self,
+                            "INSERT INTO run_step (run_id, step, loss, grad_norm, step_ns)"
+                            " VALUES (?, ?, ?, ?, ?)",
+                            error))
     return FALSE;
-  db_query_put_int (&add, run_id);
-  db_query_put_int (&add, step);
-  db_query_put_real (&add, loss);
-  db_query_put_real (&add, grad_norm);
-  db_query_put_int (&add, step_ns);
-  return db_query_run (&add, error);
+  for (guint i = 0; i < n_steps; i++)
+    {
+      db_store_doing (self, "store step %" G_GINT64_FORMAT " of run %" G_GINT64_FORMAT,
+                      steps[i].step, run_id);
+      db_query_put_int (&add, run_id);
+      db_query_put_int (&add, steps[i].step);
+      db_query_put_real (&add, steps[i].loss);
+      db_query_put_real (&add, steps[i].grad_norm);
+      db_query_put_int (&add, steps[i].step_ns);
+      if (!db_query_run (&add, error))
+        return FALSE;
+    }
+  return db_transaction_commit (&transaction, error);
 }
 
 GArray *
@@ -179,13 +218,15 @@ gboolean
 db_store_finish_run (DbStore *self, gint64 run_id, const char *state, const char *message,
                      gint64 predicted_step_ns, gint64 measured_step_ns, GError **error)
 {
+  g_auto (DbTransaction) transaction = { 0 };
   g_auto (DbQuery) update = { 0 };
 
   db_store_doing (self, "finish run %" G_GINT64_FORMAT, run_id);
-  if (!db_query_prepare (&update, self,
-                         "UPDATE run SET state = ?, message = ?, predicted_step_ns = ?,"
-                         " measured_step_ns = ? WHERE id = ?",
-                         error))
+  if (!db_transaction_begin (&transaction, self, error)
+      || !db_query_prepare (&update, self,
+                            "UPDATE run SET state = ?, message = ?, predicted_step_ns = ?,"
+                            " measured_step_ns = ? WHERE id = ?",
+                            error))
     return FALSE;
   db_query_put_text (&update, state);
   db_query_put_text (&update, message);
@@ -194,14 +235,25 @@ db_store_finish_run (DbStore *self, gint64 run_id, const char *state, const char
   db_query_put_int (&update, run_id);
   if (!db_query_run (&update, error))
     return FALSE;
-  return sqlite3_changes (self->db) == 1 || no_such_run (self, run_id, error);
+  if (sqlite3_changes (self->db) == 0)
+    return no_such_run (self, run_id, error);
+  return db_transaction_commit (&transaction, error);
+}
+
+/* Nobody can say it any more: the process is gone, and it ran where we are. */
+static gboolean
+is_interrupted (const DbRun *run)
+{
+  return strcmp (run->state, "running") == 0 && run->pid > 0
+         && strcmp (run->host, g_get_host_name ()) == 0 && kill ((pid_t)run->pid, 0) != 0
+         && errno == ESRCH;
 }
 
 /* The columns take_run takes. */
 #define SELECT_RUN \
-  "SELECT run.id, created, program_version, backend, comm, device, host, model_text," \
-  " cluster_text, plan_text, hash, schedule_hash, ranks, steps, seed, params_id, state, message," \
-  " predicted_step_ns, measured_step_ns FROM run JOIN plan ON plan.id = plan_id "
+  "SELECT run.id, uid, created, program_version, backend, comm, device, host, pid, model_text," \
+  " cluster_text, plan_text, hash, schedule_hash, ranks, steps, seed, data, settings, params_id," \
+  " state, message, predicted_step_ns, measured_step_ns FROM run JOIN plan ON plan.id = plan_id "
 
 static DbRun
 take_run (DbQuery *query)
@@ -209,12 +261,14 @@ take_run (DbQuery *query)
   DbRun run;
 
   run.id = db_query_take_int (query);
+  run.uid = db_query_take_text (query);
   run.created = db_query_take_text (query);
   run.program_version = db_query_take_text (query);
   run.backend = db_query_take_text (query);
   run.comm = db_query_take_text (query);
   run.device = db_query_take_text (query);
   run.host = db_query_take_text (query);
+  run.pid = db_query_take_int (query);
   run.model_text = db_query_take_text (query);
   run.cluster_text = db_query_take_text (query);
   run.plan_text = db_query_take_text (query);
@@ -223,11 +277,18 @@ take_run (DbQuery *query)
   run.ranks = db_query_take_int (query);
   run.steps = db_query_take_int (query);
   run.seed = db_query_take_int (query);
+  run.data = db_query_take_text (query);
+  run.settings = db_query_take_text (query);
   run.params_id = db_query_take_text (query);
   run.state = db_query_take_text (query);
   run.message = db_query_take_text (query);
   run.predicted_step_ns = db_query_take_int (query);
   run.measured_step_ns = db_query_take_int (query);
+  if (is_interrupted (&run))
+    {
+      g_free (run.state);
+      run.state = g_strdup ("interrupted");
+    }
   return run;
 }
 
@@ -270,28 +331,4 @@ db_store_load_run (DbStore *self, gint64 run_id, DbRun *out_run, GError **error)
   *out_run = run;
   run = (DbRun){ 0 }; /* now the caller's */
   return TRUE;
-}
-
-gboolean
-db_store_delete_run (DbStore *self, gint64 run_id, GError **error)
-{
-  g_auto (DbTransaction) transaction = { 0 };
-  g_auto (DbQuery) delete = { 0 };
-
-  db_store_doing (self, "delete run %" G_GINT64_FORMAT, run_id);
-  if (!db_transaction_begin (&transaction, self, error)
-      || !db_query_prepare (&delete, self, "DELETE FROM run WHERE id = ?", error))
-    return FALSE;
-  db_query_put_int (&delete, run_id);
-  if (!db_query_run (&delete, error))
-    return FALSE;
-  if (sqlite3_changes (self->db) == 0)
-    return no_such_run (self, run_id, error);
-
-  /* Steps and traces go with their run; its plan goes with its last run. */
-  return db_store_exec (self,
-                        "DELETE FROM plan WHERE NOT EXISTS"
-                        " (SELECT 1 FROM run WHERE plan_id = plan.id)",
-                        error)
-         && db_transaction_commit (&transaction, error);
 }

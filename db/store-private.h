@@ -23,6 +23,21 @@ gboolean db_set_error (DbStore *self, int code, GError **error);
 /* Runs constant SQL that returns no rows. */
 gboolean db_store_exec (DbStore *self, const char *sql, GError **error);
 
+/* The one number that constant SQL returns. */
+gboolean db_store_read_int (DbStore *self, const char *sql, gint64 *out_value, GError **error);
+
+/* Makes the tables, or brings them up to date; refuses what is no store. */
+gboolean db_store_migrate (DbStore *self, GError **error);
+
+/* A database in memory, without tables so far; `path` is what messages call it. */
+DbStore *db_store_new_empty (const char *path, GError **error);
+
+/* The rows are what they should be; names the first that is not. */
+gboolean db_store_check_rows (DbStore *self, GError **error);
+
+/* Without faults, or FSDPLAN_DEBUG_CHECK is not set. */
+gboolean db_store_debug_check (DbStore *self, GError **error);
+
 /* A prepared statement. Values are put in the order of its marks, columns taken in the order of
  * its list, so that neither is numbered by hand. A failed put is reported by the next run or
  * end. */
@@ -41,6 +56,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (DbQuery, db_query_clear)
 void db_query_put_int (DbQuery *self, gint64 value);
 void db_query_put_real (DbQuery *self, double value);      /* not a number becomes NULL */
 void db_query_put_text (DbQuery *self, const char *value); /* borrowed until run; may be NULL */
+void db_query_put_value (DbQuery *self, const sqlite3_value *value); /* of another query */
 
 /* Runs a statement that returns no rows; it can then be filled again. */
 gboolean db_query_run (DbQuery *self, GError **error);

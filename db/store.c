@@ -6,7 +6,6 @@
 #include "planner/error.h"
 
 #include <errno.h>
-#include <math.h>
 
 /* Tells our files from other people's: "fspl". */
 #define APPLICATION_ID 0x6673706C
@@ -15,13 +14,18 @@
  * on a slow network folder: whoever waits this long waits for something that hangs. */
 #define BUSY_TIMEOUT_MS 30000
 
-/* Entry i takes a store from version i to i + 1. Stores out there were made by these texts: what
- * was released is never changed, and news go last. */
-static const char *const migrations[] = {
+/* Makes a store of the latest version from nothing. */
+static const char schema[] =
 #include "db/schema.sql.inc"
+    ;
+
+/* Entry i takes a store from version i + 1 to i + 2. Stores out there were made by these texts:
+ * what was released is never changed, and news go last. */
+static const char *const migrations[] = {
+#include "db/migrate-1.sql.inc"
 };
 
-#define LATEST_VERSION ((gint64)G_N_ELEMENTS (migrations))
+#define LATEST_VERSION ((gint64)G_N_ELEMENTS (migrations) + 1)
 
 void
 db_store_doing (DbStore *self, const char *format, ...)
@@ -55,6 +59,33 @@ error_code (int code)
     }
 }
 
+/* What SQLite's words leave open. */
+static const char *
+advice (int code)
+{
+  switch (code)
+    {
+    case SQLITE_IOERR_LOCK:
+    case SQLITE_IOERR_RDLOCK:
+    case SQLITE_IOERR_UNLOCK:
+    case SQLITE_IOERR_CHECKRESERVEDLOCK:
+    case SQLITE_NOLFS:
+      return "; its file system cannot lock files: keep the store on another one";
+    case SQLITE_IOERR_WRITE:
+      return "; is there a quota, or a limit on the size of files?";
+    }
+  switch (code & 0xff)
+    {
+    case SQLITE_BUSY:
+    case SQLITE_PROTOCOL:
+      return "; another program keeps it locked, or its file system cannot lock files";
+    case SQLITE_READONLY:
+      return "; the file or its folder may only be read";
+    default:
+      return "";
+    }
+}
+
 gboolean
 db_set_error (DbStore *self, int code, GError **error)
 {
@@ -64,9 +95,10 @@ db_set_error (DbStore *self, int code, GError **error)
   /* The system knows more than "unable to open database file". */
   int system_error = asked_system && self->db ? sqlite3_system_errno (self->db) : 0;
 
-  g_set_error (error, PLAN_ERROR, error_code (code), "%s: cannot %s: %s%s%s", self->path,
+  g_set_error (error, PLAN_ERROR, error_code (code), "%s: cannot %s: %s%s%s%s", self->path,
                self->doing, self->db ? sqlite3_errmsg (self->db) : sqlite3_errstr (code),
-               system_error ? ": " : "", system_error ? g_strerror (system_error) : "");
+               system_error ? ": " : "", system_error ? g_strerror (system_error) : "",
+               advice (code));
   return FALSE;
 }
 
@@ -78,143 +110,6 @@ db_store_exec (DbStore *self, const char *sql, GError **error)
   return code == SQLITE_OK || db_set_error (self, code, error);
 }
 
-gboolean
-db_query_prepare (DbQuery *self, DbStore *store, const char *sql, GError **error)
-{
-  self->store = store;
-  self->next = 0;
-  self->code = sqlite3_prepare_v2 (store->db, sql, -1, &self->stmt, NULL);
-  return self->code == SQLITE_OK || db_set_error (store, self->code, error);
-}
-
-void
-db_query_clear (DbQuery *self)
-{
-  sqlite3_finalize (self->stmt);
-  self->stmt = NULL;
-}
-
-static void
-note_put (DbQuery *self, int code)
-{
-  if (self->code == SQLITE_OK)
-    self->code = code;
-}
-
-void
-db_query_put_int (DbQuery *self, gint64 value)
-{
-  note_put (self, sqlite3_bind_int64 (self->stmt, ++self->next, value));
-}
-
-void
-db_query_put_real (DbQuery *self, double value)
-{
-  note_put (self, sqlite3_bind_double (self->stmt, ++self->next, value));
-}
-
-void
-db_query_put_text (DbQuery *self, const char *value)
-{
-  note_put (self, sqlite3_bind_text (self->stmt, ++self->next, value, -1, SQLITE_STATIC));
-}
-
-gboolean
-db_query_next (DbQuery *self)
-{
-  if (self->code == SQLITE_OK || self->code == SQLITE_ROW)
-    self->code = sqlite3_step (self->stmt);
-  self->next = 0;
-  return self->code == SQLITE_ROW;
-}
-
-gboolean
-db_query_end (DbQuery *self, GError **error)
-{
-  gboolean done = self->code == SQLITE_DONE || db_set_error (self->store, self->code, error);
-
-  /* Repeats the code that was just reported, if any. */
-  sqlite3_reset (self->stmt);
-  self->code = SQLITE_OK;
-  self->next = 0;
-  return done;
-}
-
-gboolean
-db_query_run (DbQuery *self, GError **error)
-{
-  db_query_next (self);
-  return db_query_end (self, error);
-}
-
-gint64
-db_query_take_int (DbQuery *self)
-{
-  return sqlite3_column_int64 (self->stmt, self->next++);
-}
-
-double
-db_query_take_real (DbQuery *self)
-{
-  int column = self->next++;
-
-  /* SQLite has no NaN: it stores NULL instead. */
-  return sqlite3_column_type (self->stmt, column) == SQLITE_NULL
-             ? (double)NAN
-             : sqlite3_column_double (self->stmt, column);
-}
-
-char *
-db_query_take_text (DbQuery *self)
-{
-  return g_strdup ((const char *)sqlite3_column_text (self->stmt, self->next++));
-}
-
-gboolean
-db_transaction_begin (DbTransaction *self, DbStore *store, GError **error)
-{
-  /* Takes the write lock now, where SQLite can still wait for it: two transactions that begin by
-   * reading and both come to write cannot, and one of them would fail. */
-  if (!db_store_exec (store, "BEGIN IMMEDIATE", error))
-    return FALSE;
-  self->store = store;
-  return TRUE;
-}
-
-gboolean
-db_transaction_commit (DbTransaction *self, GError **error)
-{
-  if (!db_store_exec (self->store, "COMMIT", error))
-    return FALSE;
-  self->store = NULL;
-  return TRUE;
-}
-
-void
-db_transaction_clear (DbTransaction *self)
-{
-  /* Some errors have rolled back already; then this one has nothing to do. */
-  if (self->store && !sqlite3_get_autocommit (self->store->db))
-    sqlite3_exec (self->store->db, "ROLLBACK", NULL, NULL, NULL);
-  self->store = NULL;
-}
-
-static gboolean
-read_int (DbStore *self, const char *sql, gint64 *out_value, GError **error)
-{
-  g_auto (DbQuery) query = { 0 };
-  gint64 value = 0;
-
-  if (!db_query_prepare (&query, self, sql, error))
-    return FALSE;
-  while (db_query_next (&query))
-    value = db_query_take_int (&query);
-  if (!db_query_end (&query, error))
-    return FALSE;
-  *out_value = value;
-  return TRUE;
-}
-
 /* Version of the file, 0 for one that is still empty; an error for a file that is not ours. To be
  * called in a transaction, so that the three answers are about one moment. */
 static gboolean
@@ -222,9 +117,9 @@ read_version (DbStore *self, gint64 *out_version, GError **error)
 {
   gint64 application, version, objects;
 
-  if (!read_int (self, "PRAGMA application_id", &application, error)
-      || !read_int (self, "PRAGMA user_version", &version, error)
-      || !read_int (self, "SELECT count (*) FROM sqlite_schema", &objects, error))
+  if (!db_store_read_int (self, "PRAGMA application_id", &application, error)
+      || !db_store_read_int (self, "PRAGMA user_version", &version, error)
+      || !db_store_read_int (self, "SELECT count (*) FROM sqlite_schema", &objects, error))
     return FALSE;
 
   if (application == 0 && version == 0 && objects == 0)
@@ -270,28 +165,41 @@ look (DbStore *self, gint64 *out_version, GError **error)
 }
 
 static gboolean
-migrate (DbStore *self, GError **error)
+build (DbStore *self, gint64 version, GError **error)
+{
+  g_autofree char *mark = NULL;
+
+  if (version == 0 && !db_store_exec (self, schema, error))
+    return FALSE;
+  for (; version > 0 && version < LATEST_VERSION; version++)
+    if (!db_store_exec (self, migrations[version - 1], error))
+      return FALSE;
+  mark = g_strdup_printf ("PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID,
+                          (int)LATEST_VERSION);
+  return db_store_exec (self, mark, error);
+}
+
+gboolean
+db_store_migrate (DbStore *self, GError **error)
 {
   g_auto (DbTransaction) transaction = { 0 };
-  g_autofree char *mark = NULL;
   gint64 version;
 
   /* Looks without a write lock first: most stores are what they should be. */
   if (!look (self, &version, error))
     return FALSE;
-  if (version == LATEST_VERSION)
-    return TRUE;
-
-  /* Somebody else may have migrated in between. */
-  if (!db_transaction_begin (&transaction, self, error) || !read_version (self, &version, error))
-    return FALSE;
-  for (; version < LATEST_VERSION; version++)
-    if (!db_store_exec (self, migrations[version], error))
-      return FALSE;
-
-  mark = g_strdup_printf ("PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID,
-                          (int)LATEST_VERSION);
-  return db_store_exec (self, mark, error) && db_transaction_commit (&transaction, error);
+  if (version < LATEST_VERSION)
+    {
+      /* A table that is made anew would take along what refers to the old one. */
+      if (!db_store_exec (self, "PRAGMA foreign_keys = OFF", error)
+          || !db_transaction_begin (&transaction, self, error)
+          /* Somebody else may have migrated in between. */
+          || !read_version (self, &version, error)
+          || (version < LATEST_VERSION && !build (self, version, error))
+          || !db_transaction_commit (&transaction, error))
+        return FALSE;
+    }
+  return db_store_exec (self, "PRAGMA foreign_keys = ON", error);
 }
 
 /* NULL stands for the user's own store. */
@@ -314,15 +222,20 @@ make_folder (const char *path, GError **error)
   return FALSE;
 }
 
+/* `name` is what messages call the file. */
 static DbStore *
-open_file (const char *path, int flags, GError **error)
+open_file (const char *path, const char *name, int flags, GError **error)
 {
   g_autoptr (DbStore) self = g_new0 (DbStore, 1);
   int code;
 
-  self->path = g_strdup (path);
+  /* A catalogue is attached by its URI; a user's path is never one. */
+  g_autofree char *plain
+      = g_str_has_prefix (path, "file:") ? g_strconcat ("./", path, NULL) : g_strdup (path);
+
+  self->path = g_strdup (name);
   db_store_doing (self, "open the store");
-  code = sqlite3_open_v2 (path, &self->db, flags, NULL);
+  code = sqlite3_open_v2 (plain, &self->db, flags | SQLITE_OPEN_URI, NULL);
   if (code != SQLITE_OK)
     {
       db_set_error (self, code, error);
@@ -334,7 +247,7 @@ open_file (const char *path, int flags, GError **error)
   /* A file of another program may have a write-ahead log, which the last one to close would
    * otherwise merge: refusing must leave it alone. */
   sqlite3_db_config (self->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-  if (!db_store_exec (self, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", error))
+  if (!db_store_exec (self, "PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY", error))
     return NULL;
   return g_steal_pointer (&self);
 }
@@ -347,14 +260,43 @@ db_store_open (const char *path, GError **error)
 
   if (!path && !make_folder (file, error))
     return NULL;
-  self = open_file (file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, error);
+  self = open_file (file, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, error);
 
   /* A write-ahead log needs shared memory, which network folders do not have; the rollback
-   * journal needs only locks and ordered writes. */
-  if (!self || !migrate (self, error)
-      || !db_store_exec (self, "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL", error))
+   * journal needs only locks and ordered writes. EXTRA: its removal, too, survives a power cut. */
+  if (!self || !db_store_exec (self, "PRAGMA synchronous = EXTRA", error)
+      || !db_store_migrate (self, error)
+      || !db_store_exec (self, "PRAGMA journal_mode = DELETE", error)
+      || !db_store_debug_check (self, error))
     return NULL;
   return g_steal_pointer (&self);
+}
+
+DbStore *
+db_store_new_empty (const char *path, GError **error)
+{
+  return open_file (":memory:", path, SQLITE_OPEN_READWRITE, error);
+}
+
+/* A copy in memory, brought up to date: the file is only read. */
+static DbStore *
+copy_to_memory (DbStore *file, GError **error)
+{
+  g_autoptr (DbStore) self = db_store_new_empty (file->path, error);
+  sqlite3_backup *backup;
+  int code;
+
+  if (!self)
+    return NULL;
+  backup = sqlite3_backup_init (self->db, "main", file->db, "main");
+  sqlite3_backup_step (backup, -1);
+  code = sqlite3_backup_finish (backup);
+  if (code != SQLITE_OK)
+    {
+      db_set_error (self, code, error);
+      return NULL;
+    }
+  return db_store_migrate (self, error) ? g_steal_pointer (&self) : NULL;
 }
 
 DbStore *
@@ -366,9 +308,8 @@ db_store_open_readonly (const char *path, GError **error)
 
   /* Not SQLITE_OPEN_READONLY: when a writer was killed, whoever comes next must roll its journal
    * back before reading. SQLite itself falls back to reading where it may not write. */
-  self = open_file (file, SQLITE_OPEN_READWRITE, error);
-  if (!self || !db_store_exec (self, "PRAGMA query_only = ON", error)
-      || !look (self, &version, error))
+  self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
+  if (!self || !look (self, &version, error))
     return NULL;
 
   if (version == 0)
@@ -379,13 +320,44 @@ db_store_open_readonly (const char *path, GError **error)
     }
   if (version < LATEST_VERSION)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "%s: cannot %s for reading only: it is of version %" G_GINT64_FORMAT
-                   ", and becomes %" G_GINT64_FORMAT " when next written",
-                   self->path, self->doing, version, LATEST_VERSION);
-      return NULL;
+      g_autoptr (DbStore) file_store = g_steal_pointer (&self);
+
+      if (!(self = copy_to_memory (file_store, error)))
+        return NULL;
     }
+  if (!db_store_exec (self, "PRAGMA query_only = ON", error) || !db_store_debug_check (self, error))
+    return NULL;
   return g_steal_pointer (&self);
+}
+
+const char *
+db_store_path (const DbStore *self)
+{
+  return self->path;
+}
+
+gint64
+db_store_latest_version (void)
+{
+  return LATEST_VERSION;
+}
+
+gboolean
+db_store_find (const char *path, char **out_file, gint64 *out_version, GError **error)
+{
+  g_autofree char *file = store_path (path);
+  gint64 version = 0;
+
+  if (g_file_test (file, G_FILE_TEST_EXISTS))
+    {
+      g_autoptr (DbStore) self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
+
+      if (!self || !look (self, &version, error))
+        return FALSE;
+    }
+  *out_file = g_steal_pointer (&file);
+  *out_version = version;
+  return TRUE;
 }
 
 void

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "db/store-private.h"
+#include "db/traces.h"
 
+#include "db/store-private.h"
 #include "planner/error.h"
 
 static gboolean

@@ -91,7 +91,7 @@ run (Evaluator *self, PlanOpKind kind, const Array *operands, const gint64 *dims
         args.ptr[i] = scratch > 0 ? self->scratch : NULL;
         args.dtype[i] = PLAN_DTYPE_FP32;
       }
-    else
+    else if (!plan_op_ref_is_optional (kind, i))
       {
         args.ptr[i] = operands[i].data;
         args.dtype[i] = operands[i].dtype;

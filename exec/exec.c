@@ -232,7 +232,7 @@ run_op (Walk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
     run_init (walk, cursor, &args);
   else if (op->kind == PLAN_OP_LOAD)
     run_load (walk, &args);
-  else if (op->kind != PLAN_OP_SYNC) /* nothing is ever pending here */
+  else if (op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT) /* nothing is ever pending here */
     walk->job->kernels->run[op->kind](&args);
   mark_written (walk, cursor, op);
   if (op->kind == PLAN_OP_CLIP)
@@ -328,13 +328,75 @@ walk_clear (Walk *walk)
   g_array_unref (walk->mains);
 }
 
+/* The operand of a product that no kernel here adds. */
+#define GEMM_BIAS 3
+
+/* Formats that the kernels here read and write. */
+static gboolean
+is_runnable (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_I32
+         || dtype == PLAN_DTYPE_I64;
+}
+
+/* Whether these kernels and this communicator can run all of a schedule. */
+static gboolean
+check_runnable (const Walk *walk, GError **error)
+{
+  for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
+    {
+      const PlanGroup *group = plan_schedule_group (walk->schedule, g);
+      if (group->size == walk->comm->ranks)
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan communicates in groups of %u (%s) among %u ranks, which is modelled "
+                   "and not executed yet: dp_outer, tp and cp must be 1",
+                   group->size, group->name, walk->comm->ranks);
+      return FALSE;
+    }
+  if (!plan_model_is_llama_shaped (walk->job->model, walk->job->plan->value[PLAN_SEQ]))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "models of other shapes than llama's are modelled and not executed yet; %s has "
+                   "other norms, activations, biases, positions or attention",
+                   walk->job->model->name);
+      return FALSE;
+    }
+  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
+      const gboolean is_main = buffer->category == PLAN_CATEGORY_MAIN_PARAMS
+                               || buffer->category == PLAN_CATEGORY_OPTIMIZER;
+      if (is_runnable (buffer->dtype) && (!is_main || buffer->dtype == PLAN_DTYPE_FP32))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan keeps %s in %s, which is modelled and not executed yet", buffer->name,
+                   plan_dtype_name (buffer->dtype));
+      return FALSE;
+    }
+  for (guint i = 0; i < plan_schedule_n_nodes (walk->schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (walk->schedule, i);
+      if (op->kind >= PLAN_N_OPS || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE
+          || (walk->job->kernels->run[op->kind]
+              && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0)))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan needs the op %s, which is modelled and not executed by %s yet",
+                   plan_op_name (op->kind), walk->job->kernels->name);
+      return FALSE;
+    }
+  return TRUE;
+}
+
 static gboolean
 run_walk (Walk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
           ExecResult *result, GError **error)
 {
   const ExecJob *job = walk->job;
   const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
-  if (!stack || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
+  if (!stack || !check_runnable (walk, error)
+      || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
       || !job->kernels->open (error))
     return FALSE;
   plan_layout_init (&walk->layout, job->model, stack, job->plan, walk->comm->ranks);

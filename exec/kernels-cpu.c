@@ -289,7 +289,7 @@ run_gemm (const ExecArgs *args)
   guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
   guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
   guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
-  float *a_image = args->ptr[3], *b_image, *out;
+  float *a_image = args->ptr[4], *b_image, *out;
 
   /* Without scratch all three are fp32 and no image is needed. */
   g_assert (a_image != NULL

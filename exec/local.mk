@@ -1,7 +1,17 @@
 # The execution backends. Only execution programs and their tests link libexec.a and $(exec_libs);
-# libprobe.a, which needs libc alone, is in the planning program too.
+# libprobe.a, which needs $(probe_libs) alone, is in the planning program too.
 noinst_LIBRARIES += libexec.a libprobe.a
-libprobe_a_SOURCES = %D%/probe.c %D%/probe.h
+libprobe_a_SOURCES = \
+  %D%/probe.c %D%/probe.h %D%/probe-private.h \
+  %D%/probe-host.c \
+  %D%/probe-nvml.c
+libprobe_a_CPPFLAGS = $(AM_CPPFLAGS) $(HWLOC_CPPFLAGS)
+probe_libs = $(HWLOC_LIBS) $(DL_LIBS)
+if HAVE_HWLOC
+libprobe_a_SOURCES += %D%/hwloc/probe-hwloc.c
+else
+libprobe_a_SOURCES += %D%/probe-hwloc-none.c
+endif
 libexec_a_SOURCES = \
   %D%/comm.c %D%/comm.h \
   %D%/comm-threads.c \
@@ -29,5 +39,6 @@ endif
 
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
+  %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
   %D%/comm-mpi-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c
 include %D%/cuda/local.mk

@@ -7,14 +7,20 @@
 #include "planner/text.h"
 
 static const char *const names[] = {
-#define X(id, name, bits) name,
+#define X(id, name, bits, block) name,
   PLAN_DTYPE_LIST (X)
 #undef X
       NULL
 };
 
 static const guint8 widths[] = {
-#define X(id, name, bits) bits,
+#define X(id, name, bits, block) bits,
+  PLAN_DTYPE_LIST (X)
+#undef X
+};
+
+static const guint8 blocks[] = {
+#define X(id, name, bits, block) block,
   PLAN_DTYPE_LIST (X)
 #undef X
 };
@@ -53,5 +59,7 @@ guint64
 plan_dtype_bytes (PlanDtype dtype, guint64 count)
 {
   const guint64 bits = plan_dtype_bits (dtype);
-  return count / 8 * bits + (count % 8 * bits + 7) / 8;
+  const guint64 block = blocks[dtype];
+  const guint64 scales = block ? count / block + (count % block != 0) : 0;
+  return count / 8 * bits + (count % 8 * bits + 7) / 8 + scales;
 }

@@ -124,14 +124,81 @@ pack_plain (PlanBucket *bucket)
   bucket->padded = cursor;
 }
 
-static void
-add (PlanBucket *bucket, const PlanModel *model, PlanTensorRole role, gint64 vocab)
+/* One rank's part of a tensor: matrices are split over the group by what they make (rows) or by
+ * what they read (columns), tables by rows of the vocabulary; the rest is whole everywhere. */
+static PlanTensor
+part_of (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp)
 {
-  const PlanTensor tensor = plan_model_tensor (model, role, vocab);
-  if (tensor.rows > 0)
+  PlanTensor tensor = plan_model_tensor (model, role, vocab);
+  switch ((int)role)
     {
-      bucket->slots[bucket->n_slots++].tensor = tensor;
-      bucket->raw += tensor.rows * tensor.cols;
+    case PLAN_TENSOR_EMBEDDING:
+    case PLAN_TENSOR_OUTPUT:
+    case PLAN_TENSOR_QKV:
+    case PLAN_TENSOR_QKV_BIAS:
+    case PLAN_TENSOR_GATE_UP:
+    case PLAN_TENSOR_GATE_UP_BIAS:
+      tensor.rows /= tp;
+      break;
+    case PLAN_TENSOR_PROJ:
+    case PLAN_TENSOR_DOWN:
+      tensor.cols /= tp;
+      break;
+    default:
+      break;
+    }
+  return tensor;
+}
+
+static void
+add (PlanBucket *bucket, const PlanTensor *tensor)
+{
+  bucket->slots[bucket->n_slots++].tensor = *tensor;
+  bucket->raw += tensor->rows * tensor->cols;
+}
+
+/* What building a layout looks at. */
+typedef struct
+{
+  const PlanModel *model;
+  gint64 vocab;
+  guint64 tp;
+  guint64 closes_at; /* elements at which a bucket that is no unit's is full; 0: by module */
+} Builder;
+
+/* A shared embedding has a bucket of its own. The others fill one after the other. */
+static void
+add_outer (PlanLayout *self, const Builder *b)
+{
+  static const PlanTensorRole roles[]
+      = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS, PLAN_TENSOR_FINAL_NORM,
+          PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+  PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    {
+      const PlanTensor tensor = part_of (b->model, roles[i], b->vocab, b->tp);
+      if (tensor.rows == 0)
+        continue;
+      if (b->closes_at == 0 && roles[i] == PLAN_TENSOR_FINAL_NORM)
+        kind = PLAN_BUCKET_HEAD;
+      add (&self->buckets[kind], &tensor);
+      if (b->closes_at > 0
+          && (self->buckets[kind].raw >= b->closes_at
+              || (roles[i] == PLAN_TENSOR_EMBEDDING && b->model->tied_embeddings)))
+        kind = PLAN_BUCKET_HEAD;
+    }
+}
+
+static void
+add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const guint n = plan_model_layer_tensors (b->model, 0, tensors);
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanTensor tensor = part_of (b->model, tensors[i].role, b->vocab, b->tp);
+      const gboolean is_plain = quantises && tensor.kind != PLAN_TENSOR_KIND_LINEAR;
+      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], &tensor);
     }
 }
 
@@ -139,20 +206,28 @@ void
 plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
                   const Plan *plan, gint64 data_parallel)
 {
-  const gint64 vocab = plan_stack_padded_vocab (stack, model->vocab, plan->value[PLAN_TP]);
-  const gboolean shards = plan->value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD;
+  const gint64 *value = plan->value;
+  const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+  const gint64 shards = is_hfsdp ? data_parallel : data_parallel / value[PLAN_DP_OUTER];
+  const Builder b
+      = { .model = model,
+          .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
+          .tp = (guint64)value[PLAN_TP],
+          .closes_at = stack->bucket_elements == 0 ? 0
+                       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF
+                           ? G_MAXUINT64
+                           : MAX (stack->bucket_elements,
+                                  stack->bucket_elements_per_rank * (guint64)data_parallel) };
 
-  *self = (PlanLayout){ .shards = shards ? (guint64)data_parallel : 1 };
-  add (&self->buckets[PLAN_BUCKET_EMBEDDING], model, PLAN_TENSOR_EMBEDDING, vocab);
-  add (&self->buckets[PLAN_BUCKET_HEAD], model, PLAN_TENSOR_FINAL_NORM, vocab);
-  add (&self->buckets[PLAN_BUCKET_HEAD], model, PLAN_TENSOR_OUTPUT, vocab);
-  for (PlanTensorRole role = PLAN_TENSOR_ATTENTION_NORM; role <= PLAN_TENSOR_DOWN; role++)
-    add (&self->buckets[PLAN_BUCKET_LAYER], model, role, vocab);
+  *self = (PlanLayout){ .shards
+                        = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards };
+  add_outer (self, &b);
+  add_layer (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
   for (guint i = 0; i < PLAN_N_BUCKETS; i++)
     {
       PlanBucket *bucket = &self->buckets[i];
-      bucket->units = i == PLAN_BUCKET_LAYER ? model->layers : 1;
-      if (self->shards > 1)
+      bucket->units = i >= PLAN_BUCKET_LAYER ? model->layers : 1;
+      if (bucket->n_slots > 0 && self->shards > 1)
         pack (bucket, self->shards);
       else
         pack_plain (bucket);
@@ -160,11 +235,20 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 }
 
 const PlanSlot *
-plan_layout_slot (const PlanLayout *self, PlanTensorRole role)
+plan_layout_slot (const PlanLayout *self, PlanTensorRole role, PlanBucketKind *out_kind)
 {
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
     for (guint i = 0; i < self->buckets[b].n_slots; i++)
       if (self->buckets[b].slots[i].tensor.role == role)
-        return &self->buckets[b].slots[i];
+        {
+          *out_kind = (PlanBucketKind)b;
+          return &self->buckets[b].slots[i];
+        }
   return NULL;
+}
+
+gboolean
+plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
+{
+  return self->buckets[kind].n_slots > 0;
 }

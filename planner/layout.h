@@ -14,6 +14,7 @@ typedef enum
   PLAN_BUCKET_EMBEDDING,
   PLAN_BUCKET_HEAD,  /* final norm and output layer */
   PLAN_BUCKET_LAYER, /* one per layer, all alike */
+  PLAN_BUCKET_PLAIN, /* what a layer with quantised weights keeps in the format of activations */
   PLAN_N_BUCKETS
 } PlanBucketKind;
 
@@ -35,13 +36,18 @@ typedef struct
 typedef struct
 {
   PlanBucket buckets[PLAN_N_BUCKETS];
-  guint64 shards; /* ranks a bucket is cut for; 1 where nothing is sharded */
+  guint64 shards; /* parts a bucket is cut into; 1 where nothing is sharded */
 } PlanLayout;
 
+/* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a
+ * tensor-parallel group. */
 void plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
                        const Plan *plan, gint64 data_parallel);
 
-/* The slot of a role, in whichever bucket it lies; NULL if the model lacks it. */
-const PlanSlot *plan_layout_slot (const PlanLayout *self, PlanTensorRole role);
+/* The slot of a role and the bucket it lies in; NULL if the model lacks it. */
+const PlanSlot *plan_layout_slot (const PlanLayout *self, PlanTensorRole role,
+                                  PlanBucketKind *out_kind);
+
+gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
 
 G_END_DECLS

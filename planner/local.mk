@@ -1,14 +1,18 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/arena.c %D%/arena.h \
-  %D%/cluster.c %D%/cluster.h \
+  %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
+  %D%/cluster-facts.c %D%/cluster-facts.h \
+  %D%/cluster-text.c \
   %D%/dtype.c %D%/dtype.h \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-backward.c \
-  %D%/lower-emit.c \
+  %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
+  %D%/lower-gradient.c \
+  %D%/lower-layer.c \
   %D%/lower-step.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
@@ -26,6 +30,7 @@ libplanner_a_SOURCES = \
   %D%/model-json.c \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
+  %D%/network.c %D%/network.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
@@ -43,15 +48,17 @@ libplanner_a_SOURCES = \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 
-planner_embedded = %D%/data/clusters.ini.inc %D%/data/megatron-flags.txt.inc \
-  %D%/data/models.ini.inc
+planner_embedded = %D%/data/clusters.ini.inc %D%/data/gpus.ini.inc \
+  %D%/data/megatron-flags.txt.inc %D%/data/models.ini.inc
 BUILT_SOURCES += $(planner_embedded)
 CLEANFILES += $(planner_embedded)
-EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/megatron-flags.txt \
+EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/gpus.ini %D%/data/megatron-flags.txt \
   %D%/data/models.ini
 %D%/data/clusters.ini.inc: %D%/data/clusters.ini
 	$(EMBED)
 %D%/data/megatron-flags.txt.inc: %D%/data/megatron-flags.txt
 	$(EMBED)
 %D%/data/models.ini.inc: %D%/data/models.ini
+	$(EMBED)
+%D%/data/gpus.ini.inc: %D%/data/gpus.ini
 	$(EMBED)

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of a micro batch, and the reductions that start in it. */
 #include "config.h"
 
-#include "planner/lower-private.h"
+#include "planner/lower-emit.h"
 
-#define UNIT(array) plan_lower_unit_ref (self->array, unit, 0)
 #define ONE(array) plan_lower_ref (self->array)
 
-static const PlanLowerUnit no_unit = { .loop = -1 };
+/* A run of units that do the same relative to themselves. */
+typedef struct
+{
+  PlanLowerKeep keep;
+  gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
+  gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
+  gboolean releases_head;
+  gint64 first, count;
+} Run;
 
 /* Gradient buckets whose reduction was started and that nobody has waited for, oldest first. */
 typedef struct
@@ -15,6 +23,7 @@ typedef struct
   guint first, n; /* in flight: unit[first .. n - 1] */
   guint64 elements;
   gint64 limit; /* start another only once no more than this is in flight */
+  guint sets;   /* at most so many live at once; 0: any number */
   guint64 head_elements, unit_elements;
 } Queue;
 
@@ -44,293 +53,268 @@ queue_pop (Queue *self)
 static gboolean
 queue_is_over (const Queue *self)
 {
-  return self->first < self->n && self->elements > (guint64)self->limit;
+  return self->first < self->n
+         && (self->sets > 0 ? self->n - self->first >= self->sets
+                            : self->elements > (guint64)self->limit);
 }
 
 /* Whether this micro batch fills temporary buckets for the reduction. */
 static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
-  return self->shards_grads || (is_last && self->ranks > 1 && self->grad_comm != self->main_grads);
+  return self->shards_grads
+         || (is_last && self->ranks * self->replicas > 1 && self->grad_comm != self->main_grads);
 }
 
-/* Padding is reduced with the rest: it must be zero. */
+/* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
 static void
-zero_gaps (PlanLower *self, PlanBucketKind kind, PlanRef bucket)
+reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef after)
 {
-  const PlanBucket *layout = &self->layout.buckets[kind];
-  guint64 cursor = 0;
-  while (cursor < layout->padded)
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 own = plan_lower_own_elements (self, kind);
+  const gint64 count = self->shards_grads ? plan_lower_shard_elements (self, kind)
+                                          : (gint64)self->layout.buckets[kind].padded;
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
+  const PlanRef reduced = plan_lower_unit_ref (b->reduced, unit, 0);
+  const gboolean in_place = b->outer < 0;
+  const PlanRef buffer = in_place ? grads : plan_lower_unit_ref (b->outer, unit, 0);
+  const guint64 mine = self->splits_shards ? (guint64)(self->replica * own) : 0;
+  const PlanRef record = in_place ? reduced : PLAN_REF_NONE;
+
+  if (!in_place)
     {
-      guint64 next = layout->padded, end = layout->padded; /* of the nearest tensor from here */
-      for (guint i = 0; i < layout->n_slots; i++)
-        if (layout->slots[i].offset >= cursor && layout->slots[i].offset < next)
-          {
-            next = layout->slots[i].offset;
-            end = next + layout->slots[i].tensor.rows * layout->slots[i].tensor.cols;
-          }
-      if (next > cursor)
-        plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_at (bucket, cursor)),
-                            PLAN_DIMS ((gint64)(next - cursor)));
-      cursor = end;
+      plan_lower_alloc (self, buffer);
+      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE, PLAN_REFS (buffer, grads),
+                       PLAN_DIMS (count), PLAN_WAITS (ONE (done), after), PLAN_REF_NONE);
     }
+  if (self->splits_shards)
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_OUTER_REDUCE,
+                           self->outer_group, PLAN_REFS (plan_lower_at (buffer, mine), buffer), own,
+                           after, record);
+  else
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_OUTER_REDUCE, self->outer_group,
+                           PLAN_REFS (buffer), count, after, record);
+  if (!in_place)
+    plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE,
+                     PLAN_REFS (plan_lower_at (grads, mine), plan_lower_at (buffer, mine)),
+                     PLAN_DIMS (self->splits_shards ? own : count), NULL, reduced);
 }
 
-/* The first gradient of a unit takes the whole bucket. */
+/* Reduces a complete bucket, beside the compute that follows; `reduced` is when its memory is no
+ * longer needed, the outer reduction's when there is one. */
 static void
-take_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  if (!self->shards_grads)
-    return;
-  const PlanRef bucket = plan_lower_unit_ref (self->bucket[kind].bucket, unit, 0);
-  plan_lower_alloc (self, bucket);
-  zero_gaps (self, kind, bucket);
-}
-
-/* Sharded gradients are copied into the bucket, others added up where they stay. `adds`: the
- * bucket holds a share of this gradient already. */
-static void
-put_gradient (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanTensorRole role,
-              PlanRef raw, gboolean adds)
-{
-  const PlanSlot *slot = plan_layout_slot (&self->layout, role);
-  const gint32 array = self->shards_grads ? self->bucket[kind].bucket : self->bucket[kind].grads;
-  plan_lower_emit (
-      self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE, PLAN_STREAM_COMPUTE,
-      PLAN_REFS (plan_lower_at (plan_lower_unit_ref (array, unit, 0), slot->offset), raw),
-      PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)), NULL, ONE (done));
-  plan_lower_free (self, raw);
-}
-
-/* din = dout * weight, then dweight = dout^T * in; `in` is done with. */
-static void
-linear_backward (PlanLower *self, PlanLowerUnit unit, PlanTensorRole role, PlanRef din,
-                 PlanRef dout, PlanRef in, gint64 cols, gint64 depth, const PlanRef *waits)
-{
-  const PlanRef raw = plan_lower_ref (self->raw[role]);
-  plan_lower_alloc (self, din);
-  plan_lower_emit (self, PLAN_OP_GEMM, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (din, dout, plan_lower_weight (self, role, unit)),
-                   PLAN_DIMS (self->rows, depth, cols, 0), waits, PLAN_REF_NONE);
-  plan_lower_alloc (self, raw);
-  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in),
-                      PLAN_DIMS (cols, depth, self->rows, 2));
-  put_gradient (self, PLAN_BUCKET_LAYER, unit, role, raw, FALSE);
-  plan_lower_free (self, in);
-}
-
-/* Of dnorm, the gradient of a norm's output; leaves the gradient of its input in `din`. */
-static void
-norm_backward (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanTensorRole role,
-               PlanRef din, PlanRef in, PlanRef rstd)
-{
-  const PlanRef raw = plan_lower_ref (self->raw[role]);
-  plan_lower_alloc (self, din);
-  plan_lower_alloc (self, raw);
-  plan_lower_compute (
-      self, PLAN_OP_RMSNORM_BWD,
-      PLAN_REFS (din, raw, ONE (dnorm), in, plan_lower_weight (self, role, unit), rstd),
-      PLAN_DIMS (self->rows, self->model->hidden));
-  put_gradient (self, kind, unit, role, raw, FALSE);
-  plan_lower_free (self, ONE (dnorm));
-  plan_lower_free (self, rstd);
-  plan_lower_free (self, in);
-}
-
-static void
-mlp_backward (PlanLower *self, PlanLowerUnit unit)
-{
-  const PlanModel *m = self->model;
-  const PlanRef dout = plan_lower_unit_ref (self->dx, unit, 1);
-  const PlanRef gathered = plan_lower_unit_ref (self->bucket[PLAN_BUCKET_LAYER].gathered, unit, 0);
-  linear_backward (self, unit, PLAN_TENSOR_DOWN, ONE (dact), dout, UNIT (act), m->hidden, m->ffn,
-                   self->shards_weights ? PLAN_WAITS (gathered) : NULL);
-  plan_lower_alloc (self, ONE (dgate_up));
-  plan_lower_compute (self, PLAN_OP_SWIGLU_BWD,
-                      PLAN_REFS (ONE (dgate_up), ONE (dact), UNIT (gate_up)),
-                      PLAN_DIMS (self->rows, m->ffn));
-  plan_lower_free (self, ONE (dact));
-  plan_lower_free (self, UNIT (gate_up));
-  linear_backward (self, unit, PLAN_TENSOR_GATE_UP, ONE (dnorm), ONE (dgate_up), UNIT (norm2),
-                   2 * m->ffn, m->hidden, NULL);
-  plan_lower_free (self, ONE (dgate_up));
-  norm_backward (self, PLAN_BUCKET_LAYER, unit, PLAN_TENSOR_MLP_NORM, ONE (dbranch), UNIT (hidden2),
-                 UNIT (rstd2));
-  plan_lower_alloc (self, ONE (dhidden));
-  plan_lower_compute (self, PLAN_OP_ADD, PLAN_REFS (ONE (dhidden), dout, ONE (dbranch)),
-                      PLAN_DIMS (self->rows * m->hidden));
-  plan_lower_free (self, ONE (dbranch));
-  plan_lower_free (self, dout);
-}
-
-static void
-attention_backward (PlanLower *self, PlanLowerUnit unit)
-{
-  const PlanModel *m = self->model;
-  const gint64 seq = self->plan->value[PLAN_SEQ], batch = self->plan->value[PLAN_MBS];
-  const PlanRef raw = plan_lower_ref (self->raw[PLAN_TENSOR_PROJ]);
-
-  /* As linear_backward, but attention itself still needs its output. */
-  plan_lower_alloc (self, ONE (dattn));
-  plan_lower_compute (
-      self, PLAN_OP_GEMM,
-      PLAN_REFS (ONE (dattn), ONE (dhidden), plan_lower_weight (self, PLAN_TENSOR_PROJ, unit)),
-      PLAN_DIMS (self->rows, self->attention_cols, m->hidden, 0));
-  plan_lower_alloc (self, raw);
-  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, ONE (dhidden), UNIT (attn)),
-                      PLAN_DIMS (m->hidden, self->attention_cols, self->rows, 2));
-  put_gradient (self, PLAN_BUCKET_LAYER, unit, PLAN_TENSOR_PROJ, raw, FALSE);
-  if (self->attention_work >= 0)
-    plan_lower_alloc (self, ONE (attention_work));
-  plan_lower_alloc (self, ONE (dqkv));
-  plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
-                      PLAN_REFS (ONE (dqkv), ONE (dattn), UNIT (attn), UNIT (lse), UNIT (qkv)),
-                      PLAN_DIMS (batch, seq, m->heads, m->kv_heads, m->head_dim));
-  if (self->attention_work >= 0)
-    plan_lower_free (self, ONE (attention_work));
-  plan_lower_free (self, ONE (dattn));
-  plan_lower_free (self, UNIT (attn));
-  plan_lower_free (self, UNIT (lse));
-  plan_lower_free (self, UNIT (qkv));
-  plan_lower_compute (self, PLAN_OP_ROPE, PLAN_REFS (ONE (dqkv)),
-                      PLAN_DIMS (self->rows, seq, m->heads, m->kv_heads, m->head_dim, 1));
-  linear_backward (self, unit, PLAN_TENSOR_QKV, ONE (dnorm), ONE (dqkv), UNIT (norm1),
-                   self->qkv_cols, m->hidden, NULL);
-  plan_lower_free (self, ONE (dqkv));
-}
-
-static void
-layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
-{
-  const PlanLowerBucket *b = &self->bucket[PLAN_BUCKET_LAYER];
-  plan_lower_recompute (self, unit, keep,
-                        self->shards_weights ? plan_lower_unit_ref (b->gathered, unit, 0)
-                                             : PLAN_REF_NONE);
-  take_bucket (self, PLAN_BUCKET_LAYER, unit);
-  mlp_backward (self, unit);
-  attention_backward (self, unit);
-  norm_backward (self, PLAN_BUCKET_LAYER, unit, PLAN_TENSOR_ATTENTION_NORM, ONE (dbranch), UNIT (x),
-                 UNIT (rstd1));
-  plan_lower_alloc (self, UNIT (dx));
-  plan_lower_emit (self, PLAN_OP_ADD, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (UNIT (dx), ONE (dhidden), ONE (dbranch)),
-                   PLAN_DIMS (self->rows * self->model->hidden), NULL, ONE (done));
-  plan_lower_free (self, ONE (dbranch));
-  plan_lower_free (self, ONE (dhidden));
-  if (self->shards_weights)
-    plan_lower_free (self, plan_lower_unit_ref (b->weights, unit, 0));
-}
-
-/* Reduces a complete bucket, beside the compute that follows. */
-static void
-start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef record)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const gint64 full = (gint64)self->layout.buckets[kind].padded;
   const gint64 part = plan_lower_shard_elements (self, kind);
-  const guint64 own = self->layout.shards > 1 ? (guint64)(self->rank * part) : 0;
+  const guint64 own = self->shards_optimizer ? (guint64)(self->rank * part) : 0;
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
-  const PlanRef reduced = plan_lower_unit_ref (b->reduced, unit, 0);
   const gboolean in_place = b->bucket < 0;
-  const PlanRef bucket = in_place ? grads : plan_lower_unit_ref (b->bucket, unit, 0);
-  const PlanRef slice = plan_lower_at (bucket, own);
+  const PlanRef bucket = in_place ? grads : plan_lower_bucket_ref (self, kind, unit, 0);
+  const PlanRef slice = plan_lower_at (bucket, own), ends = in_place ? record : PLAN_REF_NONE;
 
   if (!in_place && !self->shards_grads)
     {
       plan_lower_alloc (self, bucket);
-      plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_COMPUTE, PLAN_REFS (bucket, grads),
-                       PLAN_DIMS (full), NULL, ONE (done));
+      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, grads), PLAN_DIMS (full));
     }
+  if (self->scales_buckets)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  if (self->scales_buckets)
+    plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
+                     PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
   if (self->shards_optimizer)
-    plan_lower_emit (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, PLAN_REFS (slice, bucket),
-                     PLAN_DIMS (part), PLAN_WAITS (ONE (done)), in_place ? reduced : PLAN_REF_NONE);
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
+                           PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
   else
-    plan_lower_emit (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket),
-                     PLAN_DIMS (full), PLAN_WAITS (ONE (done)), in_place ? reduced : PLAN_REF_NONE);
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->inner_group,
+                           PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
   if (in_place)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
   plan_lower_emit (self, self->shards_grads ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
                    PLAN_REFS (self->shards_grads ? grads : plan_lower_at (grads, own), slice),
-                   PLAN_DIMS (self->shards_optimizer ? part : full), NULL, reduced);
+                   PLAN_DIMS (self->shards_optimizer ? part : full), NULL, record);
 }
 
 static void
-release_bucket (PlanLower *self, gint64 index, PlanLowerUnit unit, gint32 delta)
+start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
 {
-  const PlanLowerBucket *b = &self->bucket[index == HEAD ? PLAN_BUCKET_HEAD : PLAN_BUCKET_LAYER];
-  const PlanLowerUnit where = index == HEAD ? no_unit : unit;
-  plan_lower_free_after (self, plan_lower_unit_ref (b->bucket, where, index == HEAD ? 0 : delta),
-                         plan_lower_unit_ref (b->reduced, where, index == HEAD ? 0 : delta));
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (!plan_layout_has (&self->layout, kind))
+    return;
+  self->is_taken[kind] = FALSE;
+  if (self->ranks > 1)
+    reduce_inner (self, kind, unit, plan_lower_unit_ref (b->reduced, unit, 0));
+  if (self->replicas > 1 && is_last)
+    reduce_outer (self, kind, unit,
+                  self->ranks > 1 ? plan_lower_unit_ref (b->reduced, unit, 0) : PLAN_REF_NONE);
+}
+
+static void
+start_unit_reduction (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
+{
+  start_reduction (self, PLAN_BUCKET_LAYER, unit, is_last);
+  start_reduction (self, PLAN_BUCKET_PLAIN, unit, is_last);
+}
+
+static void
+release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+                gboolean is_last)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (!plan_layout_has (&self->layout, kind))
+    return;
+  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, delta));
+  if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
+    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, delta));
+  if (is_last && b->outer >= 0)
+    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, delta));
+}
+
+static void
+release (PlanLower *self, gint64 index, PlanLowerUnit unit, gint32 delta, gboolean is_last)
+{
+  if (index == HEAD)
+    release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, is_last);
+  else
+    {
+      release_bucket (self, PLAN_BUCKET_LAYER, unit, delta, is_last);
+      release_bucket (self, PLAN_BUCKET_PLAIN, unit, delta, is_last);
+    }
+}
+
+/* The two products behind dlogits; leaves the gradient of the final norm in dnorm_final. */
+static void
+output_backward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const gboolean tied = m->tied_embeddings, splits = net->split_rows < net->rows;
+  const PlanTensorRole role = tied ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
+  const PlanRef dnorm = splits ? ONE (dnorm_full) : ONE (dnorm_final);
+  const PlanRef in = splits ? ONE (norm_final_full) : ONE (norm_final);
+
+  plan_lower_alloc (self, dnorm);
+  plan_lower_compute (
+      self, PLAN_OP_GEMM,
+      PLAN_REFS (dnorm, ONE (dlogits), plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
+      PLAN_DIMS (net->rows, m->hidden, net->vocab, 0));
+  if (splits)
+    {
+      plan_lower_alloc (self, in);
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (in, ONE (norm_final)),
+                           net->split_rows * m->hidden);
+    }
+  plan_lower_weight_gradient (self, role, PLAN_NO_UNIT, ONE (dlogits), in, net->rows, net->vocab,
+                              m->hidden, 2);
+  plan_lower_free (self, ONE (dlogits));
+  plan_lower_free (self, ONE (norm_final));
+  if (splits)
+    {
+      plan_lower_free (self, in);
+      plan_lower_alloc (self, ONE (dnorm_final));
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (ONE (dnorm_final), dnorm),
+                           net->split_rows * m->hidden);
+      plan_lower_free (self, dnorm);
+    }
+  else if (self->tensor_group >= 0)
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), net->rows * m->hidden);
 }
 
 static void
 head_backward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanLowerUnit last = { .loop = -1, .offset = (gint32)m->layers };
-  const gboolean tied = m->tied_embeddings;
-  const PlanTensorRole role = tied ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
-  const PlanRef raw = plan_lower_ref (self->raw[PLAN_TENSOR_OUTPUT]);
+  const PlanNetwork *net = &self->net;
+  const gint32 last = (gint32)m->layers;
+  const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
+  const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
   plan_lower_alloc (self, ONE (dlogits));
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
                       PLAN_REFS (ONE (dlogits), ONE (prob), ONE (targets)),
-                      PLAN_DIMS (self->rows, self->vocab));
+                      PLAN_DIMS (net->rows, net->vocab));
   plan_lower_free (self, ONE (prob));
-  take_bucket (self, PLAN_BUCKET_HEAD, no_unit);
-  if (tied)
-    take_bucket (self, PLAN_BUCKET_EMBEDDING, no_unit);
-  plan_lower_alloc (self, ONE (dnorm));
-  plan_lower_compute (
-      self, PLAN_OP_GEMM,
-      PLAN_REFS (ONE (dnorm), ONE (dlogits), plan_lower_weight (self, role, no_unit)),
-      PLAN_DIMS (self->rows, m->hidden, self->vocab, 0));
-  plan_lower_alloc (self, raw);
-  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, ONE (dlogits), ONE (norm_final)),
-                      PLAN_DIMS (self->vocab, m->hidden, self->rows, 2));
-  put_gradient (self, tied ? PLAN_BUCKET_EMBEDDING : PLAN_BUCKET_HEAD, no_unit, role, raw, FALSE);
-  plan_lower_free (self, ONE (dlogits));
-  plan_lower_free (self, ONE (norm_final));
-  norm_backward (self, PLAN_BUCKET_HEAD, no_unit, PLAN_TENSOR_FINAL_NORM,
-                 plan_lower_unit_ref (self->dx, last, 0), plan_lower_unit_ref (self->x, last, 0),
-                 ONE (rstd_final));
+  if (m->logit_softcap > 0)
+    {
+      plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD, PLAN_REFS (ONE (dlogits), ONE (logits)),
+                          PLAN_DIMS (net->rows * net->vocab));
+      plan_lower_free (self, ONE (logits));
+    }
+  output_backward (self);
+  plan_lower_alloc (self, dx);
+  plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
+                            PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,
+                            net->split_rows);
+  plan_lower_free (self, ONE (dnorm_final));
+  plan_lower_free (self, ONE (stats_final));
+  plan_lower_free (self, x);
 }
 
 static void
 embedding_backward (PlanLower *self)
 {
-  const gboolean tied = self->model->tied_embeddings;
-  const PlanRef raw = plan_lower_ref (self->raw[PLAN_TENSOR_EMBEDDING]);
-  if (!tied)
-    take_bucket (self, PLAN_BUCKET_EMBEDDING, no_unit);
-  plan_lower_alloc (self, raw);
-  plan_lower_compute (self, PLAN_OP_EMBED_BWD,
-                      PLAN_REFS (raw, plan_lower_ref (self->dx), ONE (tokens)),
-                      PLAN_DIMS (self->rows, self->model->hidden, self->vocab));
-  plan_lower_free (self, plan_lower_ref (self->dx));
-  put_gradient (self, PLAN_BUCKET_EMBEDDING, no_unit, PLAN_TENSOR_EMBEDDING, raw, tied);
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
+                dout = splits ? ONE (embedded) : dx;
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    {
+      plan_lower_compute (
+          self, PLAN_OP_POSITIONS_BWD,
+          PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT), dx),
+          PLAN_DIMS (
+              net->split_rows, m->hidden,
+              MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+      plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
+    }
+  if (m->embed_scale)
+    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (dx),
+                        PLAN_DIMS (net->split_rows * m->hidden));
+  if (splits)
+    {
+      plan_lower_alloc (self, dout);
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (dout, dx),
+                           net->split_rows * m->hidden);
+      plan_lower_free (self, dx);
+    }
+  plan_lower_compute (
+      self, PLAN_OP_EMBED_BWD,
+      PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
+                 ONE (tokens)),
+      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+  plan_lower_free (self, dout);
+  plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
+}
+
+static gboolean
+alike (const Run *a, const Run *b)
+{
+  return a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input
+         && a->gather_from == b->gather_from && a->gather_to == b->gather_to
+         && a->release_from == b->release_from && a->release_to == b->release_to
+         && a->releases_head == b->releases_head;
 }
 
 /* What each unit gathers and releases, relative to itself; equal neighbours make one run. */
 static GArray *
 plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
 {
-  GArray *runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+  GArray *runs = g_array_new (FALSE, FALSE, sizeof (Run));
   const gint64 layers = self->model->layers;
   for (gint64 u = layers - 1; u >= 0; u--)
     {
-      PlanLowerRun run = { .keep = plan_lower_keep (self, u),
-                           .gather_from = 0,
-                           .gather_to = -1,
-                           .release_from = 0,
-                           .release_to = -1,
-                           .first = u,
-                           .count = 1 };
+      Run run = {
+        .keep = plan_lower_keep (self, u), .gather_to = -1, .release_to = -1, .first = u, .count = 1
+      };
       if (self->shards_weights && u == layers - 1)
-        run.gather_to = (gint32)MIN (self->prefetch, u);
-      else if (self->shards_weights && u >= self->prefetch)
-        run.gather_from = run.gather_to = (gint32)self->prefetch;
+        run.gather_to = (gint32)MIN (self->ahead, u);
+      else if (self->shards_weights && u >= self->ahead)
+        run.gather_from = run.gather_to = (gint32)self->ahead;
       for (gint64 popped; queues && queue_is_over (queue);)
         if ((popped = queue_pop (queue)) == HEAD)
           run.releases_head = TRUE;
@@ -341,10 +325,8 @@ plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
           }
       if (queues)
         queue_push (queue, u);
-      PlanLowerRun *last = runs->len ? &g_array_index (runs, PlanLowerRun, runs->len - 1) : NULL;
-      if (last && last->keep == run.keep && last->gather_from == run.gather_from
-          && last->gather_to == run.gather_to && last->release_from == run.release_from
-          && last->release_to == run.release_to && last->releases_head == run.releases_head)
+      Run *last = runs->len ? &g_array_index (runs, Run, runs->len - 1) : NULL;
+      if (last && alike (last, &run))
         last->count++;
       else
         g_array_append_val (runs, run);
@@ -353,63 +335,121 @@ plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
 }
 
 static void
-run_backward (PlanLower *self, const PlanLowerRun *run, gboolean reduces)
+release_due (PlanLower *self, const Run *run, PlanLowerUnit unit, gboolean is_last)
 {
+  if (run->releases_head)
+    release (self, HEAD, unit, 0, is_last);
+  for (gint32 i = run->release_from; i >= run->release_to && run->release_to > 0; i--)
+    release (self, 0, unit, i, is_last);
+}
+
+static void
+await_backward (PlanLower *self, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *layer = &self->bucket[PLAN_BUCKET_LAYER];
+  if (!self->shards_weights)
+    return;
+  plan_lower_wait (
+      self, plan_lower_unit_ref (layer->columns >= 0 ? layer->columns_gathered : layer->gathered,
+                                 unit, 0));
+  if (plan_layout_has (&self->layout, PLAN_BUCKET_PLAIN))
+    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_PLAIN].gathered, unit, 0));
+}
+
+/* What is computed again reads the rows, which the backward pass did not ask for: nothing hides
+ * this gather. */
+static void
+gather_rows (PlanLower *self, PlanLowerUnit unit)
+{
+  plan_lower_gather_bucket (self, PLAN_BUCKET_LAYER, unit, 0, FALSE);
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_LAYER].gathered, unit, 0));
+}
+
+static void
+run_backward (PlanLower *self, const Run *run, gboolean reduces, gboolean is_last)
+{
+  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
+  const gboolean early = self->pools && self->shards_grads;
   const PlanLowerUnit unit = plan_lower_begin_units (self, run->first, run->count, -1);
   for (gint32 i = run->gather_from; i <= run->gather_to; i++)
-    plan_lower_gather (self, unit, -i);
-  layer_backward (self, unit, run->keep);
+    plan_lower_gather (self, unit, -i, TRUE);
+  await_backward (self, unit);
+  const gboolean needs_rows = self->gathers_columns && self->shards_weights && run->keep.again != 0;
+  if (needs_rows)
+    gather_rows (self, unit);
+  if (reduces && early)
+    release_due (self, run, unit, is_last);
+  plan_lower_layer_backward (self, unit, run->keep);
+  if (needs_rows && !self->pools)
+    plan_lower_free (self, plan_lower_weights_ref (self, PLAN_BUCKET_LAYER, unit, 0, FALSE));
+  if (self->shards_weights)
+    plan_lower_release (self, unit, 0, TRUE);
   if (reduces)
     {
-      if (run->releases_head)
-        release_bucket (self, HEAD, unit, 0);
-      for (gint32 i = run->release_from; i >= run->release_to && run->release_to > 0; i--)
-        release_bucket (self, 0, unit, i);
-      start_reduction (self, PLAN_BUCKET_LAYER, unit);
+      if (!early)
+        release_due (self, run, unit, is_last);
+      start_unit_reduction (self, unit, is_last);
     }
   plan_lower_end_units (self, unit);
+}
+
+static void
+drain (PlanLower *self, Queue *queue, gboolean whole, gboolean is_last)
+{
+  while (whole ? queue->first < queue->n : queue_is_over (queue))
+    {
+      const gint64 popped = queue_pop (queue);
+      release (self, popped, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, 0, is_last);
+    }
+}
+
+/* All gradients of the head's bucket are there. */
+static void
+finish_head (PlanLower *self, Queue *queue, gboolean reduces, gboolean queues, gboolean is_last)
+{
+  if (reduces)
+    start_reduction (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+  if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
+    queue_push (queue, HEAD);
 }
 
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
-  const PlanLowerBucket *layer = &self->bucket[PLAN_BUCKET_LAYER];
+  const PlanLayout *layout = &self->layout;
   const gboolean queues = fills_buckets (self, is_last);
-  const gboolean reduces = self->ranks > 1 && (self->shards_grads || is_last);
+  const gboolean reduces
+      = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
   g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2);
-  Queue queue = { .unit = in_flight,
-                  .limit = self->comm_unit,
-                  .head_elements = self->layout.buckets[PLAN_BUCKET_HEAD].padded,
-                  .unit_elements = self->layout.buckets[PLAN_BUCKET_LAYER].padded };
+  Queue queue
+      = { .unit = in_flight,
+          .limit = self->comm_unit,
+          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units : 0,
+          .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
+          .unit_elements
+          = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    self->is_taken[kind] = FALSE;
   head_backward (self);
-  if (reduces)
-    start_reduction (self, PLAN_BUCKET_HEAD, no_unit);
-  if (queues)
-    queue_push (&queue, HEAD);
+  if (!self->head_holds_positions)
+    finish_head (self, &queue, reduces, queues, is_last);
   /* What the output layer's hook gathered for nothing goes when the next gather is due. */
-  if (self->shards_weights && self->stack->prefetches_past_head)
-    for (gint32 i = 0; i < self->prefetch; i++)
-      plan_lower_free_after (self, plan_lower_unit_ref (layer->weights, no_unit, i),
-                             plan_lower_unit_ref (layer->gathered, no_unit, i));
-
+  for (gint32 i = 0; i < self->ahead_of_head; i++)
+    {
+      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
+      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
+    }
   g_autoptr (GArray) runs = plan_runs (self, &queue, queues);
   for (guint i = 0; i < runs->len; i++)
-    run_backward (self, &g_array_index (runs, PlanLowerRun, i), reduces);
+    run_backward (self, &g_array_index (runs, Run, i), reduces, is_last);
   embedding_backward (self);
-  while (queues && queue_is_over (&queue))
-    {
-      const gint64 popped = queue_pop (&queue);
-      release_bucket (self, popped, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, 0);
-    }
+  drain (self, &queue, FALSE, is_last);
+  if (self->head_holds_positions)
+    finish_head (self, &queue, reduces, queues, is_last);
   if (reduces)
-    start_reduction (self, PLAN_BUCKET_EMBEDDING, no_unit);
-  while (queues && queue.first < queue.n)
-    {
-      const gint64 popped = queue_pop (&queue);
-      release_bucket (self, popped, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, 0);
-    }
-  if (queues)
-    plan_lower_free_after (self, plan_lower_ref (self->bucket[PLAN_BUCKET_EMBEDDING].bucket),
-                           plan_lower_ref (self->bucket[PLAN_BUCKET_EMBEDDING].reduced));
+    start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  drain (self, &queue, TRUE, is_last);
+  if (reduces)
+    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, 0, is_last);
 }

@@ -2,7 +2,7 @@
 /* How the steps of lowering name things and emit ops. */
 #include "config.h"
 
-#include "planner/lower-private.h"
+#include "planner/lower-emit.h"
 
 #include "planner/scratch.h"
 
@@ -18,6 +18,30 @@ plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta)
   return (PlanRef){ .array = array, .loop = unit.loop, .offset = unit.offset + delta };
 }
 
+static PlanRef
+pooled (PlanRef ref, gboolean is_pooled)
+{
+  ref.modulus = is_pooled ? PLAN_POOL_SETS : 0;
+  return ref;
+}
+
+PlanRef
+plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                        gint32 delta, gboolean is_column)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return pooled (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
+                 self->pools && b->is_unit && self->shards_weights);
+}
+
+PlanRef
+plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return pooled (plan_lower_unit_ref (b->bucket, unit, delta),
+                 self->pools && b->is_unit && self->shards_grads);
+}
+
 PlanRef
 plan_lower_at (PlanRef ref, guint64 element)
 {
@@ -25,25 +49,50 @@ plan_lower_at (PlanRef ref, guint64 element)
   return ref;
 }
 
+static PlanRef
+parameter (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean is_column)
+{
+  PlanBucketKind kind;
+  if (role == PLAN_N_TENSORS)
+    return PLAN_REF_NONE;
+  const PlanSlot *slot = plan_layout_slot (&self->layout, role, &kind);
+  return plan_lower_at (plan_lower_weights_ref (self, kind, unit, 0, is_column), slot->offset);
+}
+
 PlanRef
 plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanSlot *slot = plan_layout_slot (&self->layout, role);
-  const PlanBucketKind kind = role == PLAN_TENSOR_EMBEDDING    ? PLAN_BUCKET_EMBEDDING
-                              : role >= PLAN_TENSOR_FINAL_NORM ? PLAN_BUCKET_HEAD
-                                                               : PLAN_BUCKET_LAYER;
-  return plan_lower_at (plan_lower_unit_ref (self->bucket[kind].weights, unit, 0), slot->offset);
+  return parameter (self, role, unit, FALSE);
+}
+
+PlanRef
+plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  return parameter (self, role, unit, TRUE);
 }
 
 /* Scratch operands are the same everywhere: filled in from what the kernel says it wants. */
 static PlanRef
 scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
 {
-  const guint64 elements = plan_scratch_elements (kind, dims, self->compute);
+  const guint64 elements = plan_scratch_elements (kind, dims, self->net.compute);
   if (self->scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
   self->scratch_elements = MAX (self->scratch_elements, elements);
   return plan_lower_ref (self->scratch);
+}
+
+static void
+fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, const PlanRef *waits)
+{
+  for (guint i = 0, given = 0; i < plan_op_n_refs (op->kind); i++)
+    op->refs[i] = plan_op_ref_access (op->kind, i) == 's' ? scratch_for (self, op->kind, dims)
+                                                          : refs[given++];
+  for (guint i = 0; i < plan_op_n_dims (op->kind); i++)
+    op->dims[i] = dims[i];
+  /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
+  for (; waits && waits->array >= 0; waits++)
+    op->waits[op->n_waits++] = *waits;
 }
 
 void
@@ -52,14 +101,7 @@ plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const Plan
 {
   PlanOp op;
   plan_op_init (&op, kind, stream);
-  for (guint i = 0, given = 0; i < plan_op_n_refs (kind); i++)
-    op.refs[i]
-        = plan_op_ref_access (kind, i) == 's' ? scratch_for (self, kind, dims) : refs[given++];
-  for (guint i = 0; i < plan_op_n_dims (kind); i++)
-    op.dims[i] = dims[i];
-  /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
-  for (; waits && waits->array >= 0; waits++)
-    op.waits[op.n_waits++] = *waits;
+  fill (self, &op, refs, dims, waits);
   op.record = record;
   plan_schedule_add (self->schedule, &op);
 }
@@ -83,10 +125,33 @@ plan_lower_free (PlanLower *self, PlanRef buffer)
 }
 
 void
-plan_lower_free_after (PlanLower *self, PlanRef buffer, PlanRef event)
+plan_lower_wait (PlanLower *self, PlanRef event)
 {
-  plan_lower_emit (self, PLAN_OP_FREE, PLAN_STREAM_COMPUTE, &buffer, NULL, PLAN_WAITS (event),
-                   PLAN_REF_NONE);
+  if (event.array >= 0)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, PLAN_WAITS (event),
+                     PLAN_REF_NONE);
+}
+
+void
+plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                       const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record)
+{
+  PlanOp op;
+  const PlanRef done = plan_lower_ref (self->done);
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
+  plan_op_init (&op, kind, stream);
+  fill (self, &op, refs, &count, PLAN_WAITS (done, wait));
+  op.group = group;
+  op.record = record;
+  plan_schedule_add (self->schedule, &op);
+}
+
+void
+plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->tensor_group, refs, count,
+                         PLAN_REF_NONE, plan_lower_ref (self->exchanged));
+  plan_lower_wait (self, plan_lower_ref (self->exchanged));
 }
 
 PlanLowerUnit
@@ -110,18 +175,13 @@ plan_lower_end_units (PlanLower *self, PlanLowerUnit unit)
 gint64
 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind)
 {
-  return (gint64)(self->layout.buckets[kind].padded / self->layout.shards);
+  return (gint64)(self->layout.buckets[kind].padded / (guint64)self->ranks);
 }
 
-void
-plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
+gint64
+plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
 {
-  const PlanLowerBucket *bucket = &self->bucket[PLAN_BUCKET_LAYER];
-  const PlanRef weights = plan_lower_unit_ref (bucket->weights, unit, delta);
-  plan_lower_alloc (self, weights);
-  plan_lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER,
-                   PLAN_REFS (weights, plan_lower_unit_ref (bucket->shard, unit, delta)),
-                   PLAN_DIMS (plan_lower_shard_elements (self, PLAN_BUCKET_LAYER)),
-                   PLAN_WAITS (plan_lower_ref (self->done)),
-                   plan_lower_unit_ref (bucket->gathered, unit, delta));
+  const gint64 shards
+      = self->shards_optimizer ? self->ranks * (self->splits_shards ? self->replicas : 1) : 1;
+  return (gint64)self->layout.buckets[kind].padded / shards;
 }

@@ -1,209 +1,294 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The forward pass of a micro batch: embedding, layers, head and loss. */
 #include "config.h"
 
-#include "planner/lower-private.h"
+#include "planner/lower-emit.h"
 
-#define UNIT(array) plan_lower_unit_ref (self->array, unit, 0)
 #define ONE(array) plan_lower_ref (self->array)
 
-static const PlanLowerUnit no_unit = { .loop = -1 };
-
-static void
-norm_forward (PlanLower *self, PlanRef out, PlanRef rstd, PlanRef in, PlanRef weight,
-              const PlanRef *waits)
-{
-  plan_lower_alloc (self, out);
-  plan_lower_alloc (self, rstd);
-  plan_lower_emit (self, PLAN_OP_RMSNORM, PLAN_STREAM_COMPUTE, PLAN_REFS (out, rstd, in, weight),
-                   PLAN_DIMS (self->rows, self->model->hidden), waits, PLAN_REF_NONE);
-}
-
-/* out[rows, cols] = in[rows, depth] * weight[cols, depth], transposed */
-static void
-linear_forward (PlanLower *self, PlanRef out, PlanRef in, PlanRef weight, gint64 cols, gint64 depth)
-{
-  plan_lower_alloc (self, out);
-  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, in, weight),
-                      PLAN_DIMS (self->rows, cols, depth, 1));
-}
-
-/* out = in + branch, which is no longer needed */
-static void
-residual_forward (PlanLower *self, PlanRef out, PlanRef in, PlanRef record)
-{
-  plan_lower_alloc (self, out);
-  plan_lower_emit (self, PLAN_OP_ADD, PLAN_STREAM_COMPUTE, PLAN_REFS (out, in, ONE (branch)),
-                   PLAN_DIMS (self->rows * self->model->hidden), NULL, record);
-  plan_lower_free (self, ONE (branch));
-}
-
-/* Something that only the backward pass would still want. */
-static void
-drop (PlanLower *self, gboolean keeps, PlanRef buffer)
-{
-  if (!keeps)
-    plan_lower_free (self, buffer);
-}
-
-/* From x to hidden2. */
-static void
-attention_forward (PlanLower *self, PlanLowerUnit unit, gboolean keeps, PlanRef gathered)
-{
-  const PlanModel *m = self->model;
-  const gint64 seq = self->plan->value[PLAN_SEQ], batch = self->plan->value[PLAN_MBS];
-  norm_forward (self, UNIT (norm1), UNIT (rstd1), UNIT (x),
-                plan_lower_weight (self, PLAN_TENSOR_ATTENTION_NORM, unit), PLAN_WAITS (gathered));
-  drop (self, keeps, UNIT (rstd1));
-  linear_forward (self, UNIT (qkv), UNIT (norm1), plan_lower_weight (self, PLAN_TENSOR_QKV, unit),
-                  self->qkv_cols, m->hidden);
-  drop (self, keeps, UNIT (norm1));
-  plan_lower_compute (self, PLAN_OP_ROPE, PLAN_REFS (UNIT (qkv)),
-                      PLAN_DIMS (self->rows, seq, m->heads, m->kv_heads, m->head_dim, 0));
-  plan_lower_alloc (self, UNIT (attn));
-  plan_lower_alloc (self, UNIT (lse));
-  plan_lower_compute (self, PLAN_OP_ATTENTION, PLAN_REFS (UNIT (attn), UNIT (lse), UNIT (qkv)),
-                      PLAN_DIMS (batch, seq, m->heads, m->kv_heads, m->head_dim));
-  drop (self, keeps, UNIT (lse));
-  drop (self, keeps, UNIT (qkv));
-  linear_forward (self, ONE (branch), UNIT (attn), plan_lower_weight (self, PLAN_TENSOR_PROJ, unit),
-                  m->hidden, self->attention_cols);
-  drop (self, keeps, UNIT (attn));
-  residual_forward (self, UNIT (hidden2), UNIT (x), PLAN_REF_NONE);
-}
-
-/* From hidden2 to the input of the last product. */
-static void
-mlp_forward (PlanLower *self, PlanLowerUnit unit, gboolean keeps, PlanRef gathered)
-{
-  const PlanModel *m = self->model;
-  norm_forward (self, UNIT (norm2), UNIT (rstd2), UNIT (hidden2),
-                plan_lower_weight (self, PLAN_TENSOR_MLP_NORM, unit), PLAN_WAITS (gathered));
-  drop (self, keeps, UNIT (rstd2));
-  linear_forward (self, UNIT (gate_up), UNIT (norm2),
-                  plan_lower_weight (self, PLAN_TENSOR_GATE_UP, unit), 2 * m->ffn, m->hidden);
-  drop (self, keeps, UNIT (norm2));
-  plan_lower_alloc (self, UNIT (act));
-  plan_lower_compute (self, PLAN_OP_SWIGLU, PLAN_REFS (UNIT (act), UNIT (gate_up)),
-                      PLAN_DIMS (self->rows, m->ffn));
-  drop (self, keeps, UNIT (gate_up));
-}
-
-/* The last product and the unit's output, x of the next. */
-static void
-output_forward (PlanLower *self, PlanLowerUnit unit)
-{
-  const PlanModel *m = self->model;
-  linear_forward (self, ONE (branch), UNIT (act), plan_lower_weight (self, PLAN_TENSOR_DOWN, unit),
-                  m->hidden, m->ffn);
-  residual_forward (self, plan_lower_unit_ref (self->x, unit, 1), UNIT (hidden2), ONE (done));
-}
-
-static void
-layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
-{
-  const PlanLowerBucket *b = &self->bucket[PLAN_BUCKET_LAYER];
-  attention_forward (self, unit, keep != PLAN_KEEP_INPUT,
-                     plan_lower_unit_ref (b->gathered, unit, 0));
-  mlp_forward (self, unit, keep == PLAN_KEEP_ALL, PLAN_REF_NONE);
-  output_forward (self, unit);
-  drop (self, keep == PLAN_KEEP_ALL, UNIT (act));
-  drop (self, keep != PLAN_KEEP_INPUT, UNIT (hidden2));
-  if (self->shards_weights)
-    plan_lower_free (self, plan_lower_unit_ref (b->weights, unit, 0));
-}
-
-void
-plan_lower_recompute (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep, PlanRef gathered)
-{
-  if (keep == PLAN_KEEP_ALL)
-    return;
-  if (keep == PLAN_KEEP_INPUT)
-    attention_forward (self, unit, TRUE, gathered);
-  mlp_forward (self, unit, TRUE, keep == PLAN_KEEP_INPUT ? PLAN_REF_NONE : gathered);
-  if (!self->stack->recomputes_outputs)
-    return;
-  output_forward (self, unit); /* checkpointing runs a module whole, wanted or not */
-  plan_lower_free (self, plan_lower_unit_ref (self->x, unit, 1));
-}
+static const PlanBucketKind unit_kinds[] = { PLAN_BUCKET_LAYER, PLAN_BUCKET_PLAIN };
 
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
   const gint64 *value = self->plan->value;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
-  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
-    return PLAN_KEEP_ATTENTION;
-  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
-      && (!is_block || layer < value[PLAN_RECOMPUTE_LAYERS]))
-    return PLAN_KEEP_INPUT;
-  return PLAN_KEEP_ALL;
+  const gint64 modules = value[PLAN_RECOMPUTE_MODULES];
+  PlanLowerKeep keep = { 0 };
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanModule module = self->net.nodes[i].module;
+      gboolean again = FALSE;
+      if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
+        again = (module == PLAN_MODULE_MLP && (modules >> PLAN_RECOMPUTE_MODULES_MLP & 1))
+                || (module == PLAN_MODULE_CORE_ATTN
+                    && (modules >> PLAN_RECOMPUTE_MODULES_CORE_ATTN & 1));
+      else if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+        again = !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
+      keep.again |= again ? 1u << i : 0;
+    }
+  return keep;
 }
 
-/* A unit's hook asks for its own weights and those `prefetch` units ahead; what was asked for
- * before is there already. So the first unit asks for several, the next for one each, the last
- * for none. */
+void
+plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+                          gboolean is_backward)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean columns = is_backward && b->columns >= 0;
+  const gint64 part = plan_lower_shard_elements (self, kind);
+  const PlanRef out = plan_lower_weights_ref (self, kind, unit, delta, columns);
+  const PlanRef shard
+      = b->shard < 0 ? plan_lower_at (out, (guint64)(self->rank * part))
+                     : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
+  PlanRef whole = PLAN_REF_NONE;
+
+  if (b->is_unit && self->shards_weights && !self->pools)
+    plan_lower_alloc (self, out);
+  if (b->whole >= 0 && self->is_first_micro_batch
+      && (!is_backward || columns || self->stack->repeats_outer_gather))
+    {
+      const gint64 own = plan_lower_own_elements (self, kind);
+      whole = plan_lower_unit_ref (b->whole, unit, delta);
+      plan_lower_collective (
+          self, PLAN_OP_ALL_GATHER, PLAN_STREAM_OUTER_GATHER, self->outer_group,
+          PLAN_REFS (shard, plan_lower_at (shard, (guint64)(self->replica * own))), own,
+          PLAN_REF_NONE, whole);
+    }
+  plan_lower_collective (
+      self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, self->gather_group, PLAN_REFS (out, shard),
+      part, whole, plan_lower_unit_ref (columns ? b->columns_gathered : b->gathered, unit, delta));
+}
+
+void
+plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
+    if (plan_layout_has (&self->layout, unit_kinds[i]))
+      plan_lower_gather_bucket (self, unit_kinds[i], unit, delta, is_backward);
+}
+
+void
+plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
+    {
+      const gboolean columns = is_backward && self->bucket[unit_kinds[i]].columns >= 0;
+      if (plan_layout_has (&self->layout, unit_kinds[i]) && !self->pools)
+        plan_lower_free (self, plan_lower_weights_ref (self, unit_kinds[i], unit, delta, columns));
+    }
+}
+
+/* Compute waits until a unit's weights are whole, in every copy that stays. */
+void
+plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
+    if (plan_layout_has (&self->layout, unit_kinds[i]) && self->bucket[unit_kinds[i]].gathered >= 0)
+      {
+        const PlanLowerBucket *b = &self->bucket[unit_kinds[i]];
+        plan_lower_wait (self, plan_lower_unit_ref (b->gathered, unit, delta));
+        if (!self->shards_weights)
+          plan_lower_wait (self, plan_lower_unit_ref (b->columns_gathered, unit, delta));
+      }
+}
+
+static void
+await_role (PlanLower *self, PlanTensorRole role)
+{
+  PlanBucketKind kind;
+  if (plan_layout_slot (&self->layout, role, &kind))
+    plan_lower_wait (self, ONE (bucket[kind].gathered));
+}
+
+/* Quantised copies of a layer's weights, made once per step where weights travel unquantised. */
+static void
+copy_weights (PlanLower *self, PlanLowerUnit unit)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      plan_lower_compute (self, PLAN_OP_QUANTIZE,
+                          PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
+                                     plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
+                                     plan_lower_weight (self, node->weight, unit)),
+                          PLAN_DIMS (node->cols, node->depth));
+    }
+}
+
+/* Transposes that stay are made once per step. */
+static void
+transpose_weights (PlanLower *self, PlanLowerUnit unit)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_LINEAR)
+      {
+        const PlanNode *node = &self->net.nodes[i];
+        plan_lower_compute (
+            self, PLAN_OP_TRANSPOSE,
+            PLAN_REFS (plan_lower_unit_ref (self->transposed[node->weight], unit, 0),
+                       plan_lower_weight (self, node->weight, unit)),
+            PLAN_DIMS (node->cols, node->depth));
+      }
+}
+
+static gboolean
+same_keep (PlanLowerKeep a, PlanLowerKeep b)
+{
+  return a.again == b.again && a.drops_input == b.drops_input;
+}
+
+/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
+ * is there already. So the first unit asks for several, the next for one each, the last for none.
+ */
 static void
 layers_forward (PlanLower *self)
 {
-  const gint64 layers = self->model->layers, ahead = self->shards_weights ? self->prefetch : 0;
+  const gint64 layers = self->model->layers, ahead = self->shards_weights ? self->ahead : 0;
   const gint64 asks = layers - ahead; /* units that ask for one more */
-  for (gint32 i = 0; i < ahead; i++)
-    plan_lower_gather (self, no_unit, i);
+  for (gint32 i = (gint32)self->ahead_of_embedding; i < ahead; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
   for (gint64 first = 0, end; first < layers; first = end)
     {
       const PlanLowerKeep keep = plan_lower_keep (self, first);
-      for (end = first + 1;
-           end < layers && plan_lower_keep (self, end) == keep && (first < asks) == (end < asks);)
+      for (end = first + 1; end < layers && same_keep (plan_lower_keep (self, end), keep)
+                            && (first < asks) == (end < asks);)
         end++;
       const PlanLowerUnit unit = plan_lower_begin_units (self, first, end - first, 1);
       if (self->shards_weights && first < asks)
-        plan_lower_gather (self, unit, (gint32)ahead);
-      layer_forward (self, unit, keep);
+        plan_lower_gather (self, unit, (gint32)ahead, FALSE);
+      plan_lower_await_unit (self, unit, 0);
+      if (self->copies_weights && self->is_first_micro_batch)
+        copy_weights (self, unit);
+      if (self->keeps_transposes && self->is_first_micro_batch)
+        transpose_weights (self, unit);
+      plan_lower_layer_forward (self, unit, keep);
+      if (self->shards_weights)
+        plan_lower_release (self, unit, 0, FALSE);
       plan_lower_end_units (self, unit);
     }
+}
+
+static void
+embedding_forward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanRef whole = splits ? ONE (embedded) : x;
+  plan_lower_alloc (self, whole);
+  await_role (self, PLAN_TENSOR_EMBEDDING);
+  plan_lower_compute (self, PLAN_OP_EMBED,
+                      PLAN_REFS (whole,
+                                 plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
+                                 ONE (tokens)),
+                      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+  if (splits)
+    {
+      plan_lower_alloc (self, x);
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (x, whole),
+                           net->split_rows * m->hidden);
+      plan_lower_free (self, whole);
+    }
+  else if (self->tensor_group >= 0)
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), net->rows * m->hidden);
+  if (m->embed_scale)
+    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (x),
+                        PLAN_DIMS (net->split_rows * m->hidden));
+  if (m->positions != PLAN_POSITIONS_LEARNED)
+    return;
+  await_role (self, PLAN_TENSOR_POSITIONS);
+  plan_lower_compute (
+      self, PLAN_OP_POSITIONS,
+      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
+      PLAN_DIMS (net->split_rows, m->hidden,
+                 MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+}
+
+/* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
+static void
+share_loss (PlanLower *self)
+{
+  if (self->tensor_group < 0)
+    return;
+  for (guint i = 0; i < 3; i++)
+    {
+      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (logits)),
+                          PLAN_DIMS (self->net.rows, self->net.vocab));
+      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), self->net.rows);
+    }
+}
+
+static void
+loss_forward (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  plan_lower_alloc (self, ONE (prob));
+  if (self->image >= 0)
+    plan_lower_alloc (self, ONE (image));
+  share_loss (self);
+  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
+                      PLAN_REFS (ONE (sums), ONE (prob), ONE (logits), ONE (targets)),
+                      PLAN_DIMS (net->rows, net->vocab));
+  if (self->image >= 0)
+    plan_lower_free (self, ONE (image));
+  if (self->model->logit_softcap == 0)
+    plan_lower_free (self, ONE (logits));
 }
 
 static void
 head_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanLowerBucket *head = &self->bucket[PLAN_BUCKET_HEAD];
-  const PlanLowerUnit last = { .loop = -1, .offset = (gint32)m->layers };
-  const PlanRef output = plan_lower_weight (
-      self, m->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT, no_unit);
+  const PlanNetwork *net = &self->net;
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanTensorRole role = m->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
+  const PlanRef x
+      = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)m->layers);
 
+  if (self->gathers_head_late && self->is_first_micro_batch)
+    plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
   /* The hook of the output layer cannot know that the backward pass comes next. */
-  if (self->shards_weights && self->stack->prefetches_past_head)
-    for (gint32 i = 0; i < self->prefetch; i++)
-      plan_lower_gather (self, no_unit, i);
-  norm_forward (self, ONE (norm_final), ONE (rstd_final), plan_lower_unit_ref (self->x, last, 0),
-                plan_lower_weight (self, PLAN_TENSOR_FINAL_NORM, no_unit),
-                PLAN_WAITS (plan_lower_ref (head->gathered)));
-  linear_forward (self, ONE (logits), ONE (norm_final), output, self->vocab, m->hidden);
-  plan_lower_alloc (self, ONE (prob));
-  if (self->image >= 0)
-    plan_lower_alloc (self, ONE (image));
-  plan_lower_emit (self, PLAN_OP_CROSS_ENTROPY, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (ONE (sums), ONE (prob), ONE (logits), ONE (targets)),
-                   PLAN_DIMS (self->rows, self->vocab), NULL, ONE (done));
-  if (self->image >= 0)
-    plan_lower_free (self, ONE (image));
-  plan_lower_free (self, ONE (logits));
+  for (gint32 i = 0; i < self->ahead_of_head; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+  plan_lower_alloc (self, ONE (norm_final));
+  plan_lower_alloc (self, ONE (stats_final));
+  await_role (self, PLAN_TENSOR_FINAL_NORM);
+  plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
+                   self->final_norm_bias, PLAN_NO_UNIT, net->split_rows);
+  if (splits)
+    {
+      plan_lower_alloc (self, ONE (norm_final_full));
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
+                           PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
+                           net->split_rows * m->hidden);
+    }
+  plan_lower_alloc (self, ONE (logits));
+  await_role (self, role);
+  plan_lower_compute (self, PLAN_OP_GEMM,
+                      PLAN_REFS (ONE (logits), splits ? ONE (norm_final_full) : ONE (norm_final),
+                                 plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
+                      PLAN_DIMS (net->rows, net->vocab, m->hidden, 1));
+  if (splits)
+    plan_lower_free (self, ONE (norm_final_full));
+  if (m->logit_softcap > 0)
+    plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),
+                        PLAN_DIMS (net->rows * net->vocab));
+  loss_forward (self);
 }
 
 void
 plan_lower_forward (PlanLower *self)
 {
-  const PlanLowerBucket *embed = &self->bucket[PLAN_BUCKET_EMBEDDING];
   plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
-                      PLAN_DIMS (self->rows));
-  plan_lower_alloc (self, plan_lower_ref (self->x));
-  plan_lower_emit (self, PLAN_OP_EMBED, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (plan_lower_ref (self->x),
-                              plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, no_unit),
-                              ONE (tokens)),
-                   PLAN_DIMS (self->rows, self->model->hidden, self->vocab),
-                   PLAN_WAITS (plan_lower_ref (embed->gathered)), ONE (done));
+                      PLAN_DIMS (self->net.rows));
+  /* The hook of the embedding; what it asks for first was gathered as the last step ended. */
+  for (gint32 i = 0; !self->is_first_micro_batch && i < self->ahead_of_embedding; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+  embedding_forward (self);
   layers_forward (self);
   head_forward (self);
 }

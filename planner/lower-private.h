@@ -2,21 +2,30 @@
 #pragma once
 #include "planner/layout.h"
 #include "planner/lower.h"
+#include "planner/network.h"
 #include "planner/stack.h"
 G_BEGIN_DECLS
 
-/* Buffer arrays that exist once per bucket kind. */
+/* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
 typedef struct
 {
-  gint32 weights; /* full compute weights: what kernels read */
-  gint32 shard;   /* this rank's part of them at rest; -1: `weights` is at rest */
-  gint32 main;    /* what the optimizer updates */
+  PlanDtype dtype;  /* of the weights that kernels read */
+  gboolean is_unit; /* of a layer */
+  gint32 weights;   /* full compute weights */
+  gint32 shard;     /* this rank's part of them at rest; -1: `weights` is at rest */
+  gint32 columns;   /* the same in the copy for the backward pass */
+  gint32 column_shard;
+  gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
+  gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
   gint32 exp_avg, exp_avg_sq;
-  gint32 grads;    /* accumulated gradients */
-  gint32 bucket;   /* gradients on their way to the reduction; -1: reduced in place */
-  gint32 cast;     /* own gradients in fp32 for the optimizer; -1: it reads `grads` */
-  gint32 gathered; /* event: `weights` are whole; -1: they always are */
-  gint32 reduced;  /* event: the reduction has ended; -1: there is none */
+  gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
+  gint32 grads;                 /* accumulated gradients */
+  gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
+  gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
+  gint32 cast; /* own gradients as the optimizer reads them; -1: it reads `grads` */
+  gint32 gathered, columns_gathered; /* events: `weights`, `columns` are whole */
+  gint32 whole;                      /* event: the shard is, between replicas */
+  gint32 reduced;                    /* event: the reduction has ended */
 } PlanLowerBucket;
 
 typedef struct
@@ -26,25 +35,43 @@ typedef struct
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
+  PlanNetwork net;
   PlanSchedule *schedule;
 
-  gint64 ranks, rank, micro_batches, rows, vocab;
-  gint64 qkv_cols, attention_cols; /* of a row of qkv and of attention output */
-  gint64 comm_unit;                /* elements */
-  gint64 prefetch;                 /* units gathered ahead of the one in use */
+  gint64 ranks, rank;       /* of the group that shards; this rank's place in it */
+  gint64 replicas, replica; /* of that group */
+  gint64 data_parallel;     /* ranks x replicas */
+  gint64 micro_batches;
+  gint64 comm_unit;                         /* elements */
+  gint64 ahead;                             /* units gathered ahead of the one in use */
+  gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gboolean shards_weights, shards_grads, shards_optimizer;
-  PlanDtype compute, main_grads, grad_comm;
+  gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
+  gboolean pools;          /* two sets of buffers for units, used in turns */
+  gboolean scales_buckets; /* by 1 / ranks, before they are reduced */
+  gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
+  gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
+  gboolean gathers_head_late;    /* when it is used, not when the step before ends */
+  gint8 inner_group, gather_group, outer_group, tensor_group, world_group; /* -1: a group of one */
+  PlanDtype main_params, main_grads, grad_comm;
+  PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
-  gint32 raw[PLAN_N_TENSORS]; /* a parameter's gradient as its kernel leaves it */
+  gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
+  gint32 raw[PLAN_N_TENSORS];        /* a parameter's gradient as its kernel leaves it */
+  gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS]; /* of a weight, quantised */
+  gint32 transposed[PLAN_N_TENSORS];
   gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
   guint64 scratch_elements; /* most that any op wanted */
-  /* activations: arrays over layers, then single buffers */
-  gint32 x, norm1, rstd1, qkv, attn, lse, hidden2, norm2, rstd2, gate_up, act;
-  gint32 branch, norm_final, rstd_final, logits, prob, image;
-  /* their gradients */
-  gint32 dx, dlogits, dnorm, dbranch, dhidden, dact, dgate_up, dattn, dqkv;
-  gint32 done; /* event: everything given to the compute stream so far */
+  gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
+  gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
+  gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
+  gint32 embedded, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
+  gint32 dlogits, dnorm_final, dnorm_full;
+  gint32 done;      /* event: everything given to the compute stream so far */
+  gint32 exchanged; /* event: the last communication within the tensor-parallel group */
+  gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
+  gboolean is_first_micro_batch;
   gint8 depth; /* repeats open */
 } PlanLower;
 
@@ -55,61 +82,49 @@ typedef struct
   gint32 offset;
 } PlanLowerUnit;
 
-/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
-typedef enum
-{
-  PLAN_KEEP_ALL,
-  PLAN_KEEP_ATTENTION, /* not the MLP */
-  PLAN_KEEP_INPUT,     /* of the unit, and nothing else */
-} PlanLowerKeep;
+/* Sets of buffers in a pool. */
+#define PLAN_POOL_SETS 2
 
-/* A run of units that do the same relative to themselves. */
+#define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
+
+/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
 typedef struct
 {
-  PlanLowerKeep keep;
-  gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
-  gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
-  gboolean releases_head;
-  gint64 first, count;
-} PlanLowerRun;
-
-#define PLAN_REFS(...) ((const PlanRef[]){ __VA_ARGS__ })
-#define PLAN_DIMS(...) ((const gint64[]){ __VA_ARGS__, 0 })
-#define PLAN_WAITS(...) ((const PlanRef[]){ __VA_ARGS__, PLAN_REF_NONE })
-
-PlanRef plan_lower_ref (gint32 array); /* element 0 */
-PlanRef plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta);
-PlanRef plan_lower_at (PlanRef ref, guint64 element);
-
-/* The weight of that role: a view into its bucket. */
-PlanRef plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
-
-/* Adds an op. `waits` is NULL or ends with PLAN_REF_NONE; absent events are skipped. Scratch
- * operands are filled in here. */
-void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
-                      const gint64 *dims, const PlanRef *waits, PlanRef record);
-void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
-void plan_lower_alloc (PlanLower *self, PlanRef buffer);
-void plan_lower_free (PlanLower *self, PlanRef buffer);
-void plan_lower_free_after (PlanLower *self, PlanRef buffer, PlanRef event);
-
-/* Opens a repeat over a run's units, or none where it has one; returns how to name the unit. */
-PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
-void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
-
-/* Elements per rank of a bucket. */
-gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
+  guint32 again;        /* bit per node: computed again in the backward pass */
+  gboolean drops_input; /* it is computed again with the unit before */
+} PlanLowerKeep;
 
 /* What a layer keeps. */
 PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
 
-/* What a unit does not keep, computed again from what it does. `gathered` orders it behind its
- * weights; an absent event where they are always there. */
-void plan_lower_recompute (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep,
-                           PlanRef gathered);
+/* One layer's graph, forwards; backwards, with what has to be computed again. */
+void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
+void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 
-/* Takes memory for a unit's weights and gathers them. */
-void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
+                      PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);
+void plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in,
+                               PlanRef stats, PlanTensorRole weight, PlanTensorRole bias,
+                               PlanLowerUnit unit, gint64 rows);
+
+/* Makes room for the gradient of a parameter and says where a kernel writes it; put_gradient then
+ * moves it to where it accumulates or is reduced. `adds`: that holds a share of it already. */
+PlanRef plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
+void plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
+                              gboolean adds);
+
+/* out[cols, depth] of the weight: from dout[rows, cols] and in[rows, depth], into its bucket. */
+void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
+                                 PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
+                                 gint64 layout);
+
+/* Starts gathering what a unit needs; gives it back. */
+void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
+void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
+
+void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                               gint32 delta, gboolean is_backward);
 
 /* The steps, in the order they appear in a step. */
 void plan_lower_setup (PlanLower *self);

@@ -2,75 +2,226 @@
 /* What happens around the micro batches: setup, the beginning and the end of a step, teardown. */
 #include "config.h"
 
-#include "planner/lower-private.h"
+#include "planner/lower-emit.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
-static const PlanLowerUnit no_unit = { .loop = -1 };
-
-/* Elements of this rank's part of a bucket, as the optimizer sees it. */
-static gint64
-own_elements (const PlanLower *self, PlanBucketKind kind)
+/* Whether a bucket's weights lie whole on every rank between steps. */
+static gboolean
+stays_whole (const PlanLower *self, PlanBucketKind kind)
 {
-  return self->shards_optimizer ? plan_lower_shard_elements (self, kind)
-                                : (gint64)self->layout.buckets[kind].padded;
+  return !(self->shards_weights && self->bucket[kind].is_unit);
 }
 
-/* Where this rank's part begins in a full buffer. */
-static guint64
-own_offset (const PlanLower *self, PlanBucketKind kind)
-{
-  return self->shards_optimizer ? (guint64)(self->rank * plan_lower_shard_elements (self, kind))
-                                : 0;
-}
-
-/* Rounds the main weights into the compute weights and, where ranks hold parts, starts gathering
- * whatever stays gathered. */
-static void
-publish_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+/* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
+ * optimizer's result is rounded into. */
+static PlanRef
+own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const PlanRef weights = plan_lower_unit_ref (b->weights, unit, 0);
-  const PlanRef own = self->shards_weights ? plan_lower_unit_ref (b->shard, unit, 0)
-                                           : plan_lower_at (weights, own_offset (self, kind));
-
-  plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (own, plan_lower_unit_ref (b->main, unit, 0)),
-                   PLAN_DIMS (own_elements (self, kind)), NULL, ONE (done));
-  if (self->shards_optimizer && !(self->shards_weights && kind == PLAN_BUCKET_LAYER))
-    plan_lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, PLAN_REFS (weights, own),
-                     PLAN_DIMS (own_elements (self, kind)), PLAN_WAITS (ONE (done)),
-                     plan_lower_unit_ref (b->gathered, unit, 0));
+  const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const guint64 inside = self->splits_shards ? (guint64)self->replica * own : 0;
+  if (b->shard < 0)
+    return plan_lower_at (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, 0),
+                          self->shards_optimizer ? (guint64)self->rank * part + inside : 0);
+  return plan_lower_at (plan_lower_unit_ref (is_column ? b->column_shard : b->shard, unit, 0),
+                        inside);
 }
 
-/* Memory that stays: everything but what lower_gather and the micro batches take. */
+/* What the optimizer updates. */
+static PlanRef
+main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return b->main >= 0 ? plan_lower_unit_ref (b->main, unit, 0)
+                      : own_weights (self, kind, unit, FALSE);
+}
+
+/* Starts gathering whatever stays gathered. */
+static void
+publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  if (self->shards_optimizer && stays_whole (self, kind) && !late)
+    {
+      plan_lower_gather_bucket (self, kind, unit, 0, FALSE);
+      if (self->bucket[kind].columns >= 0)
+        plan_lower_gather_bucket (self, kind, unit, 0, TRUE);
+    }
+}
+
+/* Rounds the main weights into the compute weights. */
+static void
+round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->main >= 0)
+    plan_lower_compute (
+        self, PLAN_OP_CAST,
+        PLAN_REFS (own_weights (self, kind, unit, FALSE), plan_lower_unit_ref (b->main, unit, 0)),
+        PLAN_DIMS (plan_lower_own_elements (self, kind)));
+}
+
+static gboolean
+is_quantised (const PlanLower *self, PlanBucketKind kind)
+{
+  return self->bucket[kind].dtype != self->net.compute;
+}
+
+/* Transformer Engine rounds every shard to the format of activations before it quantises any. */
+static void
+round_for_quantising (PlanLower *self, PlanLowerUnit unit)
+{
+  const PlanRef out = plan_lower_unit_ref (self->unrounded, unit, 0);
+  plan_lower_alloc (self, out);
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (out, main_weights (self, PLAN_BUCKET_LAYER, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
+}
+
+static void
+quantise_unit (PlanLower *self, PlanLowerUnit unit)
+{
+  const PlanRef in = plan_lower_unit_ref (self->unrounded, unit, 0);
+  plan_lower_compute (self, PLAN_OP_QUANTIZE,
+                      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
+                                 self->gathers_columns
+                                     ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
+                                     : PLAN_REF_NONE,
+                                 in),
+                      PLAN_DIMS (1, plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
+}
+
+static void
+publish_quantised (PlanLower *self, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->unrounded, unit, 0));
+  publish (self, PLAN_BUCKET_LAYER, unit);
+}
+
+static void
+each_unit (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+{
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  visit (self, unit);
+  plan_lower_end_units (self, unit);
+}
+
+static void
+take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const guint count = plan_schedule_buffer (self->schedule, (guint)buffer.array)->count;
+  for (guint i = 0; i < count; i++)
+    {
+      buffer.offset = (gint32)i;
+      visit (self, buffer);
+    }
+}
+
+/* The new weights of all units, once the largest magnitudes are known on every rank. */
+static void
+quantise_weights (PlanLower *self)
+{
+  if (!is_quantised (self, PLAN_BUCKET_LAYER))
+    return;
+  each_unit (self, round_for_quantising);
+  if (self->work >= 0)
+    take_work (self, ONE (work), plan_lower_alloc);
+  if (self->amax >= 0)
+    plan_lower_alloc (self, ONE (amax));
+  if (self->amax >= 0 && self->ranks * self->replicas > 1)
+    {
+      const gint64 count
+          = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
+      plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->world_group,
+                             PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
+      plan_lower_wait (self, ONE (exchanged));
+    }
+  each_unit (self, quantise_unit);
+  if (self->amax >= 0)
+    plan_lower_free (self, ONE (amax));
+  if (self->work >= 0)
+    take_work (self, ONE (work), plan_lower_free);
+  each_unit (self, publish_quantised);
+}
+
+/* Memory that stays: everything but what gathering and the micro batches take. */
 static void
 resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                   void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint32 arrays[] = { b->shard, b->main, b->exp_avg, b->exp_avg_sq, b->grads, b->cast };
+  const gint32 arrays[] = { b->shard,   b->column_shard, b->main,  b->masters,
+                            b->exp_avg, b->exp_avg_sq,   b->grads, b->cast };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
-  if (!(self->shards_weights && kind == PLAN_BUCKET_LAYER))
+  if (stays_whole (self, kind))
     visit (self, plan_lower_unit_ref (b->weights, unit, 0));
+  if (stays_whole (self, kind) && b->columns >= 0)
+    visit (self, plan_lower_unit_ref (b->columns, unit, 0));
+}
+
+/* Pools are taken at their first use and stay. */
+static void
+pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 arrays[]
+      = { self->shards_weights ? b->weights : -1, self->shards_weights ? b->columns : -1,
+          self->shards_grads ? b->bucket : -1 };
+  for (guint i = 0; self->pools && i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      take_work (self, plan_lower_ref (arrays[i]), visit);
+}
+
+/* Derived copies of one layer's weights that stay. */
+static void
+derived_buffers (PlanLower *self, PlanLowerUnit unit,
+                 void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      const gint32 arrays[] = { self->copy[role], self->copy_col[role],
+                                self->keeps_transposes ? self->transposed[role] : -1 };
+      for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+        if (arrays[i] >= 0)
+          visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+    }
+  if (self->scales >= 0)
+    visit (self, plan_lower_unit_ref (self->scales, unit, 0));
 }
 
 static void
 setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 n = own_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind);
+  const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
+  const gint64 shards = self->shards_optimizer ? (gint64)self->layout.shards : 1;
+  const gint64 shard = !self->shards_optimizer ? 0
+                       : self->splits_shards   ? self->rank * self->replicas + self->replica
+                                               : self->rank;
   resident_buffers (self, kind, unit, plan_lower_alloc);
-  plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (plan_lower_unit_ref (b->main, unit, 0)),
-                      PLAN_DIMS (kind, self->shards_optimizer ? self->rank : 0,
-                                 self->shards_optimizer ? self->ranks : 1));
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (b->exp_avg, unit, 0)),
-                      PLAN_DIMS (n));
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (b->exp_avg_sq, unit, 0)),
-                      PLAN_DIMS (n));
-  publish_weights (self, kind, unit);
+  if (kind == PLAN_BUCKET_LAYER)
+    derived_buffers (self, unit, plan_lower_alloc);
+  plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
+                      PLAN_DIMS (kind, shard, shards));
+  if (b->masters >= 0)
+    plan_lower_compute (
+        self, PLAN_OP_CAST,
+        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0), main_weights (self, kind, unit)),
+        PLAN_DIMS (n));
+  for (guint i = 0; i < G_N_ELEMENTS (zeroed); i++)
+    if (zeroed[i] >= 0)
+      plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (zeroed[i], unit, 0)),
+                          PLAN_DIMS (n));
+  if (is_quantised (self, kind))
+    return;
+  round_weights (self, kind, unit);
+  publish (self, kind, unit);
 }
 
 static void
@@ -88,7 +239,11 @@ static PlanRef
 own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanRef grads = plan_lower_unit_ref (self->bucket[kind].grads, unit, 0);
-  return self->shards_grads ? grads : plan_lower_at (grads, own_offset (self, kind));
+  const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 inside
+      = self->splits_shards ? (guint64)(self->replica * plan_lower_own_elements (self, kind)) : 0;
+  const gboolean is_whole = !self->shards_grads && self->shards_optimizer;
+  return plan_lower_at (grads, inside + (is_whole ? (guint64)self->rank * part : 0));
 }
 
 /* What the optimizer reads. */
@@ -100,15 +255,20 @@ optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit u
 }
 
 static void
+await_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->bucket[kind].reduced >= 0)
+    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0));
+}
+
+static void
 cast_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const PlanLowerBucket *b = &self->bucket[kind];
-  const PlanRef cast = plan_lower_unit_ref (b->cast, unit, 0);
+  const PlanRef cast = plan_lower_unit_ref (self->bucket[kind].cast, unit, 0);
   plan_lower_alloc (self, cast);
-  plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (cast, own_gradients (self, kind, unit)),
-                   PLAN_DIMS (own_elements (self, kind)),
-                   PLAN_WAITS (plan_lower_unit_ref (b->reduced, unit, 0)), PLAN_REF_NONE);
+  await_reduction (self, kind, unit);
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (cast, own_gradients (self, kind, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
 }
 
 static void
@@ -120,45 +280,90 @@ drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
+  await_reduction (self, kind, unit);
+  plan_lower_compute (self, PLAN_OP_NORM_SQ,
+                      PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
+                                 optimizer_gradients (self, kind, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
+}
+
+/* Moments in narrow formats are widened for all parameters at once while the optimizer works. */
+static void
+widened_moments (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                 void (*visit) (PlanLower *self, PlanRef buffer))
+{
   const PlanLowerBucket *b = &self->bucket[kind];
-  plan_lower_emit (self, PLAN_OP_NORM_SQ, PLAN_STREAM_COMPUTE,
-                   PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
-                              optimizer_gradients (self, kind, unit)),
-                   PLAN_DIMS (own_elements (self, kind)),
-                   PLAN_WAITS (plan_lower_unit_ref (b->reduced, unit, 0)), ONE (done));
+  const gint32 arrays[] = { b->wide_avg, b->wide_avg_sq };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+}
+
+static void
+take_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  widened_moments (self, kind, unit, plan_lower_alloc);
+}
+
+static void
+drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  widened_moments (self, kind, unit, plan_lower_free);
 }
 
 static void
 update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  plan_lower_compute (self, PLAN_OP_ADAMW,
-                      PLAN_REFS (plan_lower_unit_ref (b->main, unit, 0),
-                                 plan_lower_unit_ref (b->exp_avg, unit, 0),
-                                 plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
-                                 optimizer_gradients (self, kind, unit), ONE (coef)),
-                      PLAN_DIMS (own_elements (self, kind)));
-  publish_weights (self, kind, unit);
+  const gint64 n = plan_lower_own_elements (self, kind);
+  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0)
+                                          : main_weights (self, kind, unit);
+  const PlanRef exp_avg = plan_lower_unit_ref (b->exp_avg, unit, 0);
+  const PlanRef grads = optimizer_gradients (self, kind, unit);
+  if (b->exp_avg_sq < 0)
+    plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
+                        PLAN_DIMS (n));
+  else
+    plan_lower_compute (self, PLAN_OP_ADAMW,
+                        PLAN_REFS (updated, exp_avg, plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
+                                   grads, ONE (coef)),
+                        PLAN_DIMS (n));
+  if (b->masters >= 0)
+    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main_weights (self, kind, unit), updated),
+                        PLAN_DIMS (n));
+  if (is_quantised (self, kind))
+    return;
+  round_weights (self, kind, unit);
+  if (self->stack->keeps_non_units || kind >= PLAN_BUCKET_LAYER || !self->shards_weights)
+    publish (self, kind, unit);
 }
 
 static void
 free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (self->shards_optimizer && !(self->shards_weights && kind == PLAN_BUCKET_LAYER))
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  if (self->shards_optimizer && stays_whole (self, kind) && !late)
     plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
-                     PLAN_WAITS (plan_lower_unit_ref (b->gathered, unit, 0)), PLAN_REF_NONE);
+                     PLAN_WAITS (plan_lower_unit_ref (b->gathered, unit, 0),
+                                 plan_lower_unit_ref (b->columns_gathered, unit, 0)),
+                     PLAN_REF_NONE);
   resident_buffers (self, kind, unit, plan_lower_free);
+  if (kind == PLAN_BUCKET_LAYER)
+    derived_buffers (self, unit, plan_lower_free);
 }
 
 static void
 each_bucket (PlanLower *self,
              void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
 {
-  visit (self, PLAN_BUCKET_EMBEDDING, no_unit);
-  visit (self, PLAN_BUCKET_HEAD, no_unit);
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, PLAN_NO_UNIT);
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  visit (self, PLAN_BUCKET_LAYER, unit);
+  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, unit);
   plan_lower_end_units (self, unit);
 }
 
@@ -167,17 +372,33 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
 {
   const gint32 arrays[] = { self->tokens, self->targets,
                             self->sums,   self->all_sums == self->sums ? -1 : self->all_sums,
-                            self->coef,   self->scratch };
+                            self->coef,   self->loss_rows,
+                            self->scratch };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_ref (arrays[i]));
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && self->bucket[kind].is_unit)
+      pool_buffers (self, kind, visit);
+}
+
+/* The embedding's hook runs once more as the step ends: the units it asks for are on their way
+ * when the next one begins. */
+static void
+kick (PlanLower *self)
+{
+  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
 }
 
 void
 plan_lower_setup (PlanLower *self)
 {
+  self->is_first_micro_batch = TRUE;
   each_small_buffer (self, plan_lower_alloc);
   each_bucket (self, setup_bucket);
+  quantise_weights (self);
+  kick (self);
 }
 
 void
@@ -189,21 +410,59 @@ plan_lower_begin_step (PlanLower *self)
   each_bucket (self, zero_gradients);
 }
 
+/* Embedding and head, where they do not stay gathered while the optimizer works. */
+static void
+drop_or_take_non_units (PlanLower *self, gboolean takes)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    if (self->shards_weights && !self->stack->keeps_non_units
+        && plan_layout_has (&self->layout, kind))
+      {
+        const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
+        if (takes)
+          {
+            plan_lower_alloc (self, weights);
+            publish (self, kind, PLAN_NO_UNIT);
+          }
+        else
+          plan_lower_free (self, weights);
+      }
+}
+
 void
 plan_lower_end_step (PlanLower *self)
 {
+  const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
+  const gint64 norms = !self->shards_optimizer ? 1
+                       : self->splits_shards   ? self->ranks * self->replicas
+                                               : self->ranks;
+  self->is_first_micro_batch = TRUE;
+  drop_or_take_non_units (self, FALSE);
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, cast_gradients);
   each_bucket (self, measure_gradients);
-  if (self->ranks > 1)
-    plan_lower_emit (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_COMPUTE,
-                     PLAN_REFS (ONE (all_sums), ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS), NULL,
-                     PLAN_REF_NONE);
+  if (all > 1)
+    {
+      plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
+                             PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
+                             PLAN_REF_NONE, ONE (exchanged));
+      plan_lower_wait (self, ONE (exchanged));
+    }
   /* Where gradients are whole on every rank, one rank's sum is the sum. */
-  plan_lower_compute (self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
-                      PLAN_DIMS (self->ranks, self->shards_optimizer ? self->ranks : 1,
-                                 self->ranks * self->micro_batches * self->rows));
+  plan_lower_compute (
+      self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
+      PLAN_DIMS (all, norms, self->ranks * self->replicas * self->micro_batches * self->net.rows));
+  const gboolean widens = self->bucket[PLAN_BUCKET_LAYER].wide_avg >= 0
+                          || self->bucket[PLAN_BUCKET_LAYER].wide_avg_sq >= 0;
+  if (widens)
+    each_bucket (self, take_widened);
   each_bucket (self, update_weights);
+  if (widens)
+    each_bucket (self, drop_widened);
+  quantise_weights (self);
+  drop_or_take_non_units (self, TRUE);
+  kick (self);
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
                    PLAN_REF_NONE);
 }
@@ -211,6 +470,11 @@ plan_lower_end_step (PlanLower *self)
 void
 plan_lower_teardown (PlanLower *self)
 {
+  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
+    {
+      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
+      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
+    }
   each_bucket (self, free_bucket);
   each_small_buffer (self, plan_lower_free);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower-private.h"
+#include "planner/lower-emit.h"
+
+#define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
 
 static gint32
 buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
@@ -10,14 +12,14 @@ buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanD
   return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
 }
 
-static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer" };
+static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer", ".plain" };
 
 static gint32
-state (PlanLower *self, PlanBucketKind kind, const char *what, guint64 elements, PlanDtype dtype,
-       PlanCategory category)
+state_of (PlanLower *self, PlanBucketKind kind, const char *what, gint64 count, guint64 elements,
+          PlanDtype dtype, PlanCategory category)
 {
   g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
-  return buffer (self, name, self->layout.buckets[kind].units, elements, dtype, category);
+  return buffer (self, name, count, elements, dtype, category);
 }
 
 static gint32
@@ -27,113 +29,296 @@ event (PlanLower *self, PlanBucketKind kind, const char *what)
   return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
 }
 
-/* Buffers and events of one bucket kind. */
+/* The optimizer's part of a bucket. */
 static void
-declare_bucket (PlanLower *self, PlanBucketKind kind)
+declare_optimizer (PlanLower *self, PlanBucketKind kind)
 {
-  const PlanBucket *layout = &self->layout.buckets[kind];
   PlanLowerBucket *b = &self->bucket[kind];
-  const guint64 full = layout->padded, part = full / self->layout.shards;
-  const guint64 optimizer = self->shards_optimizer ? part : full;
-  *b = (PlanLowerBucket){ .shard = -1, .bucket = -1, .cast = -1, .gathered = -1, .reduced = -1 };
-  b->weights = state (self, kind, "weights", full, self->compute,
-                      self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  const gint64 units = self->layout.buckets[kind].units;
+  const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const gboolean has_main = !IS (self, MAIN_PARAMS, AUTO);
+  const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
+  const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
+  const gboolean both_bf16 = avg == PLAN_DTYPE_BF16 && avg_sq == PLAN_DTYPE_BF16;
+  const gboolean widens = self->stack->widens_moments && !both_bf16;
+  const PlanCategory category = PLAN_CATEGORY_OPTIMIZER;
+
+  if (has_main)
+    b->main
+        = state_of (self, kind, "main", units, own, self->main_params, PLAN_CATEGORY_MAIN_PARAMS);
+  if (IS (self, FUSED_MASTERS, ON))
+    b->masters = state_of (self, kind, "masters", units, own, PLAN_DTYPE_FP32, category);
+  b->exp_avg = state_of (self, kind, "exp_avg", units, own, avg, category);
+  if (widens && avg != PLAN_DTYPE_FP32)
+    b->wide_avg = state_of (self, kind, "wide_avg", units, own, PLAN_DTYPE_FP32, category);
+  if (IS (self, OPTIMIZER, SGD))
+    return;
+  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, own, avg_sq, category);
+  if (widens && avg_sq != PLAN_DTYPE_FP32)
+    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, own, PLAN_DTYPE_FP32, category);
+}
+
+static void
+declare_weights (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
+  const gint64 sets
+      = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->units;
+  const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
+  b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
+                         self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (self->shards_weights)
-    b->shard = state (self, kind, "shard", part, self->compute, PLAN_CATEGORY_WEIGHTS);
-  b->main = state (self, kind, "main", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_MAIN_PARAMS);
-  b->exp_avg = state (self, kind, "exp_avg", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
-  b->exp_avg_sq
-      = state (self, kind, "exp_avg_sq", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
-  b->grads = state (self, kind, "grads", self->shards_grads ? part : full, self->main_grads,
-                    PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->casts_grads && self->main_grads != PLAN_DTYPE_FP32)
-    b->cast
-        = state (self, kind, "cast_grads", optimizer, PLAN_DTYPE_FP32, PLAN_CATEGORY_MAIN_GRADS);
-  if (self->shards_grads || (self->ranks > 1 && self->grad_comm != self->main_grads))
-    b->bucket = state (self, kind, "bucket", full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+    b->shard = state_of (self, kind, "shard", layout->units, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
+  if (columns)
+    b->columns = state_of (self, kind, "columns", sets, full, b->dtype,
+                           self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  if (columns && self->shards_weights)
+    b->column_shard = state_of (self, kind, "column_shard", layout->units, part, b->dtype,
+                                PLAN_CATEGORY_WEIGHTS);
+  if (columns && self->shards_optimizer)
+    b->columns_gathered = event (self, kind, "columns_gathered");
   if (self->shards_optimizer)
     b->gathered = event (self, kind, "gathered");
-  if (self->ranks > 1)
+  if (self->splits_shards)
+    b->whole = event (self, kind, "whole");
+}
+
+static void
+declare_gradients (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 held = self->shards_grads ? part : full;
+  const gboolean differs = self->grad_comm != self->main_grads;
+  const gint64 sets
+      = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->units;
+  b->grads = state_of (self, kind, "grads", layout->units, held, self->main_grads,
+                       PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
+      && self->main_grads != self->main_params)
+    b->cast = state_of (self, kind, "cast_grads", layout->units,
+                        (guint64)plan_lower_own_elements (self, kind), self->main_params,
+                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->shards_grads || (self->ranks > 1 && differs))
+    b->bucket
+        = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->replicas > 1 && differs)
+    b->outer = state_of (self, kind, "outer", layout->units, held, self->grad_comm,
+                         PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->ranks * self->replicas > 1)
     b->reduced = event (self, kind, "reduced");
 }
 
 static void
-declare_activations (PlanLower *self)
+declare_bucket (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  memset (b, 0xff, sizeof *b); /* every array: -1 */
+  b->is_unit = kind >= PLAN_BUCKET_LAYER;
+  b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
+                 ? plan_gathered_dtype (self->plan)
+                 : self->net.compute;
+  if (!plan_layout_has (&self->layout, kind))
+    return;
+  declare_weights (self, kind);
+  declare_optimizer (self, kind);
+  declare_gradients (self, kind);
+}
+
+/* A share of a value's gradient: what the backward pass of a node leaves. */
+static void
+declare_gradient_of (PlanLower *self, PlanValueId v)
+{
+  if (self->grad[v] >= 0)
+    return;
+  g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
+  self->grad[v] = buffer (self, name, 1, self->net.values[v].elements, self->net.compute,
+                          PLAN_CATEGORY_ACTIVATIONS);
+}
+
+static void
+declare_values (PlanLower *self)
 {
   const gint64 layers = self->model->layers;
-  const guint64 rows = (guint64)self->rows, hidden = (guint64)self->model->hidden;
-  const guint64 ffn = (guint64)self->model->ffn, logits = rows * (guint64)self->vocab;
-  const guint64 qkv = rows * (guint64)self->qkv_cols, attn = rows * (guint64)self->attention_cols;
+  const PlanDtype grad = self->net.quantises ? plan_grad_dtype (self->plan) : self->net.compute;
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    {
+      const PlanValue *value = &self->net.values[v];
+      self->value[v] = self->grad[v] = -1;
+      self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
+      if (value->elements == 0 || v == PLAN_VALUE_OUT)
+        continue;
+      self->value[v] = buffer (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
+                               value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    declare_gradient_of (self, self->net.nodes[i].in);
+  for (guint i = 0; self->net.quantises && i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
+      g_autofree char *col = g_strconcat (row, ".col", NULL);
+      const guint64 elements = (guint64)(node->rows * node->cols);
+      self->quantised_grad[node->out]
+          = buffer (self, row, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+      if (self->net.has_columns)
+        self->quantised_grad_col[node->out]
+            = buffer (self, col, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
+  self->grad_sum[PLAN_VALUE_X]
+      = buffer (self, "dx", layers + 1, self->net.values[PLAN_VALUE_X].elements, self->net.compute,
+                PLAN_CATEGORY_ACTIVATIONS);
+  self->grad_sum[PLAN_VALUE_HIDDEN2]
+      = buffer (self, "dhidden2", 1, self->net.values[PLAN_VALUE_HIDDEN2].elements,
+                self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+}
+
+static void
+declare_head (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)net->rows;
+  const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
+  const guint64 logits = rows * (guint64)net->vocab;
+  const gboolean splits = net->split_rows < net->rows;
+  const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const struct
   {
     gint32 *array;
     const char *name;
-    gint64 count;
+    gboolean exists;
     guint64 elements;
     PlanDtype dtype;
     PlanCategory category;
   } table[] = {
-    { &self->x, "x", layers + 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm1, "norm1", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->rstd1, "rstd1", layers, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->qkv, "qkv", layers, qkv, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->attn, "attn", layers, attn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->lse, "lse", layers, rows * (guint64)self->model->heads, PLAN_DTYPE_FP32,
+    { &self->embedded, "embedded", splits, whole, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final_full, "norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->hidden2, "hidden2", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm2, "norm2", layers, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->rstd2, "rstd2", layers, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->gate_up, "gate_up", layers, 2 * rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->act, "act", layers, rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->branch, "branch", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final, "norm_final", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->rstd_final, "rstd_final", 1, rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->logits, "logits", 1, logits, self->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", 1, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", 1, logits, self->compute, PLAN_CATEGORY_LOSS },
-    { &self->dx, "dx", layers + 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dnorm, "dnorm", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dbranch, "dbranch", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dhidden, "dhidden", 1, rows * hidden, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dact, "dact", 1, rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dgate_up, "dgate_up", 1, 2 * rows * ffn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dattn, "dattn", 1, attn, self->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dqkv, "dqkv", 1, qkv, self->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->image, "loss_image", self->stack->separate_loss_image, logits, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, rows, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
-    *table[i].array = buffer (self, table[i].name, table[i].count, table[i].elements,
-                              table[i].dtype, table[i].category);
-  self->image = self->stack->separate_loss_image
-                    ? buffer (self, "loss_image", 1, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS)
-                    : -1;
+    *table[i].array = table[i].exists ? buffer (self, table[i].name, 1, table[i].elements,
+                                                table[i].dtype, table[i].category)
+                                      : -1;
+  self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
 }
 
-/* Raw gradients, small state and what a batch needs. */
+/* A parameter's gradient before it is moved. */
 static void
-declare_rest (PlanLower *self)
+declare_raw (PlanLower *self)
 {
-  const guint64 rows = (guint64)self->rows, sums = 2 * PLAN_EXACT_LIMBS;
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
-      const PlanSlot *slot = plan_layout_slot (&self->layout, role);
+      PlanBucketKind kind;
+      const PlanSlot *slot = plan_layout_slot (&self->layout, role, &kind);
       self->raw[role] = -1;
       if (slot)
         {
           g_autofree char *name = g_strconcat ("raw.", slot->tensor.name, NULL);
           self->raw[role] = buffer (self, name, 1, slot->tensor.rows * slot->tensor.cols,
-                                    self->compute, PLAN_CATEGORY_GRAD_BUCKETS);
+                                    self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
-  if (self->raw[PLAN_TENSOR_OUTPUT] < 0) /* tied: the head's share of the embedding's gradient */
-    self->raw[PLAN_TENSOR_OUTPUT]
-        = buffer (self, "raw.output", 1, (guint64)(self->vocab * self->model->hidden),
-                  self->compute, PLAN_CATEGORY_GRAD_BUCKETS);
+}
+
+/* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
+ * weights travel unquantised. */
+static void
+declare_derived (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  const gboolean keeps = self->keeps_transposes;
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      PlanBucketKind kind;
+      const PlanSlot *slot = plan_layout_slot (&self->layout, node->weight, &kind);
+      g_autofree char *copy = g_strconcat ("copy.", slot->tensor.name, NULL);
+      g_autofree char *col = g_strconcat (copy, ".col", NULL);
+      g_autofree char *turned = g_strconcat ("transposed.", slot->tensor.name, NULL);
+      const guint64 elements = slot->tensor.rows * slot->tensor.cols;
+      if (self->copies_weights)
+        self->copy[node->weight]
+            = buffer (self, copy, layers, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+      if (self->copies_weights && self->net.has_columns)
+        self->copy_col[node->weight]
+            = buffer (self, col, layers, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+      if (self->transposes_weights || keeps)
+        self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
+                                                 self->net.linear, PLAN_CATEGORY_DERIVED);
+    }
+}
+
+/* What quantising the new weights takes, and the scales that stay: per parameter of a layer, on
+ * every rank. */
+static void
+declare_quantising (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
+  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
+  const gboolean mx = quantised && IS (self, PARAM_GATHER, MXFP8);
+  const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
+  self->unrounded = self->work = self->amax = self->scales = -1;
+  if (!quantised)
+    return;
+  self->unrounded = buffer (self, "unrounded", layers,
+                            (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
+                            self->net.compute, PLAN_CATEGORY_OPTIMIZER);
+  if (blockwise && self->shards_weights)
+    self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
+                         layer->padded, self->net.linear, PLAN_CATEGORY_OPTIMIZER);
+  /* Largest magnitudes: of 128 x 128 blocks in fp32, of 32 in bf16 by rows and by columns; of a
+   * tensor one number. */
+  const guint64 all = layer->raw * (guint64)layers;
+  self->amax = blockwise ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32,
+                                   PLAN_CATEGORY_OPTIMIZER)
+               : mx ? buffer (self, "amax", 1, all / 16, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
+                    : buffer (self, "amax", 1, (guint64)(4 * layers), PLAN_DTYPE_FP32,
+                              PLAN_CATEGORY_OPTIMIZER);
+  if (blockwise)
+    self->scales = buffer (self, "scales", layers, 2 * (layer->raw / 16384 + 1), PLAN_DTYPE_FP32,
+                           PLAN_CATEGORY_DERIVED);
+  else if (mx)
+    self->scales
+        = buffer (self, "scales", layers, layer->raw / 16, PLAN_DTYPE_E8M0, PLAN_CATEGORY_DERIVED);
+}
+
+/* Small state, and what a batch needs. */
+static void
+declare_rest (PlanLower *self)
+{
+  const guint64 rows = (guint64)self->net.rows, sums = 2 * PLAN_EXACT_LIMBS;
+  const guint all = plan_schedule_ranks (self->schedule);
   self->tokens = buffer (self, "tokens", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
   self->targets = buffer (self, "targets", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
   self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
-  self->all_sums = self->ranks > 1 ? buffer (self, "all_sums", 1, sums * (guint64)self->ranks,
-                                             PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
-                                   : self->sums;
+  self->all_sums
+      = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
+                : self->sums;
   self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
   self->scratch = self->stack->needs_kernel_scratch && is_cpu
@@ -142,72 +327,157 @@ declare_rest (PlanLower *self)
   /* What cuDNN's fused backward pass wants on Hopper (9.19, its own figures for six shapes): the
    * gradient of q in fp32, a sum per row, and in bf16 those of k and v for every query head where
    * heads are grouped. */
-  const guint64 heads_rows = rows * (guint64)self->model->heads;
-  const guint64 copies = self->model->heads > self->model->kv_heads ? 2 : 1;
-  self->attention_work = is_cpu
-                             ? -1
-                             : buffer (self, "attention_work", 1,
-                                       heads_rows * (1 + copies * (guint64)self->model->head_dim),
-                                       PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  const guint64 heads_rows = rows * (guint64)self->net.heads;
+  const guint64 copies = self->net.heads > self->net.kv_heads ? 2 : 1;
+  self->attention_work = is_cpu ? -1
+                                : buffer (self, "attention_work", 1,
+                                          heads_rows * (1 + copies * (guint64)self->net.head_dim),
+                                          PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+}
+
+static gint8
+group (PlanLower *self, const char *name, gint64 size, gint64 stride)
+{
+  return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
+}
+
+/* Ranks are counted within tensor-parallel groups first, then within the group that shards. */
+static void
+declare_groups (PlanLower *self)
+{
+  const gint64 tp = self->plan->value[PLAN_TP];
+  self->tensor_group = group (self, "tensor", tp, 1);
+  self->inner_group = group (self, "inner", self->ranks, tp);
+  self->gather_group
+      = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
+  self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
+  self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
+}
+
+static void
+measure_groups (PlanLower *self, guint rank)
+{
+  const gint64 *value = self->plan->value;
+  const gint64 strategy = value[PLAN_STRATEGY];
+  const gint64 all = plan_data_parallel (self->plan, self->cluster) * value[PLAN_CP];
+  const gint64 place = (gint64)rank / value[PLAN_TP];
+  self->replicas = value[PLAN_DP_OUTER];
+  self->ranks = all / self->replicas;
+  self->rank = place % self->ranks;
+  self->replica = place / self->ranks;
+  self->micro_batches = plan_micro_batches (self->plan, self->cluster);
+  plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
+  /* A group of one shards nothing. */
+  self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
+  self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
+  self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  self->shards_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+}
+
+/* Units gathered ahead, given what else was counted: buckets are added while those added come to
+ * less than half a communication unit. */
+static gint64
+units_ahead (const PlanLower *self, gint64 counted)
+{
+  const PlanBucket *b = self->layout.buckets;
+  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded);
+  const gint64 left = self->comm_unit / 2 - counted;
+  if (!self->shards_weights || left <= 0)
+    return 0;
+  return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->model->layers - 1);
 }
 
 static void
 measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
-  const gint64 strategy = plan->value[PLAN_STRATEGY];
-  self->ranks = plan_data_parallel (plan, self->cluster);
-  self->rank = rank;
-  self->micro_batches = plan_micro_batches (plan, self->cluster);
-  self->rows = plan->value[PLAN_MBS] * plan->value[PLAN_SEQ];
-  self->vocab = plan_stack_padded_vocab (self->stack, self->model->vocab, plan->value[PLAN_TP]);
-  self->attention_cols = self->model->heads * self->model->head_dim;
-  self->qkv_cols = self->attention_cols + 2 * self->model->kv_heads * self->model->head_dim;
-  self->compute = plan_field_dtype (plan, PLAN_COMPUTE);
+  plan_network_init (&self->net, self->model, plan, self->stack, self->cluster);
+  self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
   self->grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
-  plan_layout_init (&self->layout, self->model, self->stack, plan, self->ranks);
-
-  /* A group of one shards nothing. */
-  self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
-  self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
-  self->shards_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  measure_groups (self, rank);
+  const PlanBucket *b = self->layout.buckets;
+  const gboolean has_hooks = self->stack->prefetches_past_head;
 
   /* `auto` looks at parameters, the queues count padding too: two units never fit exactly. */
-  const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
-  const gint64 unit = (gint64)layer->padded;
+  const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
   self->comm_unit = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
                         ? plan->value[PLAN_COMM_UNIT]
-                        : MAX (self->stack->comm_unit_floor, 2 * (gint64)layer->raw);
-  self->prefetch = MIN ((self->comm_unit / 2 + unit - 1) / unit, self->model->layers - 1);
+                        : MAX (self->stack->comm_unit_floor, 2 * raw);
+  self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1;
+  self->ahead = units_ahead (self, 0);
+  self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
+  self->ahead_of_embedding
+      = has_hooks && !self->pools ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded) : 0;
+  PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
+  plan_layout_slot (&self->layout, PLAN_TENSOR_POSITIONS, &kind);
+  self->head_holds_positions = kind == PLAN_BUCKET_HEAD;
+  self->gathers_head_late = self->shards_weights && has_hooks && self->pools
+                            && !self->head_holds_positions
+                            && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
+
+  /* Collectives scale what they sum by themselves, but not in bf16. */
+  self->scales_buckets
+      = self->ranks > 1 && IS (self, PER_TOKEN_LOSS, OFF) && self->grad_comm == PLAN_DTYPE_BF16;
+  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  self->copies_weights = self->net.quantises && !quantised;
+  self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
+  self->transposes_weights = quantised && self->net.has_columns && !self->gathers_columns
+                             && !IS (self, KEEP_TRANSPOSE, ON);
+  self->keeps_transposes = quantised && self->net.has_columns && IS (self, KEEP_TRANSPOSE, ON);
 }
 
-/* Micro batches differ only where gradients are reduced once per step: then the last one does. */
+static void
+lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
+{
+  self->is_first_micro_batch = is_first;
+  plan_lower_forward (self);
+  plan_lower_backward (self, is_last);
+}
+
+/* Most micro batches are alike. The first one differs where it makes copies or gathers what the
+ * others find; the last one where it reduces what the others leave. */
 static void
 lower_micro_batches (PlanLower *self)
 {
-  const gboolean last_differs = self->ranks > 1 && !self->shards_grads;
-  const gint64 alike = self->micro_batches - (last_differs ? 1 : 0);
+  const gboolean last_differs = (self->ranks > 1 && !self->shards_grads) || self->replicas > 1;
+  const gboolean first_differs = self->splits_shards || self->gathers_head_late
+                                 || self->copies_weights || self->keeps_transposes
+                                 || self->ahead_of_embedding > 0;
+  const gint64 n = self->micro_batches, first = first_differs ? 1 : 0;
+  const gint64 alike = n - first - (last_differs ? 1 : 0);
+  if (first_differs)
+    lower_micro_batch (self, TRUE, n == 1);
   if (alike > 1)
     {
       plan_schedule_begin_repeat (self->schedule, "m", 0, alike, 1);
       self->depth++;
     }
   if (alike > 0)
-    {
-      plan_lower_forward (self);
-      plan_lower_backward (self, !last_differs);
-    }
+    lower_micro_batch (self, !first_differs, !last_differs);
   if (alike > 1)
     {
       plan_schedule_end_repeat (self->schedule);
       self->depth--;
     }
-  if (last_differs)
-    {
-      plan_lower_forward (self);
-      plan_lower_backward (self, TRUE);
-    }
+  if (last_differs && n > first)
+    lower_micro_batch (self, !first_differs, TRUE);
+}
+
+static void
+declare (PlanLower *self)
+{
+  declare_groups (self);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    declare_bucket (self, kind);
+  declare_raw (self);
+  declare_derived (self);
+  declare_quantising (self);
+  declare_rest (self);
+  declare_values (self);
+  declare_head (self);
+  self->done = plan_schedule_add_event (self->schedule, "done", 1);
+  self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
 }
 
 PlanSchedule *
@@ -215,20 +485,16 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
             GError **error)
 {
   PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
+  const guint all = (guint)(plan_cluster_devices (cluster) / plan->value[PLAN_PP]);
   self.stack = plan_stack_of (plan, cluster->kind, error);
   if (!self.stack)
     return NULL;
+  g_return_val_if_fail (rank < all, NULL);
   measure (&self, rank);
-  g_return_val_if_fail (rank < self.ranks, NULL);
 
-  g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, (guint)self.ranks);
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
   self.schedule = schedule;
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    declare_bucket (&self, kind);
-  declare_rest (&self);
-  declare_activations (&self);
-  self.done = plan_schedule_add_event (schedule, "done", 1);
-
+  declare (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   plan_lower_setup (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);

@@ -7,41 +7,61 @@
  *             COMPUTE     one kernel on one stream
  *             COLLECTIVE  all ranks of a group
  *   operands  "name:access ...", access r reads, w writes, u both, m the buffer itself,
- *             s scratch (contents mean nothing before or after)
+ *             s scratch (contents mean nothing before or after); R and W may be absent
  *   dims      names of the integers, all required
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
- * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. */
+ * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
+ * is the transposed copy: what products over the other dimension read. `kind` of an activation is a
+ * PlanActivation, `keys` of attention the tokens that each query may see at most. */
 #pragma once
 
 /* clang-format off */
-#define PLAN_OP_LIST(X)                                                                                                              \
-  X (ALLOC, "alloc", MEMORY, "buf:m", "", "take memory")                                                                             \
-  X (FREE, "free", MEMORY, "buf:m", "", "give memory back once the stream gets here")                                                \
-  X (INIT, "init", HOST, "out:w", "bucket shard shards", "initial main weights of one shard of a bucket of this unit")                     \
-  X (LOAD, "load", HOST, "tokens:w targets:w", "rows", "the next micro batch")                                                       \
-  X (SYNC, "sync", HOST, "", "", "the host waits for this op's events")                                                              \
-  X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                     \
-  X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                      \
-  X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                              \
-  X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                   \
-  X (EMBED, "embed", COMPUTE, "out:w table:r tokens:r", "rows cols vocab", "look token rows up")                                     \
-  X (EMBED_BWD, "embed_bwd", COMPUTE, "dtable:w dout:r tokens:r work:s", "rows cols vocab", "gradient of the table; rows nobody used become 0") \
-  X (RMSNORM, "rmsnorm", COMPUTE, "out:w rstd:w in:r weight:r", "rows cols", "root-mean-square norm")                                \
-  X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, "din:w dweight:w dout:r in:r weight:r rstd:r work:s", "rows cols", "its gradients")        \
-  X (GEMM, "gemm", COMPUTE, "out:w a:r b:r work:s", "m n k layout", "matrix product")                                                \
-  X (ROPE, "rope", COMPUTE, "qkv:u", "rows seq heads kv_heads head_dim inverse", "rotate q and k by position, in place")             \
-  X (ATTENTION, "attention", COMPUTE, "out:w lse:w qkv:r work:s", "batch seq heads kv_heads head_dim", "causal attention")           \
-  X (ATTENTION_BWD, "attention_bwd", COMPUTE, "dqkv:w dout:r out:r lse:r qkv:r work:s", "batch seq heads kv_heads head_dim", "its gradients") \
-  X (SWIGLU, "swiglu", COMPUTE, "out:w in:r", "rows cols", "silu(gate) * up; in is [rows, 2 cols]")                                  \
-  X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, "din:w dout:r in:r", "rows cols", "its gradient")                                            \
+#define PLAN_OP_LIST(X)                                                                                                                               \
+  X (ALLOC, "alloc", MEMORY, "buf:m", "", "take memory")                                                                                              \
+  X (FREE, "free", MEMORY, "buf:m", "", "give memory back once the stream gets here")                                                                 \
+  X (INIT, "init", HOST, "out:w", "bucket shard shards", "initial main weights of one shard of a bucket of this unit")                                \
+  X (LOAD, "load", HOST, "tokens:w targets:w", "rows", "the next micro batch")                                                                        \
+  X (SYNC, "sync", HOST, "", "", "the host waits for this op's events")                                                                               \
+  X (WAIT, "wait", HOST, "", "", "a stream waits for this op's events")                                                                               \
+  X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                                      \
+  X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
+  X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
+  X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
+  X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
+  X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
+  X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
+  X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
+  X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, "grad:u out:r", "count", "its gradient, in place")                                                          \
+  X (POSITIONS, "positions", COMPUTE, "out:u table:r", "rows cols seq", "adds each position's row of the table")                                      \
+  X (POSITIONS_BWD, "positions_bwd", COMPUTE, "dtable:w dout:r", "rows cols seq", "gradient of the table's first seq rows")                           \
+  X (EMBED, "embed", COMPUTE, "out:w table:r tokens:r", "rows cols vocab", "look token rows up")                                                      \
+  X (EMBED_BWD, "embed_bwd", COMPUTE, "dtable:w dout:r tokens:r work:s", "rows cols vocab", "gradient of the table; rows nobody used become 0")       \
+  X (RMSNORM, "rmsnorm", COMPUTE, "out:w rstd:w in:r weight:r", "rows cols", "root-mean-square norm")                                                 \
+  X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, "din:w dweight:w dout:r in:r weight:r rstd:r work:s", "rows cols", "its gradients")                         \
+  X (LAYERNORM, "layernorm", COMPUTE, "out:w stats:w in:r weight:r bias:R", "rows cols", "norm by mean and variance")                                 \
+  X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, "din:w dweight:w dbias:W dout:r in:r weight:r stats:r", "rows cols", "its gradients")                   \
+  X (HEAD_NORM, "head_norm", COMPUTE, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
+  X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r", "rows heads kv_heads head_dim", "its gradients")          \
+  X (GEMM, "gemm", COMPUTE, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
+  X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r", "m n k layout", "out += matrix product")                                                         \
+  X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
+  X (ROPE, "rope", COMPUTE, "qkv:u", "rows seq heads kv_heads head_dim inverse", "rotate q and k by position, in place")                              \
+  X (ATTENTION, "attention", COMPUTE, "out:w lse:w qkv:r work:s", "batch seq heads kv_heads head_dim keys", "causal attention")                       \
+  X (ATTENTION_BWD, "attention_bwd", COMPUTE, "dqkv:w dout:r out:r lse:r qkv:r work:s", "batch seq heads kv_heads head_dim keys", "its gradients")    \
+  X (SWIGLU, "swiglu", COMPUTE, "out:w in:r", "rows cols", "silu(gate) * up; in is [rows, 2 cols]")                                                   \
+  X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, "din:w dout:r in:r", "rows cols", "its gradient")                                                             \
+  X (ACTIVATE, "activate", COMPUTE, "out:w in:r", "rows cols kind gated", "activation, times the other half of in where gated")                       \
+  X (ACTIVATE_BWD, "activate_bwd", COMPUTE, "din:w dout:r in:r", "rows cols kind gated", "its gradient")                                              \
+  X (ROW_STAT, "row_stat", COMPUTE, "out:w in:r", "rows cols", "a number per row of a part of the logits: its maximum, its sum or its target's")      \
   X (CROSS_ENTROPY, "cross_entropy", COMPUTE, "loss:u prob:w logits:r targets:r", "rows cols", "adds every token's loss to the exact sum, keeps the softmax") \
-  X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, "dlogits:w prob:r targets:r", "rows cols", "gradient of the summed loss")      \
-  X (NORM_SQ, "norm_sq", COMPUTE, "sum:u in:r", "count", "adds the squares to the exact sum")                                        \
-  X (CLIP, "clip", COMPUTE, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums") \
-  X (ADAMW, "adamw", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                            \
-  X (ALL_GATHER, "all_gather", COLLECTIVE, "out:w in:r", "count", "every rank's `count` elements, in rank order")                    \
-  X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")      \
+  X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, "dlogits:w prob:r targets:r", "rows cols", "gradient of the summed loss")                       \
+  X (NORM_SQ, "norm_sq", COMPUTE, "sum:u in:r", "count", "adds the squares to the exact sum")                                                         \
+  X (CLIP, "clip", COMPUTE, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums")  \
+  X (ADAMW, "adamw", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                                             \
+  X (SGD, "sgd", COMPUTE, "main:u momentum:u grad:r coef:r", "count", "one SGD update with momentum")                                                 \
+  X (ALL_GATHER, "all_gather", COLLECTIVE, "out:w in:r", "count", "every rank's `count` elements, in rank order")                                     \
+  X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
   X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere")
 /* clang-format on */
 
@@ -50,15 +70,19 @@
   X (HOST, "host", "the process that issues everything") \
   X (COMPUTE, "compute", "kernels") \
   X (GATHER, "gather", "parameter all-gathers") \
-  X (REDUCE, "reduce", "gradient reductions")
+  X (REDUCE, "reduce", "gradient reductions") \
+  X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
+  X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
+  X (TENSOR, "tensor", "activations, within a tensor-parallel group")
 
 /* What memory is for: X (ID, "name", "summary"). */
 #define PLAN_CATEGORY_LIST(X) \
   X (WEIGHTS, "weights", "compute weights at rest") \
   X (GATHERED, "gathered", "weights gathered for use") \
+  X (DERIVED, "derived", "transposed and quantised copies of weights, scales") \
   X (MAIN_PARAMS, "main_params", "weights the optimizer updates") \
   X (MAIN_GRADS, "main_grads", "accumulated gradients") \
-  X (OPTIMIZER, "optimizer", "moments") \
+  X (OPTIMIZER, "optimizer", "moments, and what the optimizer takes while it works") \
   X (GRAD_BUCKETS, "grad_buckets", "gradients on their way to the reduction") \
   X (ACTIVATIONS, "activations", "saved for the backward pass, and its own gradients") \
   X (LOSS, "loss", "logits and softmax") \

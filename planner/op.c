@@ -17,6 +17,7 @@ typedef struct
   guint n_refs, n_dims;
   char ref_name[PLAN_MAX_REFS][MAX_NAME];
   char ref_access[PLAN_MAX_REFS];
+  gboolean is_optional[PLAN_MAX_REFS];
   char dim_name[PLAN_MAX_DIMS][MAX_NAME];
 } OpFacts;
 
@@ -39,7 +40,8 @@ take_facts_apart (OpFacts *facts)
     {
       char *colon = strchr (*o, ':');
       g_assert (facts->n_refs < PLAN_MAX_REFS && colon && colon - *o < MAX_NAME);
-      facts->ref_access[facts->n_refs] = colon[1];
+      facts->ref_access[facts->n_refs] = g_ascii_tolower (colon[1]);
+      facts->is_optional[facts->n_refs] = colon[1] == 's' || g_ascii_isupper (colon[1]);
       g_strlcpy (facts->ref_name[facts->n_refs], *o, (gsize)(colon - *o) + 1);
       facts->n_refs++;
     }
@@ -67,7 +69,7 @@ facts_of (PlanOpKind kind)
 void
 plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream)
 {
-  *self = (PlanOp){ .kind = kind, .stream = stream, .record = PLAN_REF_NONE };
+  *self = (PlanOp){ .kind = kind, .stream = stream, .group = -1, .record = PLAN_REF_NONE };
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     self->refs[i] = PLAN_REF_NONE;
   for (guint i = 0; i < PLAN_MAX_WAITS; i++)
@@ -110,6 +112,12 @@ plan_op_ref_access (PlanOpKind kind, guint i)
   return facts_of (kind)->ref_access[i];
 }
 
+gboolean
+plan_op_ref_is_optional (PlanOpKind kind, guint i)
+{
+  return facts_of (kind)->is_optional[i];
+}
+
 const char *
 plan_op_dim_name (PlanOpKind kind, guint i)
 {
@@ -145,17 +153,18 @@ plan_op_flops (const PlanOp *op)
   switch ((int)op->kind)
     {
     case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
       return 2.0 * (double)d[0] * (double)d[1] * (double)d[2];
-    case PLAN_OP_ATTENTION: /* two products of [seq, seq] per head, half of each masked */
-      return 2.0 * (double)d[0] * (double)d[1] * (double)d[1] * (double)d[2] * (double)d[4];
+    case PLAN_OP_ATTENTION: /* two products of [seq, keys] per head, half of each masked */
+      return 2.0 * (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)d[4];
     case PLAN_OP_ATTENTION_BWD: /* five products */
-      return 5.0 * (double)d[0] * (double)d[1] * (double)d[1] * (double)d[2] * (double)d[4];
+      return 5.0 * (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)d[4];
     default:
       return 0;
     }
 }
 
-/* Elements of operand `i` of ops on rows of tokens; dims begin "rows cols". */
+/* Elements of operand `i` of ops on rows of tokens, whose dims begin "rows cols". */
 static guint64
 row_op_elements (const PlanOp *op, guint i)
 {
@@ -171,6 +180,25 @@ row_op_elements (const PlanOp *op, guint i)
       return (guint64[]){ matrix, rows, matrix, cols }[i];
     case PLAN_OP_RMSNORM_BWD:
       return (guint64[]){ matrix, cols, matrix, matrix, cols, rows, 0 }[i];
+    case PLAN_OP_LAYERNORM:
+      return (guint64[]){ matrix, 2 * rows, matrix, cols, cols }[i];
+    case PLAN_OP_LAYERNORM_BWD:
+      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows }[i];
+    case PLAN_OP_BIAS_BWD:
+      return i == 0 ? cols : matrix;
+    case PLAN_OP_ROW_STAT:
+      return i == 0 ? rows : matrix;
+    case PLAN_OP_POSITIONS:
+      return i == 0 ? matrix : (guint64)op->dims[2] * cols;
+    case PLAN_OP_POSITIONS_BWD:
+      return i == 0 ? (guint64)op->dims[2] * cols : matrix;
+    case PLAN_OP_QUANTIZE:
+    case PLAN_OP_TRANSPOSE:
+      return matrix;
+    case PLAN_OP_ACTIVATE:
+      return i == 0 || !op->dims[3] ? matrix : 2 * matrix;
+    case PLAN_OP_ACTIVATE_BWD:
+      return i == 1 || !op->dims[3] ? matrix : 2 * matrix;
     case PLAN_OP_SWIGLU:
       return (guint64[]){ matrix, 2 * matrix }[i];
     case PLAN_OP_SWIGLU_BWD:
@@ -196,55 +224,62 @@ attention_elements (const PlanOp *op, guint i)
   return (guint64[]){ qkv, out, out, lse, qkv, 0 }[i];
 }
 
-guint64
-plan_op_ref_elements (const PlanOp *op, guint i, guint ranks)
+static guint64
+head_norm_elements (const PlanOp *op, guint i)
 {
-  const guint64 d0 = (guint64)op->dims[0];
-  switch (op->kind)
+  const guint64 rows = (guint64)op->dims[0], width = (guint64)op->dims[3];
+  const guint64 qkv = rows * (guint64)(op->dims[1] + 2 * op->dims[2]) * width;
+  const guint64 rstd = rows * (guint64)(op->dims[1] + op->dims[2]);
+  if (op->kind == PLAN_OP_HEAD_NORM)
+    return (guint64[]){ qkv, rstd, qkv, width, width }[i];
+  return (guint64[]){ qkv, width, width, qkv, qkv, width, width, rstd }[i];
+}
+
+/* Those with a shape of their own; G_MAXUINT64 for the others. */
+static guint64
+shaped_elements (const PlanOp *op, guint i, guint ranks)
+{
+  const guint64 d0 = (guint64)op->dims[0], d1 = (guint64)op->dims[1], d2 = (guint64)op->dims[2];
+  switch ((int)op->kind)
     {
-    case PLAN_OP_ALLOC:
-    case PLAN_OP_FREE:
-    case PLAN_OP_INIT:
-    case PLAN_OP_SYNC:
-    case PLAN_OP_REPEAT:
-    case PLAN_OP_END:
-      return 0;
-    case PLAN_OP_LOAD:
-    case PLAN_OP_ZERO:
-    case PLAN_OP_CAST:
-    case PLAN_OP_ACCUMULATE:
-    case PLAN_OP_ADD:
-    case PLAN_OP_ALL_REDUCE:
-      return d0;
     case PLAN_OP_GEMM:
-      {
-        const guint64 n = (guint64)op->dims[1], k = (guint64)op->dims[2];
-        return (guint64[]){ d0 * n, d0 * k, k * n, 0 }[i];
-      }
+    case PLAN_OP_GEMM_ADD:
+      return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, d1, 0 }[i];
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      return head_norm_elements (op, i);
     case PLAN_OP_ROPE:
       return d0 * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
       return attention_elements (op, i);
-    case PLAN_OP_EMBED:
-    case PLAN_OP_EMBED_BWD:
-    case PLAN_OP_RMSNORM:
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_SWIGLU:
-    case PLAN_OP_SWIGLU_BWD:
-    case PLAN_OP_CROSS_ENTROPY:
-    case PLAN_OP_CROSS_ENTROPY_BWD:
-      return row_op_elements (op, i);
     case PLAN_OP_NORM_SQ:
       return i == 0 ? PLAN_EXACT_LIMBS : d0;
     case PLAN_OP_CLIP:
       return i == 0 ? 4 : 2 * PLAN_EXACT_LIMBS * d0;
     case PLAN_OP_ADAMW:
       return i == 4 ? 4 : d0;
+    case PLAN_OP_SGD:
+      return i == 3 ? 4 : d0;
     case PLAN_OP_ALL_GATHER:
       return i == 0 ? d0 * ranks : d0;
     case PLAN_OP_REDUCE_SCATTER:
       return i == 0 ? d0 : d0 * ranks;
+    default:
+      return G_MAXUINT64;
     }
-  g_assert_not_reached ();
+}
+
+guint64
+plan_op_ref_elements (const PlanOp *op, guint i, guint ranks)
+{
+  const char *first = op->kind < PLAN_N_OPS && facts_of (op->kind)->n_dims > 0
+                          ? facts_of (op->kind)->dim_name[0]
+                          : "";
+  const guint64 shaped = shaped_elements (op, i, ranks);
+  if (shaped != G_MAXUINT64)
+    return shaped;
+  if (strcmp (first, "rows") == 0 && facts_of (op->kind)->n_dims > 1)
+    return row_op_elements (op, i);
+  return strcmp (first, "count") == 0 || strcmp (first, "rows") == 0 ? (guint64)op->dims[0] : 0;
 }

@@ -45,17 +45,20 @@ typedef enum
 /* 64-bit limbs of one exact sum (exec/exact.h). */
 #define PLAN_EXACT_LIMBS 20
 
-#define PLAN_MAX_REFS 7
+#define PLAN_MAX_REFS 8
 #define PLAN_MAX_DIMS 6
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4
+#define PLAN_MAX_GROUPS 16
 
-/* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. */
+/* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. Arrays that
+ * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0. */
 typedef struct
 {
   gint32 array; /* index of the buffer or event array; -1: absent */
   gint32 offset;
   gint8 loop; /* depth of the repeat whose value is added; -1: none */
+  guint8 modulus;
   guint64 at; /* first element used (buffers only) */
 } PlanRef;
 
@@ -65,6 +68,7 @@ typedef struct
 {
   PlanOpKind kind;
   PlanStream stream;
+  gint8 group; /* of a collective: index among the schedule's groups; else -1 */
   guint8 n_waits;
   PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
   gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
@@ -82,6 +86,7 @@ guint plan_op_n_refs (PlanOpKind kind);
 guint plan_op_n_dims (PlanOpKind kind);
 const char *plan_op_ref_name (PlanOpKind kind, guint i);
 char plan_op_ref_access (PlanOpKind kind, guint i); /* r w u m s */
+gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
 const char *plan_op_dim_name (PlanOpKind kind, guint i);
 const char *plan_stream_name (PlanStream stream);
 const char *plan_category_name (PlanCategory category);
@@ -89,7 +94,7 @@ const char *plan_category_name (PlanCategory category);
 /* Floating-point operations of an op; 0 for those that are bound by memory. */
 double plan_op_flops (const PlanOp *op);
 
-/* Elements of operand `i` that the op touches. */
+/* Elements of operand `i` that the op touches; `ranks` is the size of its group. */
 guint64 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks);
 
 G_END_DECLS

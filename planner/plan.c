@@ -526,7 +526,7 @@ plan_field_dtype (const Plan *self, PlanField field)
     [PLAN_COMPUTE_FP32] = PLAN_DTYPE_FP32,           [PLAN_COMPUTE_FP16] = PLAN_DTYPE_FP16,
     [PLAN_COMPUTE_BF16] = PLAN_DTYPE_BF16,           [PLAN_COMPUTE_FP8_DELAYED] = PLAN_DTYPE_E4M3,
     [PLAN_COMPUTE_FP8_TENSORWISE] = PLAN_DTYPE_E4M3, [PLAN_COMPUTE_FP8_BLOCKWISE] = PLAN_DTYPE_E4M3,
-    [PLAN_COMPUTE_MXFP8] = PLAN_DTYPE_E4M3,          [PLAN_COMPUTE_NVFP4] = PLAN_DTYPE_E2M1,
+    [PLAN_COMPUTE_MXFP8] = PLAN_DTYPE_MXFP8,         [PLAN_COMPUTE_NVFP4] = PLAN_DTYPE_NVFP4,
   };
   static const PlanDtype of_moment[] = {
     [PLAN_EXP_AVG_FP32] = PLAN_DTYPE_FP32,
@@ -548,4 +548,37 @@ plan_field_dtype (const Plan *self, PlanField field)
     default:
       g_return_val_if_reached (PLAN_DTYPE_FP32);
     }
+}
+
+PlanDtype
+plan_weights_dtype (const Plan *self)
+{
+  const gint64 state = state_of_weights (self);
+  return state == PLAN_MAIN_GRADS_FP32   ? PLAN_DTYPE_FP32
+         : state == PLAN_MAIN_GRADS_BF16 ? PLAN_DTYPE_BF16
+                                         : PLAN_DTYPE_FP16;
+}
+
+PlanDtype
+plan_gathered_dtype (const Plan *self)
+{
+  switch (self->value[PLAN_PARAM_GATHER])
+    {
+    case PLAN_PARAM_GATHER_FP8:
+    case PLAN_PARAM_GATHER_MXFP8:
+      return PLAN_DTYPE_E4M3; /* scales do not travel with the weights */
+    case PLAN_PARAM_GATHER_NVFP4:
+      return PLAN_DTYPE_E2M1;
+    default:
+      return plan_weights_dtype (self);
+    }
+}
+
+PlanDtype
+plan_grad_dtype (const Plan *self)
+{
+  const gint64 compute = self->value[PLAN_COMPUTE];
+  const gboolean hybrid
+      = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
+  return hybrid ? PLAN_DTYPE_E5M2 : plan_field_dtype (self, PLAN_COMPUTE);
 }

@@ -80,4 +80,10 @@ gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
  * that of the weights. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);
 
+/* Formats of compute weights and activations; of quantised weights on their way and in products;
+ * of the gradients that quantised products read. */
+PlanDtype plan_weights_dtype (const Plan *self);
+PlanDtype plan_gathered_dtype (const Plan *self);
+PlanDtype plan_grad_dtype (const Plan *self);
+
 G_END_DECLS

@@ -96,7 +96,7 @@ scales_in_bf16 (const PlanFacts *f)
 static gboolean
 wants_one_connection (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && f->cluster->peak_flops[PLAN_DTYPE_E8M0] == 0
+  return is_megatron_fsdp (f) && f->cluster->compute_capability < 100
          && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
 }
 

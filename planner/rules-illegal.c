@@ -95,6 +95,12 @@ cp_does_not_divide (const PlanFacts *f)
 }
 
 static gboolean
+past_positions (const PlanFacts *f)
+{
+  return f->model->positions == PLAN_POSITIONS_LEARNED && f->value[PLAN_SEQ] > f->model->max_seq;
+}
+
+static gboolean
 ep_without_experts (const PlanFacts *f)
 {
   return f->value[PLAN_EP] > 1 && f->model->experts == 0;
@@ -116,6 +122,13 @@ static gboolean
 hfsdp_one_replica (const PlanFacts *f)
 {
   return IS (f, OUTER_STRATEGY, OPTIM) && f->value[PLAN_DP_OUTER] == 1;
+}
+
+static gboolean
+hfsdp_one_shard (const PlanFacts *f)
+{
+  const gint64 all = plan_data_parallel (f->plan, f->cluster) * f->value[PLAN_CP];
+  return IS (f, OUTER_STRATEGY, OPTIM) && all <= f->value[PLAN_DP_OUTER];
 }
 
 static gboolean
@@ -147,8 +160,7 @@ gather_overlap_alone (const PlanFacts *f)
 static gboolean
 compute_without_rate (const PlanFacts *f)
 {
-  const PlanDtype dtype
-      = IS (f, COMPUTE, MXFP8) ? PLAN_DTYPE_E8M0 : plan_field_dtype (f->plan, PLAN_COMPUTE);
+  const PlanDtype dtype = plan_field_dtype (f->plan, PLAN_COMPUTE);
   return f->cluster->kind == PLAN_DEVICE_GPU && f->cluster->peak_flops[dtype] == 0;
 }
 
@@ -384,6 +396,9 @@ static const PlanRuleEntry rules[] = {
   { { "cp-divides-seq", "cp above 1 needs seq to be a multiple of 2 x cp: each rank takes one early and one late part",
       "Megatron-LM context_parallel documentation", PLAN_ERROR_INVALID },
     cp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_CP) },
+  { { "seq-within-positions", "seq may not be more than the rows of a learned table of positions",
+      "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+    past_positions, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "ep-needs-experts", "ep above 1 needs a model with experts; this one is dense: use ep=1",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     ep_without_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP) },
@@ -397,6 +412,10 @@ static const PlanRuleEntry rules[] = {
   { { "hfsdp-needs-replicas", "outer_strategy=optim needs dp_outer above 1: with one replica there is nothing to "
       "shard over", "Megatron-LM param_and_grad_buffer.py, as read: it uses a buffer that it never made", PLAN_ERROR_INVALID },
     hfsdp_one_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DP_OUTER) },
+  { { "hfsdp-needs-shards", "outer_strategy=optim needs more than one rank in each replica; with one there is nothing to "
+      "shard inside: use dp_outer=1", "Megatron-LM param_and_grad_buffer.py: the inner group holds the shards that are cut",
+      PLAN_ERROR_INVALID },
+    hfsdp_one_shard, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_DP_OUTER, PLAN_TP) },
   { { "hfsdp-needs-per-token-loss", "outer_strategy=optim on stack=megatron-fsdp needs per_token_loss=on: otherwise "
       "gradients are summed where they should be averaged", "Megatron-LM param_and_grad_buffer.py, as read: the buffer that is reduced has no scaling factor", PLAN_ERROR_INVALID },
     hfsdp_sums, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PER_TOKEN_LOSS) },
@@ -410,7 +429,7 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     gather_overlap_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_PARAM_GATHER, PLAN_OVERLAP_GRAD_REDUCE) },
 
-  { { "compute-needs-rate", "the device must have a rate for the compute format (mxfp8: for e8m0 block scales): choose "
+  { { "compute-needs-rate", "the device must have a rate for the compute format: choose "
       "another compute, or give peak_FORMAT in the cluster's .ini file if it has one",
       "the cluster's figures; Megatron-LM arguments.py: mxfp8 is for Blackwell", PLAN_ERROR_UNSUPPORTED },
     compute_without_rate, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_COMPUTE) },

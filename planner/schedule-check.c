@@ -62,7 +62,7 @@ fail (const Checker *c, const PlanOp *op, GError **error, const char *format, ..
 static gint64
 index_in (const Checker *c, const PlanRef *ref, guint32 count)
 {
-  const gint64 i = ref->offset + (ref->loop >= 0 ? c->cursor.loop[ref->loop].value : 0);
+  const gint64 i = plan_cursor_index (&c->cursor, ref);
   return i >= 0 && i < (gint64)count ? i : -1;
 }
 
@@ -127,8 +127,9 @@ check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, B
 {
   const char access = plan_op_ref_access (op->kind, i);
   const gboolean reads = access == 'r' || access == 'u', writes = access != 'r';
-  const guint64 used = access == 's' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_FP32)
-                                     : plan_op_ref_elements (op, i, c->schedule->ranks);
+  const guint64 used
+      = access == 's' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_FP32)
+                      : plan_op_ref_elements (op, i, plan_schedule_group_size (c->schedule, op));
   const Clock *clock = &c->streams[op->stream];
 
   if (!state->is_live)
@@ -166,6 +167,8 @@ check_op (Checker *c, const PlanOp *op, GError **error)
   BufferState *states[PLAN_MAX_REFS] = { NULL };
   const gboolean is_memory = plan_op_class (op->kind) == PLAN_CLASS_MEMORY;
 
+  if ((op->group >= 0) != (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE))
+    return fail (c, op, error, "only collectives have a group");
   join (own, &c->streams[PLAN_STREAM_HOST]);
   if (!check_waits (c, op, error))
     return FALSE;

@@ -9,6 +9,7 @@ struct _PlanSchedule
   GArray *nodes;     /* PlanOp; REPEAT has dims { from, count, step, node of its END } */
   GArray *buffers;   /* PlanBuffer */
   GArray *events;    /* PlanEvent */
+  GArray *groups;    /* PlanGroup */
   GArray *variables; /* char *, name of the variable of each REPEAT node, in node order */
   guint section_start[PLAN_N_SECTIONS + 1];
   guint n_sections_begun;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of a schedule, one thing per line; # starts a comment. Grammar:
  *
- *   schedule := "schedule 1 rank=" INT " ranks=" INT  buffer*  event*  section*
+ *   schedule := "schedule 2 rank=" INT " ranks=" INT  group*  buffer*  event*  section*
+ *   group    := "group" NAME "size=" INT "stride=" INT
  *   buffer   := "buffer" NAME count? "elements=" INT "dtype=" DTYPE "category=" CATEGORY
  *   event    := "event" NAME count?
  *   count    := "[" INT "]"                 (one element where absent)
  *   section  := "section" ("setup" | "step" | "teardown")  item*
  *   item     := op | "repeat" VARIABLE "from=" INT "count=" INT "step=" INT  item*  "end"
- *   op       := KIND STREAM (OPERAND "=" ref)* (DIM "=" INT)* ("wait=" ref ("," ref)*)?
- *               ("record=" ref)?
+ *   op       := KIND STREAM ("group=" NAME)? (OPERAND "=" ref)* (DIM "=" INT)*
+ *               ("wait=" ref ("," ref)*)? ("record=" ref)?
  *   ref      := NAME ("[" index "]")? ("+" INT)?      (+ INT: first element used)
- *   index    := INT | VARIABLE | VARIABLE ("+" | "-") INT
+ *   index    := (INT | VARIABLE | VARIABLE ("+" | "-") INT) ("%" INT)?
  *
  * Sections come in that order; a variable is visible inside its repeat. */
 #include "config.h"
@@ -32,12 +33,17 @@ print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean 
                                  : plan_schedule_buffer (self, array)->count;
   g_string_append (out, is_event ? plan_schedule_event (self, array)->name
                                  : plan_schedule_buffer (self, array)->name);
-  if (ref->loop >= 0 && ref->offset != 0)
-    g_string_append_printf (out, "[%s%+d]", variables[ref->loop], ref->offset);
-  else if (ref->loop >= 0)
-    g_string_append_printf (out, "[%s]", variables[ref->loop]);
-  else if (count > 1)
-    g_string_append_printf (out, "[%d]", ref->offset);
+  if (ref->loop >= 0 || count > 1)
+    {
+      g_string_append_c (out, '[');
+      if (ref->loop >= 0)
+        g_string_append (out, variables[ref->loop]);
+      if (ref->loop < 0 || ref->offset != 0)
+        g_string_append_printf (out, ref->loop < 0 ? "%d" : "%+d", ref->offset);
+      if (ref->modulus)
+        g_string_append_printf (out, "%%%u", ref->modulus);
+      g_string_append_c (out, ']');
+    }
   if (ref->at > 0)
     g_string_append_printf (out, "+%" G_GUINT64_FORMAT, ref->at);
 }
@@ -46,6 +52,8 @@ static void
 print_op (const PlanSchedule *self, GString *out, const PlanOp *op, const char *const *variables)
 {
   g_string_append_printf (out, "%s %s", plan_op_name (op->kind), plan_stream_name (op->stream));
+  if (op->group >= 0)
+    g_string_append_printf (out, " group=%s", plan_schedule_group (self, (guint)op->group)->name);
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     if (op->refs[i].array >= 0)
       {
@@ -71,6 +79,11 @@ print_op (const PlanSchedule *self, GString *out, const PlanOp *op, const char *
 static void
 print_declarations (const PlanSchedule *self, GString *out)
 {
+  for (guint i = 0; i < self->groups->len; i++)
+    {
+      const PlanGroup *g = plan_schedule_group (self, i);
+      g_string_append_printf (out, "group %s size=%u stride=%u\n", g->name, g->size, g->stride);
+    }
   for (guint i = 0; i < self->buffers->len; i++)
     {
       const PlanBuffer *b = plan_schedule_buffer (self, i);
@@ -98,7 +111,7 @@ plan_schedule_print (const PlanSchedule *self)
   const char *variables[PLAN_MAX_DEPTH] = { NULL };
   guint depth = 0;
 
-  g_string_append_printf (out, "schedule 1 rank=%u ranks=%u\n", self->rank, self->ranks);
+  g_string_append_printf (out, "schedule 2 rank=%u ranks=%u\n", self->rank, self->ranks);
   print_declarations (self, out);
   for (guint s = 0; s < self->n_sections_begun; s++)
     {
@@ -216,7 +229,15 @@ cut_brackets (const Reader *reader, char *text, char **out_inside, GError **erro
 static gboolean
 read_index (const Reader *reader, char *text, PlanRef *ref, GError **error)
 {
-  gint64 offset = 0;
+  gint64 offset = 0, modulus = 0;
+  char *const percent = strchr (text, '%');
+  if (percent)
+    {
+      if (!read_int (reader, percent + 1, 1, G_MAXUINT8, &modulus, error))
+        return FALSE;
+      ref->modulus = (guint8)modulus;
+      *percent = '\0';
+    }
   if (g_ascii_isalpha (*text))
     {
       const gsize n = strcspn (text, "+-");
@@ -282,6 +303,18 @@ read_waits (const Reader *reader, const char *text, PlanOp *op, GError **error)
   return TRUE;
 }
 
+static gboolean
+read_group_name (const Reader *reader, const char *name, PlanOp *op, GError **error)
+{
+  for (guint g = 0; g < plan_schedule_n_groups (reader->schedule); g++)
+    if (strcmp (plan_schedule_group (reader->schedule, g)->name, name) == 0)
+      {
+        op->group = (gint8)g;
+        return TRUE;
+      }
+  return fail (reader, error, "there is no group '%s'", name);
+}
+
 /* One "key=value" of an op; `seen` has a bit per operand, then per dim. */
 static gboolean
 read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, GError **error)
@@ -299,6 +332,8 @@ read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, G
         *seen |= 1u << (PLAN_MAX_REFS + i);
         return read_int (reader, value, 0, G_MAXINT64, &op->dims[i], error);
       }
+  if ((value = value_of (word, "group")))
+    return read_group_name (reader, value, op, error);
   if ((value = value_of (word, "wait")))
     return read_waits (reader, value, op, error);
   if ((value = value_of (word, "record")))
@@ -325,8 +360,11 @@ read_op (const Reader *reader, char **words, GError **error)
   for (char **w = words + 2; *w; w++)
     if (!read_op_word (reader, *w, &op, &seen, error))
       return FALSE;
+  if ((op.group >= 0) != (plan_op_class (kind) == PLAN_CLASS_COLLECTIVE))
+    return fail (reader, error, "%s %s", words[0],
+                 op.group >= 0 ? "is no collective and takes no group=" : "needs group=");
   for (guint i = 0; i < plan_op_n_refs (kind); i++)
-    if (!(seen & 1u << i) && plan_op_ref_access (kind, i) != 's')
+    if (!(seen & 1u << i) && !plan_op_ref_is_optional (kind, i))
       return fail (reader, error, "%s needs %s=", words[0], plan_op_ref_name (kind, i));
   for (guint i = 0; i < plan_op_n_dims (kind); i++)
     if (!(seen & 1u << (PLAN_MAX_REFS + i)))
@@ -351,6 +389,29 @@ read_repeat (Reader *reader, char **words, GError **error)
   plan_schedule_begin_repeat (reader->schedule, words[1], from, count, step);
   reader->variables[reader->schedule->depth - 1]
       = g_array_index (reader->schedule->variables, char *, reader->schedule->variables->len - 1);
+  return TRUE;
+}
+
+static gboolean
+read_group (const Reader *reader, char **words, GError **error)
+{
+  gint64 size, stride;
+  const guint ranks = plan_schedule_ranks (reader->schedule);
+  if (g_strv_length (words) != 4 || !is_name (words[1]) || !value_of (words[2], "size")
+      || !value_of (words[3], "stride"))
+    return fail (reader, error, "a group reads 'group NAME size=INT stride=INT'");
+  if (!read_int (reader, value_of (words[2], "size"), 1, ranks, &size, error)
+      || !read_int (reader, value_of (words[3], "stride"), 1, ranks, &stride, error))
+    return FALSE;
+  if (ranks % (size * stride) != 0)
+    return fail (reader, error, "group '%s': size x stride must divide the %u ranks", words[1],
+                 ranks);
+  for (guint g = 0; g < plan_schedule_n_groups (reader->schedule); g++)
+    if (strcmp (plan_schedule_group (reader->schedule, g)->name, words[1]) == 0)
+      return fail (reader, error, "there are two groups '%s'", words[1]);
+  if (plan_schedule_n_groups (reader->schedule) == PLAN_MAX_GROUPS)
+    return fail (reader, error, "there are more than %d groups", PLAN_MAX_GROUPS);
+  plan_schedule_add_group (reader->schedule, words[1], (guint)size, (guint)stride);
   return TRUE;
 }
 
@@ -424,9 +485,9 @@ read_header (Reader *reader, char **words, GError **error)
 {
   gint64 rank = 0, ranks = 0;
   if (g_strv_length (words) != 4 || strcmp (words[0], "schedule") != 0
-      || strcmp (words[1], "1") != 0 || !value_of (words[2], "rank")
+      || strcmp (words[1], "2") != 0 || !value_of (words[2], "rank")
       || !value_of (words[3], "ranks"))
-    return fail (reader, error, "a schedule begins with 'schedule 1 rank=INT ranks=INT'");
+    return fail (reader, error, "a schedule begins with 'schedule 2 rank=INT ranks=INT'");
   if (!read_int (reader, value_of (words[3], "ranks"), 1, G_MAXINT32, &ranks, error)
       || !read_int (reader, value_of (words[2], "rank"), 0, ranks - 1, &rank, error))
     return FALSE;
@@ -442,6 +503,8 @@ read_line (Reader *reader, char **words, GError **error)
   const gboolean declares = reader->schedule->n_sections_begun == 0;
   if (strcmp (words[0], "section") == 0)
     return read_section (reader, words, error);
+  if (strcmp (words[0], "group") == 0 && declares)
+    return read_group (reader, words, error);
   if (strcmp (words[0], "buffer") == 0 && declares)
     return read_buffer (reader, words, error);
   if (strcmp (words[0], "event") == 0 && declares)

@@ -23,6 +23,12 @@ clear_event (gpointer data)
 }
 
 static void
+clear_group (gpointer data)
+{
+  g_free (((PlanGroup *)data)->name);
+}
+
+static void
 clear_variable (gpointer data)
 {
   g_free (*(char **)data);
@@ -38,9 +44,11 @@ plan_schedule_new (guint rank, guint ranks)
   self->nodes = g_array_new (FALSE, TRUE, sizeof (PlanOp));
   self->buffers = g_array_new (FALSE, TRUE, sizeof (PlanBuffer));
   self->events = g_array_new (FALSE, TRUE, sizeof (PlanEvent));
+  self->groups = g_array_new (FALSE, TRUE, sizeof (PlanGroup));
   self->variables = g_array_new (FALSE, TRUE, sizeof (char *));
   g_array_set_clear_func (self->buffers, clear_buffer);
   g_array_set_clear_func (self->events, clear_event);
+  g_array_set_clear_func (self->groups, clear_group);
   g_array_set_clear_func (self->variables, clear_variable);
   return self;
 }
@@ -53,6 +61,7 @@ plan_schedule_free (PlanSchedule *self)
   g_array_unref (self->nodes);
   g_array_unref (self->buffers);
   g_array_unref (self->events);
+  g_array_unref (self->groups);
   g_array_unref (self->variables);
   g_free (self);
 }
@@ -87,6 +96,15 @@ plan_schedule_add_event (PlanSchedule *self, const char *name, guint32 count)
       = { .name = g_strdup (name), .count = count, .first = plan_schedule_n_event_ids (self) };
   g_array_append_val (self->events, event);
   return (gint32)self->events->len - 1;
+}
+
+gint8
+plan_schedule_add_group (PlanSchedule *self, const char *name, guint size, guint stride)
+{
+  g_return_val_if_fail (size > 0 && stride > 0 && self->groups->len < PLAN_MAX_GROUPS, -1);
+  const PlanGroup group = { .name = g_strdup (name), .size = size, .stride = stride };
+  g_array_append_val (self->groups, group);
+  return (gint8)(self->groups->len - 1);
 }
 
 void
@@ -152,6 +170,24 @@ guint
 plan_schedule_ranks (const PlanSchedule *self)
 {
   return self->ranks;
+}
+
+guint
+plan_schedule_n_groups (const PlanSchedule *self)
+{
+  return self->groups->len;
+}
+
+const PlanGroup *
+plan_schedule_group (const PlanSchedule *self, guint group)
+{
+  return &g_array_index (self->groups, PlanGroup, group);
+}
+
+guint
+plan_schedule_group_size (const PlanSchedule *self, const PlanOp *op)
+{
+  return op->group < 0 ? 1 : plan_schedule_group (self, (guint)op->group)->size;
 }
 
 guint
@@ -261,24 +297,32 @@ plan_cursor_next (PlanCursor *self)
   return NULL;
 }
 
+/* Before wrapping around. */
 static inline gint64
-ref_index (const PlanCursor *self, const PlanRef *ref)
+ref_value (const PlanCursor *self, const PlanRef *ref)
 {
   return ref->offset + (ref->loop >= 0 ? self->loop[ref->loop].value : 0);
+}
+
+gint64
+plan_cursor_index (const PlanCursor *self, const PlanRef *ref)
+{
+  const gint64 value = ref_value (self, ref);
+  return ref->modulus ? value % ref->modulus : value;
 }
 
 guint32
 plan_cursor_buffer (const PlanCursor *self, const PlanRef *ref)
 {
   return (guint32)(plan_schedule_buffer (self->schedule, (guint)ref->array)->first
-                   + ref_index (self, ref));
+                   + plan_cursor_index (self, ref));
 }
 
 guint32
 plan_cursor_event (const PlanCursor *self, const PlanRef *ref)
 {
   return (guint32)(plan_schedule_event (self->schedule, (guint)ref->array)->first
-                   + ref_index (self, ref));
+                   + plan_cursor_index (self, ref));
 }
 
 gint64
@@ -287,6 +331,6 @@ plan_cursor_unit (const PlanCursor *self, const PlanOp *op)
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     if (op->refs[i].array >= 0
         && plan_schedule_buffer (self->schedule, (guint)op->refs[i].array)->count > 1)
-      return ref_index (self, &op->refs[i]);
+      return ref_value (self, &op->refs[i]);
   return -1;
 }

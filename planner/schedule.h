@@ -35,9 +35,16 @@ typedef struct
   guint32 first;
 } PlanEvent;
 
+/* Ranks that communicate: `size` of them, every `stride`th, around this one. Rank r is member
+ * r / stride % size. */
+typedef struct
+{
+  char *name;
+  guint size, stride;
+} PlanGroup;
+
 typedef struct _PlanSchedule PlanSchedule;
 
-/* `ranks` is the size of the only group there is so far. */
 PlanSchedule *plan_schedule_new (guint rank, guint ranks);
 void plan_schedule_free (PlanSchedule *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSchedule, plan_schedule_free)
@@ -46,6 +53,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSchedule, plan_schedule_free)
 gint32 plan_schedule_add_buffer (PlanSchedule *self, const char *name, guint32 count,
                                  guint64 elements, PlanDtype dtype, PlanCategory category);
 gint32 plan_schedule_add_event (PlanSchedule *self, const char *name, guint32 count);
+gint8 plan_schedule_add_group (PlanSchedule *self, const char *name, guint size, guint stride);
 void plan_schedule_begin_section (PlanSchedule *self, PlanSection section);
 void plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint64 from,
                                  gint64 count, gint64 step);
@@ -68,7 +76,10 @@ char *plan_schedule_hash (const PlanSchedule *self);
 
 guint plan_schedule_rank (const PlanSchedule *self);
 guint plan_schedule_ranks (const PlanSchedule *self);
-guint plan_schedule_n_nodes (const PlanSchedule *self); /* ops and structure */
+guint plan_schedule_n_groups (const PlanSchedule *self);
+const PlanGroup *plan_schedule_group (const PlanSchedule *self, guint group);
+guint plan_schedule_group_size (const PlanSchedule *self, const PlanOp *op); /* 1 without one */
+guint plan_schedule_n_nodes (const PlanSchedule *self);                      /* ops and structure */
 const PlanOp *plan_schedule_node (const PlanSchedule *self, guint node);
 guint plan_schedule_n_buffers (const PlanSchedule *self); /* arrays */
 const PlanBuffer *plan_schedule_buffer (const PlanSchedule *self, guint array);
@@ -97,6 +108,9 @@ typedef struct
 
 void plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection section);
 const PlanOp *plan_cursor_next (PlanCursor *self); /* NULL at the end */
+
+/* The element of its array that a reference names here. */
+gint64 plan_cursor_index (const PlanCursor *self, const PlanRef *ref);
 
 /* Ids among all buffers or events, in [0, n_buffer_ids) or [0, n_event_ids). */
 guint32 plan_cursor_buffer (const PlanCursor *self, const PlanRef *ref);

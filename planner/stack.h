@@ -14,17 +14,22 @@ typedef struct
   gint64 id;             /* PLAN_STACK_MEGATRON_FSDP, ... */
   gint64 oldest, newest; /* yyyymmdd: what is known; the newest is meant when no date is given */
   const char *source;
-  gint64 vocab_multiple;         /* vocabulary is padded to this, times tp */
-  gint64 comm_unit_floor;        /* elements; least communication unit when it is `auto` */
-  gboolean has_fine_grained;     /* fine_grained can be asked for */
-  gboolean has_max_pool;         /* double_buffer=max_pool */
-  gboolean has_fused_masters;    /* fused_masters */
-  gboolean units_below_full;     /* optim and optim_grads reduce and gather by unit */
-  gboolean keeps_non_units;      /* embedding and head stay gathered while the optimizer works */
-  gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
-  gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
+  gint64 vocab_multiple;            /* vocabulary is padded to this, times tp */
+  guint64 bucket_elements;          /* a bucket that is no unit's closes at that many, or at */
+  guint64 bucket_elements_per_rank; /* this times the ranks; 0: one per module */
+  gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
+  gboolean has_fine_grained;        /* fine_grained can be asked for */
+  gboolean has_max_pool;            /* double_buffer=max_pool */
+  gboolean has_fused_masters;       /* fused_masters */
+  gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
+  gboolean keeps_non_units;         /* embedding and head stay gathered while the optimizer works */
+  gint64 pooled_grad_units;         /* units whose gradients live at once under double_buffer */
+  gboolean prefetches_past_head;    /* the output layer gathers units nobody needs */
+  gboolean transposes_forward;      /* fp8 weights are transposed in the forward pass too */
+  gboolean repeats_outer_gather;    /* shards between replicas are gathered for both passes */
   gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
                            where theirs is another; it lives until gradients are next zeroed */
+  gboolean widens_moments;       /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   gboolean separate_loss_image;  /* a second fp32 image of the logits in the loss */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */

@@ -13,6 +13,9 @@ static const char script[] =
     ;
 
 /* Moments drawn at most, and measured points. Thinning keeps the maximum. */
+/* memory.gp has a colour for each. */
+G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
+
 #define MAX_MOMENTS 1000
 #define MAX_POINTS 150
 

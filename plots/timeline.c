@@ -50,12 +50,28 @@ group_of (PlanOpKind kind)
   switch (kind)
     {
     case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
       return GROUP_GEMM;
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
       return GROUP_ATTENTION;
     case PLAN_OP_ZERO:
     case PLAN_OP_CAST:
+    case PLAN_OP_QUANTIZE:
+    case PLAN_OP_TRANSPOSE:
+    case PLAN_OP_SCALE:
+    case PLAN_OP_SOFTCAP:
+    case PLAN_OP_SOFTCAP_BWD:
+    case PLAN_OP_POSITIONS:
+    case PLAN_OP_POSITIONS_BWD:
+    case PLAN_OP_LAYERNORM:
+    case PLAN_OP_LAYERNORM_BWD:
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+    case PLAN_OP_BIAS_BWD:
+    case PLAN_OP_ROW_STAT:
+    case PLAN_OP_ACTIVATE:
+    case PLAN_OP_ACTIVATE_BWD:
     case PLAN_OP_ACCUMULATE:
     case PLAN_OP_ADD:
     case PLAN_OP_EMBED:
@@ -71,6 +87,7 @@ group_of (PlanOpKind kind)
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:
     case PLAN_OP_ADAMW:
+    case PLAN_OP_SGD:
       return GROUP_OPTIMIZER;
     case PLAN_OP_ALL_GATHER:
       return GROUP_GATHER;
@@ -82,6 +99,7 @@ group_of (PlanOpKind kind)
     case PLAN_OP_INIT:
     case PLAN_OP_LOAD:
     case PLAN_OP_SYNC:
+    case PLAN_OP_WAIT:
     case PLAN_OP_REPEAT:
     case PLAN_OP_END:
       return GROUP_HOST;

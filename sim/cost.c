@@ -24,7 +24,7 @@ typedef struct
 static double
 bytes_touched (const Rates *rates, const PlanOp *op)
 {
-  const guint ranks = plan_schedule_ranks (rates->schedule);
+  const guint ranks = plan_schedule_group_size (rates->schedule, op);
   double bytes = 0;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
@@ -70,23 +70,37 @@ compute_seconds (const Rates *rates, const PlanOp *op, GError **error)
   return MAX (flops / (peak * efficiency), memory);
 }
 
+/* Members of a group that reach one another without the network. */
+static gint64
+linked_members (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = plan_cluster_linked_devices (cluster);
+  return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
+}
+
+static gboolean
+crosses_network (const PlanCluster *cluster, const PlanGroup *group)
+{
+  return group->size > linked_members (cluster, group);
+}
+
 /* Rings: every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice.
- * There is a ring per network card, so that between nodes all cards of a node work side by side,
- * while inside a node the link of a device carries all rings. The slower of the two sets the pace.
- */
+ * There is a ring per network card of the members, so that between nodes all of them work side by
+ * side, while inside a node the link of a device carries all rings. The slower of the two sets the
+ * pace. */
 static double
 collective_seconds (const Rates *rates, const PlanOp *op)
 {
   const PlanCluster *c = rates->cluster;
-  const gint64 ranks = plan_schedule_ranks (rates->schedule);
+  const PlanGroup *group = plan_schedule_group (rates->schedule, (guint)op->group);
+  const gint64 ranks = group->size, linked = linked_members (c, group);
   const PlanDtype dtype = plan_schedule_buffer (rates->schedule, (guint)op->refs[0].array)->dtype;
-  const gboolean crosses = ranks > c->devices_per_node;
+  const gboolean crosses = crosses_network (c, group);
   const double link = c->link_bytes_per_s * rates->params->link_efficiency;
-  const double nics
-      = c->nic_bytes_per_s * (double)c->devices_per_node * rates->params->nic_efficiency;
-  const double bandwidth = crosses ? MIN (link, nics) : link;
-  const gint64 hops_inside = crosses ? ranks - ranks / c->devices_per_node : ranks - 1;
-  const gint64 hops_across = crosses ? ranks / c->devices_per_node - 1 : 0;
+  const double nics = c->nic_bytes_per_s * (double)linked * rates->params->nic_efficiency;
+  const double bandwidth = !crosses ? link : linked > 1 ? MIN (link, nics) : nics;
+  const gint64 hops_across = (ranks + linked - 1) / linked - 1;
+  const gint64 hops_inside = ranks - 1 - hops_across;
   const double latency
       = 1e-9 * (double)(hops_inside * c->link_latency_ns + hops_across * c->nic_latency_ns);
   const gboolean is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
@@ -99,12 +113,17 @@ static gboolean
 check_links (const Rates *rates, GError **error)
 {
   const PlanCluster *c = rates->cluster;
-  const guint ranks = plan_schedule_ranks (rates->schedule);
-  const gboolean crosses = ranks > c->devices_per_node;
-  const char *missing = c->memory_bytes_per_s <= 0              ? "memory bandwidth"
-                        : ranks > 1 && c->link_bytes_per_s <= 0 ? "link bandwidth"
-                        : crosses && c->nic_bytes_per_s <= 0    ? "network bandwidth"
-                                                                : NULL;
+  gboolean inside = FALSE, crosses = FALSE;
+  for (guint g = 0; g < plan_schedule_n_groups (rates->schedule); g++)
+    {
+      const PlanGroup *group = plan_schedule_group (rates->schedule, g);
+      inside = inside || (group->size > 1 && linked_members (c, group) > 1);
+      crosses = crosses || crosses_network (c, group);
+    }
+  const char *missing = c->memory_bytes_per_s <= 0           ? "memory bandwidth"
+                        : inside && c->link_bytes_per_s <= 0 ? "link bandwidth"
+                        : crosses && c->nic_bytes_per_s <= 0 ? "network bandwidth"
+                                                             : NULL;
   if (missing)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cluster %s: no %s is known", c->name,
                  missing);

@@ -20,16 +20,21 @@ void
 sim_engine_issue (SimEngine *self, const PlanCursor *cursor, const PlanOp *op, gint64 *out_start_ns,
                   gint64 *out_end_ns)
 {
-  const gboolean is_memory = op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE;
+  const gboolean is_memory
+      = plan_op_class (op->kind) == PLAN_CLASS_MEMORY || op->kind == PLAN_OP_WAIT;
   const gboolean is_serial = sim_cost_is_serial (self->cost);
   gint64 *stream = &self->stream_ns[is_serial ? PLAN_STREAM_COMPUTE : op->stream];
   gint64 ready = *stream;
 
   for (guint i = 0; i < op->n_waits; i++)
     ready = MAX (ready, self->event_ns[plan_cursor_event (cursor, &op->waits[i])]);
+  if (op->group >= 0)
+    ready = MAX (ready, self->group_ns[op->group]);
   if (is_memory) /* the allocator works on the host, for nothing; waiting is the stream's */
     {
       *stream = ready;
+      if (op->record.array >= 0)
+        self->event_ns[plan_cursor_event (cursor, &op->record)] = ready;
       *out_start_ns = *out_end_ns = MAX (ready, self->host_ns);
       return;
     }
@@ -42,6 +47,8 @@ sim_engine_issue (SimEngine *self, const PlanCursor *cursor, const PlanOp *op, g
   const gint64 start = MAX (ready, self->host_ns);
   const gint64 end = start + sim_cost_ns (self->cost, cursor->node);
   *stream = end;
+  if (op->group >= 0)
+    self->group_ns[op->group] = end;
   if (is_serial)
     self->host_ns = end;
   if (op->record.array >= 0)

@@ -1,8 +1,9 @@
 /* SimEngine: streams, events and a host, advanced op by op.
  *
  * The host issues ops one after the other, each at a cost. An op starts when it
- * has been issued, its stream is free and its events have happened. On a serial
- * device every stream is the same one. */
+ * has been issued, its stream is free and its events have happened; a collective
+ * waits for the one before of its group, whatever their streams: a communicator
+ * does one thing at a time. On a serial device every stream is the same one. */
 #pragma once
 #include "planner/schedule.h"
 #include "sim/cost.h"
@@ -14,7 +15,8 @@ typedef struct
   const SimCost *cost;
   gint64 host_ns;
   gint64 stream_ns[PLAN_N_STREAMS]; /* when each is free */
-  gint64 *event_ns;                 /* when each last happened; 0 before */
+  gint64 group_ns[PLAN_MAX_GROUPS];
+  gint64 *event_ns; /* when each last happened; 0 before */
 } SimEngine;
 
 void sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *cost);

@@ -11,6 +11,7 @@ TEST_LOG_COMPILER = $(SHELL) $(srcdir)/%D%/golden/run-golden.sh
 AM_TESTS_ENVIRONMENT = export LC_ALL=C \
   top_srcdir='$(abs_top_srcdir)' top_builddir='$(abs_top_builddir)' \
   PATH='$(abs_top_builddir)'":$$PATH" XDG_DATA_HOME='$(abs_top_builddir)/$(test_data)' \
+  FSDPLAN_CATALOGUE='$(abs_top_builddir)/db/catalogue.db' \
   CK_TAP_LOG_FILE_NAME=- CK_VERBOSITY=silent CK_FORK=$(CHECK_FORK) CK_DEFAULT_TIMEOUT=300 \
   G_DEBUG=fatal-criticals FSDPLAN_DEBUG_CHECK=1 \
   OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
@@ -30,7 +31,9 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
+  %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-exact.tap \
@@ -40,16 +43,20 @@ check_tests = \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
+  %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
+  %D%/unit/test-probe.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
+  %D%/unit/test-store-files.tap \
+  %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-exec.tap \
@@ -64,6 +71,12 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
+store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
+tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
+tests_unit_test_store_crash_tap_SOURCES = %D%/unit/test-store-crash.c $(store_samples) $(store_vfs)
+tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_samples)
+tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
 if HAVE_CHECK
@@ -77,6 +90,7 @@ endif
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
   %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-import.tap \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
@@ -85,6 +99,7 @@ fuzz_replays = \
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
+tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
@@ -94,6 +109,7 @@ tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 if ENABLE_FUZZERS
 fuzzers = \
   %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-import \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
@@ -101,6 +117,7 @@ fuzzers = \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -118,6 +135,14 @@ bench: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench fuzz
 
 golden_tests = \
+  %D%/golden/db-delete.test \
+  %D%/golden/db-export-csv.test \
+  %D%/golden/db-export-sql.test \
+  %D%/golden/db-import.test \
+  %D%/golden/db-list-json.test \
+  %D%/golden/db-list.test \
+  %D%/golden/db-refused.test \
+  %D%/golden/db-show.test \
   %D%/golden/diff-csv.test \
   %D%/golden/diff-from-megatron.test \
   %D%/golden/diff-json.test \
@@ -159,13 +184,21 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
   %D%/golden/refused-experts.test \
-  %D%/golden/refused-gpt2.test \
+  %D%/golden/sim-fp8-ub.test \
+  %D%/golden/sim-gpt2.test \
+  %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
+  %D%/golden/show-cluster-unknown.test \
+  %D%/golden/show-costs.test \
   %D%/golden/show-dgx-h100.test \
+  %D%/golden/show-dgx-h100-csv.test \
+  %D%/golden/show-dgx-h100-ini.test \
+  %D%/golden/show-gb200-json.test \
   %D%/golden/show-fields.test \
   %D%/golden/show-gpt2-json.test \
+  %D%/golden/show-gpus.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
   %D%/golden/show-model-keys.test \
@@ -185,9 +218,12 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/catalogue.sh \
   %D%/exec/completion.sh \
+  %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/usage.sh \
@@ -195,10 +231,18 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/unit/store-v1.sql %D%/golden/store-small.json \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
+
+# A library that the probe loads instead of the driver's.
+check_DATA = %D%/fake/nvml-fake.so
+CLEANFILES += %D%/fake/nvml-fake.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
+%D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
 
 # CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)

@@ -226,7 +226,7 @@ cmd_diff (int argc, char **argv, GError **error)
                "is the first with other fields.");
   cli_context_add (context, entries);
   cli_options_add (&options, context);
-  cli_options_add_format (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc > 3 || (changes ? argc == 3 : argc != 3) || (argc > 1 && options.plan))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "db/store.h"
+#include "db/runs.h"
+#include "db/traces.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"

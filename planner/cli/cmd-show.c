@@ -4,10 +4,13 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
+#include "planner/cli/show-cluster.h"
 #include "planner/cli/show-model.h"
 #include "planner/cli/show-plan.h"
+#include "planner/error.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void
 show_names (CliFormat format)
@@ -27,8 +30,18 @@ show_names (CliFormat format)
   cli_table_print (table, format);
 }
 
+/* The cluster that was asked for; with `keep` it goes into the store, too. */
+static PlanCluster *
+asked_cluster (const CliOptions *options, gboolean keep, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  if (!cluster || (keep && !cli_keep_cluster (cluster, options->db, error)))
+    return NULL;
+  return g_steal_pointer (&cluster);
+}
+
 static int
-show_asked (const CliOptions *options, CliFormat format, GError **error)
+show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError **error)
 {
   const gboolean has_model = options->model || options->from_megatron;
   if (options->plan || (has_model && options->cluster))
@@ -45,15 +58,46 @@ show_asked (const CliOptions *options, CliFormat format, GError **error)
     }
   if (options->cluster)
     {
-      g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, error);
+      g_autoptr (PlanCluster) cluster = asked_cluster (options, keep, error);
       if (!cluster)
         return CLI_FAILED;
-      g_autofree char *text = plan_cluster_print (cluster);
-      fputs (text, stdout);
+      cli_show_cluster (cluster, format);
     }
   else
     show_names (format);
   return CLI_DONE;
+}
+
+/* What is for a cluster alone: its text, and keeping it. */
+static gboolean
+check_cluster_only (const CliOptions *options, gboolean keep, gboolean is_ini, GError **error)
+{
+  if ((!keep && !is_ini) || (options->cluster && !options->model && !options->plan))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for --cluster alone",
+               is_ini ? "--format=ini" : "--keep");
+  return FALSE;
+}
+
+/* The text that --cluster and the store read. */
+static int
+show_ini (const CliOptions *options, gboolean keep, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = asked_cluster (options, keep, error);
+  if (!cluster)
+    return CLI_FAILED;
+  g_autofree char *text = plan_cluster_print (cluster);
+  fputs (text, stdout);
+  return CLI_DONE;
+}
+
+static int
+show_costs (const CliOptions *options, CliFormat format, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = NULL;
+  if (options->cluster && !(cluster = cli_cluster_new (options->cluster, options->db, error)))
+    return CLI_FAILED;
+  return cli_show_costs (cluster, format, error) ? CLI_DONE : CLI_FAILED;
 }
 
 int
@@ -61,6 +105,7 @@ cmd_show (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   gboolean fields = FALSE, rules = FALSE, stacks = FALSE, model_keys = FALSE;
+  gboolean gpus = FALSE, costs = FALSE, keep = FALSE;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "fields", 0, 0, G_OPTION_ARG_NONE, &fields, "every field of a plan with its values", NULL },
@@ -70,6 +115,11 @@ cmd_show (int argc, char **argv, GError **error)
       "every rule that a plan must keep, and every hazard", NULL },
     { "stacks", 0, 0, G_OPTION_ARG_NONE, &stacks,
       "every framework that is modelled, with what changed in it when", NULL },
+    { "gpus", 0, 0, G_OPTION_ARG_NONE, &gpus, "every shipped GPU", NULL },
+    { "costs", 0, 0, G_OPTION_ARG_NONE, &costs,
+      "what others measured on the cluster's devices, or on any", NULL },
+    { "keep", 0, 0, G_OPTION_ARG_NONE, &keep,
+      "keep the cluster in the store, for --cluster to find by its name", NULL },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context
@@ -77,12 +127,18 @@ cmd_show (int argc, char **argv, GError **error)
   cli_context_describe (context,
                         "--model or --from-megatron shows the model, --cluster the cluster, "
                         "both or --plan the plan;\nwithout options: the names of "
-                        "shipped models and clusters.");
+                        "shipped models and clusters.\n"
+                        "--format=ini prints a cluster's text, for a file of one's own.");
   cli_context_add (context, entries);
   cli_options_add (&options, context);
-  cli_options_add_format (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS "|ini", context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
+  const gboolean is_ini = options.format && strcmp (options.format, "ini") == 0;
+  if (!check_cluster_only (&options, keep, is_ini, error))
+    return CLI_FAILED;
+  if (is_ini)
+    return show_ini (&options, keep, error);
   if (!cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (fields)
@@ -93,7 +149,11 @@ cmd_show (int argc, char **argv, GError **error)
     cli_show_rules (format);
   else if (stacks)
     cli_show_stacks (format);
+  else if (gpus)
+    return cli_show_gpus (format, error) ? CLI_DONE : CLI_FAILED;
+  else if (costs)
+    return show_costs (&options, format, error);
   else
-    return show_asked (&options, format, error);
+    return show_asked (&options, keep, format, error);
   return CLI_DONE;
 }

@@ -117,6 +117,8 @@ print_memory (const CliPrediction *p)
   const PlanMemory *m = &p->trace->memory;
   for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
     {
+      if (m->resting[c] == 0 && m->by_category[c] == 0)
+        continue;
       cli_table_add (table, plan_category_name (c));
       cli_table_add_real (table, cli_mib (m->resting[c]), 1);
       cli_table_add_real (table, cli_mib (m->by_category[c]), 1);
@@ -233,7 +235,7 @@ cmd_sim (int argc, char **argv, GError **error)
       = cli_context_new (NULL, "predict memory and time of a plan, or of several side by side");
   cli_context_add (context, entries);
   cli_options_add (&options, context);
-  cli_options_add_format (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (sweeps && trace)

@@ -14,7 +14,7 @@ G_BEGIN_DECLS
   X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto")                               \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
-  X ("db", cmd_db, "list, show, export or delete stored runs")                                     \
+  X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
   GROUP ("Help")                                                                                   \
   X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \
   X ("completion", cmd_completion, "print the completion script of bash or zsh")

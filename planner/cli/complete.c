@@ -73,7 +73,7 @@ complete_model (const char *kept, const char *typed)
 static void
 complete_cluster (const char *kept, const char *typed)
 {
-  static const char *const here[] = { "local", NULL };
+  static const char *const here[] = { "local", "local-cpu", NULL };
   print_words (kept, typed, plan_cluster_presets (), "", "a shipped cluster");
   print_words (kept, typed, here, "", "this machine");
   print_files ();

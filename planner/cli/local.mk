@@ -10,7 +10,7 @@ cli_shared = \
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
-plan_libs = $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
+plan_libs = $(probe_libs) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
@@ -24,6 +24,7 @@ fsdplan_SOURCES = \
   %D%/cmd-sim.c \
   %D%/commands.h \
   %D%/main.c \
+  %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)

@@ -99,7 +99,7 @@ static gboolean
 bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean is_root,
             GError **error)
 {
-  g_autofree char *local = g_strdup_printf ("local:%" G_GINT64_FORMAT, ranks);
+  g_autofree char *local = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
   if (!cli_input_read (options, local, input, error))
     return FALSE;
   if (input->cluster->kind != PLAN_DEVICE_CPU || plan_cluster_devices (input->cluster) != ranks)
@@ -111,7 +111,7 @@ bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean i
                  input->cluster->name, plan_cluster_devices (input->cluster), ranks);
       plan_cluster_free (input->cluster);
       input->cluster = NULL;
-      if (!(input->cluster = cli_cluster_new (local, error)))
+      if (!(input->cluster = cli_cluster_new (local, options->db, error)))
         return FALSE;
     }
   return plan_set (&input->plan, "stack", "native", error);
@@ -165,7 +165,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       NULL, "train here by a plan, store the trace, compare with the prediction");
   run_options_add (&run_options, context);
   cli_options_add (&options, context);
-  cli_options_add_format (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error == NULL;
   if (run_options.backend && strcmp (run_options.backend, "cpu") != 0)

@@ -3,7 +3,8 @@
 
 #include "planner/cli/options.h"
 
-#include "db/store.h"
+#include "db/clusters.h"
+#include "db/runs.h"
 #include "exec/probe.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
@@ -78,11 +79,11 @@ cli_options_add (CliOptions *self, CliContext *context)
 }
 
 void
-cli_options_add_format (CliOptions *self, CliContext *context)
+cli_options_add_format (CliOptions *self, const char *formats, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "of what is printed; table unless said",
-      "table|csv|json" },
+      formats },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -96,15 +97,55 @@ cli_input_clear (CliInput *self)
   g_clear_pointer (&self->cluster_spec, g_free);
 }
 
-PlanCluster *
-cli_cluster_new (const char *spec, GError **error)
+/* "PREFIX" or "PREFIX:N": N, or 0; -1 when it is something else or wrong. */
+static gint64
+local_devices (const char *spec, const char *prefix, GError **error)
 {
-  gint64 ranks = 1;
-  if (strcmp (spec, "local") != 0 && !g_str_has_prefix (spec, "local:"))
-    return plan_cluster_new (spec, error);
-  if (spec[5] == ':' && !plan_units_parse_int (spec + 6, "--cluster local", 1, 4096, &ranks, error))
+  const gsize length = strlen (prefix);
+  gint64 n = 0;
+  if (strncmp (spec, prefix, length) != 0 || (spec[length] != '\0' && spec[length] != ':'))
+    return -1;
+  if (spec[length] == ':'
+      && !plan_units_parse_int (spec + length + 1, "--cluster local", 1, 4096, &n, error))
+    return -1;
+  return n;
+}
+
+/* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
+ * there is none. */
+static PlanCluster *
+kept_cluster (const char *spec, const char *db, GError **error)
+{
+  g_autoptr (DbStore) store = db_store_open_readonly (db, NULL);
+  const char *const colon = strrchr (spec, ':');
+  g_autofree char *name = colon ? g_strndup (spec, (gsize)(colon - spec)) : g_strdup (spec);
+  g_autofree char *text = store ? db_store_get_cluster (store, name, NULL) : NULL;
+  g_autoptr (PlanCluster) self = text ? plan_cluster_parse (text, name, error) : NULL;
+  if (self && colon
+      && !plan_units_parse_int (colon + 1, "cluster: the number behind the colon", 1, 1000000,
+                                &self->nodes, error))
     return NULL;
-  return exec_probe_cluster ((guint)ranks, error);
+  return g_steal_pointer (&self);
+}
+
+PlanCluster *
+cli_cluster_new (const char *spec, const char *db, GError **error)
+{
+  g_autoptr (GError) cause = NULL;
+  const gint64 devices = local_devices (spec, "local", &cause);
+  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cause);
+  if (devices >= 0)
+    return exec_probe_cluster (devices, error);
+  if (ranks >= 0)
+    return exec_probe_processors (ranks, error);
+  g_autoptr (PlanCluster) self = cause ? NULL : plan_cluster_new (spec, &cause);
+  if (self)
+    return g_steal_pointer (&self);
+  g_autoptr (GError) why_kept = NULL;
+  self = kept_cluster (spec, db, &why_kept);
+  if (!self)
+    g_propagate_error (error, why_kept ? g_steal_pointer (&why_kept) : g_steal_pointer (&cause));
+  return g_steal_pointer (&self);
 }
 
 /* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
@@ -130,9 +171,9 @@ take_line (char **text, const char *key)
 
 /* A cluster by --cluster's rules, and the words it was asked for by. */
 static gboolean
-read_cluster (CliInput *input, const char *spec, GError **error)
+read_cluster (CliInput *input, const char *spec, const char *db, GError **error)
 {
-  PlanCluster *const cluster = cli_cluster_new (spec, error);
+  PlanCluster *const cluster = cli_cluster_new (spec, db, error);
   if (!cluster)
     return FALSE;
   g_clear_pointer (&input->cluster, plan_cluster_free);
@@ -143,7 +184,7 @@ read_cluster (CliInput *input, const char *spec, GError **error)
 }
 
 static gboolean
-read_plan_file (const char *path, CliInput *input, GError **error)
+read_plan_file (const char *path, const char *db, CliInput *input, GError **error)
 {
   g_autofree char *text = NULL;
   if (!cli_read (path, &text, error))
@@ -154,7 +195,7 @@ read_plan_file (const char *path, CliInput *input, GError **error)
     return FALSE;
   if (model && !(input->model = plan_model_new (model, error)))
     return FALSE;
-  return !cluster || read_cluster (input, cluster, error);
+  return !cluster || read_cluster (input, cluster, db, error);
 }
 
 static gboolean
@@ -198,7 +239,7 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
       = megatron->nodes > 0 && is_open
             ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
             : g_strdup (options->cluster);
-  if (!read_cluster (input, spec, error))
+  if (!read_cluster (input, spec, options->db, error))
     return FALSE;
   const gint64 devices = plan_cluster_devices (input->cluster);
   if (megatron->devices > 0 && megatron->devices != devices)
@@ -299,7 +340,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       if (!read_stored_plan (options, input, error))
         return FALSE;
     }
-  else if (options->plan && !read_plan_file (options->plan, input, error))
+  else if (options->plan && !read_plan_file (options->plan, options->db, input, error))
     return FALSE;
   if (options->model && !options->from_megatron)
     {
@@ -308,7 +349,8 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
         return FALSE;
     }
   if (((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
-      && !read_cluster (input, options->cluster ? options->cluster : default_cluster, error))
+      && !read_cluster (input, options->cluster ? options->cluster : default_cluster, options->db,
+                        error))
     return FALSE;
   if (!input->model || !input->cluster)
     {

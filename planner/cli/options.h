@@ -21,8 +21,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
 /* Adds --model, --cluster, --plan, --from-megatron, --gbs, --seq, --mbs, --set and --db. */
 void cli_options_add (CliOptions *self, CliContext *context);
 
-/* Adds --format, which is for commands that print tables. */
-void cli_options_add_format (CliOptions *self, CliContext *context);
+/* Adds --format with its values, CLI_FORMATS and perhaps more, to a command that prints tables. */
+#define CLI_FORMATS "table|csv|json"
+void cli_options_add_format (CliOptions *self, const char *formats, CliContext *context);
 
 /* What they mean; `plan` is not resolved. */
 typedef struct
@@ -37,15 +38,16 @@ void cli_input_clear (CliInput *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliInput, cli_input_clear)
 
 /* Reads model, cluster and plan. `default_cluster` NULL: --cluster is required. "local" and
- * "local:N" are this machine with N ranks. */
+ * "local:N" are this machine's GPUs, or ranks on its processors where it has none; "local-cpu:N"
+ * are N ranks on its processors. */
 gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
                          CliInput *out_input, GError **error);
 
 /* The model alone, of --model or --from-megatron, one of which is there. */
 PlanModel *cli_model_read (const CliOptions *options, GError **error);
 
-/* A cluster by --cluster's rules. */
-PlanCluster *cli_cluster_new (const char *spec, GError **error);
+/* A cluster by --cluster's rules; the last place it is looked for is the store, `db`. */
+PlanCluster *cli_cluster_new (const char *spec, const char *db, GError **error);
 
 /* Sets a field from "FIELD=VALUE", as `option` was given it. */
 gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError **error);

@@ -8,12 +8,14 @@
 
 #include <glib/gstdio.h>
 #include <libsmartcols.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 struct _CliTable
 {
   const CliColumn *columns;
+  CliColumn *own_columns; /* freed with the table; NULL: the caller keeps them */
   guint n_columns;
   GPtrArray *cells; /* char *, row after row */
 };
@@ -44,10 +46,17 @@ cli_table_new (const CliColumn *columns, guint n_columns)
 }
 
 void
+cli_table_own_columns (CliTable *self, CliColumn *columns)
+{
+  self->own_columns = columns;
+}
+
+void
 cli_table_free (CliTable *self)
 {
   if (!self)
     return;
+  g_free (self->own_columns);
   g_ptr_array_unref (self->cells);
   g_free (self);
 }
@@ -84,10 +93,11 @@ n_rows (const CliTable *self)
   return self->cells->len / self->n_columns;
 }
 
+/* RFC 4180; what is not there is empty, and an empty text is quoted. */
 static void
 print_csv_cell (const char *text)
 {
-  if (text && strpbrk (text, ",\"\n"))
+  if (text && (!*text || strpbrk (text, ",\"\r\n")))
     {
       putchar ('"');
       for (; *text; text++)
@@ -132,16 +142,18 @@ print_table (const CliTable *self)
   scols_unref_table (table);
 }
 
-/* Bare where it is a number: a column of numbers may hold words such as "auto". */
+/* Bare where it is a number that JSON has a word for: in a column of numbers there may be words. */
 static void
 add_json_number (JsonBuilder *builder, const char *text)
 {
   char *end;
   const gint64 whole = g_ascii_strtoll (text, &end, 10);
-  if (*text && !*end)
+  const gboolean is_whole = *text && !*end;
+  const double real = g_ascii_strtod (text, &end);
+  if (is_whole)
     json_builder_add_int_value (builder, whole);
-  else if (g_ascii_isdigit (text[*text == '-']) && (g_ascii_strtod (text, &end), !*end))
-    json_builder_add_double_value (builder, g_ascii_strtod (text, NULL));
+  else if (*text && !*end && isfinite (real))
+    json_builder_add_double_value (builder, real);
   else
     json_builder_add_string_value (builder, text);
 }

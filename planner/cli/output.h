@@ -26,6 +26,9 @@ CliTable *cli_table_new (const CliColumn *columns, guint n_columns);
 void cli_table_free (CliTable *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliTable, cli_table_free)
 
+/* Frees the columns with the table. */
+void cli_table_own_columns (CliTable *self, CliColumn *columns);
+
 /* Cells are added left to right; a row is complete once it has them all. NULL is an empty cell. */
 void cli_table_add (CliTable *self, const char *text);
 void cli_table_add_int (CliTable *self, gint64 value);

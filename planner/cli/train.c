@@ -3,7 +3,9 @@
 
 #include "planner/cli/train.h"
 
-#include "db/store.h"
+#include "db/runs.h"
+#include "db/traces.h"
+#include "planner/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +14,21 @@
 
 #define SHOWN_STEPS 12 /* lines of the step table, first and last included */
 
+/* Steps are stored as they are done, for whoever is killed, but no more often than this: a commit
+ * waits for the disk. */
+#define STORE_EVERY_US (G_USEC_PER_SEC / 2)
+
+/* What rank 0 does after each step. */
+typedef struct
+{
+  const CliTraining *training;
+  DbStore *store; /* NULL: nothing is kept */
+  gint64 run_id;
+  GArray *pending; /* DbStep, not stored so far */
+  gint64 stored_us;
+  gboolean shows_progress;
+} Recorder;
+
 static gboolean
 is_root (const CliTraining *self)
 {
@@ -19,15 +36,44 @@ is_root (const CliTraining *self)
 }
 
 static void
-show_progress (gpointer user_data, gint64 step, double loss, double grad_norm, gint64 step_ns)
+show_progress (const CliTraining *self, gint64 step, double loss, double grad_norm, gint64 step_ns)
 {
-  const CliTraining *self = user_data;
   const double left = 1e-9 * (double)(step_ns * (self->job.steps - step - 1));
   fprintf (stderr,
            "\rstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
            "  loss %.4f  norm %.4f  %.1f ms  %.0f s left \033[K%s",
            step + 1, self->job.steps, loss, grad_norm, 1e-6 * (double)step_ns, left,
            step + 1 == self->job.steps ? "\n" : "");
+}
+
+/* A store that fails is left alone from then on; the run goes on. */
+static void
+store_steps (Recorder *self)
+{
+  g_autoptr (GError) why = NULL;
+  if (self->store && self->pending->len
+      && !db_store_add_steps (self->store, self->run_id,
+                              (const DbStep *)(gpointer)self->pending->data, self->pending->len,
+                              &why))
+    {
+      fprintf (stderr, "fsdplan: no more of this run will be kept: %s\n", why->message);
+      g_clear_pointer (&self->store, db_store_close);
+    }
+  g_array_set_size (self->pending, 0);
+  self->stored_us = g_get_monotonic_time ();
+}
+
+static void
+note_step (gpointer user_data, gint64 step, double loss, double grad_norm, gint64 step_ns)
+{
+  Recorder *self = user_data;
+  const DbStep done
+      = { .step = step + 1, .loss = loss, .grad_norm = grad_norm, .step_ns = step_ns };
+  g_array_append_val (self->pending, done);
+  if (g_get_monotonic_time () - self->stored_us >= STORE_EVERY_US)
+    store_steps (self);
+  if (self->shows_progress)
+    show_progress (self->training, step, loss, grad_norm, step_ns);
 }
 
 static int
@@ -47,6 +93,31 @@ step_ms (const CliTraining *self, const ExecResult *result, double quantile)
   return 1e-6 * (double)sorted[(gint64)(quantile * (double)(n - 1) + 0.5)];
 }
 
+/* What a run was told that is in no plan. */
+static char *
+print_settings (const ExecConstants *constants)
+{
+  const struct
+  {
+    const char *name;
+    double value;
+  } settings[] = {
+    { "lr", constants->lr },
+    { "beta1", constants->beta1 },
+    { "beta2", constants->beta2 },
+    { "adam_eps", constants->adam_eps },
+    { "weight_decay", constants->weight_decay },
+    { "max_norm", constants->max_norm },
+  };
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
+    {
+      g_autofree char *value = plan_units_format_real (settings[i].value);
+      g_string_append_printf (text, "%s=%s\n", settings[i].name, value);
+    }
+  return g_string_free (text, FALSE);
+}
+
 static void
 fill_run (const CliTraining *self, DbRun *run)
 {
@@ -64,18 +135,16 @@ fill_run (const CliTraining *self, DbRun *run)
                   .ranks = self->ranks,
                   .steps = self->job.steps,
                   .seed = (gint64)self->job.seed,
+                  .data = g_strdup ("synthetic"),
+                  .settings = print_settings (&self->job.constants),
                   .params_id = g_strdup (self->prediction.params_id),
                   .predicted_step_ns = self->prediction.trace->step_ns };
 }
 
 static gboolean
-store_result (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
+store_traces (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
               GError **error)
 {
-  for (gint64 s = 0; s < self->job.steps; s++)
-    if (!db_store_add_step (store, run_id, s + 1, result->losses[s], result->grad_norms[s],
-                            result->step_ns[s], error))
-      return FALSE;
   return db_store_add_trace (store, run_id, 0, self->prediction.trace, self->prediction.schedule,
                              error)
          && db_store_add_trace (store, run_id, 0, result->trace, self->prediction.schedule, error)
@@ -228,13 +297,12 @@ print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, 
 
 /* All ranks; those of threads leave their results after the first one's. */
 static gboolean
-train_all (CliTraining *self, ExecResult *result, GError **error)
+train_all (CliTraining *self, Recorder *recorder, ExecResult *result, GError **error)
 {
-  const ExecProgress progress = is_root (self) && isatty (STDERR_FILENO) ? show_progress : NULL;
   if (self->comm)
-    return exec_run_rank (&self->job, self->comm, FALSE, progress, self, result, error);
+    return exec_run_rank (&self->job, self->comm, FALSE, note_step, recorder, result, error);
   g_autofree ExecResult *results = g_new0 (ExecResult, self->ranks);
-  if (!exec_run_threads (&self->job, self->ranks, FALSE, progress, self, results, error))
+  if (!exec_run_threads (&self->job, self->ranks, FALSE, note_step, recorder, results, error))
     return FALSE;
   *result = results[0];
   for (guint r = 1; r < self->ranks; r++)
@@ -254,36 +322,50 @@ open_store (const CliTraining *self, DbRun *run)
   return NULL;
 }
 
+static void
+recorder_clear (Recorder *self)
+{
+  g_clear_pointer (&self->store, db_store_close);
+  g_clear_pointer (&self->pending, g_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
+
 gboolean
 cli_train (CliTraining *self, CliFormat format, GError **error)
 {
   g_auto (ExecResult) result = { 0 };
   g_auto (DbRun) run = { 0 };
-  g_autoptr (DbStore) store = NULL;
+  g_auto (Recorder) recorder = { .training = self,
+                                 .pending = g_array_new (FALSE, FALSE, sizeof (DbStep)),
+                                 .stored_us = g_get_monotonic_time (),
+                                 .shows_progress = isatty (STDERR_FILENO) };
   g_autoptr (GError) why = NULL;
 
   if (is_root (self))
     {
       fill_run (self, &run);
-      store = open_store (self, &run);
+      recorder.store = open_store (self, &run);
+      recorder.run_id = run.id;
     }
-  if (!train_all (self, &result, &why))
+  const gboolean ok = train_all (self, &recorder, &result, &why);
+  store_steps (&recorder);
+  if (!ok)
     {
-      if (store)
-        db_store_finish_run (store, run.id, "failed", why->message, self->prediction.trace->step_ns,
-                             0, NULL);
+      if (recorder.store)
+        db_store_finish_run (recorder.store, run.id, "failed", why->message,
+                             self->prediction.trace->step_ns, 0, NULL);
       g_propagate_error (error, g_steal_pointer (&why));
       return FALSE;
     }
   if (!is_root (self))
     return TRUE;
-  if (store && !store_result (self, store, run.id, &result, &why))
+  if (recorder.store && !store_traces (self, recorder.store, run.id, &result, &why))
     {
-      fprintf (stderr, "fsdplan: the run was not kept: %s\n", why->message);
-      g_clear_pointer (&store, db_store_close);
+      fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
+      g_clear_pointer (&recorder.store, db_store_close);
     }
   /* What only memory held is gone with this process. */
-  const gboolean is_kept = store && g_strcmp0 (self->db, ":memory:") != 0;
+  const gboolean is_kept = recorder.store && g_strcmp0 (self->db, ":memory:") != 0;
   print_result (self, &result, is_kept ? run.id : 0, format);
   return TRUE;
 }

@@ -28,7 +28,7 @@ awk '/^ *30 +[0-9.]+ / { loss[++n] = $2 }
 
 fsdplan db export 1 --db "$db" >"$work/traces.txt"
 test "$(grep -c '^trace 1 ' "$work/traces.txt")" = 2
-fsdplan lower --plan @1 --db "$db" | grep -q '^schedule 1 rank=0 ranks=2'
+fsdplan lower --plan @1 --db "$db" | grep -q '^schedule 2 rank=0 ranks=2'
 
 # two stored runs side by side, and one with a field changed
 fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --mbs 2 --steps 1 --db "$db" >"$work/2.txt"

@@ -51,9 +51,17 @@ expect 2 "--rank: this plan has ranks 0 to 7" \
 expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
 expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 \
   --set stack=megatron-fsdp@2026-01-01
-expect 1 "tp" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set tp=2
+expect 1 "only cp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set cp=2
+expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
+expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
+expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
+  --set main_params=bf16
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
+expect 2 "db: use list" fsdplan db delete
+expect 2 "did you mean 'steps'" fsdplan db list --kind=step
+expect 1 "No such file" fsdplan db import "$work/none.csv" --db "$work/some.db"
+expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$work/some.db"
 expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
 expect 1 "cuda is not in this version" fsdplan run --backend cuda
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2

@@ -3,9 +3,11 @@
 
 #include "planner/layout.h"
 #include "planner/lower.h"
+#include "sim/sim.h"
 #include "tests/prop/random.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* A random plan for GPUs with everything that belongs to it. */
@@ -42,6 +44,30 @@ case_clear (Case *c)
   plan_cluster_free (c->cluster);
   plan_schedule_free (c->schedule);
 }
+
+/* Any plan that is modelled, for GPUs that know every format. */
+static void
+wide_case_init (Case *c, int seed)
+{
+  c->model = random_wide_model ((guint)seed);
+  c->cluster = plan_cluster_new (seed % 3 ? "dgx-b200:1" : "dgx-h100:2", NULL);
+  c->plan = random_wide_plan ((guint)seed, c->model, c->cluster);
+  c->schedule = lower (c, 0, seed);
+}
+
+/* Memory is taken before it is used and given back, and every read and reuse is ordered, whatever
+ * the plan says. */
+START_TEST (wide_schedules_pass_their_check)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  wide_case_init (&c, _i);
+  g_autofree char *plan = plan_print (&c.plan);
+  ck_assert_msg (plan_schedule_check (c.schedule, &error), "seed %d: %s\n%s", _i,
+                 error ? error->message : "", plan);
+  case_clear (&c);
+}
+END_TEST
 
 START_TEST (schedules_pass_their_check)
 {
@@ -195,6 +221,135 @@ START_TEST (traffic_follows_the_strategy)
 }
 END_TEST
 
+/* Sizes of a plan as its fields say them, without the lowering. */
+typedef struct
+{
+  PlanLayout layout;
+  const PlanStack *stack;
+  guint64 inner, outer, m; /* ranks of the sharding group, its replicas, micro batches */
+  guint64 units, others;   /* elements, with padding, of one rank of a tensor-parallel group */
+  gboolean shards[3];      /* optimizer, gradients, weights */
+  gboolean is_hfsdp, has_columns;
+} Sizes;
+
+static void
+sizes_init (Sizes *s, const Case *c)
+{
+  const gint64 *value = c->plan.value;
+  const guint64 all = (guint64)plan_data_parallel (&c->plan, c->cluster);
+  s->stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
+  s->outer = (guint64)value[PLAN_DP_OUTER];
+  s->inner = all / s->outer;
+  s->m = (guint64)plan_micro_batches (&c->plan, c->cluster);
+  plan_layout_init (&s->layout, c->model, s->stack, &c->plan, (gint64)all);
+  const PlanBucket *b = s->layout.buckets;
+  s->units
+      = (b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded) * (guint64)c->model->layers;
+  s->others = b[PLAN_BUCKET_EMBEDDING].padded + b[PLAN_BUCKET_HEAD].padded;
+  for (guint i = 0; i < 3; i++)
+    s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
+  s->is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+  s->has_columns = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
+                   || value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_NVFP4;
+}
+
+/* What each strategy keeps between steps, by the table of bytes per parameter. */
+START_TEST (wide_resting_memory_is_the_formula_s)
+{
+  Case c;
+  Sizes s;
+  g_autoptr (GError) error = NULL;
+  wide_case_init (&c, _i);
+  sizes_init (&s, &c);
+  g_autoptr (SimCost) cost = sim_cost_new_constant (c.schedule, 1, 1);
+  g_autoptr (PlanTrace) trace = sim_run (c.schedule, cost, NULL, &error);
+  ck_assert_msg (trace != NULL, "seed %d: %s", _i, error ? error->message : "");
+  const guint64 all = s.units + s.others, parts = s.shards[0] ? s.inner : 1;
+  const guint64 optimizer = all / parts / (s.is_hfsdp ? s.outer : 1);
+  const gint64 *value = c.plan.value;
+  const PlanDtype plain = plan_weights_dtype (&c.plan), quantised = plan_gathered_dtype (&c.plan);
+  const guint64 linear = s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
+  const guint64 cut = s.shards[2] ? s.inner : 1;
+  const guint64 weights = plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
+                          + plan_dtype_bytes (plain, (all - linear) / cut);
+  const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
+  const guint64 main
+      = has_main ? plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_MAIN_PARAMS), optimizer) : 0;
+  guint64 moments = plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_EXP_AVG), optimizer);
+  if (value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
+    moments += plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_EXP_AVG_SQ), optimizer);
+  if (value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON)
+    moments += 4 * optimizer;
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_WEIGHTS], weights);
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_MAIN_PARAMS], main);
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_OPTIMIZER], moments);
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], 0);
+  case_clear (&c);
+}
+END_TEST
+
+/* Bytes of rings on one stream in a step: a gather and a reduce-scatter send what they leave out,
+ * an all-reduce twice that. */
+static double
+sent_on (const PlanSchedule *schedule, PlanStream stream)
+{
+  double sent = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->group >= 0 && op->stream == stream)
+      {
+        const PlanBuffer *buffer = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+        const double bytes = (double)plan_dtype_bytes (buffer->dtype, (guint64)op->dims[0]);
+        const double n = plan_schedule_group_size (schedule, op);
+        const gboolean is_world = (guint)n == plan_schedule_ranks (schedule)
+                                  && buffer->category != PLAN_CATEGORY_GRAD_BUCKETS
+                                  && buffer->category != PLAN_CATEGORY_MAIN_GRADS;
+        if (stream == PLAN_STREAM_REDUCE && is_world)
+          continue; /* sums for the norm, largest magnitudes */
+        sent += op->kind == PLAN_OP_ALL_REDUCE ? 2 * bytes * (n - 1) / n : bytes * (n - 1);
+      }
+  return sent;
+}
+
+/* Wire bytes per step: the table of when each strategy communicates. */
+START_TEST (wide_traffic_follows_the_strategy)
+{
+  Case c;
+  Sizes s;
+  wide_case_init (&c, _i);
+  sizes_init (&s, &c);
+  const double all = (double)(s.units + s.others), inner = (double)s.inner, outer = (double)s.outer;
+  const double r = (inner - 1) / inner, ro = (outer - 1) / outer, m = (double)s.m;
+  const PlanDtype grad = plan_field_dtype (&c.plan, PLAN_GRAD_COMM);
+  const double g = plan_dtype_bits (grad) / 8.0;
+  const double reduced = !s.shards[0] ? 2 * g * all * r : (s.shards[1] ? m : 1) * g * all * r;
+  const double held = all / (s.shards[1] ? inner : 1);
+  const double outer_reduced = s.is_hfsdp ? g * held * ro : 2 * g * held * ro;
+  const double found = sent_on (c.schedule, PLAN_STREAM_REDUCE);
+  const double found_outer = sent_on (c.schedule, PLAN_STREAM_OUTER_REDUCE);
+  ck_assert_msg (fabs (found - reduced) <= 1e-9 * reduced, "seed %d: %.0f, not %.0f", _i, found,
+                 reduced);
+  ck_assert_msg (fabs (found_outer - outer_reduced) <= 1e-9 * outer_reduced,
+                 "seed %d: %.0f, not %.0f between replicas", _i, found_outer, outer_reduced);
+  const gboolean is_exact = !s.stack->prefetches_past_head; /* no unit is gathered for nothing */
+  const gboolean again = c.plan.value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
+  if (s.shards[2] && is_exact && !(s.has_columns && again))
+    {
+      const double w = plan_dtype_bits (plan_gathered_dtype (&c.plan)) / 8.0;
+      const double p = plan_dtype_bits (plan_weights_dtype (&c.plan)) / 8.0;
+      const double linear
+          = (double)(s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers);
+      const double once = w * linear + p * ((double)s.units - linear);
+      const double gathered = (2 * m * once + p * (double)s.others) * r;
+      const double sent = sent_on (c.schedule, PLAN_STREAM_GATHER);
+      ck_assert_msg (fabs (sent - gathered) <= 1e-9 * gathered, "seed %d: %.0f, not %.0f gathered",
+                     _i, sent, gathered);
+    }
+  case_clear (&c);
+}
+END_TEST
+
 /* Tensors neither overlap nor leave their bucket, and a bucket's shards are equal. */
 START_TEST (layouts_hold_every_tensor_once)
 {
@@ -231,6 +386,9 @@ main (void)
   Suite *suite = suite_create ("prop-lower");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, wide_schedules_pass_their_check, 0, 600);
+  tcase_add_loop_test (tcase, wide_resting_memory_is_the_formula_s, 0, 300);
+  tcase_add_loop_test (tcase, wide_traffic_follows_the_strategy, 0, 300);
   tcase_add_loop_test (tcase, schedules_pass_their_check, 0, 150);
   tcase_add_loop_test (tcase, print_then_parse_is_identity, 0, 60);
   tcase_add_loop_test (tcase, every_alloc_is_freed, 0, 100);

@@ -64,9 +64,13 @@ simulate_slowly (GArray *all, gint64 op_ns, gint64 launch_ns)
       const gboolean is_memory = plan_op_class (now->op->kind) == PLAN_CLASS_MEMORY;
       const gboolean is_sync = now->op->kind == PLAN_OP_SYNC;
       gint64 ready = 0;
-      for (guint j = 0; j < i; j++) /* everything before on the same stream */
-        if (g_array_index (all, Issued, j).op->stream == now->op->stream)
-          ready = MAX (ready, g_array_index (all, Issued, j).end);
+      for (guint j = 0; j < i; j++) /* everything before on the same stream or communicator */
+        {
+          const PlanOp *before = g_array_index (all, Issued, j).op;
+          if (before->stream == now->op->stream
+              || (now->op->group >= 0 && before->group == now->op->group))
+            ready = MAX (ready, g_array_index (all, Issued, j).end);
+        }
       for (guint w = 0; w < now->op->n_waits; w++)
         ready = MAX (ready, event_slowly (all, i, now->waits[w]));
       if (!is_memory && !is_sync)

@@ -33,6 +33,7 @@ random_gpu_cluster (guint seed)
   if (!cluster)
     g_error ("seed %u: %s", seed, error->message);
   cluster->devices_per_node = g_rand_int_range (rand, 1, 9);
+  cluster->nvlink_domain = cluster->devices_per_node;
   return cluster;
 }
 
@@ -94,6 +95,76 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
   return resolved;
 }
 
+PlanModel *
+random_wide_model (guint seed)
+{
+  static const char *const families[] = { "llama",  "mistral", "qwen2",    "qwen3", "gemma",
+                                          "gemma2", "gpt2",    "gpt_neox", "mpt",   "phi3" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 3);
+  g_autoptr (GError) error = NULL;
+  const gint32 kv_heads = 1 << g_rand_int_range (rand, 1, 3);
+  const gboolean is_grouped = g_rand_boolean (rand);
+  const char *family = families[g_rand_int_range (rand, 0, G_N_ELEMENTS (families))];
+  g_autofree char *spec = g_strdup_printf (
+      "family=%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
+      family, g_rand_int_range (rand, 1, 9), 128 * g_rand_int_range (rand, 1, 4),
+      128 * g_rand_int_range (rand, 1, 5), is_grouped ? 2 * kv_heads : kv_heads, kv_heads,
+      64 * g_rand_int_range (rand, 1, 3), g_rand_int_range (rand, 100, 2000),
+      128 * g_rand_int_range (rand, 2, 5));
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("seed %u: %s: %s", seed, spec, error->message);
+  return model;
+}
+
+/* One of a field's values. */
+static void
+set_any (GRand *rand, Plan *plan, PlanField field)
+{
+  const char *const *names = plan_field_names (field);
+  const guint n = g_strv_length ((char **)names);
+  plan->value[field] = g_rand_int_range (rand, 0, (gint32)n);
+}
+
+Plan
+random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster)
+{
+  static const PlanField any[]
+      = { PLAN_STRATEGY,          PLAN_OUTER_STRATEGY, PLAN_SP,          PLAN_FINE_GRAINED,
+          PLAN_DOUBLE_BUFFER,     PLAN_NCCL_UB,        PLAN_AG_GROUP,    PLAN_COMPUTE,
+          PLAN_PARAM_GATHER,      PLAN_KEEP_TRANSPOSE, PLAN_MAIN_PARAMS, PLAN_MAIN_GRADS,
+          PLAN_GRAD_COMM,         PLAN_EXP_AVG,        PLAN_EXP_AVG_SQ,  PLAN_PRECISION_AWARE,
+          PLAN_FUSED_MASTERS,     PLAN_OPTIMIZER,      PLAN_RECOMPUTE,   PLAN_RECOMPUTE_METHOD,
+          PLAN_GRAD_ACCUM_FUSION, PLAN_PER_TOKEN_LOSS };
+  static const char *const stacks[]
+      = { "megatron-fsdp", "megatron-fsdp@2026-03-15", "megatron-fsdp@2026-05-01", "native" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 4);
+  const gint64 devices = plan_cluster_devices (cluster);
+  Plan plan, resolved;
+  do
+    {
+      const gint32 mbs = g_rand_int_range (rand, 1, 3);
+      plan_init (&plan);
+      set (&plan, "stack", stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))]);
+      for (guint i = 0; i < G_N_ELEMENTS (any); i++)
+        if (g_rand_int_range (rand, 0, 3) == 0)
+          set_any (rand, &plan, any[i]);
+      if (g_rand_boolean (rand))
+        set_int (&plan, "dp_outer", 1 << g_rand_int_range (rand, 0, 3));
+      if (g_rand_int_range (rand, 0, 3) == 0)
+        set_int (&plan, "tp", 1 << g_rand_int_range (rand, 0, 3));
+      if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
+        plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);
+      if (g_rand_boolean (rand))
+        set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 100000);
+      set_int (&plan, "mbs", mbs);
+      set_int (&plan, "seq", 128 * g_rand_int_range (rand, 1, 3));
+      set_int (&plan, "gbs", mbs * devices * g_rand_int_range (rand, 1, 5));
+    }
+  while (!plan_resolve (&plan, model, cluster, &resolved, NULL));
+  return resolved;
+}
+
 /* Ops in a row, each touching one buffer, ordered behind its last user by an event where that ran
  * on another stream. */
 static void
@@ -109,6 +180,10 @@ random_ops (GRand *rand, PlanSchedule *schedule, gint32 buffers, gint32 events, 
       plan_op_init (&op, g_rand_boolean (rand) ? PLAN_OP_ZERO : PLAN_OP_ALL_REDUCE,
                     (PlanStream)g_rand_int_range (rand, PLAN_STREAM_COMPUTE, PLAN_N_STREAMS));
       op.refs[0] = ref;
+      if (op.kind == PLAN_OP_ALL_REDUCE)
+        op.group = (gint8)g_rand_int_range (rand, 0, 2);
+      if (g_rand_boolean (rand)) /* wraps around to the same place */
+        op.refs[0].modulus = (guint8)n_buffers;
       op.dims[0] = g_rand_int_range (rand, 1, 17);
       op.waits[op.n_waits++] = event;
       op.record = event;
@@ -154,7 +229,10 @@ random_schedule (guint seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   const guint n = (guint)g_rand_int_range (rand, 1, 6);
-  PlanSchedule *schedule = plan_schedule_new (0, (guint)g_rand_int_range (rand, 1, 5));
+  const guint ranks = (guint)g_rand_int_range (rand, 1, 5);
+  PlanSchedule *schedule = plan_schedule_new (0, ranks);
+  plan_schedule_add_group (schedule, "all", ranks, 1);
+  plan_schedule_add_group (schedule, "own", 1, 1);
   const gint32 buffers
       = plan_schedule_add_buffer (schedule, "b", n, 16, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
   const gint32 events = plan_schedule_add_event (schedule, "e", n);

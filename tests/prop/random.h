@@ -15,6 +15,11 @@ PlanCluster *random_gpu_cluster (guint seed);
 Plan random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster,
                   const char *stack);
 
+/* A small model of any family without experts, with sizes that every format and split takes; a plan
+ * for it with any value of any field that this version models. */
+PlanModel *random_wide_model (guint seed);
+Plan random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster);
+
 /* Any schedule that passes its check: random streams, waits and memory. */
 PlanSchedule *random_schedule (guint seed);
 

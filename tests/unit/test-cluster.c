@@ -7,8 +7,28 @@
 
 #include <check.h>
 #include <glib/gstdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* print . parse changes nothing, sources included. */
+static void
+check_prints_back (const PlanCluster *cluster)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text = plan_cluster_print (cluster);
+  g_autoptr (PlanCluster) again = plan_cluster_parse (text, "again", &error);
+  ck_assert_msg (again != NULL, "%s", error ? error->message : "");
+  g_autofree char *text_again = plan_cluster_print (again);
+  ck_assert_str_eq (text, text_again);
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    {
+      ck_assert (plan_cluster_value (cluster, f) == plan_cluster_value (again, f));
+      ck_assert (plan_cluster_knows (cluster, f) == plan_cluster_knows (again, f));
+      if (plan_cluster_knows (cluster, f))
+        ck_assert_str_eq (plan_cluster_source_of (cluster, f), plan_cluster_source_of (again, f));
+    }
+}
 
 START_TEST (every_preset_is_sound)
 {
@@ -18,13 +38,166 @@ START_TEST (every_preset_is_sound)
       g_autoptr (PlanCluster) cluster = plan_cluster_new (*name, &error);
       ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
       ck_assert_str_eq (cluster->name, *name);
-      ck_assert_int_ge (plan_cluster_devices (cluster), 8);
-      ck_assert (plan_cluster_check_figures (cluster, PLAN_DTYPE_BF16, NULL));
-      g_autofree char *text = plan_cluster_print (cluster);
-      g_autoptr (PlanCluster) again = plan_cluster_parse (text, "again", NULL);
-      g_autofree char *text_again = plan_cluster_print (again);
-      ck_assert_str_eq (text, text_again);
+      ck_assert (plan_cluster_check_figures (cluster, PLAN_DTYPE_FP16, NULL));
+      for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+        ck_assert_str_ne (plan_cluster_source_of (cluster, f), "not stated");
+      ck_assert (cluster->sharp != PLAN_ANSWER_YES || cluster->nics_per_node > 0);
+      ck_assert (cluster->nvls != PLAN_ANSWER_YES || cluster->nvswitch == PLAN_ANSWER_YES);
+      ck_assert (cluster->nvls != PLAN_ANSWER_YES || cluster->compute_capability >= 90);
+      check_prints_back (cluster);
     }
+}
+END_TEST
+
+/* Both known: the first is at most the second. */
+static void
+check_order (const PlanCluster *gpu, PlanFact less, PlanFact more)
+{
+  if (plan_cluster_knows (gpu, less) && plan_cluster_knows (gpu, more))
+    ck_assert_msg (plan_cluster_value (gpu, less) <= plan_cluster_value (gpu, more),
+                   "%s: %s is more than %s", gpu->name, plan_fact_key (less), plan_fact_key (more));
+}
+
+START_TEST (every_device_is_plausible)
+{
+  for (const char *const *name = plan_cluster_devices_shipped (); *name; name++)
+    {
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanCluster) gpu = plan_cluster_new_device (*name, &error);
+      ck_assert_msg (gpu != NULL, "%s", error ? error->message : "");
+      check_order (gpu, PLAN_FACT_PEAK_FP32, PLAN_FACT_PEAK_TF32);
+      check_order (gpu, PLAN_FACT_PEAK_TF32, PLAN_FACT_PEAK_BF16);
+      check_order (gpu, PLAN_FACT_PEAK_BF16, PLAN_FACT_PEAK_FP16);
+      check_order (gpu, PLAN_FACT_PEAK_BF16, PLAN_FACT_PEAK_E4M3);
+      check_order (gpu, PLAN_FACT_PEAK_E4M3, PLAN_FACT_PEAK_MXFP8);
+      check_order (gpu, PLAN_FACT_PEAK_MXFP8, PLAN_FACT_PEAK_NVFP4);
+      check_order (gpu, PLAN_FACT_MEMORY, PLAN_FACT_MEMORY_NOMINAL);
+      check_order (gpu, PLAN_FACT_HOST_BANDWIDTH, PLAN_FACT_MEMORY_BANDWIDTH);
+      /* What a capability brings: bf16 from 8.0, fp8 from 8.9, block scales from 10.0. */
+      const gint64 capability = gpu->compute_capability;
+      ck_assert_int_ge (capability, 70);
+      ck_assert ((capability >= 80) == (gpu->peak_flops[PLAN_DTYPE_BF16] > 0));
+      ck_assert ((capability >= 89) == (gpu->peak_flops[PLAN_DTYPE_E4M3] > 0));
+      ck_assert ((capability >= 100) == (gpu->peak_flops[PLAN_DTYPE_MXFP8] > 0));
+      ck_assert (gpu->peak_flops[PLAN_DTYPE_E4M3] == gpu->peak_flops[PLAN_DTYPE_E5M2]);
+      ck_assert (gpu->memory_bytes > 0.9 * (double)gpu->memory_nominal_bytes * 0.96);
+      /* A tensor core does a power of two per cycle, and that is what data sheets multiply. */
+      if (gpu->sm_count && gpu->boost_clock_hz > 0)
+        {
+          const double per_cycle = log2 (gpu->peak_flops[PLAN_DTYPE_FP16]
+                                         / ((double)gpu->sm_count * gpu->boost_clock_hz));
+          ck_assert_msg (fabs (per_cycle - round (per_cycle)) < 0.03, "%s: 2^%g per cycle", *name,
+                         per_cycle);
+        }
+    }
+}
+END_TEST
+
+/* The names under which measurements know these devices, and how many a node has. */
+static const struct
+{
+  const char *name;
+  int per_node;
+} measured[] = {
+  { "v100-16gb", 8 },      { "v100-32gb", 8 }, { "a100-40gb", 8 },  { "a100-80gb", 8 },
+  { "a100-pcie-80gb", 8 }, { "a800-80gb", 8 }, { "h100-80gb", 8 },  { "h100-96gb-hbm2e", 8 },
+  { "h100-pcie", 8 },      { "h800-80gb", 8 }, { "h200-141gb", 8 }, { "gh200-96gb", 1 },
+  { "b200", 8 },           { "gb200", 4 },     { "b300", 8 },       { "gb300", 4 },
+  { "l40s", 8 },           { "rtx4090", 8 },   { "rtxpro6000", 8 },
+};
+
+START_TEST (every_measured_device_has_a_node)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec = g_strdup_printf ("%s:%d", measured[_i].name, measured[_i].per_node);
+  g_autofree char *more = g_strdup_printf ("%s:%d", measured[_i].name, measured[_i].per_node + 1);
+  g_autoptr (PlanCluster) node = plan_cluster_new (spec, &error);
+  ck_assert_msg (node != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (node->device_name, measured[_i].name);
+  ck_assert_int_eq (plan_cluster_devices (node), measured[_i].per_node);
+  g_autoptr (PlanCluster) none = plan_cluster_new (more, &error);
+  ck_assert_ptr_null (none);
+  ck_assert_msg (strstr (error->message, ":2 for 2 nodes"), "%s", error->message);
+}
+END_TEST
+
+START_TEST (nvlink_reaches_over_nodes)
+{
+  g_autoptr (PlanCluster) rack = plan_cluster_new ("gb200-nvl72", NULL);
+  g_autoptr (PlanCluster) two_trays = plan_cluster_new ("gb200-nvl72:2", NULL);
+  g_autoptr (PlanCluster) two_racks = plan_cluster_new ("gb200-nvl72:36", NULL);
+  g_autoptr (PlanCluster) dgx = plan_cluster_new ("dgx-h100:2", NULL);
+  g_autoptr (PlanCluster) half = plan_cluster_new ("h100-80gb:4", NULL);
+  ck_assert (rack && two_trays && two_racks && dgx && half);
+  ck_assert_int_eq (plan_cluster_devices (rack), 72);
+  ck_assert_int_eq (plan_cluster_linked_devices (rack), 72);
+  ck_assert_int_eq (plan_cluster_linked_devices (two_trays), 8);
+  ck_assert_int_eq (plan_cluster_linked_devices (two_racks), 72);
+  ck_assert_int_eq (plan_cluster_linked_devices (dgx), 8);
+  ck_assert_int_eq (plan_cluster_linked_devices (half), 4);
+}
+END_TEST
+
+/* What version 1 of the store kept, to the letter. */
+START_TEST (reads_what_version_1_wrote)
+{
+  static const char text[]
+      = "[dgx-b200]\nsource=data sheet\nnodes=4\ndevices_per_node=8\ndevice=b200\nkind=gpu\n"
+        "peak_fp32=80 TFLOP/s\npeak_bf16=2250 TFLOP/s\npeak_fp16=2250 TFLOP/s\n"
+        "peak_e4m3=4500 TFLOP/s\npeak_e5m2=4500 TFLOP/s\npeak_e8m0=4400 TFLOP/s\n"
+        "peak_e2m1=9100 TFLOP/s\nmemory=178.4 GiB\nmemory_bandwidth=7.7 TB/s\n"
+        "link_bandwidth=900 GB/s\nlink_latency=2 us\nnic_bandwidth=50 GB/s\nnic_latency=5 us\n";
+  g_autoptr (PlanCluster) c = plan_cluster_parse (text, "stored", NULL);
+  ck_assert_ptr_nonnull (c);
+  ck_assert (c->peak_flops[PLAN_DTYPE_MXFP8] == 4400e12);
+  ck_assert (c->peak_flops[PLAN_DTYPE_NVFP4] == 9100e12);
+  ck_assert (c->memory_bytes_per_s == 7.7e12 && c->nic_bytes_per_s == 50e9);
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_MEMORY_BANDWIDTH), "data sheet");
+  /* What it could not say comes from the shipped device. */
+  ck_assert_int_eq (c->compute_capability, 100);
+  ck_assert_int_eq (c->sm_count, 148);
+  ck_assert_int_eq (c->nvlink_domain, 0);
+  check_prints_back (c);
+}
+END_TEST
+
+/* More memory than the shipped device has: a text of one's own is right. */
+START_TEST (own_figures_win)
+{
+  g_autoptr (PlanCluster) c = plan_cluster_parse (
+      "[box]\ndevices_per_node=1\ndevice=rtx4090\nmemory=48 GB\npeak_bf16=1 TFLOP/s\n", "c.ini",
+      NULL);
+  ck_assert_ptr_nonnull (c);
+  ck_assert_uint_eq (c->memory_bytes, G_GUINT64_CONSTANT (48000000000));
+  ck_assert_uint_eq (c->memory_nominal_bytes, 0);
+  ck_assert (c->peak_flops[PLAN_DTYPE_BF16] == 1e12);
+  ck_assert (c->peak_flops[PLAN_DTYPE_FP16] == 165.2e12);
+  check_prints_back (c);
+}
+END_TEST
+
+START_TEST (facts_have_their_own_sources)
+{
+  g_autoptr (PlanCluster) c = plan_cluster_parse (
+      "[box]\nsource=mine\ndevices_per_node=2\ndevice=chip\nnvlink_domain=2\nnics_per_node=1\n"
+      "nic_rate = 400 Gbit/s # label\nlink_latency=1 us#  assumed: a guess \nsharp=no\n"
+      "[gpu chip]\nsource=maker # 2\nnvlink_bandwidth=10 GB/s\npeak_bf16=1 TFLOP/s # measured\n"
+      "compute_capability=10.3\n",
+      "c.ini", NULL);
+  ck_assert_ptr_nonnull (c);
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_NIC_RATE), "label");
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_SHARP), "mine");
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_PEAK_BF16), "measured");
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_COMPUTE_CAPABILITY), "maker # 2");
+  ck_assert (plan_cluster_assumes (c, PLAN_FACT_LINK_LATENCY));
+  ck_assert (!plan_cluster_assumes (c, PLAN_FACT_NIC_RATE));
+  ck_assert_int_eq (c->compute_capability, 103);
+  ck_assert_int_eq (c->sharp, PLAN_ANSWER_NO);
+  /* Derived from what is there, with its source. */
+  ck_assert (c->link_bytes_per_s == 10e9 && c->nic_bytes_per_s == 25e9);
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_LINK_BANDWIDTH), "maker # 2");
+  ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_NIC_BANDWIDTH), "label");
+  check_prints_back (c);
 }
 END_TEST
 
@@ -39,7 +212,7 @@ START_TEST (figures_of_dgx_h100)
   ck_assert (cluster->peak_flops[PLAN_DTYPE_BF16] == 989.5e12);
   ck_assert (cluster->peak_flops[PLAN_DTYPE_E4M3] == 1979e12);
   ck_assert (cluster->peak_flops[PLAN_DTYPE_FP32] == 67e12);
-  ck_assert (cluster->peak_flops[PLAN_DTYPE_E8M0] == 0);
+  ck_assert (cluster->peak_flops[PLAN_DTYPE_MXFP8] == 0);
   ck_assert_uint_eq (cluster->memory_bytes, G_GUINT64_CONSTANT (84932978278));
   ck_assert (cluster->memory_bytes_per_s == 3.35e12);
   ck_assert (cluster->link_bytes_per_s == 450e9);
@@ -73,6 +246,9 @@ static const struct
   { "dgx-h10", "did you mean 'dgx-h100'?", PLAN_ERROR_INVALID },
   { "nonesuch:4", "known are dgx-a100, dgx-h100, dgx-h200, dgx-b200, dgx-b300,",
     PLAN_ERROR_INVALID },
+  { "h10-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
+  { "gb200:8", "a node of gb200-nvl72 has 4 of gb200, not 8: write gb200-nvl72:2 for 2 nodes",
+    PLAN_ERROR_INVALID },
   { "", "cluster: '' is neither", PLAN_ERROR_INVALID },
   { "dgx-h100:", "cluster: the number behind the colon: '' is not a whole number",
     PLAN_ERROR_INVALID },
@@ -81,7 +257,7 @@ static const struct
   { "dgx-h100:2000000", "'2000000' is out of range: it must be from 1 to 1000000",
     PLAN_ERROR_INVALID },
   { "h100-80gb:16",
-    "cluster: a node of dgx-h100 has 8 of h100-80gb, not 16: dgx-h100:N is N whole nodes",
+    "cluster: a node of dgx-h100 has 8 of h100-80gb, not 16: write dgx-h100:2 for 2 nodes",
     PLAN_ERROR_INVALID },
   { "./none.ini", "./none.ini: No such file", PLAN_ERROR_IO },
   { "/dev/zero", "/dev/zero: not a regular file", PLAN_ERROR_IO },
@@ -140,6 +316,7 @@ static const struct
   { "nodes=1\n", "c.ini: " },
   { "[box]\ndevice=x\n", "c.ini: [box] devices_per_node: missing" },
   { "[box]\ndevices_per_node=2\n", "c.ini: [box] device: missing" },
+  { "[local/]\n", "[local/] name: '' may have only letters" },
   { "[a b]\n", "c.ini: [a b] name: 'a b' may have only letters" },
   { HEAD "device=y\n", "c.ini: line 4: 'device': given twice" },
   { HEAD "[other]\n", "c.ini: line 4: a second section; a file describes one cluster" },
@@ -164,7 +341,30 @@ static const struct
   { HEAD "peak_bf16=0 TFLOP/s\n", "peak_bf16: '0 TFLOP/s' says nothing: leave the key out" },
   { HEAD "peak_bf16=1e20 TFLOP/s\n", "is beyond any machine" },
   { HEAD "peak_bf61=1 TFLOP/s\n",
-    "peak_bf61: 'bf61' is not a number format: did you mean 'bf16'?" },
+    "'peak_bf61' is not a key of a cluster: did you mean 'peak_bf16'?" },
+  { HEAD "boost_clock=1830\n", "boost_clock: '1830' is not a number with a unit such as 1830 MHz" },
+  { HEAD "power=0.5 W\n", "power: '0.5 W' is not a whole number of watts" },
+  { HEAD "compute_capability=9\n", "compute_capability: '9' is not a version such as 9.0" },
+  { HEAD "compute_capability=9.00\n", "is not a version such as 9.0" },
+  { HEAD "nvls=maybe\n", "nvls: 'maybe' must be yes or no" },
+  { HEAD "sm_count=0\n", "sm_count: '0' is out of range" },
+  { HEAD "sm_count=-4\n", "sm_count: '-4' is out of range" },
+  { HEAD "sm_count=99999999999999999999\n",
+    "sm_count: '99999999999999999999' does not fit 64 bits" },
+  { HEAD "l2=-1 MiB\n", "l2: '-1 MiB' is not a size" },
+  { HEAD "l2=50 MiB #\n", "l2: '50 MiB #' has no source behind the #" },
+  { HEAD "l2=# data sheet\n", "l2: '' is not a size" },
+  { HEAD "memory=2GB\nmemory_nominal=1GB\n", "[box] memory: 2 GB is more than memory_nominal" },
+  { HEAD "nvlink_domain=3\n",
+    "nvlink_domain: 3 neither divides devices_per_node nor is a multiple of it" },
+  { HEAD "nics_per_node=1\nnic_rate=10 GB/s\nnic_bandwidth=6 GB/s\n",
+    "nic_bandwidth: 6 GB/s for each device is more than nics_per_node at nic_rate carry" },
+  { HEAD "[gpu y]\n", "c.ini: [gpu y] is not the cluster's device, which is x" },
+  { HEAD "[gpu x]\nnodes=2\n",
+    "c.ini: [gpu x] key: 'nodes' is not a fact of a device: it belongs to the cluster" },
+  { HEAD "[gpu x]\nl2=1\nl2=1\n", "c.ini: line 6: 'l2': given twice" },
+  { HEAD "[gpu x]\n[gpu x]\n", "c.ini: line 5: '[gpu x]': given twice" },
+  { "[gpu x]\nl2=1\n", "c.ini: no section; write [NAME]" },
   { HEAD "link_bandwidth=450 GB\n",
     "link_bandwidth: '450 GB' is not a number with a unit such as 450 GB/s or 400 Gbit/s" },
   { HEAD "link_bandwidth=450 Gb/s\n", "is not a number with a unit such as 450 GB/s" },
@@ -184,6 +384,17 @@ START_TEST (refuses_file)
   ck_assert_msg (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID), "%s", error->message);
   ck_assert_msg (strstr (error->message, bad_files[_i].message), "%s", error->message);
   ck_assert_msg (g_str_has_prefix (error->message, "c.ini: "), "%s", error->message);
+}
+END_TEST
+
+START_TEST (refuses_what_is_too_large)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *blanks = g_strnfill (10 << 20, '\n');
+  g_autofree char *text = g_strconcat (HEAD, blanks, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_parse (text, "c.ini", &error);
+  ck_assert_ptr_null (cluster);
+  ck_assert_str_eq (error->message, "c.ini: larger than 10485760 bytes, which no such file is");
 }
 END_TEST
 
@@ -239,12 +450,19 @@ main (void)
   Suite *suite = suite_create ("cluster");
   TCase *tcase = tcase_create ("cluster");
   tcase_add_test (tcase, every_preset_is_sound);
+  tcase_add_test (tcase, every_device_is_plausible);
+  tcase_add_loop_test (tcase, every_measured_device_has_a_node, 0, G_N_ELEMENTS (measured));
+  tcase_add_test (tcase, nvlink_reaches_over_nodes);
+  tcase_add_test (tcase, reads_what_version_1_wrote);
+  tcase_add_test (tcase, own_figures_win);
+  tcase_add_test (tcase, facts_have_their_own_sources);
   tcase_add_test (tcase, figures_of_dgx_h100);
   tcase_add_test (tcase, one_node_of_a_device);
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
   tcase_add_test (tcase, least_file);
   tcase_add_test (tcase, units_are_read);
   tcase_add_loop_test (tcase, refuses_file, 0, G_N_ELEMENTS (bad_files));
+  tcase_add_test (tcase, refuses_what_is_too_large);
   tcase_add_test (tcase, reads_files);
   tcase_add_test (tcase, missing_figure_is_named);
   suite_add_tcase (suite, tcase);

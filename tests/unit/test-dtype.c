@@ -37,12 +37,18 @@ START_TEST (unknown_name_is_refused)
   g_clear_error (&error);
   ck_assert (!plan_dtype_parse ("quadruple", "x", &dtype, &error));
   ck_assert_str_eq (error->message, "x: 'quadruple' is not a number format: known are fp32, bf16, "
-                                    "fp16, e4m3, e5m2, e8m0, e2m1, i32, i64, u8");
+                                    "fp16, e4m3, e5m2, e8m0, e2m1, mxfp8, nvfp4, i32, i64, u8");
 }
 END_TEST
 
 START_TEST (bytes_round_up)
 {
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_MXFP8, 0), 0);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_MXFP8, 1), 2);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_MXFP8, 32), 33);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_MXFP8, 33), 35);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_NVFP4, 16), 9);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_NVFP4, 17), 11);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 0), 0);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 1), 1);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 2), 1);

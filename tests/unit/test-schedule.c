@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define HEADER \
-  "schedule 1 rank=0 ranks=2\n" \
+  "schedule 2 rank=0 ranks=2\n" \
+  "group all size=2 stride=1\n" \
   "buffer a[3] elements=8 dtype=fp32 category=activations\n" \
   "buffer w elements=16 dtype=bf16 category=gathered\n" \
   "event e[3]\n" \
@@ -75,15 +76,15 @@ END_TEST
 START_TEST (bad_text_is_refused_by_line)
 {
   assert_refused ("", "there is no schedule");
-  assert_refused ("schedule 2 rank=0 ranks=1\n", "text:1: a schedule begins with");
-  assert_refused ("schedule 1 rank=1 ranks=1\n", "text:1: '1' is not an integer from 0 to 0");
+  assert_refused ("schedule 1 rank=0 ranks=1\n", "text:1: a schedule begins with");
+  assert_refused ("schedule 2 rank=1 ranks=1\n", "text:1: '1' is not an integer from 0 to 0");
   assert_refused (HEADER, "ends before its last section");
-  assert_refused (HEADER "section step\n", "text:6: expected 'section setup'");
+  assert_refused (HEADER "section step\n", "text:7: expected 'section setup'");
   assert_refused (HEADER "buffer w elements=1 dtype=fp32 category=loss\n", "two buffers 'w'");
   assert_refused (HEADER "buffer b elements=1 dtype=fp31 category=loss\n", "fp31");
   assert_refused (HEADER "buffer b elements=1 dtype=fp32 category=x\n", "no category 'x'");
   assert_refused (HEADER "buffer b[0] elements=1 dtype=fp32 category=loss\n", "from 1 to");
-  assert_refused (HEADER "section setup\nboil compute\n", "text:7: there is no op 'boil'");
+  assert_refused (HEADER "section setup\nboil compute\n", "text:8: there is no op 'boil'");
   assert_refused (HEADER "section setup\nzero lane out=w count=1\n", "needs a stream");
   assert_refused (HEADER "section setup\nzero compute count=1\n", "zero needs out=");
   assert_refused (HEADER "section setup\nzero compute out=w\n", "zero needs count=");
@@ -92,6 +93,15 @@ START_TEST (bad_text_is_refused_by_line)
   assert_refused (HEADER "section setup\nzero compute out=w count=99999999999999999999\n",
                   "is not an integer");
   assert_refused (HEADER "section setup\nend\n", "ends no repeat");
+  assert_refused (HEADER "section setup\nall_reduce reduce buf=w count=1\n", "needs group=");
+  assert_refused (HEADER "section setup\nall_reduce reduce group=b buf=w count=1\n",
+                  "no group 'b'");
+  assert_refused (HEADER "section setup\nzero compute group=all out=w count=1\n",
+                  "takes no group=");
+  assert_refused (HEADER "group all size=1 stride=1\n", "two groups 'all'");
+  assert_refused (HEADER "group b size=2 stride=2\n", "must divide the 2 ranks");
+  assert_refused (HEADER "group b size=3 stride=1\n", "from 1 to 2");
+  assert_refused (HEADER "section setup\nzero compute out=a[1%0] count=1\n", "from 1 to 255");
   assert_refused (HEADER "section setup\nrepeat l from=0 count=1 step=1\nsection step\n",
                   "not ended");
 }
@@ -109,8 +119,9 @@ START_TEST (ops_must_use_memory_that_is_taken)
   assert_check_fails ("repeat l from=0 count=4 step=1\nalloc compute buf=a[l]\n"
                       "free compute buf=a[l]\nend\n",
                       "l=3): buf lies outside a[3]");
-  assert_check_fails ("alloc compute buf=w\nall_reduce compute buf=w count=1\nfree compute buf=w\n",
-                      "read before anything wrote it");
+  assert_check_fails (
+      "alloc compute buf=w\nall_reduce compute group=all buf=w count=1\nfree compute buf=w\n",
+      "read before anything wrote it");
 }
 END_TEST
 
@@ -119,16 +130,16 @@ START_TEST (streams_must_be_ordered)
 {
   assert_check_passes ("alloc compute buf=w\n"
                        "zero compute out=w count=16 record=done\n"
-                       "all_reduce reduce buf=w count=16 wait=done record=e[0]\n"
+                       "all_reduce reduce group=all buf=w count=16 wait=done record=e[0]\n"
                        "free compute buf=w wait=e[0]\n");
   assert_check_fails ("alloc compute buf=w\n"
                       "zero compute out=w count=16 record=done\n"
-                      "all_reduce reduce buf=w count=16\n"
+                      "all_reduce reduce group=all buf=w count=16\n"
                       "free compute buf=w\n",
                       "nothing orders this behind the last use of w");
   assert_check_fails ("alloc compute buf=w\n"
                       "zero compute out=w count=16 record=done\n"
-                      "all_reduce reduce buf=w count=16 wait=done\n"
+                      "all_reduce reduce group=all buf=w count=16 wait=done\n"
                       "free compute buf=w\n",
                       "w may still be in use on another stream");
   assert_check_fails ("zero compute out=w count=16 wait=e[1]\n", "which nothing records before");
@@ -180,7 +191,29 @@ START_TEST (ops_touch_what_their_dims_say)
   ck_assert_uint_eq (plan_op_ref_elements (&op, 1, 4), 7);
   plan_op_init (&op, PLAN_OP_ATTENTION, PLAN_STREAM_COMPUTE);
   op.dims[0] = 1, op.dims[1] = 8192, op.dims[2] = 64, op.dims[3] = 8, op.dims[4] = 128;
+  op.dims[5] = 8192;
   ck_assert_double_eq (plan_op_flops (&op), 2.0 * 8192 * 8192 * 64 * 128);
+}
+END_TEST
+
+/* Every operand of every op has a size that its dims give: at least one element where all dims are
+ * one, but for what is not data. */
+START_TEST (every_operand_has_a_size)
+{
+  for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)
+    {
+      PlanOp op;
+      plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
+      for (guint d = 0; d < plan_op_n_dims (kind); d++)
+        op.dims[d] = 1;
+      for (guint i = 0; i < plan_op_n_refs (kind); i++)
+        {
+          const char access = plan_op_ref_access (kind, i);
+          const gboolean is_data = access != 'm' && access != 's' && kind != PLAN_OP_INIT;
+          ck_assert_msg ((plan_op_ref_elements (&op, i, 1) > 0) == is_data, "%s %s",
+                         plan_op_name (kind), plan_op_ref_name (kind, i));
+        }
+    }
 }
 END_TEST
 
@@ -195,6 +228,7 @@ main (void)
   tcase_add_test (tcase, streams_must_be_ordered);
   tcase_add_test (tcase, the_cursor_names_units);
   tcase_add_test (tcase, ops_touch_what_their_dims_say);
+  tcase_add_test (tcase, every_operand_has_a_size);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

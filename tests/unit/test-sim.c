@@ -15,7 +15,7 @@ run (const char *lines, gint64 op_ns, gint64 launch_ns)
 {
   g_autoptr (GError) error = NULL;
   g_autofree char *text
-      = g_strconcat ("schedule 1 rank=0 ranks=2\n"
+      = g_strconcat ("schedule 2 rank=0 ranks=2\n"
                      "buffer a elements=16 dtype=fp32 category=activations\n"
                      "buffer b elements=16 dtype=fp32 category=gathered\n"
                      "event e\nevent f\n"
@@ -113,7 +113,7 @@ START_TEST (the_caching_allocator_keeps_segments)
 {
   g_autoptr (GError) error = NULL;
   const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
-  const char *text = "schedule 1 rank=0 ranks=1\n"
+  const char *text = "schedule 2 rank=0 ranks=1\n"
                      "buffer small elements=1000 dtype=u8 category=loss\n"
                      "buffer large elements=3145728 dtype=u8 category=loss\n"
                      "buffer huge elements=104857601 dtype=u8 category=loss\n"
@@ -154,12 +154,13 @@ START_TEST (collectives_cost_what_the_slowest_link_makes_them)
                           .nic_latency_ns = 5000 };
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanSchedule) schedule
-      = plan_schedule_parse ("schedule 1 rank=0 ranks=4\n"
+      = plan_schedule_parse ("schedule 2 rank=0 ranks=4\n"
+                             "group all size=4 stride=1\n"
                              "buffer in elements=8000000 dtype=u8 category=weights\n"
                              "buffer out elements=32000000 dtype=u8 category=gathered\n"
                              "section setup\n"
-                             "all_gather gather out=out in=in count=8000000\n"
-                             "all_reduce reduce buf=out count=32000000\n"
+                             "all_gather gather group=all out=out in=in count=8000000\n"
+                             "all_reduce reduce group=all buf=out count=32000000\n"
                              "section step\nsection teardown\n",
                              "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #define SCHEDULE \
-  "schedule 1 rank=0 ranks=2\n" \
+  "schedule 2 rank=0 ranks=2\n" \
+  "group all size=2 stride=1\n" \
   "buffer w elements=16 dtype=fp32 category=gathered\n" \
   "section setup\nsection step\n" \
   "  alloc compute buf=w\n" \
   "  zero compute out=w count=16\n" \
-  "  all_reduce gather buf=w count=16\n" \
-  "  all_reduce reduce buf=w count=16\n" \
+  "  all_reduce gather group=all buf=w count=16\n" \
+  "  all_reduce reduce group=all buf=w count=16\n" \
   "section teardown\n"
 
 enum

@@ -1,0 +1,17 @@
+/* Traces of stored runs: one steady step of one rank, predicted or measured. */
+#pragma once
+#include "db/store.h"
+#include "planner/schedule.h"
+#include "planner/trace.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* One transaction; the schedule gives the names of ops, streams and categories. */
+gboolean db_store_add_trace (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace,
+                             const PlanSchedule *schedule, GError **error);
+
+/* The trace of that origin ("sim", "cpu") and rank. */
+PlanTrace *db_store_load_trace (DbStore *self, gint64 run_id, const char *origin, gint64 rank,
+                                GError **error);
+
+G_END_DECLS

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where gradients go: into the bucket that is reduced, or to where they accumulate. */
+#include "config.h"
+
+#include "planner/lower-emit.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+static PlanBucketKind
+bucket_of (const PlanLower *self, PlanTensorRole role, const PlanSlot **out_slot)
+{
+  PlanBucketKind kind = PLAN_BUCKET_LAYER;
+  *out_slot = plan_layout_slot (&self->layout, role, &kind);
+  g_assert (*out_slot);
+  return kind;
+}
+
+/* Padding is reduced with the rest: it must be zero. */
+static void
+zero_gaps (PlanLower *self, PlanBucketKind kind, PlanRef bucket)
+{
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  guint64 cursor = 0;
+  while (cursor < layout->padded)
+    {
+      guint64 next = layout->padded, end = layout->padded; /* of the nearest tensor from here */
+      for (guint i = 0; i < layout->n_slots; i++)
+        if (layout->slots[i].offset >= cursor && layout->slots[i].offset < next)
+          {
+            next = layout->slots[i].offset;
+            end = next + layout->slots[i].tensor.rows * layout->slots[i].tensor.cols;
+          }
+      if (next > cursor)
+        plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_at (bucket, cursor)),
+                            PLAN_DIMS ((gint64)(next - cursor)));
+      cursor = end;
+    }
+}
+
+/* Where the gradient of a parameter ends up before it is reduced. The first one of a unit takes
+ * the whole bucket. */
+static PlanRef
+destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const PlanSlot *slot;
+  const PlanBucketKind kind = bucket_of (self, role, &slot);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (!self->shards_grads)
+    return plan_lower_at (plan_lower_unit_ref (b->grads, unit, 0), slot->offset);
+  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
+  if (!self->is_taken[kind])
+    {
+      if (!(self->pools && b->is_unit))
+        plan_lower_alloc (self, bucket);
+      zero_gaps (self, kind, bucket);
+      self->is_taken[kind] = TRUE;
+    }
+  return plan_lower_at (bucket, slot->offset);
+}
+
+PlanRef
+plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const PlanRef raw = plan_lower_ref (self->raw[role]);
+  plan_lower_alloc (self, raw);
+  return raw;
+}
+
+/* Sharded gradients are copied into the bucket, others added up where they stay. */
+void
+plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
+{
+  const PlanSlot *slot;
+  bucket_of (self, role, &slot);
+  const PlanRef raw = plan_lower_ref (self->raw[role]);
+  plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
+                      PLAN_REFS (destination (self, role, unit), raw),
+                      PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
+  plan_lower_free (self, raw);
+}
+
+void
+plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef dout,
+                            PlanRef in, gint64 rows, gint64 cols, gint64 depth, gint64 layout)
+{
+  const gint64 *dims = PLAN_DIMS (cols, depth, rows, layout);
+  if (self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON)
+    {
+      const PlanRef out = destination (self, role, unit);
+      if (self->shards_grads)
+        plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, dout, in, PLAN_REF_NONE), dims);
+      else
+        plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
+      return;
+    }
+  const PlanRef raw = plan_lower_raw_gradient (self, role, unit);
+  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);
+  plan_lower_put_gradient (self, role, unit, FALSE);
+}

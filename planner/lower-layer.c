@@ -1,0 +1,719 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One layer's graph as ops. What the forward pass does not keep, the backward pass computes again
+ * when it first needs it: the nodes that lead to it from what was kept, in their order. */
+#include "config.h"
+
+#include "planner/lower-emit.h"
+
+#include <string.h>
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* A layer while it is lowered. */
+typedef struct
+{
+  PlanLower *lower;
+  const PlanNetwork *net;
+  PlanLowerUnit unit;
+  PlanLowerKeep keep;
+  gboolean kept[PLAN_N_VALUES]; /* from the forward pass to the backward one */
+  gboolean live[PLAN_N_VALUES];
+  guint needed[PLAN_N_VALUES]; /* nodes whose backward pass is still to read it */
+  gint8 slot[PLAN_N_VALUES];   /* gradient of each value: index below; -1 none yet */
+  struct
+  {
+    PlanRef ref;
+    guint holders;
+  } gradients[2 * PLAN_N_VALUES];
+  guint n_gradients;
+} Layer;
+
+static PlanRef
+value_ref (const Layer *self, PlanValueId id)
+{
+  if (id == PLAN_NO_VALUE)
+    return PLAN_REF_NONE;
+  return plan_lower_unit_ref (self->lower->value[id], self->unit, id == PLAN_VALUE_OUT ? 1 : 0);
+}
+
+static gboolean
+is_again (const Layer *self, guint node)
+{
+  return (self->keep.again >> node & 1) != 0;
+}
+
+static gboolean
+has (const PlanValueId *values, guint n, PlanValueId id)
+{
+  for (guint i = 0; i < n; i++)
+    if (values[i] == id)
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+node_makes (const PlanNode *node, PlanValueId id)
+{
+  PlanValueId out[3];
+  return has (out, plan_node_outputs (node, out), id);
+}
+
+static gboolean
+node_reads (const PlanNode *node, PlanValueId id)
+{
+  PlanValueId in[2];
+  return has (in, plan_node_inputs (node, in), id);
+}
+
+static gboolean
+node_needs (const PlanNode *node, PlanValueId id)
+{
+  PlanValueId needs[3];
+  return has (needs, plan_node_needs (node, needs), id);
+}
+
+/* Whether the backward pass reads what this node makes. */
+static gboolean
+is_wanted (const Layer *self, const PlanNode *node)
+{
+  for (guint i = 0; i < self->net->n_nodes; i++)
+    if (node_needs (&self->net->nodes[i], node->out))
+      return TRUE;
+  return FALSE;
+}
+
+/* Which values the forward pass leaves behind: those that are read as they are, and those from
+ * which others are made again. */
+static void
+find_kept (Layer *self)
+{
+  gboolean made_again[PLAN_N_VALUES] = { FALSE }, is_cheap[PLAN_N_VALUES] = { FALSE };
+  for (guint i = 0; i < self->net->n_nodes; i++)
+    {
+      const PlanNode *node = &self->net->nodes[i];
+      PlanValueId values[3];
+      for (guint n = plan_node_outputs (node, values); n-- > 0;)
+        {
+          is_cheap[values[n]] |= node->is_cheap;
+          made_again[values[n]] |= is_again (self, i) || node->is_cheap;
+        }
+    }
+  for (guint i = 0; i < self->net->n_nodes; i++)
+    {
+      const PlanNode *node = &self->net->nodes[i];
+      PlanValueId values[3];
+      if (is_again (self, i) || (node->is_cheap && is_wanted (self, node)))
+        for (guint n = plan_node_inputs (node, values); n-- > 0;)
+          self->kept[values[n]] |= !made_again[values[n]];
+      if (!is_again (self, i))
+        for (guint n = plan_node_needs (node, values); n-- > 0;)
+          self->kept[values[n]] |= !is_cheap[values[n]];
+    }
+  self->kept[PLAN_VALUE_X] = !self->keep.drops_input;
+  self->kept[PLAN_VALUE_OUT] = TRUE;
+}
+
+static void
+take (Layer *self, PlanValueId id)
+{
+  if (id == PLAN_NO_VALUE || self->live[id])
+    return;
+  plan_lower_alloc (self->lower, value_ref (self, id));
+  self->live[id] = TRUE;
+}
+
+static void
+give (Layer *self, PlanValueId id)
+{
+  if (!self->live[id])
+    return;
+  plan_lower_free (self->lower, value_ref (self, id));
+  self->live[id] = FALSE;
+}
+
+void
+plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
+                 PlanTensorRole bias, PlanLowerUnit unit, gint64 rows)
+{
+  const gint64 cols = self->model->hidden;
+  const PlanRef gain = plan_lower_weight (self, weight, unit);
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    plan_lower_compute (self, PLAN_OP_LAYERNORM,
+                        PLAN_REFS (out, stats, in, gain, plan_lower_weight (self, bias, unit)),
+                        PLAN_DIMS (rows, cols));
+  else
+    plan_lower_compute (self, PLAN_OP_RMSNORM, PLAN_REFS (out, stats, in, gain),
+                        PLAN_DIMS (rows, cols));
+}
+
+/* The weight as a product reads it: forwards, or over its other dimension. */
+static PlanRef
+product_weight (const Layer *self, PlanTensorRole role, gboolean is_backward, gint64 *out_layout)
+{
+  const PlanLower *lower = self->lower;
+  const gboolean columns = is_backward && self->net->has_columns;
+  *out_layout = !is_backward || columns ? 1 : 0;
+  if (!self->net->quantises)
+    return plan_lower_weight (lower, role, self->unit);
+  if (lower->copies_weights)
+    return plan_lower_unit_ref (columns ? lower->copy_col[role] : lower->copy[role], self->unit, 0);
+  if (!columns)
+    return plan_lower_weight (lower, role, self->unit);
+  if (lower->gathers_columns)
+    return plan_lower_column (lower, role, self->unit);
+  return lower->keeps_transposes ? plan_lower_unit_ref (lower->transposed[role], self->unit, 0)
+                                 : plan_lower_ref (lower->transposed[role]);
+}
+
+static void
+transpose_weight (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  gint64 layout;
+  const PlanRef out = product_weight (self, node->weight, TRUE, &layout);
+  plan_lower_alloc (lower, out);
+  plan_lower_compute (lower, PLAN_OP_TRANSPOSE,
+                      PLAN_REFS (out, plan_lower_weight (lower, node->weight, self->unit)),
+                      PLAN_DIMS (node->cols, node->depth));
+}
+
+/* Transposes of the unit's weights: made by one pass over it, dropped with the weights. */
+static void
+drop_transposes (Layer *self)
+{
+  if (self->lower->transposes_weights)
+    for (guint i = 0; i < self->net->n_nodes; i++)
+      if (self->net->nodes[i].kind == PLAN_NODE_LINEAR)
+        plan_lower_free (self->lower,
+                         plan_lower_ref (self->lower->transposed[self->net->nodes[i].weight]));
+}
+
+static void
+linear_forward (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  gint64 layout;
+  const PlanRef weight = product_weight (self, node->weight, FALSE, &layout);
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (value_ref (self, node->out), value_ref (self, node->in), weight,
+                                 plan_lower_weight (lower, node->bias, self->unit)),
+                      PLAN_DIMS (node->rows, node->cols, node->depth, layout));
+}
+
+static void
+attention_forward (Layer *self, const PlanNode *node)
+{
+  const PlanNetwork *net = self->net;
+  const gint64 *value = self->lower->plan->value;
+  plan_lower_compute (self->lower, PLAN_OP_ATTENTION,
+                      PLAN_REFS (value_ref (self, node->out), value_ref (self, node->stats),
+                                 value_ref (self, node->in)),
+                      PLAN_DIMS (value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], net->heads,
+                                 net->kv_heads, net->head_dim, net->keys));
+}
+
+static void
+rope (Layer *self, PlanRef qkv, gint64 inverse)
+{
+  const PlanNetwork *net = self->net;
+  const gint64 *value = self->lower->plan->value;
+  plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
+                      PLAN_DIMS (net->rows, value[PLAN_SEQ] / value[PLAN_CP], net->heads,
+                                 net->kv_heads, net->head_dim, inverse));
+}
+
+static gboolean
+is_swiglu (const PlanModel *model)
+{
+  return model->gated && model->activation == PLAN_ACTIVATION_SILU;
+}
+
+static void
+activate (Layer *self, const PlanNode *node)
+{
+  const PlanModel *m = self->lower->model;
+  const PlanRef out = value_ref (self, node->out), in = value_ref (self, node->in);
+  if (is_swiglu (m))
+    plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in),
+                        PLAN_DIMS (node->rows, node->cols));
+  else
+    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE, PLAN_REFS (out, in),
+                        PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+}
+
+static void
+node_forward (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef in = value_ref (self, node->in), out = value_ref (self, node->out);
+  take (self, node->out);
+  take (self, node->col);
+  take (self, node->stats);
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+      plan_lower_norm (lower, out, value_ref (self, node->stats), in, node->weight, node->bias,
+                       self->unit, node->rows);
+      return;
+    case PLAN_NODE_QUANTIZE:
+      plan_lower_compute (lower, PLAN_OP_QUANTIZE, PLAN_REFS (out, value_ref (self, node->col), in),
+                          PLAN_DIMS (node->rows, node->cols));
+      return;
+    case PLAN_NODE_TRANSPOSE:
+      plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),
+                          PLAN_DIMS (node->rows, node->cols));
+      return;
+    case PLAN_NODE_GATHER_SEQ:
+      plan_lower_exchange (lower, PLAN_OP_ALL_GATHER, PLAN_REFS (out, in), node->cols);
+      return;
+    case PLAN_NODE_COPY_TP:
+      return;
+    case PLAN_NODE_LINEAR:
+      linear_forward (self, node);
+      return;
+    case PLAN_NODE_HEAD_NORM:
+      plan_lower_compute (
+          lower, PLAN_OP_HEAD_NORM,
+          PLAN_REFS (out, value_ref (self, node->stats), in,
+                     plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                     plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit)),
+          PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+      return;
+    case PLAN_NODE_ROPE:
+      rope (self, in, 0);
+      return;
+    case PLAN_NODE_ATTENTION:
+      attention_forward (self, node);
+      return;
+    case PLAN_NODE_REDUCE_TP:
+      if (node->in == node->out)
+        plan_lower_exchange (lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (in), node->cols);
+      else
+        plan_lower_exchange (lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
+      return;
+    case PLAN_NODE_ACTIVATE:
+      activate (self, node);
+      return;
+    case PLAN_NODE_ADD:
+      plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (out, in, value_ref (self, node->other)),
+                          PLAN_DIMS (node->rows * node->cols));
+      return;
+    }
+}
+
+void
+plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  Layer layer = { .lower = self, .net = &self->net, .unit = unit, .keep = keep };
+  const PlanNetwork *net = &self->net;
+  find_kept (&layer);
+  layer.live[PLAN_VALUE_X] = TRUE;
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      if (node->is_lazy)
+        continue;
+      if (node->kind == PLAN_NODE_LINEAR && self->transposes_weights
+          && self->stack->transposes_forward)
+        transpose_weight (&layer, node);
+      node_forward (&layer, node);
+      for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+        {
+          gboolean is_read = !layer.live[v] || layer.kept[v];
+          for (guint j = i + 1; j < net->n_nodes && !is_read; j++)
+            is_read = !net->nodes[j].is_lazy && node_reads (&net->nodes[j], v);
+          if (!is_read)
+            give (&layer, v);
+        }
+    }
+  if (self->stack->transposes_forward)
+    drop_transposes (&layer);
+}
+
+/* The nodes that must run so that `id` is there: bits. */
+static guint32
+nodes_towards (const Layer *self, PlanValueId id)
+{
+  guint32 nodes = 0;
+  if (self->live[id])
+    return 0;
+  for (guint i = 0; i < self->net->n_nodes; i++)
+    if (node_makes (&self->net->nodes[i], id))
+      {
+        PlanValueId in[2];
+        const guint n = plan_node_inputs (&self->net->nodes[i], in);
+        nodes |= 1u << i;
+        for (guint k = 0; k < n; k++)
+          if (in[k] != id)
+            nodes |= nodes_towards (self, in[k]);
+      }
+  return nodes;
+}
+
+static void
+run_again (Layer *self, guint32 nodes)
+{
+  const PlanNetwork *net = self->net;
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      if (!(nodes >> i & 1))
+        continue;
+      node_forward (self, &net->nodes[i]);
+      nodes &= ~(1u << i);
+      for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+        {
+          gboolean is_read = !self->live[v] || self->needed[v] > 0 || v == PLAN_VALUE_X;
+          for (guint j = i + 1; j < net->n_nodes && !is_read; j++)
+            is_read = (nodes >> j & 1) != 0 && node_reads (&net->nodes[j], v);
+          if (!is_read)
+            give (self, v);
+        }
+    }
+}
+
+/* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
+static guint32
+checkpointed (const Layer *self, guint last)
+{
+  guint32 nodes = 0;
+  if (is_again (self, last) && (last + 1 == self->net->n_nodes || !is_again (self, last + 1)))
+    for (guint i = last + 1; i-- > 0 && is_again (self, i);)
+      nodes |= self->net->nodes[i].is_lazy ? 0 : 1u << i;
+  return nodes;
+}
+
+/* Gradients. Passing one on makes another holder; the last one gives it back. */
+
+static PlanRef
+gradient (const Layer *self, PlanValueId id)
+{
+  g_assert (self->slot[id] >= 0);
+  return self->gradients[self->slot[id]].ref;
+}
+
+static void
+drop_gradient (Layer *self, PlanValueId id)
+{
+  const gint8 slot = self->slot[id];
+  if (slot >= 0 && --self->gradients[slot].holders == 0)
+    plan_lower_free (self->lower, self->gradients[slot].ref);
+  self->slot[id] = -1;
+}
+
+static void
+hold_gradient (Layer *self, PlanValueId id, PlanRef ref)
+{
+  self->slot[id] = (gint8)self->n_gradients;
+  self->gradients[self->n_gradients].ref = ref;
+  self->gradients[self->n_gradients++].holders = 1;
+}
+
+/* Where the shares of a gradient are added up; that of x is the gradient of the layer before's
+ * output. */
+static PlanRef
+gradient_sum (const Layer *self, PlanValueId id)
+{
+  const gint32 array = self->lower->grad_sum[id];
+  return id == PLAN_VALUE_X ? plan_lower_unit_ref (array, self->unit, 0) : plan_lower_ref (array);
+}
+
+/* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
+static void
+add_share (Layer *self, PlanValueId id, PlanRef share)
+{
+  PlanLower *lower = self->lower;
+  const gint64 elements = (gint64)self->net->values[id].elements;
+  if (self->slot[id] < 0)
+    {
+      hold_gradient (self, id, share);
+      return;
+    }
+  const PlanRef total = gradient_sum (self, id);
+  const PlanRef before = gradient (self, id);
+  if (before.array == total.array)
+    plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (total, share), PLAN_DIMS (elements));
+  else
+    {
+      plan_lower_alloc (lower, total);
+      plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (total, before, share),
+                          PLAN_DIMS (elements));
+    }
+  plan_lower_free (lower, share);
+  if (before.array != total.array)
+    {
+      drop_gradient (self, id);
+      hold_gradient (self, id, total);
+    }
+}
+
+/* The gradient of `from` is that of `to` as well. */
+static void
+pass_gradient (Layer *self, PlanValueId from, PlanValueId to)
+{
+  const gint8 slot = self->slot[from];
+  if (self->slot[to] >= 0)
+    {
+      /* A second share that others hold too: added, not given back. */
+      const PlanRef total = gradient_sum (self, to);
+      plan_lower_alloc (self->lower, total);
+      plan_lower_compute (self->lower, PLAN_OP_ADD,
+                          PLAN_REFS (total, gradient (self, to), gradient (self, from)),
+                          PLAN_DIMS ((gint64)self->net->values[to].elements));
+      drop_gradient (self, to);
+      hold_gradient (self, to, total);
+      return;
+    }
+  self->slot[to] = slot;
+  self->gradients[slot].holders++;
+}
+
+/* A new buffer for a share of the gradient of `id`. */
+static PlanRef
+take_share (Layer *self, PlanValueId id)
+{
+  const PlanRef share = plan_lower_ref (self->lower->grad[id]);
+  plan_lower_alloc (self->lower, share);
+  return share;
+}
+
+void
+plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in, PlanRef stats,
+                          PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit,
+                          gint64 rows)
+{
+  const PlanRef gain = plan_lower_weight (self, weight, unit);
+  const PlanRef dgain = plan_lower_raw_gradient (self, weight, unit);
+  const gboolean has_bias = bias != PLAN_N_TENSORS;
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    plan_lower_compute (
+        self, PLAN_OP_LAYERNORM_BWD,
+        PLAN_REFS (din, dgain,
+                   has_bias ? plan_lower_raw_gradient (self, bias, unit) : PLAN_REF_NONE, dout, in,
+                   gain, stats),
+        PLAN_DIMS (rows, self->model->hidden));
+  else
+    plan_lower_compute (self, PLAN_OP_RMSNORM_BWD, PLAN_REFS (din, dgain, dout, in, gain, stats),
+                        PLAN_DIMS (rows, self->model->hidden));
+  plan_lower_put_gradient (self, weight, unit, FALSE);
+  if (has_bias)
+    plan_lower_put_gradient (self, bias, unit, FALSE);
+}
+
+/* The gradient of a product's output as its two products read it. */
+static void
+quantise_gradient (Layer *self, const PlanNode *node, PlanRef *out_row, PlanRef *out_col)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dout = gradient (self, node->out);
+  *out_row = *out_col = dout;
+  if (!self->net->quantises)
+    return;
+  const PlanRef col = plan_lower_ref (lower->quantised_grad_col[node->out]);
+  *out_row = plan_lower_ref (lower->quantised_grad[node->out]);
+  *out_col = self->net->has_columns ? col : *out_row;
+  plan_lower_alloc (lower, *out_row);
+  if (self->net->has_columns)
+    plan_lower_alloc (lower, col);
+  plan_lower_compute (lower, PLAN_OP_QUANTIZE,
+                      PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
+                      PLAN_DIMS (node->rows, node->cols));
+}
+
+static void
+linear_backward (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  PlanRef row, col;
+  gint64 layout;
+  quantise_gradient (self, node, &row, &col);
+  const PlanRef weight = product_weight (self, node->weight, TRUE, &layout);
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (lower, PLAN_OP_GEMM, PLAN_REFS (din, row, weight, PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, node->depth, node->cols, layout));
+  if (self->net->has_columns)
+    plan_lower_free (lower, row);
+  plan_lower_weight_gradient (lower, node->weight, self->unit, col, value_ref (self, node->kept),
+                              node->rows, node->cols, node->depth, self->net->has_columns ? 1 : 2);
+  if (self->net->quantises)
+    plan_lower_free (lower, col);
+  if (node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+attention_backward (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanNetwork *net = self->net;
+  const gint64 *value = lower->plan->value;
+  if (lower->attention_work >= 0)
+    plan_lower_alloc (lower, plan_lower_ref (lower->attention_work));
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (lower, PLAN_OP_ATTENTION_BWD,
+                      PLAN_REFS (din, gradient (self, node->out), value_ref (self, node->out),
+                                 value_ref (self, node->stats), value_ref (self, node->in)),
+                      PLAN_DIMS (value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], net->heads,
+                                 net->kv_heads, net->head_dim, net->keys));
+  if (lower->attention_work >= 0)
+    plan_lower_free (lower, plan_lower_ref (lower->attention_work));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+head_norm_backward (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (
+      lower, PLAN_OP_HEAD_NORM_BWD,
+      PLAN_REFS (din, plan_lower_raw_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                 plan_lower_raw_gradient (lower, PLAN_TENSOR_K_NORM, self->unit),
+                 gradient (self, node->out), value_ref (self, node->in),
+                 plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                 plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit),
+                 value_ref (self, node->stats)),
+      PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+  plan_lower_put_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit, FALSE);
+  plan_lower_put_gradient (lower, PLAN_TENSOR_K_NORM, self->unit, FALSE);
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+activate_backward (Layer *self, const PlanNode *node)
+{
+  const PlanModel *m = self->lower->model;
+  const PlanRef din = take_share (self, node->in);
+  const PlanRef *refs = PLAN_REFS (din, gradient (self, node->out), value_ref (self, node->in));
+  if (is_swiglu (m))
+    plan_lower_compute (self->lower, PLAN_OP_SWIGLU_BWD, refs, PLAN_DIMS (node->rows, node->cols));
+  else
+    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE_BWD, refs,
+                        PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+/* Between a split value and a whole one, the other way round. */
+static void
+exchange_backward (Layer *self, const PlanNode *node)
+{
+  const gboolean gathers = node->kind == PLAN_NODE_REDUCE_TP;
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_exchange (self->lower, gathers ? PLAN_OP_ALL_GATHER : PLAN_OP_REDUCE_SCATTER,
+                       PLAN_REFS (din, gradient (self, node->out)), node->cols);
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+norm_node_backward (Layer *self, const PlanNode *node)
+{
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_norm_backward (self->lower, din, gradient (self, node->out),
+                            value_ref (self, node->in), value_ref (self, node->stats), node->weight,
+                            node->bias, self->unit, node->rows);
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+node_backward (Layer *self, const PlanNode *node)
+{
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+      norm_node_backward (self, node);
+      return;
+    case PLAN_NODE_TRANSPOSE:
+      return;
+    case PLAN_NODE_QUANTIZE:
+      pass_gradient (self, node->out, node->in);
+      drop_gradient (self, node->out);
+      return;
+    case PLAN_NODE_GATHER_SEQ:
+      exchange_backward (self, node);
+      return;
+    case PLAN_NODE_COPY_TP:
+      plan_lower_exchange (self->lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (gradient (self, node->in)),
+                           (gint64)self->net->values[PLAN_VALUE_X].elements);
+      return;
+    case PLAN_NODE_LINEAR:
+      linear_backward (self, node);
+      return;
+    case PLAN_NODE_HEAD_NORM:
+      head_norm_backward (self, node);
+      return;
+    case PLAN_NODE_ROPE:
+      rope (self, gradient (self, node->in), 1);
+      return;
+    case PLAN_NODE_ATTENTION:
+      attention_backward (self, node);
+      return;
+    case PLAN_NODE_REDUCE_TP:
+      if (node->in != node->out)
+        exchange_backward (self, node);
+      return;
+    case PLAN_NODE_ACTIVATE:
+      activate_backward (self, node);
+      return;
+    case PLAN_NODE_ADD:
+      pass_gradient (self, node->out, node->in);
+      pass_gradient (self, node->out, node->other);
+      drop_gradient (self, node->out);
+      return;
+    }
+}
+
+static void
+begin_backward (Layer *self)
+{
+  find_kept (self);
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    {
+      self->slot[v] = -1;
+      self->live[v] = v == PLAN_VALUE_X || (self->kept[v] && v != PLAN_VALUE_OUT);
+      for (guint i = 0; i < self->net->n_nodes; i++)
+        self->needed[v] += node_needs (&self->net->nodes[i], v) ? 1 : 0;
+    }
+  hold_gradient (self, PLAN_VALUE_OUT,
+                 plan_lower_unit_ref (self->lower->grad_sum[PLAN_VALUE_X], self->unit, 1));
+  if (self->lower->transposes_weights)
+    for (guint i = 0; i < self->net->n_nodes; i++)
+      if (self->net->nodes[i].kind == PLAN_NODE_LINEAR)
+        transpose_weight (self, &self->net->nodes[i]);
+}
+
+void
+plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  Layer layer = { .lower = self, .net = &self->net, .unit = unit, .keep = keep };
+  const PlanNetwork *net = &self->net;
+  begin_backward (&layer);
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      const PlanNode *node = &net->nodes[i];
+      PlanValueId needs[3];
+      const guint n = plan_node_needs (node, needs);
+      guint32 again = self->stack->recomputes_outputs ? checkpointed (&layer, i) : 0;
+      for (guint k = 0; k < n; k++)
+        again |= nodes_towards (&layer, needs[k]);
+      run_again (&layer, again);
+      if (!node->is_lazy)
+        node_backward (&layer, node);
+      for (guint k = 0; k < n; k++)
+        if (--layer.needed[needs[k]] == 0)
+          give (&layer, needs[k]);
+    }
+  give (&layer, PLAN_VALUE_X);
+  drop_transposes (&layer);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/network.h"
+
+#define NONE PLAN_N_TENSORS
+
+const char *
+plan_value_name (PlanValueId id)
+{
+  static const char *const names[] = {
+#define X(id, name) name,
+    PLAN_VALUE_LIST (X)
+#undef X
+  };
+  return names[id];
+}
+
+static guint
+list (const PlanValueId *all, guint n, PlanValueId *out)
+{
+  guint found = 0;
+  for (guint i = 0; i < n; i++)
+    if (all[i] != PLAN_NO_VALUE)
+      out[found++] = all[i];
+  return found;
+}
+
+guint
+plan_node_needs (const PlanNode *node, PlanValueId *out_values)
+{
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+    case PLAN_NODE_HEAD_NORM:
+      return list ((PlanValueId[]){ node->in, node->stats }, 2, out_values);
+    case PLAN_NODE_ATTENTION:
+      return list ((PlanValueId[]){ node->in, node->out, node->stats }, 3, out_values);
+    case PLAN_NODE_LINEAR:
+      return list ((PlanValueId[]){ node->kept }, 1, out_values);
+    case PLAN_NODE_ACTIVATE:
+      return list ((PlanValueId[]){ node->in }, 1, out_values);
+    case PLAN_NODE_QUANTIZE:
+    case PLAN_NODE_TRANSPOSE:
+    case PLAN_NODE_GATHER_SEQ:
+    case PLAN_NODE_COPY_TP:
+    case PLAN_NODE_ROPE:
+    case PLAN_NODE_REDUCE_TP:
+    case PLAN_NODE_ADD:
+      return 0;
+    }
+  g_assert_not_reached ();
+}
+
+guint
+plan_node_outputs (const PlanNode *node, PlanValueId *out_values)
+{
+  return list ((PlanValueId[]){ node->out, node->stats, node->col }, 3, out_values);
+}
+
+guint
+plan_node_inputs (const PlanNode *node, PlanValueId *out_values)
+{
+  return list ((PlanValueId[]){ node->in, node->other }, 2, out_values);
+}
+
+static void
+define (PlanNetwork *self, PlanValueId id, gint64 elements, PlanDtype dtype)
+{
+  self->values[id] = (PlanValue){ (guint64)elements, dtype };
+}
+
+static PlanNode *
+add (PlanNetwork *self, PlanNodeKind kind, PlanModule module, PlanValueId in, PlanValueId out)
+{
+  g_assert (self->n_nodes < PLAN_MAX_NODES);
+  PlanNode *node = &self->nodes[self->n_nodes++];
+  *node = (PlanNode){ .kind = kind,
+                      .module = module,
+                      .in = in,
+                      .out = out,
+                      .other = PLAN_NO_VALUE,
+                      .stats = PLAN_NO_VALUE,
+                      .col = PLAN_NO_VALUE,
+                      .kept = PLAN_NO_VALUE,
+                      .weight = NONE,
+                      .bias = NONE };
+  return node;
+}
+
+/* What building a layer looks at. */
+typedef struct
+{
+  PlanNetwork *net;
+  const PlanModel *model;
+  gint64 tp;
+  gboolean splits;      /* sequence parallel */
+  gboolean fuses_norms; /* norms write the format of products */
+} Builder;
+
+/* A weight's or bias's role where the model has it. */
+static PlanTensorRole
+role (const Builder *b, PlanTensorRole wanted)
+{
+  if (wanted == NONE)
+    return NONE;
+  return plan_model_tensor (b->model, wanted, b->model->vocab).rows > 0 ? wanted : NONE;
+}
+
+static void
+add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId stats,
+          PlanTensorRole weight, PlanTensorRole bias, gboolean feeds_product)
+{
+  const gboolean fused = feeds_product && b->fuses_norms;
+  const gint64 rows = b->net->split_rows, cols = b->model->hidden;
+  PlanNode *node = add (b->net, PLAN_NODE_NORM, module, in, out);
+  node->stats = stats;
+  node->weight = weight;
+  node->bias = role (b, bias);
+  node->rows = rows;
+  node->cols = cols;
+  define (b->net, out, rows * cols, fused ? b->net->linear : b->net->compute);
+  define (b->net, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows, PLAN_DTYPE_FP32);
+}
+
+/* `in` in the format of products as `out`, transposed as `col`; which of them the forward product
+ * reads is returned, which the backward one is stored. */
+static PlanValueId
+add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId col,
+              gint64 rows, gint64 cols, PlanValueId *out_kept)
+{
+  PlanNetwork *net = b->net;
+  *out_kept = in;
+  if (!net->quantises)
+    return in;
+  const gboolean is_done = net->values[in].dtype == net->linear;
+  *out_kept = is_done ? in : out;
+  if (!is_done)
+    {
+      PlanNode *node = add (net, PLAN_NODE_QUANTIZE, module, in, out);
+      node->rows = rows;
+      node->cols = cols;
+      node->col = net->has_columns ? col : PLAN_NO_VALUE;
+      define (net, out, rows * cols, net->linear);
+    }
+  else if (net->has_columns)
+    {
+      PlanNode *node = add (net, PLAN_NODE_TRANSPOSE, module, in, col);
+      node->rows = rows;
+      node->cols = cols;
+    }
+  if (net->has_columns)
+    {
+      define (net, col, rows * cols, net->linear);
+      *out_kept = col;
+    }
+  return is_done ? in : out;
+}
+
+/* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
+static PlanValueId
+add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValueId *v,
+                   PlanValueId *out_kept)
+{
+  /* v: norm, its quantised forms, its whole forms */
+  PlanNetwork *net = b->net;
+  const gint64 hidden = b->model->hidden;
+  PlanValueId kept, read = add_quantize (b, module, in, v[1], v[2], net->split_rows, hidden, &kept);
+  if (b->tp > 1 && !b->splits)
+    {
+      add (net, PLAN_NODE_COPY_TP, module, read, read);
+      *out_kept = kept;
+      return read;
+    }
+  if (!b->splits)
+    {
+      *out_kept = kept;
+      return read;
+    }
+  PlanNode *node = add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
+  node->cols = net->split_rows * hidden;
+  node->is_cheap = TRUE;
+  define (net, v[3], net->rows * hidden, net->values[read].dtype);
+  *out_kept = v[3];
+  if (kept != read)
+    {
+      node = add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
+      node->cols = net->split_rows * hidden;
+      node->is_cheap = node->is_lazy = TRUE;
+      define (net, v[4], net->rows * hidden, net->values[kept].dtype);
+      *out_kept = v[4];
+    }
+  return v[3];
+}
+
+static void
+add_linear (Builder *b, PlanModule module, PlanValueId in, PlanValueId kept, PlanValueId out,
+            PlanTensorRole weight, PlanTensorRole bias, gint64 cols, gint64 depth)
+{
+  PlanNode *node = add (b->net, PLAN_NODE_LINEAR, module, in, out);
+  node->kept = kept;
+  node->weight = weight;
+  node->bias = role (b, bias);
+  node->rows = b->net->rows;
+  node->cols = cols;
+  node->depth = depth;
+  define (b->net, out, b->net->rows * cols, b->net->compute);
+}
+
+/* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
+static PlanValueId
+add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId sum,
+                PlanValueId post, PlanValueId stats, PlanTensorRole weight)
+{
+  PlanNetwork *net = b->net;
+  if (b->tp > 1 && !b->splits)
+    add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols = net->rows * b->model->hidden;
+  else if (b->tp > 1)
+    {
+      PlanNode *node = add (net, PLAN_NODE_REDUCE_TP, module, branch, sum);
+      node->cols = net->split_rows * b->model->hidden;
+      define (net, sum, node->cols, net->compute);
+      branch = sum;
+    }
+  if (role (b, weight) == NONE)
+    return branch;
+  add_norm (b, PLAN_MODULE_OTHER, branch, post, stats, weight, NONE, FALSE);
+  return post;
+}
+
+static void
+add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId out)
+{
+  PlanNode *node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
+  node->other = branch;
+  node->rows = b->net->split_rows;
+  node->cols = b->model->hidden;
+  define (b->net, out, b->net->split_rows * b->model->hidden, b->net->compute);
+}
+
+static PlanValueId
+add_attention (Builder *b, PlanValueId qkv)
+{
+  PlanNetwork *net = b->net;
+  const gint64 heads = net->heads + net->kv_heads, out_cols = net->heads * net->head_dim;
+  if (role (b, PLAN_TENSOR_Q_NORM) != NONE)
+    {
+      PlanNode *node = add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
+      node->stats = PLAN_VALUE_HEAD_STATS;
+      node->rows = net->rows;
+      node->cols = (net->heads + 2 * net->kv_heads) * net->head_dim;
+      define (net, PLAN_VALUE_HEADS, net->rows * node->cols, net->compute);
+      define (net, PLAN_VALUE_HEAD_STATS, net->rows * heads, PLAN_DTYPE_FP32);
+      qkv = PLAN_VALUE_HEADS;
+    }
+  if (b->model->positions == PLAN_POSITIONS_ROPE)
+    add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
+  PlanNode *node = add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
+  node->stats = PLAN_VALUE_LSE;
+  node->rows = net->rows;
+  node->cols = out_cols;
+  define (net, PLAN_VALUE_ATTN, net->rows * out_cols, net->compute);
+  define (net, PLAN_VALUE_LSE, net->rows * net->heads, PLAN_DTYPE_FP32);
+  return PLAN_VALUE_ATTN;
+}
+
+/* From x to what the attention branch adds. */
+static PlanValueId
+add_attention_branch (Builder *b)
+{
+  static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
+                                       PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
+  PlanNetwork *net = b->net;
+  PlanValueId kept;
+  const gint64 attn_cols = net->heads * net->head_dim;
+  add_norm (b, PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1, PLAN_VALUE_STATS1,
+            PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS, TRUE);
+  PlanValueId read = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, &kept);
+  add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
+              PLAN_TENSOR_QKV_BIAS, (net->heads + 2 * net->kv_heads) * net->head_dim,
+              b->model->hidden);
+  add_attention (b, PLAN_VALUE_QKV);
+  read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
+                       PLAN_VALUE_ATTN_COL, net->rows, attn_cols, &kept);
+  add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
+              PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
+  return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
+                         PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS, PLAN_TENSOR_ATTENTION_POST_NORM);
+}
+
+static PlanValueId
+add_mlp_branch (Builder *b, PlanValueId in)
+{
+  static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
+                                       PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
+  PlanNetwork *net = b->net;
+  PlanValueId kept;
+  const gint64 up = b->model->gated ? 2 * net->ffn : net->ffn;
+  add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
+            PLAN_TENSOR_MLP_NORM_BIAS, TRUE);
+  PlanValueId read = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, &kept);
+  add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
+              PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
+  PlanNode *node = add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
+  node->rows = net->rows;
+  node->cols = net->ffn;
+  define (net, PLAN_VALUE_ACT, net->rows * net->ffn, net->compute);
+  read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
+                       net->rows, net->ffn, &kept);
+  add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
+              PLAN_TENSOR_DOWN_BIAS, b->model->hidden, net->ffn);
+  return add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM, PLAN_VALUE_POST2,
+                         PLAN_VALUE_POST2_STATS, PLAN_TENSOR_MLP_POST_NORM);
+}
+
+/* A window of w lets the queries of a sequence of s see w - w^2 / 2s tokens on average. */
+static gint64
+keys_of (const PlanModel *model, gint64 seq)
+{
+  if (model->window <= 0 || model->window >= seq)
+    return seq;
+  const gint64 seen = 2 * model->window - model->window * model->window / seq;
+  const gint64 windowed
+      = (model->layers - model->window_from + model->window_every - 1) / model->window_every;
+  return (windowed * seen + (model->layers - windowed) * seq) / model->layers;
+}
+
+static void
+set_sizes (PlanNetwork *self, const PlanModel *model, const Plan *plan, const PlanStack *stack)
+{
+  const gint64 *value = plan->value;
+  const gint64 tp = value[PLAN_TP];
+  self->rows = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP];
+  self->split_rows = value[PLAN_SP] == PLAN_SP_ON ? self->rows / tp : self->rows;
+  self->heads = model->heads / tp;
+  self->kv_heads = model->kv_heads / tp;
+  self->head_dim = model->head_dim;
+  self->keys = keys_of (model, value[PLAN_SEQ]);
+  self->ffn = model->ffn / tp;
+  self->vocab = plan_stack_padded_vocab (stack, model->vocab, tp) / tp;
+}
+
+void
+plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
+                   const PlanStack *stack, const PlanCluster *cluster)
+{
+  const gint64 recipe = plan->value[PLAN_COMPUTE];
+  *self = (PlanNetwork){ .compute = plan_weights_dtype (plan),
+                         .linear = plan_field_dtype (plan, PLAN_COMPUTE) };
+  self->quantises = self->linear != self->compute;
+  /* One scale for a whole tensor: Blackwell multiplies it either way round. */
+  const gboolean whole
+      = recipe == PLAN_COMPUTE_FP8_DELAYED || recipe == PLAN_COMPUTE_FP8_TENSORWISE;
+  self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
+  set_sizes (self, model, plan, stack);
+  Builder b = { .net = self,
+                .model = model,
+                .tp = plan->value[PLAN_TP],
+                .splits = plan->value[PLAN_SP] == PLAN_SP_ON,
+                .fuses_norms = recipe == PLAN_COMPUTE_FP8_DELAYED };
+  define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
+  const PlanValueId attention = add_attention_branch (&b);
+  add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_HIDDEN2);
+  const PlanValueId mlp = add_mlp_branch (&b, model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2);
+  add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_OUT);
+}

@@ -1,0 +1,78 @@
+#!/bin/sh
+# The store as a user has it: kept through a kill, exported and imported, checked, protected, refused.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+db=$work/store.db
+tiny="--model llama-tiny --gbs 2 --seq 8"
+
+# a run that is killed keeps its steps, and is known to be dead
+fsdplan-exec-cpu $tiny --steps 100000000 --db "$db" >"$work/out" 2>&1 &
+pid=$!
+until fsdplan db list --kind=steps --db "$db" --format=csv 2>"$work/err" | grep -q ',1,'; do
+  kill -0 $pid
+done
+fsdplan db list --db "$db" --format=csv | grep -q '^1,.*,running,'
+kill -9 $pid
+wait $pid 2>/dev/null || true
+fsdplan db list --db "$db" --format=csv | grep -q '^1,.*,interrupted,'
+test "$(fsdplan db show 1 --db "$db" | grep -cE '^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$')" -gt 0
+fsdplan db show 1 --db "$db" | grep -q '^settings lr=0.001 beta1=0.9 '
+fsdplan db check --db "$db" | grep -qx 'no faults'
+
+# what was exported comes back; a second time, nothing is added
+fsdplan run $tiny --steps 3 --lr 1e6 --db "$db" >"$work/out"
+fsdplan db delete 1 --db "$db"
+fsdplan db export --db "$db" >"$work/all.sql"
+fsdplan db export --format=json --db "$db" >"$work/all.json"
+fsdplan db export runs --db "$db" >"$work/runs.csv"
+fsdplan db export steps --format=csv --db "$db" >"$work/steps.csv"
+for files in all.sql all.json "runs.csv steps.csv"; do
+  rm -f "$work/copy.db"
+  for times in 1 2; do
+    (cd "$work" && fsdplan db import $files --db copy.db >out)
+    fsdplan db export --format=json --db "$work/copy.db" | cmp - "$work/all.json"
+  done
+  test "$(awk 'NR > 1 { n += $2 } END { print n + 0 }' "$work/out")" = 0
+done
+fsdplan db import - --db "$work/piped.db" <"$work/all.sql" >"$work/out"
+fsdplan db export --db "$work/piped.db" | cmp - "$work/all.sql"
+
+# a trial makes no file
+fsdplan db import --dry-run "$work/all.sql" --db "$work/none.db" >"$work/out" 2>"$work/err"
+grep -q '^runs *1 *0$' "$work/out"
+grep -q 'nothing was stored' "$work/err"
+test ! -e "$work/none.db"
+
+# a full disk, or a place that is no folder: the run goes on and says that nothing was kept
+fsdplan run $tiny --steps 2 --db "$work/none/store.db" >"$work/out" 2>"$work/err"
+grep -q 'nothing will be kept: .*No such file' "$work/err"
+grep -q 'tokens/s' "$work/out"
+if grep -q 'stored as run' "$work/out"; then exit 1; fi
+XDG_DATA_HOME=$work/all.sql fsdplan run $tiny --steps 2 >"$work/out" 2>"$work/err"
+grep -q 'nothing will be kept: .*Not a directory' "$work/err"
+XDG_DATA_HOME=$work/all.sql fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --seq 128 \
+  >"$work/out" 2>"$work/err"
+test ! -s "$work/err"
+(trap '' XFSZ && ulimit -f 40 && fsdplan run $tiny --steps 2 --db "$work/small.db") \
+  >"$work/out" 2>"$work/err"
+grep -q 'kept.*: .*limit on the size of files' "$work/err"
+grep -q 'tokens/s' "$work/out"
+if [ -e /dev/full ]; then
+  if fsdplan db export --db "$db" >/dev/full 2>"$work/err"; then exit 1; fi
+  grep -q 'standard output: No space left' "$work/err"
+fi
+
+# faults are named, and end with 1; where each store is checked when it is opened, it is refused
+sqlite=$(command -v sqlite3 || true)
+if [ -n "$sqlite" ]; then
+  $sqlite "$db" 'DROP INDEX run_by_plan'
+  status=0
+  env -u FSDPLAN_DEBUG_CHECK fsdplan db check --db "$db" >"$work/out" 2>"$work/err" || status=$?
+  test $status = 1
+  grep -qx 'index run_by_plan is missing' "$work/out"
+  grep -q '1 fault$' "$work/err"
+  if FSDPLAN_DEBUG_CHECK=1 fsdplan db list --db "$db" >"$work/out" 2>"$work/err"; then exit 1; fi
+  $sqlite "$work/foreign.db" <"$work/all.sql"
+  fsdplan db check --db "$work/foreign.db" | grep -qx 'no faults'
+fi
