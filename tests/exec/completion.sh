@@ -46,7 +46,8 @@ offers "sim --model --set stack=meg" "" # --set is the model's value here
 offers "sim --format ," "table csv json"
 offers "plot mem" "memory"
 offers "plot --run 3 time" "timeline"
-offers "db ," "list show export delete"
+offers "db ," "list show export import delete check path"
+offers "db list --kind me" "measurements"
 offers "run --comm ," "self threads mpi"
 offers "diff --to mbs=1 --db ," ""
 offers "sim --set nonsense=" ""
@@ -91,7 +92,7 @@ fsdplan sim --set strat: strategy=
 fsdplan sim --set strategy=optim_: optim_grads optim_grads_params
 fsdplan sim --set=strategy=no: no_shard
 fsdplan sim --set strategy=no_shard --for: --format
-fsdplan db : list show export delete --db --format --help
+fsdplan db : list show export import delete check path --kind --format --dry-run --db --help
 fsdplan show --model=llama3-: llama3-8b llama3-70b
 fsdplan show --model layers=4,hid: 4,hidden=
 fsdplan diff plan-a: plan-a.txt

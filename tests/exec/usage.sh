@@ -115,9 +115,10 @@ refuse () {
   expect $1 "$3" fsdplan show --from-megatron "$kind"
   expect $1 "$3" fsdplan diff "$kind" "$kind" --model llama-tiny --cluster dgx-h100:1
   expect $1 "$3" fsdplan plot memory --plan "$kind" --model llama-tiny --cluster dgx-h100:1
-  for verb in list "show 1" "export 1" "delete 1"; do
-    expect $1 "$kind: cannot open the store" fsdplan db $verb --db "$kind"
+  for verb in list "show 1" "export 1" "delete 1" check; do
+    expect $1 "$kind: cannot open the store\|$kind: nothing was stored" fsdplan db $verb --db "$kind"
   done
+  expect $1 "$kind: " fsdplan db import "$kind" --db "$work/store.db"
   expect $1 "$kind: cannot open the store" fsdplan sim --plan @1 --db "$kind"
   expect $1 "$kind: cannot open the store" fsdplan plot memory --run 1 --db "$kind"
 }
