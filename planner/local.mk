@@ -44,6 +44,7 @@ libplanner_a_SOURCES = \
   %D%/stack.c %D%/stack.h \
   %D%/text.c %D%/text.h \
   %D%/trace.c %D%/trace.h \
+  %D%/trace-phases.c \
   %D%/trace-text.c \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)

@@ -157,6 +157,19 @@ print_time (const CliPrediction *p)
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 
+/* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
+static void
+print_peaks (const CliPrediction *p)
+{
+  guint64 peaks[PLAN_N_PHASES];
+  plan_trace_phase_peaks (p->trace, p->schedule, peaks);
+  printf ("most in each part of the step:");
+  for (guint i = 0; i < PLAN_N_PHASES; i++)
+    printf ("%s %s %.1f", i ? "," : "", plan_phase_name (i),
+            cli_mib (peaks[i] + p->stack->fixed_bytes));
+  printf (" MiB\n");
+}
+
 static void
 print_details (const CliPrediction *p, const CliInput *input)
 {
@@ -175,6 +188,7 @@ print_details (const CliPrediction *p, const CliInput *input)
           p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, p->params_id,
           p->provenance_pct[0], p->provenance_pct[1], p->provenance_pct[2], p->provenance_pct[3]);
   print_memory (p);
+  print_peaks (p);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
           p->fits ? "fits" : "does not fit");
