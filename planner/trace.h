@@ -36,9 +36,10 @@ typedef struct
 
 typedef struct
 {
-  char *origin;   /* "sim", "cpu" */
-  gint64 step_ns; /* steady period from one step to the next */
-  gint64 compute_ns, exposed_gather_ns, exposed_reduce_ns; /* these and the next add up */
+  char *origin;      /* "sim", "cpu" */
+  gint64 step_ns;    /* steady period from one step to the next */
+  gint64 compute_ns; /* this and the next two lines add up to the step */
+  gint64 exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
   gint64 host_ns, idle_ns; /* waiting for the host; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */

@@ -125,6 +125,8 @@ add_costs (CliTable *table, const CliPrediction *a, const CliPrediction *b)
   add_number (table, "compute_ms", 1e-6 * (double)s->compute_ns, 1e-6 * (double)t->compute_ns, 2);
   add_number (table, "exposed_gather_ms", 1e-6 * (double)s->exposed_gather_ns,
               1e-6 * (double)t->exposed_gather_ns, 2);
+  add_number (table, "exposed_tensor_ms", 1e-6 * (double)s->exposed_tensor_ns,
+              1e-6 * (double)t->exposed_tensor_ns, 2);
   add_number (table, "exposed_reduce_ms", 1e-6 * (double)s->exposed_reduce_ns,
               1e-6 * (double)t->exposed_reduce_ns, 2);
   add_number (table, "idle_ms", 1e-6 * (double)s->idle_ns, 1e-6 * (double)t->idle_ns, 2);
