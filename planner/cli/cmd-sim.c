@@ -239,22 +239,20 @@ cmd_sim (int argc, char **argv, GError **error)
   CliFormat format;
   const GOptionEntry entries[] = {
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
-      "simulate every combination of these values, a row each", "FIELD[=V1,V2,…]" },
+      "simulate every combination of these values, a row each; a field alone takes all of its "
+      "values",
+      "FIELD[=V1,V2,…]" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
-      "write the timeline for the Perfetto or Chrome viewer", "FILE" },
+      "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new (NULL, "predict memory and time of a plan, or of several side by side");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (argc > 1)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "sim: unexpected '%s'", argv[1]);
-      return CLI_FAILED;
-    }
   if (sweeps && trace)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--trace is for one plan, not a sweep");
