@@ -18,6 +18,7 @@ libplanner_a_SOURCES = \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \
   %D%/megatron-log.c \
+  %D%/megatron-pattern.c %D%/megatron-pattern.h \
   %D%/megatron-rules.c %D%/megatron-rules.h \
   %D%/megatron-settings.c %D%/megatron-settings.h \
   %D%/megatron-shape.c %D%/megatron-shape.h \
@@ -43,6 +44,7 @@ libplanner_a_SOURCES = \
   %D%/stack.c %D%/stack.h \
   %D%/text.c %D%/text.h \
   %D%/trace.c %D%/trace.h \
+  %D%/trace-phases.c \
   %D%/trace-text.c \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)

@@ -44,6 +44,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
+  %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
@@ -146,19 +147,32 @@ golden_tests = \
   %D%/golden/db-list.test \
   %D%/golden/db-refused.test \
   %D%/golden/db-show.test \
+  %D%/golden/diff-csv.test \
+  %D%/golden/diff-from-megatron.test \
+  %D%/golden/diff-json.test \
+  %D%/golden/diff-models.test \
+  %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
   %D%/golden/from-megatron-broken.test \
+  %D%/golden/from-megatron-deepseek.test \
+  %D%/golden/from-megatron-gpt2.test \
   %D%/golden/from-megatron-log.test \
+  %D%/golden/from-megatron-mixtral.test \
+  %D%/golden/from-megatron-model.test \
   %D%/golden/from-megatron-no-value.test \
   %D%/golden/from-megatron-open-quote.test \
   %D%/golden/from-megatron-other-model.test \
   %D%/golden/from-megatron-other-version.test \
   %D%/golden/from-megatron-overrides.test \
+  %D%/golden/from-megatron-presets.test \
+  %D%/golden/from-megatron-qwen2.test \
   %D%/golden/from-megatron-unknown-vocabulary.test \
   %D%/golden/from-megatron-unset-variable.test \
+  %D%/golden/help-command.test \
+  %D%/golden/help-completion.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
@@ -209,7 +223,9 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/catalogue.sh \
+  %D%/exec/completion.sh \
   %D%/exec/local.sh \
+  %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \

@@ -131,6 +131,21 @@ cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, Json
   json_builder_end_object (builder);
 }
 
+/* In MiB, by part of the step. */
+static void
+add_peaks (const CliPrediction *self, JsonBuilder *builder)
+{
+  static const char *const names[PLAN_N_PHASES]
+      = { "loss", "backward", "backward_end", "optimizer" };
+  guint64 peaks[PLAN_N_PHASES];
+  plan_trace_phase_peaks (self->trace, self->schedule, peaks);
+  json_builder_set_member_name (builder, "peaks_mib");
+  json_builder_begin_object (builder);
+  for (guint p = 0; p < PLAN_N_PHASES; p++)
+    add_number (builder, names[p], cli_mib (peaks[p] + self->stack->fixed_bytes));
+  json_builder_end_object (builder);
+}
+
 static void
 add_time (const CliPrediction *self, JsonBuilder *builder)
 {
@@ -142,6 +157,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_begin_object (builder);
   add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);
   add_number (builder, "reduce", 1e-6 * (double)t->exposed_reduce_ns);
+  add_number (builder, "tensor", 1e-6 * (double)t->exposed_tensor_ns);
   json_builder_end_object (builder);
   add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
   add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);
@@ -189,6 +205,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   add_number (builder, "memory_limit_mib", cli_mib (input->cluster->memory_bytes));
   json_builder_set_member_name (builder, "memory");
   cli_memory_to_json (&self->trace->memory, self->schedule, builder);
+  add_peaks (self, builder);
   add_time (self, builder);
   json_builder_set_member_name (builder, "provenance");
   json_builder_begin_object (builder);
