@@ -39,6 +39,23 @@ count_provenance (CliPrediction *self, const SimCost *cost)
     self->provenance_pct[p] *= 100.0 / total;
 }
 
+gboolean
+cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+{
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
+  g_autoptr (PlanSchedule) schedule
+      = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
+  g_autoptr (SimCost) cost = schedule
+                                 ? sim_cost_new (schedule, input->cluster, stack,
+                                                 sim_params_default (input->cluster->kind), error)
+                                 : NULL;
+  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, error) : NULL;
+  if (!trace)
+    return FALSE;
+  *out_score = (PlanScore){ trace->step_ns, trace->memory.device };
+  return TRUE;
+}
+
 static gboolean
 predict (const CliInput *input, CliPrediction *self, GError **error)
 {
