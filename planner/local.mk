@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/arena.c %D%/arena.h \
+  %D%/bound.c %D%/bound.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-text.c \
@@ -41,6 +42,8 @@ libplanner_a_SOURCES = \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
   %D%/scratch.c %D%/scratch.h \
+  %D%/search.c %D%/search.h \
+  %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h \
   %D%/text.c %D%/text.h \
   %D%/trace.c %D%/trace.h \

@@ -67,6 +67,7 @@ check_tests = \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-schedule.tap \
+  %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
@@ -177,6 +178,7 @@ golden_tests = \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
+  %D%/golden/help-query.test \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
@@ -187,6 +189,8 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
+  %D%/golden/query-nothing-fits.test \
+  %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-gpt2.test \

@@ -7,6 +7,7 @@ G_BEGIN_DECLS
 /* clang-format off */
 #define CLI_COMMAND_LIST(GROUP, X)                                                                 \
   GROUP ("Plan")                                                                                   \
+  X ("query", cmd_query, "the recommended configurations, best first, with reasons")               \
   X ("show", cmd_show, "a model, cluster or plan as understood, with derived numbers")             \
   X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side")              \
   X ("diff", cmd_diff, "two plans side by side: what differs, and where memory and time move")     \

@@ -20,6 +20,7 @@ fsdplan_SOURCES = \
   %D%/cmd-diff.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
+  %D%/cmd-query.c \
   %D%/cmd-run.c \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
@@ -66,6 +67,7 @@ command_mans = \
   fsdplan-diff.1 \
   fsdplan-lower.1 \
   fsdplan-plot.1 \
+  fsdplan-query.1 \
   fsdplan-run.1 \
   fsdplan-show.1 \
   fsdplan-sim.1

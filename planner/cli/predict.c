@@ -40,6 +40,34 @@ count_provenance (CliPrediction *self, const SimCost *cost)
     self->provenance_pct[p] *= 100.0 / total;
 }
 
+/* What a resolved plan's schedule costs, from the best sources there are. */
+static SimCost *
+cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
+         const PlanStack *stack, GError **error)
+{
+  const SimCostInput costs = { .schedule = schedule,
+                               .cluster = input->cluster,
+                               .stack = stack,
+                               .plan = resolved,
+                               .params = sim_params_default (input->cluster),
+                               .measurements = cli_measurements (input->cluster) };
+  return sim_cost_new (&costs, error);
+}
+
+gboolean
+cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+{
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
+  g_autoptr (PlanSchedule) schedule
+      = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
+  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
+  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, error) : NULL;
+  if (!trace)
+    return FALSE;
+  *out_score = (PlanScore){ trace->step_ns, trace->memory.device };
+  return TRUE;
+}
+
 static gboolean
 predict (const CliInput *input, CliPrediction *self, GError **error)
 {
@@ -47,16 +75,10 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  const SimCostInput costs = { .schedule = self->schedule,
-                               .cluster = input->cluster,
-                               .stack = self->stack,
-                               .plan = &self->plan,
-                               .params = sim_params_default (input->cluster),
-                               .measurements = cli_measurements (input->cluster) };
-  g_autoptr (SimCost) cost = sim_cost_new (&costs, error);
+  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
-  self->params_id = costs.params->id;
+  self->params_id = sim_params_default (input->cluster)->id;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   count_provenance (self, cost);
 
