@@ -14,7 +14,10 @@
  * costs 10 to 20 us (TransformerEngine PR #1016); a te.Linear, forward and backward, 0.57 ms in
  * bf16 and 2.07 ms in fp8 in 2023 (issue #445: three products), greatly reduced since (issue
  * #2126), taken as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here two
- * collectives of 250 us. No figure was fitted to a run. A runtime in C pays for the launch. */
+ * collectives of 250 us. Half and a quarter were chosen with the level of two logged runs in sight
+ * (A11 and D2 of the memory tests), not solved for. A runtime in C pays for the launch alone.
+ *
+ * Products of fp32 factors run in tf32 (TransformerEngine common/gemm/cublaslt_gemm.cu). */
 static const PlanStack newest[] = {
   {
       .name = "megatron-fsdp",

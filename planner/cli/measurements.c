@@ -5,8 +5,6 @@
 
 #include "db/catalogue.h"
 
-#include <string.h>
-
 /* The op list's layout of a product: its transposes as BLAS writes them, out by rows. */
 static gint64
 layout_of (const DbProduct *product)
@@ -44,16 +42,18 @@ read_products (const char *gpu, GError **error)
 const SimMeasurements *
 cli_measurements (const PlanCluster *cluster)
 {
-  static SimMeasurements *known = NULL;
-  static char *of = NULL;
+  static GMutex mutex;
+  static GHashTable *by_device = NULL; /* name to what is known of it */
+  g_autoptr (GMutexLocker) locker = g_mutex_locker_new (&mutex);
   g_autoptr (GError) error = NULL;
-  if (of && g_strcmp0 (of, cluster->device_name) == 0)
-    return known;
-  g_free (of);
-  sim_measurements_free (known);
-  of = g_strdup (cluster->device_name);
-  known = read_products (of, &error);
-  if (!known)
-    g_warning ("nothing measured is used: %s", error->message);
-  return known;
+  const char *device = cluster->device_name;
+  if (!by_device)
+    by_device = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  if (!g_hash_table_contains (by_device, device))
+    {
+      g_hash_table_insert (by_device, g_strdup (device), read_products (device, &error));
+      if (error)
+        g_warning ("nothing measured is used: %s", error->message);
+    }
+  return g_hash_table_lookup (by_device, device);
 }

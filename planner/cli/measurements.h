@@ -4,8 +4,8 @@
 #include "sim/measurements.h"
 G_BEGIN_DECLS
 
-/* Products timed on that device; NULL when there is none, or no catalogue: then a warning has been
- * given, once. Owned by this module, until another device is asked for. */
+/* Products timed on that device, read once; NULL where there is no catalogue: then a warning has
+ * been given. Owned by this module. Any thread may ask. */
 const SimMeasurements *cli_measurements (const PlanCluster *cluster);
 
 G_END_DECLS

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Step times that the authors of Megatron-FSDP logged (Megatron-LM PRs #3067 and #4133, rows as in
- * the memory tests), against what is predicted from published figures alone: nothing in the cost
- * model was chosen to meet any of them. Streams do not slow one another down yet, so that runs
- * bound by the device are predicted too fast. */
+ * the memory tests), against what is predicted from published figures. None was solved for; what
+ * issuing costs the host was chosen with the level of A11 and D2 in sight. Streams do not slow one
+ * another down yet, so that runs bound by the device are predicted too fast. */
 #include "config.h"
 
 #include "planner/lower.h"
