@@ -13,6 +13,7 @@ libplanner_a_SOURCES = \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
   %D%/lower-layer.c \
+  %D%/lower-order.c %D%/lower-order.h \
   %D%/lower-step.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \

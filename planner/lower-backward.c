@@ -3,60 +3,9 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-order.h"
 
 #define ONE(array) plan_lower_ref (self->array)
-
-/* A run of units that do the same relative to themselves. */
-typedef struct
-{
-  PlanLowerKeep keep;
-  gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
-  gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
-  gboolean releases_head;
-  gint64 first, count;
-} Run;
-
-/* Gradient buckets whose reduction was started and that nobody has waited for, oldest first. */
-typedef struct
-{
-  gint64 *unit;   /* or HEAD */
-  guint first, n; /* in flight: unit[first .. n - 1] */
-  guint64 elements;
-  gint64 limit; /* start another only once no more than this is in flight */
-  guint sets;   /* at most so many live at once; 0: any number */
-  guint64 head_elements, unit_elements;
-} Queue;
-
-#define HEAD (-1)
-
-static guint64
-queue_elements (const Queue *self, gint64 unit)
-{
-  return unit == HEAD ? self->head_elements : self->unit_elements;
-}
-
-static void
-queue_push (Queue *self, gint64 unit)
-{
-  self->unit[self->n++] = unit;
-  self->elements += queue_elements (self, unit);
-}
-
-static gint64
-queue_pop (Queue *self)
-{
-  const gint64 unit = self->unit[self->first++];
-  self->elements -= queue_elements (self, unit);
-  return unit;
-}
-
-static gboolean
-queue_is_over (const Queue *self)
-{
-  return self->first < self->n
-         && (self->sets > 0 ? self->n - self->first >= self->sets
-                            : self->elements > (guint64)self->limit);
-}
 
 /* Whether this micro batch fills temporary buckets for the reduction. */
 static gboolean
@@ -161,29 +110,23 @@ start_unit_reduction (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 }
 
 static void
-release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
-                gboolean is_last)
+release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!plan_layout_has (&self->layout, kind))
     return;
-  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, delta));
+  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
   if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
-    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, delta));
+    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
   if (is_last && b->outer >= 0)
-    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, delta));
+    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, 0));
 }
 
 static void
-release (PlanLower *self, gint64 index, PlanLowerUnit unit, gint32 delta, gboolean is_last)
+release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 {
-  if (index == HEAD)
-    release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, is_last);
-  else
-    {
-      release_bucket (self, PLAN_BUCKET_LAYER, unit, delta, is_last);
-      release_bucket (self, PLAN_BUCKET_PLAIN, unit, delta, is_last);
-    }
+  release_bucket (self, PLAN_BUCKET_LAYER, unit, is_last);
+  release_bucket (self, PLAN_BUCKET_PLAIN, unit, is_last);
 }
 
 /* The two products behind dlogits; leaves the gradient of the final norm in dnorm_final. */
@@ -291,126 +234,93 @@ embedding_backward (PlanLower *self)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
 }
 
-static gboolean
-alike (const Run *a, const Run *b)
+/* The gradient bucket of a part, and where it is gathered. */
+static PlanBucketKind
+bucket_of_part (PlanPart part)
 {
-  return a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input
-         && a->gather_from == b->gather_from && a->gather_to == b->gather_to
-         && a->release_from == b->release_from && a->release_to == b->release_to
-         && a->releases_head == b->releases_head;
+  return part == PLAN_PART_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
 }
 
-/* What each unit gathers and releases, relative to itself; equal neighbours make one run. */
-static GArray *
-plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
+static void
+act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 {
-  GArray *runs = g_array_new (FALSE, FALSE, sizeof (Run));
-  const gint64 layers = self->model->layers;
-  for (gint64 u = layers - 1; u >= 0; u--)
+  const PlanBucketKind kind = bucket_of_part (a->part);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean is_column = a->part == PLAN_PART_COLUMNS;
+  switch (a->kind)
     {
-      Run run = {
-        .keep = plan_lower_keep (self, u), .gather_to = -1, .release_to = -1, .first = u, .count = 1
-      };
-      if (self->shards_weights && u == layers - 1)
-        run.gather_to = (gint32)MIN (self->ahead, u);
-      else if (self->shards_weights && u >= self->ahead)
-        run.gather_from = run.gather_to = (gint32)self->ahead;
-      for (gint64 popped; queues && queue_is_over (queue);)
-        if ((popped = queue_pop (queue)) == HEAD)
-          run.releases_head = TRUE;
-        else
-          {
-            run.release_to = (gint32)(popped - u);
-            run.release_from = run.release_from ? run.release_from : run.release_to;
-          }
-      if (queues)
-        queue_push (queue, u);
-      Run *last = runs->len ? &g_array_index (runs, Run, runs->len - 1) : NULL;
-      if (last && alike (last, &run))
-        last->count++;
-      else
-        g_array_append_val (runs, run);
-    }
-  return runs;
-}
-
-static void
-release_due (PlanLower *self, const Run *run, PlanLowerUnit unit, gboolean is_last)
-{
-  if (run->releases_head)
-    release (self, HEAD, unit, 0, is_last);
-  for (gint32 i = run->release_from; i >= run->release_to && run->release_to > 0; i--)
-    release (self, 0, unit, i, is_last);
-}
-
-static void
-await_backward (PlanLower *self, PlanLowerUnit unit)
-{
-  const PlanLowerBucket *layer = &self->bucket[PLAN_BUCKET_LAYER];
-  if (!self->shards_weights)
-    return;
-  plan_lower_wait (
-      self, plan_lower_unit_ref (layer->columns >= 0 ? layer->columns_gathered : layer->gathered,
-                                 unit, 0));
-  if (plan_layout_has (&self->layout, PLAN_BUCKET_PLAIN))
-    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_PLAIN].gathered, unit, 0));
-}
-
-/* What is computed again reads the rows, which the backward pass did not ask for: nothing hides
- * this gather. */
-static void
-gather_rows (PlanLower *self, PlanLowerUnit unit)
-{
-  plan_lower_gather_bucket (self, PLAN_BUCKET_LAYER, unit, 0, FALSE);
-  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_LAYER].gathered, unit, 0));
-}
-
-static void
-run_backward (PlanLower *self, const Run *run, gboolean reduces, gboolean is_last)
-{
-  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
-  const gboolean early = self->pools && self->shards_grads;
-  const PlanLowerUnit unit = plan_lower_begin_units (self, run->first, run->count, -1);
-  for (gint32 i = run->gather_from; i <= run->gather_to; i++)
-    plan_lower_gather (self, unit, -i, TRUE);
-  await_backward (self, unit);
-  const gboolean needs_rows = self->gathers_columns && self->shards_weights && run->keep.again != 0;
-  if (needs_rows)
-    gather_rows (self, unit);
-  if (reduces && early)
-    release_due (self, run, unit, is_last);
-  plan_lower_layer_backward (self, unit, run->keep);
-  if (needs_rows && !self->pools)
-    plan_lower_free (self, plan_lower_weights_ref (self, PLAN_BUCKET_LAYER, unit, 0, FALSE));
-  if (self->shards_weights)
-    plan_lower_release (self, unit, 0, TRUE);
-  if (reduces)
-    {
-      if (!early)
-        release_due (self, run, unit, is_last);
+    case PLAN_ACT_GATHER:
+      plan_lower_gather_bucket (self, kind, unit, 0, is_column);
+      return;
+    case PLAN_ACT_AWAIT:
+      plan_lower_wait (
+          self, plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
+      return;
+    case PLAN_ACT_DROP:
+      if (!self->pools)
+        plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
+      return;
+    case PLAN_ACT_FORWARD:
+      plan_lower_unit_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REPLAY:
+      plan_lower_layer_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_BACKWARD:
+      plan_lower_layer_backward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REDUCE:
       start_unit_reduction (self, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE:
+      release_unit (self, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE_HEAD:
+      release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      return;
     }
-  plan_lower_end_units (self, unit);
+}
+
+void
+plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
+{
+  for (guint r = 0; r < order->runs->len; r++)
+    {
+      const PlanLowerRun *run = &g_array_index (order->runs, PlanLowerRun, r);
+      const PlanLowerUnit first = plan_lower_begin_units (self, run->first, run->count, run->step);
+      for (guint i = 0; i < run->n; i++)
+        {
+          const PlanAct *a = &g_array_index (order->acts, PlanAct, run->from + i);
+          PlanLowerUnit unit = first;
+          unit.offset += a->unit;
+          act (self, a, unit, is_last);
+        }
+      plan_lower_end_units (self, first);
+    }
 }
 
 static void
-drain (PlanLower *self, Queue *queue, gboolean whole, gboolean is_last)
+drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
 {
-  while (whole ? queue->first < queue->n : queue_is_over (queue))
+  while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue))
     {
-      const gint64 popped = queue_pop (queue);
-      release (self, popped, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, 0, is_last);
+      const gint64 popped = plan_lower_queue_pop (queue);
+      if (popped == PLAN_QUEUE_HEAD)
+        release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      else
+        release_unit (self, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, is_last);
     }
 }
 
 /* All gradients of the head's bucket are there. */
 static void
-finish_head (PlanLower *self, Queue *queue, gboolean reduces, gboolean queues, gboolean is_last)
+finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
+             gboolean is_last)
 {
   if (reduces)
     start_reduction (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
   if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
-    queue_push (queue, HEAD);
+    plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
 void
@@ -421,7 +331,8 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   const gboolean reduces
       = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
   g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2);
-  Queue queue
+  g_auto (PlanLowerOrder) order = { 0 };
+  PlanLowerQueue queue
       = { .unit = in_flight,
           .limit = self->comm_unit,
           .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units : 0,
@@ -429,20 +340,14 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
           .unit_elements
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
+  self->is_backward = TRUE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
   head_backward (self);
   if (!self->head_holds_positions)
     finish_head (self, &queue, reduces, queues, is_last);
-  /* What the output layer's hook gathered for nothing goes when the next gather is due. */
-  for (gint32 i = 0; i < self->ahead_of_head; i++)
-    {
-      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
-      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
-    }
-  g_autoptr (GArray) runs = plan_runs (self, &queue, queues);
-  for (guint i = 0; i < runs->len; i++)
-    run_backward (self, &g_array_index (runs, Run, i), reduces, is_last);
+  plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
+  plan_lower_run (self, &order, is_last);
   embedding_backward (self);
   drain (self, &queue, FALSE, is_last);
   if (self->head_holds_positions)
@@ -451,5 +356,6 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
     start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   drain (self, &queue, TRUE, is_last);
   if (reduces)
-    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, 0, is_last);
+    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  self->is_backward = FALSE;
 }

@@ -45,6 +45,7 @@ typedef struct
   gint64 comm_unit;                         /* elements */
   gint64 ahead;                             /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
+  gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   gboolean shards_weights, shards_grads, shards_optimizer;
   gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
   gboolean pools;          /* two sets of buffers for units, used in turns */
@@ -71,7 +72,7 @@ typedef struct
   gint32 done;      /* event: everything given to the compute stream so far */
   gint32 exchanged; /* event: the last communication within the tensor-parallel group */
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
-  gboolean is_first_micro_batch;
+  gboolean is_first_micro_batch, is_backward;
   gint8 depth; /* repeats open */
 } PlanLower;
 
@@ -118,13 +119,14 @@ void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLower
                                  PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
                                  gint64 layout);
 
-/* Starts gathering what a unit needs; gives it back. */
-void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
-void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
+/* Starts gathering what a unit's forward pass reads; gives it back. */
+void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
 void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
-                               gint32 delta, gboolean is_backward);
+                               gint32 delta, gboolean is_column);
+void plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 
 /* The steps, in the order they appear in a step. */
 void plan_lower_setup (PlanLower *self);

@@ -388,7 +388,7 @@ static void
 kick (PlanLower *self)
 {
   for (gint32 i = 0; i < self->ahead_of_embedding; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
 }
 
 void
@@ -473,7 +473,7 @@ plan_lower_teardown (PlanLower *self)
   for (gint32 i = 0; i < self->ahead_of_embedding; i++)
     {
       plan_lower_await_unit (self, PLAN_NO_UNIT, i);
-      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
+      plan_lower_release (self, PLAN_NO_UNIT, i);
     }
   each_bucket (self, free_bucket);
   each_small_buffer (self, plan_lower_free);

@@ -405,6 +405,9 @@ measure (PlanLower *self, guint rank)
                         ? plan->value[PLAN_COMM_UNIT]
                         : MAX (self->stack->comm_unit_floor, 2 * raw);
   self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1;
+  self->chunk = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM)
+                    ? plan->value[PLAN_RECOMPUTE_LAYERS]
+                    : 1;
   self->ahead = units_ahead (self, 0);
   self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
   self->ahead_of_embedding

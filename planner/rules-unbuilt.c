@@ -61,13 +61,6 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-static gboolean
-recomputes_chunks (const PlanFacts *f)
-{
-  return IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
-         && f->value[PLAN_RECOMPUTE_LAYERS] > 1;
-}
-
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
@@ -82,9 +75,6 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "not-built-yet-recompute-chunks", "recompute=full with recompute_method=uniform is modelled for recompute_layers=1 "
-      "only by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    recomputes_chunks, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS) },
 };
 /* clang-format on */
 

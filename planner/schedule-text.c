@@ -382,7 +382,7 @@ read_repeat (Reader *reader, char **words, GError **error)
     return fail (reader, error, "a repeat reads 'repeat NAME from=INT count=INT step=INT'");
   if (!read_int (reader, value_of (words[2], "from"), 0, MAX_ARRAY, &from, error)
       || !read_int (reader, value_of (words[3], "count"), 1, MAX_ARRAY, &count, error)
-      || !read_int (reader, value_of (words[4], "step"), -1, 1, &step, error))
+      || !read_int (reader, value_of (words[4], "step"), -MAX_ARRAY, MAX_ARRAY, &step, error))
     return FALSE;
   if (reader->schedule->depth == PLAN_MAX_DEPTH)
     return fail (reader, error, "repeats nest at most %d deep", PLAN_MAX_DEPTH);

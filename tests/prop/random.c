@@ -75,6 +75,7 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
     {
     case 0:
       set (&plan, "recompute", "full");
+      set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       break;
     case 1:
       set (&plan, "recompute", "full");
@@ -155,6 +156,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
         set_int (&plan, "tp", 1 << g_rand_int_range (rand, 0, 3));
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
         plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);
+      if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+        set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       if (g_rand_boolean (rand))
         set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 100000);
       set_int (&plan, "mbs", mbs);

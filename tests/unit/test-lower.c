@@ -37,6 +37,14 @@ case_init (Case *c, const char *model, const char *cluster, const char *const *f
   ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
 }
 
+/* The same, of "field=value field=value". */
+static void
+case_init_words (Case *c, const char *model, const char *cluster, const char *words)
+{
+  g_auto (GStrv) halves = g_strsplit_set (words, " =", -1);
+  case_init (c, model, cluster, (const char *const *)halves);
+}
+
 static void
 case_clear (Case *c)
 {
@@ -209,6 +217,60 @@ START_TEST (recompute_keeps_what_it_says)
 }
 END_TEST
 
+/* Elements of a buffer array that a stream's collectives fill in a step. */
+static guint64
+gathered_into (const PlanSchedule *schedule, const char *name)
+{
+  guint64 elements = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ALL_GATHER
+        && g_str_equal (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name, name))
+      elements += (guint64)op->dims[0] * plan_schedule_group_size (schedule, op);
+  return elements;
+}
+
+/* Gathers of units in a micro batch. Where nothing is gathered ahead, every unit of a chunk but its
+ * last one is gathered once more; what the unit behind it gathered ahead is still there. Rows and
+ * columns in MXFP8 are gathered apart, rows once more for what is computed again. */
+START_TEST (recomputing_gathers_what_it_needs)
+{
+  static const struct
+  {
+    const char *cluster, *words;
+    guint rows, columns; /* of 32 units, each */
+  } rows[] = {
+    { "dgx-h100:1", "comm_unit=1", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=selective", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full recompute_layers=8", 2 * 32 + 4 * 7, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full recompute_layers=5", 2 * 32 + 6 * 4 + 1, 0 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8", 32, 32 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=full", 64, 32 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=selective", 64, 32 },
+    { "dgx-b200:1",
+      "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=full recompute_layers=4", 64, 32 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      g_autofree char *words
+          = g_strconcat ("gbs=8 seq=1024 stack=native fine_grained=on ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", rows[i].cluster, words);
+      const PlanBuffer *unit = NULL;
+      for (guint b = 0; b < plan_schedule_n_buffers (c.schedule); b++)
+        if (g_str_equal (plan_schedule_buffer (c.schedule, b)->name, "weights.layer"))
+          unit = plan_schedule_buffer (c.schedule, b);
+      ck_assert_uint_eq (gathered_into (c.schedule, "weights.layer"),
+                         rows[i].rows * unit->elements);
+      ck_assert_uint_eq (gathered_into (c.schedule, "columns.layer"),
+                         rows[i].columns * unit->elements);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   Case c;
@@ -249,6 +311,7 @@ main (void)
   tcase_add_test (tcase, queues_are_as_deep_as_the_communication_unit_says);
   tcase_add_test (tcase, the_output_layer_prefetches_uselessly);
   tcase_add_test (tcase, recompute_keeps_what_it_says);
+  tcase_add_test (tcase, recomputing_gathers_what_it_needs);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);

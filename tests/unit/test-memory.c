@@ -186,6 +186,31 @@ START_TEST (layers_keep_what_the_framework_saves)
 }
 END_TEST
 
+/* While a chunk of N layers is computed again, all that N layers keep lies there, and of the other
+ * chunks one input each: at s = 4096, 2 s h bytes per chunk and 34 s h per layer of the chunk. */
+START_TEST (a_chunk_is_computed_again_as_a_whole)
+{
+  static const guint sizes[] = { 1, 2, 4, 8 };
+  double peak[G_N_ELEMENTS (sizes)];
+  for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
+    {
+      g_autofree char *words = g_strdup_printf (
+          "gbs=8 seq=4096 comm_unit=1 recompute=full recompute_layers=%u", sizes[i]);
+      const PlanMemory m = memory_of ("family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
+                                      "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
+                                      "dgx-h100:1", words);
+      peak[i] = (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS] / 4096 / 4096;
+    }
+  for (guint i = 1; i < G_N_ELEMENTS (sizes); i++)
+    {
+      const double grown = (sizes[i] - 1) * 34.0, saved = 2.0 * (32 - 32 / sizes[i]);
+      /* the inputs of the layers inside of a chunk are counted in what they keep */
+      ck_assert_msg (fabs (peak[i] - peak[0] - grown + saved) < 0.6, "%u: %.2f, not %.2f", sizes[i],
+                     peak[i] - peak[0], grown - saved);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -200,6 +225,7 @@ main (void)
   tcase_add_test (tcase, non_units_once_made_room_for_the_optimizer);
   tcase_add_test (tcase, decoupled_gradients_need_no_copy);
   tcase_add_test (tcase, layers_keep_what_the_framework_saves);
+  tcase_add_test (tcase, a_chunk_is_computed_again_as_a_whole);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

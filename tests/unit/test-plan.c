@@ -375,7 +375,6 @@ static const struct
   { "not-built-yet-offload_modules", "dgx-h100", "gbs=8 offload_modules=core_attn+attn_proj" },
   { "not-built-yet-recompute-modules", "dgx-h100",
     "gbs=8 stack=native recompute=selective recompute_modules=layernorm" },
-  { "not-built-yet-recompute-chunks", "dgx-h100", "gbs=8 recompute=full recompute_layers=2" },
   { "not-built-yet-ce_fusion", "dgx-h100", "gbs=8 ce_fusion=off" },
   { "not-built-yet-nan_check", "dgx-h100", "gbs=8 nan_check=params" },
   { "not-built-yet-sync_every_micro_batch", "dgx-h100", "gbs=8 sync_every_micro_batch=on" },

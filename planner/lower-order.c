@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower-order.h"
+
+/* What is there of a part of a unit's weights. */
+typedef enum
+{
+  ABSENT,
+  STALE,   /* gathered for nothing, and nobody waited for it yet */
+  FLAGGED, /* may go when the next gather is due */
+  PRESENT,
+} Residence;
+
+typedef struct
+{
+  const PlanLower *lower;
+  PlanLowerOrder *order;
+  PlanLowerQueue *queue;
+  Residence *residence; /* of every part of every unit */
+  guint begin;          /* first act of the chunk */
+} Builder;
+
+static guint64
+queue_elements (const PlanLowerQueue *self, gint64 unit)
+{
+  return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements;
+}
+
+void
+plan_lower_queue_push (PlanLowerQueue *self, gint64 unit)
+{
+  self->unit[self->n++] = unit;
+  self->elements += queue_elements (self, unit);
+}
+
+gint64
+plan_lower_queue_pop (PlanLowerQueue *self)
+{
+  const gint64 unit = self->unit[self->first++];
+  self->elements -= queue_elements (self, unit);
+  return unit;
+}
+
+gboolean
+plan_lower_queue_is_over (const PlanLowerQueue *self)
+{
+  return self->first < self->n
+         && (self->sets > 0 ? self->n - self->first >= self->sets
+                            : self->elements > (guint64)self->limit);
+}
+
+static void
+add (Builder *b, PlanActKind kind, PlanPart part, gint64 unit, PlanLowerKeep keep)
+{
+  const PlanAct act = { .kind = kind, .part = part, .unit = (gint32)unit, .keep = keep };
+  g_array_append_val (b->order->acts, act);
+}
+
+static void
+add_plain (Builder *b, PlanActKind kind, PlanPart part, gint64 unit)
+{
+  add (b, kind, part, unit, (PlanLowerKeep){ 0 });
+}
+
+static gboolean
+acts_alike (const PlanAct *a, const PlanAct *b)
+{
+  return a->kind == b->kind && a->part == b->part && a->unit == b->unit
+         && a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input;
+}
+
+static gboolean
+continues (const PlanLowerOrder *order, const PlanLowerRun *run, const PlanLowerRun *next)
+{
+  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
+  const gint64 step = next->first - run->first - (run->count - 1) * run->step;
+  if (run->n != next->n || (run->count > 1 && step != run->step))
+    return FALSE;
+  for (guint i = 0; i < run->n; i++)
+    if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
+      return FALSE;
+  return TRUE;
+}
+
+/* The acts since the last call are those of the chunk at unit `first`. */
+static void
+close_chunk (Builder *b, gint64 first)
+{
+  PlanLowerOrder *order = b->order;
+  PlanLowerRun chunk
+      = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
+  for (guint i = chunk.from; i < order->acts->len; i++)
+    g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
+  PlanLowerRun *last = order->runs->len > 0
+                           ? &g_array_index (order->runs, PlanLowerRun, order->runs->len - 1)
+                           : NULL;
+  if (last && continues (order, last, &chunk))
+    {
+      last->step = first - last->first - (last->count - 1) * last->step;
+      last->count++;
+      g_array_set_size (order->acts, b->begin);
+    }
+  else
+    g_array_append_val (order->runs, chunk);
+  b->begin = order->acts->len;
+}
+
+static Residence *
+residence (const Builder *b, gint64 unit, PlanPart part)
+{
+  return &b->residence[unit * PLAN_N_UNIT_PARTS + part];
+}
+
+/* The parts that a pass reads: at most two. */
+static guint
+parts_read (const Builder *b, gboolean is_backward, PlanPart *out_parts)
+{
+  guint n = 0;
+  out_parts[n++] = is_backward && b->lower->gathers_columns ? PLAN_PART_COLUMNS : PLAN_PART_ROWS;
+  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
+    out_parts[n++] = PLAN_PART_PLAIN;
+  return n;
+}
+
+static void
+drop (Builder *b, gint64 unit, PlanPart part)
+{
+  Residence *state = residence (b, unit, part);
+  if (*state == STALE)
+    add_plain (b, PLAN_ACT_AWAIT, part, unit);
+  add_plain (b, PLAN_ACT_DROP, part, unit);
+  *state = ABSENT;
+}
+
+/* What may go, goes when something is gathered. */
+static void
+recycle (Builder *b)
+{
+  for (gint64 u = 0; u < b->lower->model->layers; u++)
+    for (PlanPart part = 0; part < PLAN_N_UNIT_PARTS; part++)
+      if (*residence (b, u, part) == STALE || *residence (b, u, part) == FLAGGED)
+        drop (b, u, part);
+}
+
+static void
+gather (Builder *b, gint64 unit, PlanPart part)
+{
+  add_plain (b, PLAN_ACT_GATHER, part, unit);
+  *residence (b, unit, part) = PRESENT;
+  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
+       u += PLAN_POOL_SETS)
+    if (u != unit)
+      *residence (b, u, part) = ABSENT;
+}
+
+/* Asks for the parts of units `from` down to `to`: what is there stays, what is not is gathered. */
+static void
+request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
+{
+  PlanPart parts[2];
+  gboolean gathers = FALSE;
+  if (!b->lower->shards_weights)
+    return;
+  const guint n = parts_read (b, is_backward, parts);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      {
+        Residence *state = residence (b, u, parts[i]);
+        gathers |= *state == ABSENT;
+        *state = *state == ABSENT ? ABSENT : PRESENT;
+      }
+  if (!gathers)
+    return;
+  recycle (b);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      if (*residence (b, u, parts[i]) == ABSENT)
+        gather (b, u, parts[i]);
+}
+
+static void
+await (Builder *b, gint64 unit, gboolean is_backward)
+{
+  PlanPart parts[2];
+  if (!b->lower->shards_weights)
+    return;
+  const guint n = parts_read (b, is_backward, parts);
+  for (guint i = 0; i < n; i++)
+    add_plain (b, PLAN_ACT_AWAIT, parts[i], unit);
+}
+
+static void
+release_due (Builder *b)
+{
+  while (b->queue && plan_lower_queue_is_over (b->queue))
+    {
+      const gint64 popped = plan_lower_queue_pop (b->queue);
+      if (popped == PLAN_QUEUE_HEAD)
+        add_plain (b, PLAN_ACT_RELEASE_HEAD, 0, 0);
+      else
+        add_plain (b, PLAN_ACT_RELEASE, 0, popped);
+    }
+}
+
+/* Gathers nothing ahead: its hook knows that the backward pass is next. */
+static void
+replay (Builder *b, gint64 unit)
+{
+  PlanPart parts[2];
+  const guint n = parts_read (b, FALSE, parts);
+  request (b, unit, unit, FALSE);
+  await (b, unit, FALSE);
+  add_plain (b, PLAN_ACT_REPLAY, 0, unit);
+  for (guint i = 0; b->lower->shards_weights && i < n; i++)
+    *residence (b, unit, parts[i]) = FLAGGED;
+}
+
+/* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
+ * rows: where they are another copy, nothing hides that gather. */
+static void
+turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
+{
+  const PlanLower *lower = b->lower;
+  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
+  const gboolean early = lower->pools && lower->shards_grads;
+  if (keep.again != 0)
+    request (b, unit, unit, TRUE);
+  request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
+  await (b, unit, TRUE);
+  if (lower->gathers_columns && keep.again != 0)
+    {
+      request (b, unit, unit, FALSE);
+      if (lower->shards_weights)
+        add_plain (b, PLAN_ACT_AWAIT, PLAN_PART_ROWS, unit);
+    }
+  if (early)
+    release_due (b);
+  add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
+  for (PlanPart part = 0; part < PLAN_N_UNIT_PARTS; part++)
+    if (*residence (b, unit, part) != ABSENT)
+      drop (b, unit, part);
+  if (!early)
+    release_due (b);
+  if (reduces)
+    add_plain (b, PLAN_ACT_REDUCE, 0, unit);
+  if (b->queue)
+    plan_lower_queue_push (b->queue, unit);
+}
+
+static void
+init (PlanLowerOrder *self)
+{
+  self->acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
+  self->runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+}
+
+/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
+ * is there already. So the first unit asks for several, before the pass begins, the next for one
+ * each, the last for none. */
+void
+plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
+{
+  const gint64 layers = lower->model->layers, ahead = lower->shards_weights ? lower->ahead : 0;
+  Builder b = { .lower = lower, .order = self };
+  PlanPart parts[2];
+  const guint n = lower->shards_weights ? parts_read (&b, FALSE, parts) : 0;
+  init (self);
+  for (gint64 u = 0; u < layers; u++)
+    {
+      for (guint i = 0; i < n && u + ahead < layers; i++)
+        add_plain (&b, PLAN_ACT_GATHER, parts[i], u + ahead);
+      add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
+      for (guint i = 0; i < n; i++)
+        add_plain (&b, PLAN_ACT_DROP, parts[i], u);
+      if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
+        close_chunk (&b, u - u % lower->chunk);
+    }
+}
+
+void
+plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
+                                gboolean reduces)
+{
+  const gint64 layers = lower->model->layers;
+  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_UNIT_PARTS);
+  Builder b = { .lower = lower, .order = self, .queue = queue, .residence = states };
+  PlanPart parts[2];
+  const guint n = parts_read (&b, FALSE, parts);
+  init (self);
+  for (gint64 u = 0; u < lower->ahead_of_head; u++)
+    for (guint i = 0; i < n; i++)
+      *residence (&b, u, parts[i]) = STALE;
+  for (gint64 end = layers, first; end > 0; end = first)
+    {
+      first = (end - 1) - (end - 1) % lower->chunk;
+      for (gint64 u = first; u < end - 1; u++)
+        replay (&b, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : (PlanLowerKeep){ 0 }, reduces);
+      close_chunk (&b, first);
+    }
+}
+
+void
+plan_lower_order_clear (PlanLowerOrder *self)
+{
+  g_clear_pointer (&self->acts, g_array_unref);
+  g_clear_pointer (&self->runs, g_array_unref);
+}
