@@ -339,6 +339,24 @@ is_runnable (PlanDtype dtype)
          || dtype == PLAN_DTYPE_I64;
 }
 
+static gboolean
+can_run (const Walk *walk, const PlanOp *op)
+{
+  switch (plan_op_class (op->kind))
+    {
+    case PLAN_CLASS_COMPUTE:
+      return walk->job->kernels->run[op->kind]
+             && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0);
+    case PLAN_CLASS_COLLECTIVE:
+      return op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER
+             || op->kind == PLAN_OP_ALL_REDUCE;
+    case PLAN_CLASS_HOST:
+    case PLAN_CLASS_MEMORY:
+      return TRUE;
+    }
+  g_assert_not_reached ();
+}
+
 /* Whether these kernels and this communicator can run all of a schedule. */
 static gboolean
 check_runnable (const Walk *walk, GError **error)
@@ -377,9 +395,7 @@ check_runnable (const Walk *walk, GError **error)
   for (guint i = 0; i < plan_schedule_n_nodes (walk->schedule); i++)
     {
       const PlanOp *op = plan_schedule_node (walk->schedule, i);
-      if (op->kind >= PLAN_N_OPS || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE
-          || (walk->job->kernels->run[op->kind]
-              && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0)))
+      if (op->kind >= PLAN_N_OPS || can_run (walk, op))
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                    "this plan needs the op %s, which is modelled and not executed by %s yet",

@@ -8,6 +8,7 @@ libplanner_a_SOURCES = \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
+  %D%/lower-attention.c \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \

@@ -234,19 +234,19 @@ embedding_backward (PlanLower *self)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
 }
 
-/* The gradient bucket of a part, and where it is gathered. */
+/* The bucket of a piece, and where it is gathered. */
 static PlanBucketKind
-bucket_of_part (PlanPart part)
+bucket_of_piece (PlanPiece piece)
 {
-  return part == PLAN_PART_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
+  return piece == PLAN_PIECE_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
 }
 
 static void
 act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 {
-  const PlanBucketKind kind = bucket_of_part (a->part);
+  const PlanBucketKind kind = bucket_of_piece (a->piece);
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gboolean is_column = a->part == PLAN_PART_COLUMNS;
+  const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
   switch (a->kind)
     {
     case PLAN_ACT_GATHER:

@@ -155,12 +155,19 @@ plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint
 }
 
 PlanLowerUnit
-plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
+plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gint64 count,
+                         gint64 step)
 {
   if (count == 1)
     return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
-  plan_schedule_begin_repeat (self->schedule, "l", first, count, step);
+  plan_schedule_begin_repeat (self->schedule, variable, first, count, step);
   return (PlanLowerUnit){ .loop = self->depth++ };
+}
+
+PlanLowerUnit
+plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
+{
+  return plan_lower_begin_repeat (self, "l", first, count, step);
 }
 
 void

@@ -38,7 +38,10 @@ void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream,
 /* Communication within the tensor-parallel group, which compute waits for. */
 void plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count);
 
-/* Opens a repeat over a run's units, or none where it has one; returns how to name the unit. */
+/* Opens a repeat, of units where nothing else is said, or none where it has one turn; returns how
+ * to name what it stands at. */
+PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,
+                                       gint64 count, gint64 step);
 PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
 void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 

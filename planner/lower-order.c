@@ -3,7 +3,7 @@
 
 #include "planner/lower-order.h"
 
-/* What is there of a part of a unit's weights. */
+/* What is there of a piece of a unit's weights. */
 typedef enum
 {
   ABSENT,
@@ -17,7 +17,7 @@ typedef struct
   const PlanLower *lower;
   PlanLowerOrder *order;
   PlanLowerQueue *queue;
-  Residence *residence; /* of every part of every unit */
+  Residence *residence; /* of every piece of every unit */
   guint begin;          /* first act of the chunk */
 } Builder;
 
@@ -51,22 +51,22 @@ plan_lower_queue_is_over (const PlanLowerQueue *self)
 }
 
 static void
-add (Builder *b, PlanActKind kind, PlanPart part, gint64 unit, PlanLowerKeep keep)
+add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
 {
-  const PlanAct act = { .kind = kind, .part = part, .unit = (gint32)unit, .keep = keep };
+  const PlanAct act = { .kind = kind, .piece = piece, .unit = (gint32)unit, .keep = keep };
   g_array_append_val (b->order->acts, act);
 }
 
 static void
-add_plain (Builder *b, PlanActKind kind, PlanPart part, gint64 unit)
+add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
-  add (b, kind, part, unit, (PlanLowerKeep){ 0 });
+  add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
 }
 
 static gboolean
 acts_alike (const PlanAct *a, const PlanAct *b)
 {
-  return a->kind == b->kind && a->part == b->part && a->unit == b->unit
+  return a->kind == b->kind && a->piece == b->piece && a->unit == b->unit
          && a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input;
 }
 
@@ -107,29 +107,29 @@ close_chunk (Builder *b, gint64 first)
 }
 
 static Residence *
-residence (const Builder *b, gint64 unit, PlanPart part)
+residence (const Builder *b, gint64 unit, PlanPiece piece)
 {
-  return &b->residence[unit * PLAN_N_UNIT_PARTS + part];
+  return &b->residence[unit * PLAN_N_PIECES + piece];
 }
 
-/* The parts that a pass reads: at most two. */
+/* The pieces that a pass reads: at most two. */
 static guint
-parts_read (const Builder *b, gboolean is_backward, PlanPart *out_parts)
+pieces_read (const Builder *b, gboolean is_backward, PlanPiece *out_pieces)
 {
   guint n = 0;
-  out_parts[n++] = is_backward && b->lower->gathers_columns ? PLAN_PART_COLUMNS : PLAN_PART_ROWS;
+  out_pieces[n++] = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
   if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
-    out_parts[n++] = PLAN_PART_PLAIN;
+    out_pieces[n++] = PLAN_PIECE_PLAIN;
   return n;
 }
 
 static void
-drop (Builder *b, gint64 unit, PlanPart part)
+drop (Builder *b, gint64 unit, PlanPiece piece)
 {
-  Residence *state = residence (b, unit, part);
+  Residence *state = residence (b, unit, piece);
   if (*state == STALE)
-    add_plain (b, PLAN_ACT_AWAIT, part, unit);
-  add_plain (b, PLAN_ACT_DROP, part, unit);
+    add_plain (b, PLAN_ACT_AWAIT, piece, unit);
+  add_plain (b, PLAN_ACT_DROP, piece, unit);
   *state = ABSENT;
 }
 
@@ -138,35 +138,36 @@ static void
 recycle (Builder *b)
 {
   for (gint64 u = 0; u < b->lower->model->layers; u++)
-    for (PlanPart part = 0; part < PLAN_N_UNIT_PARTS; part++)
-      if (*residence (b, u, part) == STALE || *residence (b, u, part) == FLAGGED)
-        drop (b, u, part);
+    for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+      if (*residence (b, u, piece) == STALE || *residence (b, u, piece) == FLAGGED)
+        drop (b, u, piece);
 }
 
 static void
-gather (Builder *b, gint64 unit, PlanPart part)
+gather (Builder *b, gint64 unit, PlanPiece piece)
 {
-  add_plain (b, PLAN_ACT_GATHER, part, unit);
-  *residence (b, unit, part) = PRESENT;
+  add_plain (b, PLAN_ACT_GATHER, piece, unit);
+  *residence (b, unit, piece) = PRESENT;
   for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
        u += PLAN_POOL_SETS)
     if (u != unit)
-      *residence (b, u, part) = ABSENT;
+      *residence (b, u, piece) = ABSENT;
 }
 
-/* Asks for the parts of units `from` down to `to`: what is there stays, what is not is gathered. */
+/* Asks for the pieces of units `from` down to `to`: what is there stays, what is not is gathered.
+ */
 static void
 request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
-  PlanPart parts[2];
+  PlanPiece pieces[2];
   gboolean gathers = FALSE;
   if (!b->lower->shards_weights)
     return;
-  const guint n = parts_read (b, is_backward, parts);
+  const guint n = pieces_read (b, is_backward, pieces);
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0; i < n; i++)
       {
-        Residence *state = residence (b, u, parts[i]);
+        Residence *state = residence (b, u, pieces[i]);
         gathers |= *state == ABSENT;
         *state = *state == ABSENT ? ABSENT : PRESENT;
       }
@@ -175,19 +176,19 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
   recycle (b);
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0; i < n; i++)
-      if (*residence (b, u, parts[i]) == ABSENT)
-        gather (b, u, parts[i]);
+      if (*residence (b, u, pieces[i]) == ABSENT)
+        gather (b, u, pieces[i]);
 }
 
 static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
-  PlanPart parts[2];
+  PlanPiece pieces[2];
   if (!b->lower->shards_weights)
     return;
-  const guint n = parts_read (b, is_backward, parts);
+  const guint n = pieces_read (b, is_backward, pieces);
   for (guint i = 0; i < n; i++)
-    add_plain (b, PLAN_ACT_AWAIT, parts[i], unit);
+    add_plain (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 
 static void
@@ -207,13 +208,13 @@ release_due (Builder *b)
 static void
 replay (Builder *b, gint64 unit)
 {
-  PlanPart parts[2];
-  const guint n = parts_read (b, FALSE, parts);
+  PlanPiece pieces[2];
+  const guint n = pieces_read (b, FALSE, pieces);
   request (b, unit, unit, FALSE);
   await (b, unit, FALSE);
   add_plain (b, PLAN_ACT_REPLAY, 0, unit);
   for (guint i = 0; b->lower->shards_weights && i < n; i++)
-    *residence (b, unit, parts[i]) = FLAGGED;
+    *residence (b, unit, pieces[i]) = FLAGGED;
 }
 
 /* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
@@ -232,14 +233,14 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
     {
       request (b, unit, unit, FALSE);
       if (lower->shards_weights)
-        add_plain (b, PLAN_ACT_AWAIT, PLAN_PART_ROWS, unit);
+        add_plain (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
     }
   if (early)
     release_due (b);
   add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
-  for (PlanPart part = 0; part < PLAN_N_UNIT_PARTS; part++)
-    if (*residence (b, unit, part) != ABSENT)
-      drop (b, unit, part);
+  for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+    if (*residence (b, unit, piece) != ABSENT)
+      drop (b, unit, piece);
   if (!early)
     release_due (b);
   if (reduces)
@@ -263,16 +264,16 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
   const gint64 layers = lower->model->layers, ahead = lower->shards_weights ? lower->ahead : 0;
   Builder b = { .lower = lower, .order = self };
-  PlanPart parts[2];
-  const guint n = lower->shards_weights ? parts_read (&b, FALSE, parts) : 0;
+  PlanPiece pieces[2];
+  const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
   init (self);
   for (gint64 u = 0; u < layers; u++)
     {
       for (guint i = 0; i < n && u + ahead < layers; i++)
-        add_plain (&b, PLAN_ACT_GATHER, parts[i], u + ahead);
+        add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       for (guint i = 0; i < n; i++)
-        add_plain (&b, PLAN_ACT_DROP, parts[i], u);
+        add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
       if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
         close_chunk (&b, u - u % lower->chunk);
     }
@@ -283,14 +284,14 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
                                 gboolean reduces)
 {
   const gint64 layers = lower->model->layers;
-  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_UNIT_PARTS);
+  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   Builder b = { .lower = lower, .order = self, .queue = queue, .residence = states };
-  PlanPart parts[2];
-  const guint n = parts_read (&b, FALSE, parts);
+  PlanPiece pieces[2];
+  const guint n = pieces_read (&b, FALSE, pieces);
   init (self);
   for (gint64 u = 0; u < lower->ahead_of_head; u++)
     for (guint i = 0; i < n; i++)
-      *residence (&b, u, parts[i]) = STALE;
+      *residence (&b, u, pieces[i]) = STALE;
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

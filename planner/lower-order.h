@@ -7,14 +7,14 @@
 #include "planner/lower-private.h"
 G_BEGIN_DECLS
 
-/* A part of a unit's weights that is gathered and dropped by itself. */
+/* A piece of a unit's weights that is gathered and dropped by itself. */
 typedef enum
 {
-  PLAN_PART_ROWS,    /* what the forward pass reads, and where there is no other copy both do */
-  PLAN_PART_COLUMNS, /* the copy for the backward pass */
-  PLAN_PART_PLAIN,   /* what stays in the format of activations */
-  PLAN_N_UNIT_PARTS
-} PlanPart;
+  PLAN_PIECE_ROWS,    /* what the forward pass reads, and where there is no other copy both do */
+  PLAN_PIECE_COLUMNS, /* the copy for the backward pass */
+  PLAN_PIECE_PLAIN,   /* what stays in the format of activations */
+  PLAN_N_PIECES
+} PlanPiece;
 
 typedef enum
 {
@@ -32,7 +32,7 @@ typedef enum
 typedef struct
 {
   PlanActKind kind;
-  PlanPart part;
+  PlanPiece piece;
   gint32 unit; /* relative to the first of the chunk */
   PlanLowerKeep keep;
 } PlanAct;

@@ -53,7 +53,8 @@ typedef struct
   gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
   gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
   gboolean gathers_head_late;    /* when it is used, not when the step before ends */
-  gint8 inner_group, gather_group, outer_group, tensor_group, world_group; /* -1: a group of one */
+  /* -1: a group of one */
+  gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
   PlanDtype main_params, main_grads, grad_comm;
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 
@@ -71,6 +72,8 @@ typedef struct
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 done;      /* event: everything given to the compute stream so far */
   gint32 exchanged; /* event: the last communication within the tensor-parallel group */
+  gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
+  gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
   gboolean is_first_micro_batch, is_backward;
   gint8 depth; /* repeats open */
@@ -101,6 +104,12 @@ PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
 /* One layer's graph, forwards; backwards, with what has to be computed again. */
 void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
+
+/* Leaves what the backward pass reads in out, lse and qkv; that one takes dqkv. */
+void plan_lower_declare_attention (PlanLower *self);
+void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv);
+void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
+                                    PlanRef lse, PlanRef qkv);
 
 void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
                       PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);

@@ -341,7 +341,8 @@ group (PlanLower *self, const char *name, gint64 size, gint64 stride)
   return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
 }
 
-/* Ranks are counted within tensor-parallel groups first, then within the group that shards. */
+/* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
+ * within the group that shards, which holds whole ones of those. */
 static void
 declare_groups (PlanLower *self)
 {
@@ -350,6 +351,7 @@ declare_groups (PlanLower *self)
   self->inner_group = group (self, "inner", self->ranks, tp);
   self->gather_group
       = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
+  self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
   self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
   self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }
@@ -479,6 +481,7 @@ declare (PlanLower *self)
   declare_rest (self);
   declare_values (self);
   declare_head (self);
+  plan_lower_declare_attention (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
 }

@@ -219,9 +219,10 @@ attention_elements (const PlanOp *op, guint i)
   const guint64 out = rows * (guint64)(op->dims[2] * op->dims[4]);
   const guint64 qkv = rows * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
   const guint64 lse = rows * (guint64)op->dims[2];
+  const guint64 kv = qkv - out;
   if (op->kind == PLAN_OP_ATTENTION)
-    return (guint64[]){ out, lse, qkv, 0 }[i];
-  return (guint64[]){ qkv, out, out, lse, qkv, 0 }[i];
+    return (guint64[]){ out, lse, qkv, 0, kv }[i];
+  return (guint64[]){ op->refs[6].array < 0 ? qkv : out, out, out, lse, qkv, 0, kv, kv }[i];
 }
 
 static guint64
@@ -253,6 +254,8 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
       return attention_elements (op, i);
+    case PLAN_OP_ATTENTION_JOIN:
+      return i % 2 == 0 ? d0 * d1 * d2 : d0 * d1;
     case PLAN_OP_NORM_SQ:
       return i == 0 ? PLAN_EXACT_LIMBS : d0;
     case PLAN_OP_CLIP:

@@ -12,7 +12,6 @@
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
   X (STACK, "stack", "megatron-fsdp and native", BIT (STACK, MEGATRON_FSDP) | BIT (STACK, NATIVE))               \
-  X (CP, "cp", "1", 1u << 1)                                                                                     \
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))                                                                   \

@@ -99,13 +99,15 @@ collective_seconds (const Rates *rates, const PlanOp *op)
   const double link = c->link_bytes_per_s * rates->params->link_efficiency;
   const double nics = c->nic_bytes_per_s * (double)linked * rates->params->nic_efficiency;
   const double bandwidth = !crosses ? link : linked > 1 ? MIN (link, nics) : nics;
-  const gint64 hops_across = (ranks + linked - 1) / linked - 1;
-  const gint64 hops_inside = ranks - 1 - hops_across;
+  /* An exchange goes one hop, of which the longest counts. */
+  const gint64 hops = op->kind == PLAN_OP_EXCHANGE ? 1 : ranks - 1;
+  const gint64 hops_across = MIN (hops, (ranks + linked - 1) / linked - 1);
+  const gint64 hops_inside = hops - hops_across;
   const double latency
       = 1e-9 * (double)(hops_inside * c->link_latency_ns + hops_across * c->nic_latency_ns);
   const gboolean is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
   const guint64 count = is_all_reduce ? (guint64)(op->dims[0] / ranks) : (guint64)op->dims[0];
-  const double sent = (double)plan_dtype_bytes (dtype, count) * (double)(ranks - 1);
+  const double sent = (double)plan_dtype_bytes (dtype, count) * (double)hops;
   return ranks == 1 ? 0 : (latency + sent / bandwidth) * (is_all_reduce ? 2 : 1);
 }
 

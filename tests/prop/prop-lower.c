@@ -240,7 +240,7 @@ static void
 sizes_init (Sizes *s, const Case *c)
 {
   const gint64 *value = c->plan.value;
-  const guint64 all = (guint64)plan_data_parallel (&c->plan, c->cluster);
+  const guint64 all = (guint64)(plan_data_parallel (&c->plan, c->cluster) * value[PLAN_CP]);
   s->stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
   s->outer = (guint64)value[PLAN_DP_OUTER];
   s->inner = all / s->outer;

@@ -154,6 +154,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
         set_int (&plan, "dp_outer", 1 << g_rand_int_range (rand, 0, 3));
       if (g_rand_int_range (rand, 0, 3) == 0)
         set_int (&plan, "tp", 1 << g_rand_int_range (rand, 0, 3));
+      if (g_rand_int_range (rand, 0, 3) == 0)
+        set_int (&plan, "cp", 1 << g_rand_int_range (rand, 0, 4));
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
         plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)

@@ -271,6 +271,60 @@ START_TEST (recomputing_gathers_what_it_needs)
 }
 END_TEST
 
+/* Elements that a rank sends in a ring in a step, and arithmetic of its attention. */
+static void
+measure_ring (const PlanSchedule *schedule, guint64 *out_sent, double *out_flops)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_sent = 0;
+  *out_flops = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_EXCHANGE)
+      *out_sent += (guint64)op->dims[0];
+    else if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+      *out_flops += plan_op_flops (op);
+}
+
+/* Keys and values of 8 heads of 128 go to all other ranks in the forward pass, and with their
+ * gradients in the backward one: three times 2 * 8 * 128 * (seq / cp) * (cp - 1) elements in each
+ * of 32 layers. Arithmetic is the same in sum, memory that of a shorter sequence. */
+START_TEST (context_parallel_ranks_share_the_work)
+{
+  Case whole, shorter;
+  double all, flops;
+  guint64 sent;
+  const char *const words = "gbs=8 seq=8192 comm_unit=1 ";
+  case_init_words (&whole, "llama3-8b", "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1");
+  measure_ring (whole.schedule, &sent, &all);
+  ck_assert_uint_eq (sent, 0);
+  for (gint64 cp = 2; cp <= 8; cp *= 2)
+    {
+      Case c;
+      g_autofree char *fields = g_strdup_printf ("%scp=%" G_GINT64_FORMAT, words, cp);
+      g_autofree char *less
+          = g_strdup_printf ("gbs=8 seq=%" G_GINT64_FORMAT " comm_unit=1", 8192 / cp);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
+      case_init_words (&shorter, "llama3-8b", "dgx-h100:1", less);
+      measure_ring (c.schedule, &sent, &flops);
+      /* with as many ranks fewer sequences run at once: cp micro batches */
+      ck_assert_uint_eq (sent, (guint64)(cp * 32 * 3 * 2 * 8 * 128 * (8192 / cp) * (cp - 1)));
+      ck_assert_double_eq_tol (flops / all, 1, 1e-12);
+      ck_assert_uint_eq (most_live (c.schedule, "kv"), 2);
+      ck_assert_uint_eq (most_live (c.schedule, "dkv"), 2);
+      ck_assert_uint_eq (memory_of (&c).by_category[PLAN_CATEGORY_ACTIVATIONS],
+                         memory_of (&shorter).by_category[PLAN_CATEGORY_ACTIVATIONS]);
+      ck_assert_uint_eq (memory_of (&c).allocated,
+                         memory_of (&whole).allocated
+                             - memory_of (&whole).resting[PLAN_CATEGORY_WORKSPACE]
+                             + memory_of (&c).resting[PLAN_CATEGORY_WORKSPACE]);
+      case_clear (&c);
+      case_clear (&shorter);
+    }
+  case_clear (&whole);
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   Case c;
@@ -312,6 +366,7 @@ main (void)
   tcase_add_test (tcase, the_output_layer_prefetches_uselessly);
   tcase_add_test (tcase, recompute_keeps_what_it_says);
   tcase_add_test (tcase, recomputing_gathers_what_it_needs);
+  tcase_add_test (tcase, context_parallel_ranks_share_the_work);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);

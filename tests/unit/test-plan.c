@@ -363,7 +363,6 @@ static const struct
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
 
   { "not-built-yet-stack", "dgx-h100", "gbs=8 stack=fsdp2 compile=on" },
-  { "not-built-yet-cp", "dgx-h100", "gbs=8 cp=2" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=native pp=2" },
   { "not-built-yet-unit", "dgx-h100", "gbs=8 unit=block" },
   { "not-built-yet-sharp", "dgx-h100", "gbs=8 sharp=ib" },
