@@ -357,6 +357,34 @@ can_run (const Walk *walk, const PlanOp *op)
   g_assert_not_reached ();
 }
 
+/* What a schedule does not show: the walk neither looks for NaN, nor replays graphs, nor keeps a
+ * model between an evaluation and a step. */
+static gboolean
+check_fields (const Plan *plan, GError **error)
+{
+  static const struct
+  {
+    PlanField field;
+    gint64 runs;
+  } fields[] = { { PLAN_TASK, PLAN_TASK_TRAIN },
+                 { PLAN_NAN_CHECK, PLAN_NAN_CHECK_OFF },
+                 { PLAN_CUDA_GRAPH, PLAN_CUDA_GRAPH_OFF },
+                 { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF } };
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    {
+      const PlanField field = fields[i].field;
+      if (plan->value[field] == fields[i].runs)
+        continue;
+      g_autofree char *wanted = plan_field_print (field, plan->value[field]);
+      g_autofree char *runs = plan_field_print (field, fields[i].runs);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "%s=%s is modelled and not executed yet: it must be %s", plan_field_name (field),
+                   wanted, runs);
+      return FALSE;
+    }
+  return TRUE;
+}
+
 /* Whether these kernels and this communicator can run all of a schedule. */
 static gboolean
 check_runnable (const Walk *walk, GError **error)
@@ -411,7 +439,7 @@ run_walk (Walk *walk, gboolean keeps_params, ExecProgress progress, gpointer use
 {
   const ExecJob *job = walk->job;
   const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
-  if (!stack || !check_runnable (walk, error)
+  if (!stack || !check_fields (job->plan, error) || !check_runnable (walk, error)
       || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
       || !job->kernels->open (error))
     return FALSE;

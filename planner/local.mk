@@ -13,7 +13,7 @@ libplanner_a_SOURCES = \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
-  %D%/lower-layer.c \
+  %D%/lower-layer.c %D%/lower-layer.h \
   %D%/lower-order.c %D%/lower-order.h \
   %D%/lower-step.c \
   %D%/megatron.c %D%/megatron.h \

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
 #include "planner/lower-order.h"
 
 #define ONE(array) plan_lower_ref (self->array)
@@ -11,8 +12,9 @@
 static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
-  return self->shards_grads
-         || (is_last && self->ranks * self->replicas > 1 && self->grad_comm != self->main_grads);
+  const gboolean takes_more
+      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_LAYER].received >= 0;
+  return self->shards_grads || (is_last && self->ranks * self->replicas > 1 && takes_more);
 }
 
 /* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
@@ -50,6 +52,18 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
                      PLAN_DIMS (self->splits_shards ? own : count), NULL, reduced);
 }
 
+/* Every rank gets all shares of its part and sums them itself. */
+static void
+sum_received (PlanLower *self, PlanRef received, PlanRef bucket, PlanRef slice, gint64 part,
+              PlanRef record)
+{
+  plan_lower_alloc (self, received);
+  plan_lower_collective (self, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE, self->inner_group,
+                         PLAN_REFS (received, bucket), part, PLAN_REF_NONE, PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_SUM_PARTS, PLAN_STREAM_REDUCE, PLAN_REFS (slice, received),
+                   PLAN_DIMS (part, self->ranks), NULL, record);
+}
+
 /* Reduces a complete bucket, beside the compute that follows; `reduced` is when its memory is no
  * longer needed, the outer reduction's when there is one. */
 static void
@@ -74,7 +88,9 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   if (self->scales_buckets)
     plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
                      PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
-  if (self->shards_optimizer)
+  if (b->received >= 0)
+    sum_received (self, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
+  else if (self->shards_optimizer)
     plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
                            PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
   else
@@ -118,6 +134,8 @@ release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboole
   plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
   if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
     plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
+  if (b->received >= 0)
+    plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
   if (is_last && b->outer >= 0)
     plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, 0));
 }
@@ -167,6 +185,24 @@ output_backward (PlanLower *self)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), net->rows * m->hidden);
 }
 
+/* In separate kernels the gradient is made in fp32 and then rounded. */
+static void
+loss_backward (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  plan_lower_alloc (self, made);
+  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD, PLAN_REFS (made, ONE (prob), ONE (targets)),
+                      PLAN_DIMS (net->rows, net->vocab));
+  plan_lower_free (self, ONE (prob));
+  if (self->wide_dlogits < 0)
+    return;
+  plan_lower_alloc (self, ONE (dlogits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
+                      PLAN_DIMS (net->rows * net->vocab));
+  plan_lower_free (self, made);
+}
+
 static void
 head_backward (PlanLower *self)
 {
@@ -176,11 +212,7 @@ head_backward (PlanLower *self)
   const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
-  plan_lower_alloc (self, ONE (dlogits));
-  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
-                      PLAN_REFS (ONE (dlogits), ONE (prob), ONE (targets)),
-                      PLAN_DIMS (net->rows, net->vocab));
-  plan_lower_free (self, ONE (prob));
+  loss_backward (self);
   if (m->logit_softcap > 0)
     {
       plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD, PLAN_REFS (ONE (dlogits), ONE (logits)),
@@ -323,13 +355,29 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
+/* All gradients are there: one reduction after the other, each waited for. */
+static void
+reduce_together (PlanLower *self)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    {
+      start_reduction (self, kind, PLAN_NO_UNIT, TRUE);
+      release_bucket (self, kind, PLAN_NO_UNIT, TRUE);
+    }
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  start_unit_reduction (self, unit, TRUE);
+  release_unit (self, unit, TRUE);
+  plan_lower_end_units (self, unit);
+}
+
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
   const PlanLayout *layout = &self->layout;
-  const gboolean queues = fills_buckets (self, is_last);
-  const gboolean reduces
+  const gboolean communicates
       = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
+  const gboolean reduces = communicates && !self->reduces_together;
+  const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2);
   g_auto (PlanLowerOrder) order = { 0 };
   PlanLowerQueue queue
@@ -357,5 +405,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   drain (self, &queue, TRUE, is_last);
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  if (communicates && self->reduces_together)
+    reduce_together (self);
   self->is_backward = FALSE;
 }

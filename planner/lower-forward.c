@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
 #include "planner/lower-order.h"
 
 #define ONE(array) plan_lower_ref (self->array)
@@ -28,7 +29,8 @@ plan_lower_keep (const PlanLower *self, gint64 layer)
         again = !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
       keep.again |= again ? 1u << i : 0;
     }
-  keep.drops_input = layer % self->chunk != 0;
+  keep.again = self->is_eval ? G_MAXUINT32 : keep.again;
+  keep.drops_input = self->is_eval || layer % self->chunk != 0;
   return keep;
 }
 
@@ -47,7 +49,7 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
 
   if (b->is_unit && self->shards_weights && !self->pools)
     plan_lower_alloc (self, out);
-  if (b->whole >= 0 && self->is_first_micro_batch
+  if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
       && (!self->is_backward || columns || self->stack->repeats_outer_gather))
     {
       const gint64 own = plan_lower_own_elements (self, kind);
@@ -148,7 +150,8 @@ static void
 layers_forward (PlanLower *self)
 {
   g_auto (PlanLowerOrder) order = { 0 };
-  for (gint32 i = (gint32)self->ahead_of_embedding; self->shards_weights && i < self->ahead; i++)
+  const gint64 here = MAX (self->units_here, self->ahead_of_embedding);
+  for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
@@ -193,33 +196,64 @@ embedding_forward (PlanLower *self)
 
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
 static void
-share_loss (PlanLower *self)
+share_loss (PlanLower *self, PlanRef logits)
 {
   if (self->tensor_group < 0)
     return;
   for (guint i = 0; i < 3; i++)
     {
-      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (logits)),
+      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
                           PLAN_DIMS (self->net.rows, self->net.vocab));
       plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), self->net.rows);
     }
+}
+
+/* In separate kernels the loss leaves an fp32 image of the logits. */
+static PlanRef
+widen_logits (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  if (self->wide_logits < 0)
+    return ONE (logits);
+  plan_lower_alloc (self, ONE (wide_logits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
+                      PLAN_DIMS (net->rows * net->vocab));
+  for (guint i = 0; self->tensor_group < 0 && i < 2; i++) /* maxima, then sums */
+    plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (wide_logits)),
+                        PLAN_DIMS (net->rows, net->vocab));
+  return ONE (wide_logits);
+}
+
+void
+plan_lower_look (PlanLower *self)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
+                   PLAN_REF_NONE);
 }
 
 static void
 loss_forward (PlanLower *self)
 {
   const PlanNetwork *net = &self->net;
+  const PlanRef logits = widen_logits (self);
   plan_lower_alloc (self, ONE (prob));
   if (self->image >= 0)
     plan_lower_alloc (self, ONE (image));
-  share_loss (self);
+  share_loss (self, logits);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
-                      PLAN_REFS (ONE (sums), ONE (prob), ONE (logits), ONE (targets)),
+                      PLAN_REFS (ONE (sums), ONE (prob), logits, ONE (targets)),
                       PLAN_DIMS (net->rows, net->vocab));
   if (self->image >= 0)
     plan_lower_free (self, ONE (image));
-  if (self->model->logit_softcap == 0)
+  if (self->wide_logits >= 0)
+    plan_lower_free (self, logits);
+  if (self->model->logit_softcap == 0 || self->is_eval)
     plan_lower_free (self, ONE (logits));
+  if (self->is_eval)
+    plan_lower_free (self, ONE (prob));
+  if (self->plan->value[PLAN_NAN_CHECK] == PLAN_NAN_CHECK_LOSS)
+    plan_lower_look (self);
 }
 
 static void
@@ -242,6 +276,11 @@ head_forward (PlanLower *self)
   await_role (self, PLAN_TENSOR_FINAL_NORM);
   plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
                    self->final_norm_bias, PLAN_NO_UNIT, net->split_rows);
+  if (self->is_eval)
+    {
+      plan_lower_free (self, x);
+      plan_lower_free (self, ONE (stats_final));
+    }
   if (splits)
     {
       plan_lower_alloc (self, ONE (norm_final_full));
@@ -257,6 +296,8 @@ head_forward (PlanLower *self)
                       PLAN_DIMS (net->rows, net->vocab, m->hidden, 1));
   if (splits)
     plan_lower_free (self, ONE (norm_final_full));
+  if (self->is_eval)
+    plan_lower_free (self, ONE (norm_final));
   if (m->logit_softcap > 0)
     plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),
                         PLAN_DIMS (net->rows * net->vocab));
@@ -268,8 +309,11 @@ plan_lower_forward (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
                       PLAN_DIMS (self->net.rows));
-  /* The hook of the embedding; what it asks for first was gathered as the last step ended. */
-  for (gint32 i = 0; !self->is_first_micro_batch && i < self->ahead_of_embedding; i++)
+  /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or
+   * by the output layer's hook of the micro batch before, where no backward pass took it. */
+  if (!self->is_first_micro_batch)
+    self->units_here = self->is_eval ? self->ahead_of_head : 0;
+  for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   embedding_forward (self);
   layers_forward (self);

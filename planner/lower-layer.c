@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
 
 #include <string.h>
 

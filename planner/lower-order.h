@@ -4,7 +4,7 @@
  * reductions does. The acts of a chunk of layers are written relative to its first
  * one; chunks that do the same make one run, which becomes a repeat. */
 #pragma once
-#include "planner/lower-private.h"
+#include "planner/lower-layer.h"
 G_BEGIN_DECLS
 
 /* A piece of a unit's weights that is gathered and dropped by itself. */

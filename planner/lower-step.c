@@ -40,7 +40,7 @@ main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 
 /* Starts gathering whatever stays gathered. */
 static void
-publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
   if (self->shards_optimizer && stays_whole (self, kind) && !late)
@@ -49,6 +49,13 @@ publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       if (self->bucket[kind].columns >= 0)
         plan_lower_gather_bucket (self, kind, unit, 0, TRUE);
     }
+}
+
+static void
+publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->gather_time == PLAN_GATHER_AS_UPDATED)
+    publish_now (self, kind, unit);
 }
 
 /* Rounds the main weights into the compute weights. */
@@ -370,10 +377,10 @@ each_bucket (PlanLower *self,
 static void
 each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
-  const gint32 arrays[] = { self->tokens, self->targets,
-                            self->sums,   self->all_sums == self->sums ? -1 : self->all_sums,
-                            self->coef,   self->loss_rows,
-                            self->scratch };
+  const gint32 arrays[] = { self->tokens,  self->targets,
+                            self->sums,    self->all_sums == self->sums ? -1 : self->all_sums,
+                            self->coef,    self->loss_rows,
+                            self->nan_sum, self->scratch };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_ref (arrays[i]));
@@ -382,11 +389,31 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
       pool_buffers (self, kind, visit);
 }
 
+static void
+await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].gathered, unit, 0));
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].columns_gathered, unit, 0));
+}
+
+/* Nothing runs beside these gathers. */
+static void
+publish_together (PlanLower *self)
+{
+  if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
+    return;
+  each_bucket (self, publish_now);
+  each_bucket (self, await_published);
+}
+
 /* The embedding's hook runs once more as the step ends: the units it asks for are on their way
  * when the next one begins. */
 static void
 kick (PlanLower *self)
 {
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    return;
+  self->units_here = self->ahead_of_embedding;
   for (gint32 i = 0; i < self->ahead_of_embedding; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
 }
@@ -398,6 +425,7 @@ plan_lower_setup (PlanLower *self)
   each_small_buffer (self, plan_lower_alloc);
   each_bucket (self, setup_bucket);
   quantise_weights (self);
+  publish_together (self);
   kick (self);
 }
 
@@ -405,6 +433,17 @@ void
 plan_lower_begin_step (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
+  if (self->nan_sum >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (nan_sum)),
+                        PLAN_DIMS (PLAN_EXACT_LIMBS));
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    {
+      self->is_first_micro_batch = TRUE;
+      self->units_here = 0;
+      each_bucket (self, publish_now);
+    }
+  if (self->is_eval)
+    return;
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, drop_cast);
   each_bucket (self, zero_gradients);
@@ -429,9 +468,46 @@ drop_or_take_non_units (PlanLower *self, gboolean takes)
       }
 }
 
+/* What was gathered ahead of a pass that does not come. */
+static void
+drop_units (PlanLower *self, gint64 count)
+{
+  for (gint32 i = 0; i < count; i++)
+    {
+      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
+      plan_lower_release (self, PLAN_NO_UNIT, i);
+    }
+}
+
+/* Every rank's exact sums, everywhere. */
+static void
+share_sums (PlanLower *self)
+{
+  if (self->world_group < 0)
+    return;
+  plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
+                         PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
+                         PLAN_REF_NONE, ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}
+
+/* Gathers start afresh in the next one. */
+static void
+end_evaluation (PlanLower *self)
+{
+  drop_units (self, self->ahead_of_head);
+  share_sums (self);
+  plan_lower_look (self);
+}
+
 void
 plan_lower_end_step (PlanLower *self)
 {
+  if (self->is_eval)
+    {
+      end_evaluation (self);
+      return;
+    }
   const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
   const gint64 norms = !self->shards_optimizer ? 1
                        : self->splits_shards   ? self->ranks * self->replicas
@@ -441,13 +517,7 @@ plan_lower_end_step (PlanLower *self)
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, cast_gradients);
   each_bucket (self, measure_gradients);
-  if (all > 1)
-    {
-      plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
-                             PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
-                             PLAN_REF_NONE, ONE (exchanged));
-      plan_lower_wait (self, ONE (exchanged));
-    }
+  share_sums (self);
   /* Where gradients are whole on every rank, one rank's sum is the sum. */
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
@@ -460,21 +530,17 @@ plan_lower_end_step (PlanLower *self)
   if (widens)
     each_bucket (self, drop_widened);
   quantise_weights (self);
+  publish_together (self);
   drop_or_take_non_units (self, TRUE);
   kick (self);
-  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
-                   PLAN_REF_NONE);
+  plan_lower_look (self);
 }
 
 void
 plan_lower_teardown (PlanLower *self)
 {
-  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
-    {
-      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
-      plan_lower_release (self, PLAN_NO_UNIT, i);
-    }
+  if (self->gather_time != PLAN_GATHER_AT_BEGIN)
+    drop_units (self, self->ahead_of_embedding);
   each_bucket (self, free_bucket);
   each_small_buffer (self, plan_lower_free);
 }

@@ -30,6 +30,7 @@
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
+  X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
   X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
   X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
   X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
@@ -64,6 +65,7 @@
   X (SGD, "sgd", COMPUTE, "main:u momentum:u grad:r coef:r", "count", "one SGD update with momentum")                                                 \
   X (ALL_GATHER, "all_gather", COLLECTIVE, "out:w in:r", "count", "every rank's `count` elements, in rank order")                                     \
   X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
+  X (ALL_TO_ALL, "all_to_all", COLLECTIVE, "out:w in:r", "count", "to each rank its `count` elements; from each rank this one's") \
   X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere") \
   X (EXCHANGE, "exchange", COLLECTIVE, "out:w in:r", "count", "this rank's elements to the next, the one before's here")
 /* clang-format on */

@@ -264,6 +264,10 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
       return i == 4 ? 4 : d0;
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;
+    case PLAN_OP_SUM_PARTS:
+      return i == 0 ? d0 : d0 * d1;
+    case PLAN_OP_ALL_TO_ALL:
+      return d0 * ranks;
     case PLAN_OP_ALL_GATHER:
       return i == 0 ? d0 * ranks : d0;
     case PLAN_OP_REDUCE_SCATTER:

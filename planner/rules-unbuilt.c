@@ -15,20 +15,10 @@
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))                                                                   \
-  X (SHARP, "sharp", "off", BIT (SHARP, OFF))                                                                    \
-  X (REDUCE_ALGO, "reduce_algo", "rs", BIT (REDUCE_ALGO, RS))                                                    \
-  X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", "on", BIT (OVERLAP_GRAD_REDUCE, ON))                            \
-  X (OVERLAP_PARAM_GATHER, "overlap_param_gather", "on", BIT (OVERLAP_PARAM_GATHER, ON))                         \
   X (OFFLOAD_OPTIMIZER, "offload_optimizer", "0", 1u << 0)                                                       \
   X (OFFLOAD_LAYERS, "offload_layers", "0", 1u << 0)                                                             \
   X (OFFLOAD_MODULES, "offload_modules", "none", 1u << 0)                                                        \
-  X (CE_FUSION, "ce_fusion", "on", BIT (CE_FUSION, ON))                                                          \
-  X (NAN_CHECK, "nan_check", "off", BIT (NAN_CHECK, OFF))                                                        \
-  X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", "off", BIT (SYNC_EVERY_MICRO_BATCH, OFF))                 \
-  X (CUDA_GRAPH, "cuda_graph", "off", BIT (CUDA_GRAPH, OFF))                                                     \
-  X (DETERMINISTIC, "deterministic", "off", BIT (DETERMINISTIC, OFF))                                            \
-  X (COMPILE, "compile", "off", BIT (COMPILE, OFF))                                                              \
-  X (TASK, "task", "train", BIT (TASK, TRAIN))
+  X (COMPILE, "compile", "off", BIT (COMPILE, OFF))
 /* clang-format on */
 
 static gboolean

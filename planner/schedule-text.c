@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of a schedule, one thing per line; # starts a comment. Grammar:
  *
- *   schedule := "schedule 2 rank=" INT " ranks=" INT  group*  buffer*  event*  section*
+ *   schedule := "schedule 2 rank=" INT " ranks=" INT " graph"?  group*  buffer*  event*  section*
  *   group    := "group" NAME "size=" INT "stride=" INT
  *   buffer   := "buffer" NAME count? "elements=" INT "dtype=" DTYPE "category=" CATEGORY
  *   event    := "event" NAME count?
@@ -111,7 +111,8 @@ plan_schedule_print (const PlanSchedule *self)
   const char *variables[PLAN_MAX_DEPTH] = { NULL };
   guint depth = 0;
 
-  g_string_append_printf (out, "schedule 2 rank=%u ranks=%u\n", self->rank, self->ranks);
+  g_string_append_printf (out, "schedule 2 rank=%u ranks=%u%s\n", self->rank, self->ranks,
+                          self->is_graph ? " graph" : "");
   print_declarations (self, out);
   for (guint s = 0; s < self->n_sections_begun; s++)
     {
@@ -484,14 +485,18 @@ static gboolean
 read_header (Reader *reader, char **words, GError **error)
 {
   gint64 rank = 0, ranks = 0;
-  if (g_strv_length (words) != 4 || strcmp (words[0], "schedule") != 0
-      || strcmp (words[1], "2") != 0 || !value_of (words[2], "rank")
-      || !value_of (words[3], "ranks"))
-    return fail (reader, error, "a schedule begins with 'schedule 2 rank=INT ranks=INT'");
+  const guint n = g_strv_length (words);
+  const gboolean is_graph = n == 5 && strcmp (words[4], "graph") == 0;
+  if (n != (is_graph ? 5u : 4u) || strcmp (words[0], "schedule") != 0 || strcmp (words[1], "2") != 0
+      || !value_of (words[2], "rank") || !value_of (words[3], "ranks"))
+    return fail (
+        reader, error,
+        "a schedule begins with 'schedule 2 rank=INT ranks=INT', and 'graph' where it is one");
   if (!read_int (reader, value_of (words[3], "ranks"), 1, G_MAXINT32, &ranks, error)
       || !read_int (reader, value_of (words[2], "rank"), 0, ranks - 1, &rank, error))
     return FALSE;
   reader->schedule = plan_schedule_new ((guint)rank, (guint)ranks);
+  reader->schedule->is_graph = is_graph;
   return TRUE;
 }
 

@@ -149,7 +149,7 @@ sim_cost_new (const PlanSchedule *schedule, const PlanCluster *cluster, const Pl
   if (!check_links (&rates, error))
     return NULL;
   g_autoptr (SimCost) self = cost_new (schedule);
-  self->launch_ns = stack->launch_ns;
+  self->launch_ns = plan_schedule_is_graph (schedule) ? 0 : stack->launch_ns;
   self->is_serial = cluster->kind == PLAN_DEVICE_CPU;
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {

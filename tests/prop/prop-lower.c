@@ -325,10 +325,11 @@ count_again (const Case *c, double *out_again, double *out_inside)
   const gint64 layers = c->model->layers, n = value[PLAN_RECOMPUTE_LAYERS];
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
-  *out_again = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE ? 0
-               : is_full && is_block                        ? (double)n
-                                                            : (double)layers;
-  *out_inside = is_full && !is_block ? (double)(layers - (layers + n - 1) / n) : 0;
+  const gboolean is_eval = value[PLAN_TASK] == PLAN_TASK_EVAL;
+  *out_again = is_eval || value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE ? 0
+               : is_full && is_block                                   ? (double)n
+                                                                       : (double)layers;
+  *out_inside = is_full && !is_block && !is_eval ? (double)(layers - (layers + n - 1) / n) : 0;
 }
 
 /* Units are gathered for both passes, rows once more where they are computed again from another
@@ -345,11 +346,12 @@ gathers_follow_the_strategy (const Case *c, const Sizes *s, int seed)
   const double w = plan_dtype_bits (plan_gathered_dtype (&c->plan)) / 8.0;
   const double p = plan_dtype_bits (plan_weights_dtype (&c->plan)) / 8.0;
   const double layers = (double)c->model->layers;
+  const double passes = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1 : 2;
   const double linear = w * (double)s->layout.buckets[PLAN_BUCKET_LAYER].padded;
   const double unit = linear + p * (double)s->layout.buckets[PLAN_BUCKET_PLAIN].padded;
-  const double least
-      = (m * (2 * layers * unit + (s->has_columns ? again * linear : 0)) + p * (double)s->others)
-        * r;
+  const double least = (m * (passes * layers * unit + (s->has_columns ? again * linear : 0))
+                        + p * (double)s->others)
+                       * r;
   /* In a pool, what was gathered ahead of a chunk may have to make room for its other layers. */
   const gboolean pools = c->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF;
   const double extra = pools && inside > 0 ? layers : inside;
@@ -371,9 +373,14 @@ START_TEST (wide_traffic_follows_the_strategy)
   const double r = (inner - 1) / inner, ro = (outer - 1) / outer, m = (double)s.m;
   const PlanDtype grad = plan_field_dtype (&c.plan, PLAN_GRAD_COMM);
   const double g = plan_dtype_bits (grad) / 8.0;
-  const double reduced = !s.shards[0] ? 2 * g * all * r : (s.shards[1] ? m : 1) * g * all * r;
+  const gboolean is_eval = c.plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
+  const gboolean syncs
+      = c.plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
+  const double times = is_eval ? 0 : s.shards[1] || syncs ? m : 1;
+  const double outer_times = is_eval ? 0 : syncs ? m : 1;
+  const double reduced = times * (s.shards[0] ? 1 : 2) * g * all * r;
   const double held = all / (s.shards[1] ? inner : 1);
-  const double outer_reduced = s.is_hfsdp ? g * held * ro : 2 * g * held * ro;
+  const double outer_reduced = outer_times * (s.is_hfsdp ? 1 : 2) * g * held * ro;
   const double found = sent_on (c.schedule, PLAN_STREAM_REDUCE);
   const double found_outer = sent_on (c.schedule, PLAN_STREAM_OUTER_REDUCE);
   ck_assert_msg (fabs (found - reduced) <= 1e-9 * reduced, "seed %d: %.0f, not %.0f", _i, found,

@@ -211,6 +211,34 @@ START_TEST (a_chunk_is_computed_again_as_a_whole)
 }
 END_TEST
 
+/* In separate kernels the loss has one fp32 image of the logits more at once: 14 bytes per logit.
+ */
+START_TEST (an_unfused_loss_has_another_image)
+{
+  const PlanMemory fused = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192");
+  const PlanMemory separate = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192 ce_fusion=off");
+  ck_assert_uint_eq (fused.by_category[PLAN_CATEGORY_LOSS],
+                     G_GUINT64_CONSTANT (10) * 8192 * 128384);
+  ck_assert_uint_eq (separate.by_category[PLAN_CATEGORY_LOSS],
+                     G_GUINT64_CONSTANT (14) * 8192 * 128384);
+}
+END_TEST
+
+/* cuDNN's deterministic backward pass keeps the gradients of the scores, 4096 MiB for 32 heads of
+ * 8192 tokens, beside the 128 MiB of grouped heads and the sum of each row; and q's gradient needs
+ * no fp32 image (its own figure: 4224 MiB). */
+START_TEST (deterministic_attention_keeps_scores)
+{
+  const PlanMemory m = memory_of ("family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
+                                  "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
+                                  "dgx-h100:1",
+                                  "gbs=8 seq=8192 comm_unit=1 recompute=full deterministic=on");
+  const guint64 work = (G_GUINT64_CONSTANT (4224) + 1) << 20;
+  ck_assert_uint_ge (m.by_category[PLAN_CATEGORY_WORKSPACE], work);
+  ck_assert_uint_le (m.by_category[PLAN_CATEGORY_WORKSPACE], work + PLAN_MIB);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -226,6 +254,8 @@ main (void)
   tcase_add_test (tcase, decoupled_gradients_need_no_copy);
   tcase_add_test (tcase, layers_keep_what_the_framework_saves);
   tcase_add_test (tcase, a_chunk_is_computed_again_as_a_whole);
+  tcase_add_test (tcase, an_unfused_loss_has_another_image);
+  tcase_add_test (tcase, deterministic_attention_keeps_scores);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
