@@ -15,6 +15,7 @@ libplanner_a_SOURCES = \
   %D%/lower-gradient.c \
   %D%/lower-layer.c %D%/lower-layer.h \
   %D%/lower-order.c %D%/lower-order.h \
+  %D%/lower-replicated.c \
   %D%/lower-step.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \

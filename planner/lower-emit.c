@@ -192,3 +192,13 @@ plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
       = self->shards_optimizer ? self->ranks * (self->splits_shards ? self->replicas : 1) : 1;
   return (gint64)self->layout.buckets[kind].padded / shards;
 }
+
+guint64
+plan_lower_own_first (const PlanLower *self, PlanBucketKind kind)
+{
+  const gint64 inside
+      = self->splits_shards ? self->replica * plan_lower_own_elements (self, kind) : 0;
+  return self->shards_optimizer
+             ? (guint64)(self->rank * plan_lower_shard_elements (self, kind) + inside)
+             : 0;
+}

@@ -49,4 +49,7 @@ void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
 gint64 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind);
 
+/* The first element of a bucket in the optimizer's part. */
+guint64 plan_lower_own_first (const PlanLower *self, PlanBucketKind kind);
+
 G_END_DECLS

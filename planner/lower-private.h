@@ -84,9 +84,10 @@ typedef struct
   gint32 embedded, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
-  gint32 nan_sum;                   /* what looking for NaN adds up */
-  gint32 done;                      /* event: everything given to the compute stream so far */
-  gint32 exchanged; /* event: the last communication within the tensor-parallel group */
+  gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
+  gint32 nan_sum;    /* what looking for NaN adds up */
+  gint32 done;       /* event: everything given to the compute stream so far */
+  gint32 exchanged;  /* event: the last communication within the tensor-parallel group */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
@@ -117,6 +118,14 @@ void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                                gint32 delta, gboolean is_column);
+
+/* What the optimizer reads of a bucket's gradients. */
+PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
+                                        PlanLowerUnit unit);
+
+/* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
+void plan_lower_declare_replicated (PlanLower *self);
+void plan_lower_sum_replicated (PlanLower *self);
 
 /* The steps, in the order they appear in a step. */
 void plan_lower_setup (PlanLower *self);

@@ -253,9 +253,8 @@ own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   return plan_lower_at (grads, inside + (is_whole ? (guint64)self->rank * part : 0));
 }
 
-/* What the optimizer reads. */
-static PlanRef
-optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+PlanRef
+plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gint32 cast = self->bucket[kind].cast;
   return cast >= 0 ? plan_lower_unit_ref (cast, unit, 0) : own_gradients (self, kind, unit);
@@ -290,7 +289,7 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   await_reduction (self, kind, unit);
   plan_lower_compute (self, PLAN_OP_NORM_SQ,
                       PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
-                                 optimizer_gradients (self, kind, unit)),
+                                 plan_lower_optimizer_gradients (self, kind, unit)),
                       PLAN_DIMS (plan_lower_own_elements (self, kind)));
 }
 
@@ -326,7 +325,7 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0)
                                           : main_weights (self, kind, unit);
   const PlanRef exp_avg = plan_lower_unit_ref (b->exp_avg, unit, 0);
-  const PlanRef grads = optimizer_gradients (self, kind, unit);
+  const PlanRef grads = plan_lower_optimizer_gradients (self, kind, unit);
   if (b->exp_avg_sq < 0)
     plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
                         PLAN_DIMS (n));
@@ -516,6 +515,7 @@ plan_lower_end_step (PlanLower *self)
   drop_or_take_non_units (self, FALSE);
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, cast_gradients);
+  plan_lower_sum_replicated (self);
   each_bucket (self, measure_gradients);
   share_sums (self);
   /* Where gradients are whole on every rank, one rank's sum is the sum. */

@@ -516,6 +516,7 @@ declare (PlanLower *self)
   declare_values (self);
   declare_head (self);
   plan_lower_declare_attention (self);
+  plan_lower_declare_replicated (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
 }

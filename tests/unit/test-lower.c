@@ -506,6 +506,44 @@ START_TEST (evaluating_is_forward_only)
 }
 END_TEST
 
+/* Norms lie whole on every rank of a tensor-parallel group: shard by shard, the group sums the
+ * gradients of all 2 * 32 + 1 of them, once. */
+START_TEST (tensor_parallel_ranks_sum_norms)
+{
+  static const struct
+  {
+    const char *words;
+    guint64 copies; /* ranks that hold the same */
+  } rows[] = { { "strategy=optim_grads_params", 1 },
+               { "strategy=optim", 1 },
+               { "strategy=no_shard", 4 },
+               { "dp_outer=2", 2 },
+               { "dp_outer=2 outer_strategy=optim", 1 },
+               { "main_grads=bf16", 1 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint64 summed = 0;
+      g_autofree char *words = g_strconcat ("gbs=8 seq=256 tp=2 ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      for (guint rank = 0; rank < 8; rank += 2)
+        {
+          PlanCursor cursor;
+          const PlanOp *op;
+          g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, NULL);
+          for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+               (op = plan_cursor_next (&cursor));)
+            if (op->kind == PLAN_OP_ALL_REDUCE && op->stream == PLAN_STREAM_TENSOR
+                && g_str_equal (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name,
+                                "replicated"))
+              summed += (guint64)op->dims[0];
+        }
+      ck_assert_uint_eq (summed, rows[i].copies * (2 * 32 + 1) * 4096);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   Case c;
@@ -554,6 +592,7 @@ main (void)
   tcase_add_test (tcase, all_to_all_takes_a_second_bucket);
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
+  tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);
