@@ -14,9 +14,10 @@ libplanner_a_SOURCES = \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
   %D%/lower-layer.c %D%/lower-layer.h \
+  %D%/lower-offload.c %D%/lower-offload.h \
   %D%/lower-order.c %D%/lower-order.h \
   %D%/lower-replicated.c \
-  %D%/lower-step.c \
+  %D%/lower-step.c %D%/lower-step.h \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \

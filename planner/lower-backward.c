@@ -4,7 +4,9 @@
 
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
+#include "planner/lower-offload.h"
 #include "planner/lower-order.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -309,6 +311,18 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       return;
     case PLAN_ACT_RELEASE_HEAD:
       release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      return;
+    case PLAN_ACT_OFFLOAD:
+      plan_lower_offload (self, unit, a->like);
+      return;
+    case PLAN_ACT_DROP_OFFLOADED:
+      plan_lower_drop_offloaded (self, unit, a->like);
+      return;
+    case PLAN_ACT_FETCH:
+      plan_lower_fetch (self, unit, a->like);
+      return;
+    case PLAN_ACT_AWAIT_FETCHED:
+      plan_lower_wait (self, plan_lower_unit_ref (self->fetched, unit, 0));
       return;
     }
 }

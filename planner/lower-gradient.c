@@ -4,6 +4,7 @@
 
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 

@@ -114,6 +114,14 @@ find_kept (Layer *self)
   self->kept[PLAN_VALUE_OUT] = TRUE;
 }
 
+void
+plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept)
+{
+  Layer layer = { .net = &self->net, .keep = keep };
+  find_kept (&layer);
+  memcpy (out_kept, layer.kept, sizeof layer.kept);
+}
+
 static void
 take (Layer *self, PlanValueId id)
 {

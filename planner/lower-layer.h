@@ -13,6 +13,9 @@ typedef struct
 /* What a layer keeps. */
 PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
 
+/* Which values the forward pass leaves behind. */
+void plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept);
+
 /* One layer's graph, forwards; backwards, with what has to be computed again. */
 void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);

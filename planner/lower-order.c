@@ -3,6 +3,8 @@
 
 #include "planner/lower-order.h"
 
+#include "planner/lower-offload.h"
+
 /* What is there of a piece of a unit's weights. */
 typedef enum
 {
@@ -63,10 +65,36 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
   add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
 }
 
+/* Units that keep alike and go out alike do the same. */
+static gint64
+like (const PlanLower *lower, gint64 unit)
+{
+  const PlanLowerKeep keep = plan_lower_keep (lower, unit);
+  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS];
+  for (gint64 u = 0; u < unit; u++)
+    {
+      const PlanLowerKeep other = plan_lower_keep (lower, u);
+      if (other.again == keep.again && other.drops_input == keep.drops_input
+          && (u < limit) == (unit < limit))
+        return u;
+    }
+  return unit;
+}
+
+/* About the activations of a unit, where some of them go to the host. */
+static void
+add_offload (Builder *b, PlanActKind kind, gint64 unit)
+{
+  if (unit < 0 || !plan_lower_offloads (b->lower, unit))
+    return;
+  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = like (b->lower, unit) };
+  g_array_append_val (b->order->acts, act);
+}
+
 static gboolean
 acts_alike (const PlanAct *a, const PlanAct *b)
 {
-  return a->kind == b->kind && a->piece == b->piece && a->unit == b->unit
+  return a->kind == b->kind && a->like == b->like && a->piece == b->piece && a->unit == b->unit
          && a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input;
 }
 
@@ -272,8 +300,12 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
       for (guint i = 0; i < n && u + ahead < layers; i++)
         add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
+      add_offload (&b, PLAN_ACT_OFFLOAD, u);
+      add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
       for (guint i = 0; i < n; i++)
         add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
+      if (u + 1 == layers)
+        add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
       if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
         close_chunk (&b, u - u % lower->chunk);
     }
@@ -295,6 +327,12 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;
+      for (gint64 u = end - 1; end == layers && u >= first; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = first - 1; u >= first - lower->chunk; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        add_offload (&b, PLAN_ACT_AWAIT_FETCHED, u);
       for (gint64 u = first; u < end - 1; u++)
         replay (&b, u);
       for (gint64 u = end - 1; u >= first; u--)

@@ -27,6 +27,10 @@ typedef enum
   PLAN_ACT_REDUCE,
   PLAN_ACT_RELEASE, /* gives gradients back whose reduction has ended */
   PLAN_ACT_RELEASE_HEAD,
+  PLAN_ACT_OFFLOAD, /* starts copying activations out */
+  PLAN_ACT_DROP_OFFLOADED,
+  PLAN_ACT_FETCH, /* starts copying them back */
+  PLAN_ACT_AWAIT_FETCHED,
 } PlanActKind;
 
 typedef struct
@@ -34,6 +38,7 @@ typedef struct
   PlanActKind kind;
   PlanPiece piece;
   gint32 unit; /* relative to the first of the chunk */
+  gint64 like; /* the first unit of which the same activations go to the host */
   PlanLowerKeep keep;
 } PlanAct;
 

@@ -6,6 +6,16 @@
 #include "planner/stack.h"
 G_BEGIN_DECLS
 
+/* What the host keeps of the parameters that it updates. */
+typedef enum
+{
+  PLAN_HOST_MAIN,
+  PLAN_HOST_EXP_AVG,
+  PLAN_HOST_EXP_AVG_SQ,
+  PLAN_HOST_GRADS,
+  PLAN_N_HOST_STATES
+} PlanHostState;
+
 /* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
 typedef struct
 {
@@ -18,6 +28,7 @@ typedef struct
   gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
   gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
   gint32 exp_avg, exp_avg_sq;
+  gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
   gint32 grads;                 /* accumulated gradients */
   gint32 received;              /* all ranks' shares of this one's part, before they are summed */
@@ -85,9 +96,12 @@ typedef struct
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
-  gint32 nan_sum;    /* what looking for NaN adds up */
-  gint32 done;       /* event: everything given to the compute stream so far */
-  gint32 exchanged;  /* event: the last communication within the tensor-parallel group */
+  gint32 host[PLAN_N_VALUES]; /* activations on the host */
+  gint32 offloaded, fetched;  /* events, per layer */
+  gint32 copied, updated;     /* events: the last copy, the host's last update */
+  gint32 nan_sum;             /* what looking for NaN adds up */
+  gint32 done;                /* event: everything given to the compute stream so far */
+  gint32 exchanged;           /* event: the last communication within the tensor-parallel group */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
@@ -107,32 +121,5 @@ typedef struct
 #define PLAN_POOL_SETS 2
 
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
-
-/* The host looks at what compute has done so far. */
-void plan_lower_look (PlanLower *self);
-
-/* Starts gathering what a unit's forward pass reads; gives it back. */
-void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
-void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
-
-void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
-void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
-                               gint32 delta, gboolean is_column);
-
-/* What the optimizer reads of a bucket's gradients. */
-PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
-                                        PlanLowerUnit unit);
-
-/* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
-void plan_lower_declare_replicated (PlanLower *self);
-void plan_lower_sum_replicated (PlanLower *self);
-
-/* The steps, in the order they appear in a step. */
-void plan_lower_setup (PlanLower *self);
-void plan_lower_begin_step (PlanLower *self);
-void plan_lower_forward (PlanLower *self);
-void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
-void plan_lower_end_step (PlanLower *self);
-void plan_lower_teardown (PlanLower *self);
 
 G_END_DECLS

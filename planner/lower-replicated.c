@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 

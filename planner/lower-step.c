@@ -2,7 +2,10 @@
 /* What happens around the micro batches: setup, the beginning and the end of a step, teardown. */
 #include "config.h"
 
+#include "planner/lower-step.h"
+
 #include "planner/lower-emit.h"
+#include "planner/lower-offload.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -205,7 +208,8 @@ static void
 setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 n = plan_lower_own_elements (self, kind);
+  const gint64 host = plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - host;
   const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
   const gint64 shards = self->shards_optimizer ? (gint64)self->layout.shards : 1;
   const gint64 shard = !self->shards_optimizer ? 0
@@ -216,11 +220,12 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     derived_buffers (self, unit, plan_lower_alloc);
   plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
                       PLAN_DIMS (kind, shard, shards));
+  plan_lower_host_init (self, kind, unit, main_weights (self, kind, unit));
   if (b->masters >= 0)
-    plan_lower_compute (
-        self, PLAN_OP_CAST,
-        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0), main_weights (self, kind, unit)),
-        PLAN_DIMS (n));
+    plan_lower_compute (self, PLAN_OP_CAST,
+                        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0),
+                                   plan_lower_at (main_weights (self, kind, unit), (guint64)host)),
+                        PLAN_DIMS (n));
   for (guint i = 0; i < G_N_ELEMENTS (zeroed); i++)
     if (zeroed[i] >= 0)
       plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (zeroed[i], unit, 0)),
@@ -318,14 +323,32 @@ drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 }
 
 static void
-update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+each_bucket (PlanLower *self,
+             void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, PLAN_NO_UNIT);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, unit);
+  plan_lower_end_units (self, unit);
+}
+
+/* What the device updates: all that the host does not. */
+static void
+update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 n = plan_lower_own_elements (self, kind);
-  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0)
-                                          : main_weights (self, kind, unit);
+  const guint64 host = (guint64)plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - (gint64)host;
+  const PlanRef main = plan_lower_at (main_weights (self, kind, unit), host);
+  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0) : main;
   const PlanRef exp_avg = plan_lower_unit_ref (b->exp_avg, unit, 0);
-  const PlanRef grads = plan_lower_optimizer_gradients (self, kind, unit);
+  const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
+  if (n == 0)
+    return;
   if (b->exp_avg_sq < 0)
     plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
                         PLAN_DIMS (n));
@@ -335,13 +358,40 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                                    grads, ONE (coef)),
                         PLAN_DIMS (n));
   if (b->masters >= 0)
-    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main_weights (self, kind, unit), updated),
-                        PLAN_DIMS (n));
+    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main, updated), PLAN_DIMS (n));
+}
+
+static void
+update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  update_here (self, kind, unit);
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
   if (self->stack->keeps_non_units || kind >= PLAN_BUCKET_LAYER || !self->shards_weights)
     publish (self, kind, unit);
+}
+
+static void
+fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_host_weights (self, kind, unit, main_weights (self, kind, unit));
+}
+
+/* The host's share: out, update, back, one after the other. */
+static void
+update_on_host (PlanLower *self)
+{
+  if (self->copied < 0)
+    return;
+  each_bucket (self, plan_lower_host_gradients);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (copied)),
+                   PLAN_REF_NONE);
+  each_bucket (self, plan_lower_host_update);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (updated)),
+                   PLAN_REF_NONE);
+  each_bucket (self, fetch_weights);
+  plan_lower_wait (self, ONE (copied));
 }
 
 static void
@@ -357,20 +407,6 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   resident_buffers (self, kind, unit, plan_lower_free);
   if (kind == PLAN_BUCKET_LAYER)
     derived_buffers (self, unit, plan_lower_free);
-}
-
-static void
-each_bucket (PlanLower *self,
-             void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
-{
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (plan_layout_has (&self->layout, kind))
-      visit (self, kind, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind))
-      visit (self, kind, unit);
-  plan_lower_end_units (self, unit);
 }
 
 static void
@@ -422,6 +458,7 @@ plan_lower_setup (PlanLower *self)
 {
   self->is_first_micro_batch = TRUE;
   each_small_buffer (self, plan_lower_alloc);
+  plan_lower_host_memory (self, plan_lower_alloc);
   each_bucket (self, setup_bucket);
   quantise_weights (self);
   publish_together (self);
@@ -526,6 +563,7 @@ plan_lower_end_step (PlanLower *self)
                           || self->bucket[PLAN_BUCKET_LAYER].wide_avg_sq >= 0;
   if (widens)
     each_bucket (self, take_widened);
+  update_on_host (self);
   each_bucket (self, update_weights);
   if (widens)
     each_bucket (self, drop_widened);
@@ -543,4 +581,5 @@ plan_lower_teardown (PlanLower *self)
     drop_units (self, self->ahead_of_embedding);
   each_bucket (self, free_bucket);
   each_small_buffer (self, plan_lower_free);
+  plan_lower_host_memory (self, plan_lower_free);
 }

@@ -3,6 +3,8 @@
 
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
+#include "planner/lower-offload.h"
+#include "planner/lower-step.h"
 
 #define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
 
@@ -37,6 +39,7 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const gint64 units = self->layout.buckets[kind].units;
   const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const guint64 here = own - (guint64)plan_lower_host_elements (self, kind);
   const gboolean has_main = !IS (self, MAIN_PARAMS, AUTO);
   const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
   const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
@@ -47,16 +50,19 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   if (has_main)
     b->main
         = state_of (self, kind, "main", units, own, self->main_params, PLAN_CATEGORY_MAIN_PARAMS);
+  plan_lower_declare_host_state (self, kind);
+  if (here == 0)
+    return;
   if (IS (self, FUSED_MASTERS, ON))
-    b->masters = state_of (self, kind, "masters", units, own, PLAN_DTYPE_FP32, category);
-  b->exp_avg = state_of (self, kind, "exp_avg", units, own, avg, category);
+    b->masters = state_of (self, kind, "masters", units, here, PLAN_DTYPE_FP32, category);
+  b->exp_avg = state_of (self, kind, "exp_avg", units, here, avg, category);
   if (widens && avg != PLAN_DTYPE_FP32)
-    b->wide_avg = state_of (self, kind, "wide_avg", units, own, PLAN_DTYPE_FP32, category);
+    b->wide_avg = state_of (self, kind, "wide_avg", units, here, PLAN_DTYPE_FP32, category);
   if (IS (self, OPTIMIZER, SGD))
     return;
-  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, own, avg_sq, category);
+  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, here, avg_sq, category);
   if (widens && avg_sq != PLAN_DTYPE_FP32)
-    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, own, PLAN_DTYPE_FP32, category);
+    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
 }
 
 static void
@@ -517,6 +523,7 @@ declare (PlanLower *self)
   declare_head (self);
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
+  plan_lower_declare_offload (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
 }

@@ -31,6 +31,7 @@
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
+  X (COPY, "copy", COMPUTE, "out:w in:r", "count", "between the device and the host, rounded where formats differ") \
   X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
   X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
   X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
@@ -62,6 +63,7 @@
   X (NORM_SQ, "norm_sq", COMPUTE, "sum:u in:r", "count", "adds the squares to the exact sum")                                                         \
   X (CLIP, "clip", COMPUTE, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums")  \
   X (ADAMW, "adamw", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                                             \
+  X (ADAMW_HOST, "adamw_host", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update, by the host") \
   X (SGD, "sgd", COMPUTE, "main:u momentum:u grad:r coef:r", "count", "one SGD update with momentum")                                                 \
   X (ALL_GATHER, "all_gather", COLLECTIVE, "out:w in:r", "count", "every rank's `count` elements, in rank order")                                     \
   X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
@@ -79,9 +81,10 @@
   X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
   X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
   X (TENSOR, "tensor", "activations, within a tensor-parallel group") \
-  X (CONTEXT, "context", "keys and values, within a context-parallel group")
+  X (CONTEXT, "context", "keys and values, within a context-parallel group") \
+  X (COPY, "copy", "between the device and the host")
 
-/* What memory is for: X (ID, "name", "summary"). */
+/* What memory of the device is for: X (ID, "name", "summary"). */
 #define PLAN_CATEGORY_LIST(X) \
   X (WEIGHTS, "weights", "compute weights at rest") \
   X (GATHERED, "gathered", "weights gathered for use") \

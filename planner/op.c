@@ -142,6 +142,8 @@ plan_category_name (PlanCategory category)
 #define X(id, name, summary) name,
     PLAN_CATEGORY_LIST (X)
 #undef X
+        [PLAN_CATEGORY_HOST]
+    = "host",
   };
   return names[category];
 }
@@ -261,6 +263,7 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_CLIP:
       return i == 0 ? 4 : 2 * PLAN_EXACT_LIMBS * d0;
     case PLAN_OP_ADAMW:
+    case PLAN_OP_ADAMW_HOST:
       return i == 4 ? 4 : d0;
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;

@@ -15,9 +15,6 @@
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))                                                                   \
-  X (OFFLOAD_OPTIMIZER, "offload_optimizer", "0", 1u << 0)                                                       \
-  X (OFFLOAD_LAYERS, "offload_layers", "0", 1u << 0)                                                             \
-  X (OFFLOAD_MODULES, "offload_modules", "none", 1u << 0)                                                        \
   X (COMPILE, "compile", "off", BIT (COMPILE, OFF))
 /* clang-format on */
 

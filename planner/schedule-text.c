@@ -434,9 +434,9 @@ read_buffer (const Reader *reader, char **words, GError **error)
       || !plan_dtype_parse (value_of (words[3], "dtype"), words[1], &dtype, error))
     return FALSE;
   const char *name = value_of (words[4], "category");
-  while (category < PLAN_N_CATEGORIES && strcmp (name, plan_category_name (category)) != 0)
+  while (category <= PLAN_CATEGORY_HOST && strcmp (name, plan_category_name (category)) != 0)
     category++;
-  if (category == PLAN_N_CATEGORIES)
+  if (category > PLAN_CATEGORY_HOST)
     return fail (reader, error, "there is no category '%s'", name);
   if (g_hash_table_contains (reader->buffers, words[1]))
     return fail (reader, error, "there are two buffers '%s'", words[1]);

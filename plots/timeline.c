@@ -59,6 +59,7 @@ group_of_compute (PlanOpKind kind)
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:
     case PLAN_OP_ADAMW:
+    case PLAN_OP_ADAMW_HOST:
     case PLAN_OP_SGD:
       return GROUP_OPTIMIZER;
     default:

@@ -41,12 +41,34 @@ bytes_touched (const Rates *rates, const PlanOp *op)
   return bytes;
 }
 
+/* Between device and host as fast as their link, on the host as fast as this device's share of its
+ * memory. */
+static double
+host_seconds (const Rates *rates, const PlanOp *op, GError **error)
+{
+  const PlanCluster *c = rates->cluster;
+  const gboolean is_copy = op->kind == PLAN_OP_COPY;
+  const double rate = is_copy ? c->host_link_bytes_per_s * rates->params->link_efficiency
+                              : c->host_memory_bytes_per_s * rates->params->memory_efficiency
+                                    / (double)c->devices_per_node;
+  if (rate <= 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "cluster %s: no %s is known, which offloading needs", c->name,
+                   is_copy ? "host_bandwidth" : "host_memory_bandwidth");
+      return -1;
+    }
+  return bytes_touched (rates, op) / (is_copy ? 2 : 1) / rate;
+}
+
 /* Duration of a compute op in seconds: the slower of arithmetic and memory. */
 static double
 compute_seconds (const Rates *rates, const PlanOp *op, GError **error)
 {
   const SimParams *p = rates->params;
   const double flops = plan_op_flops (op);
+  if (op->kind == PLAN_OP_COPY || op->kind == PLAN_OP_ADAMW_HOST)
+    return host_seconds (rates, op, error);
   const double memory
       = bytes_touched (rates, op) / (rates->cluster->memory_bytes_per_s * p->memory_efficiency);
   if (flops == 0)

@@ -187,6 +187,12 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
       if (g_rand_int_range (rand, 0, 3) == 0)
         set_int (&plan, "tp", 1 << g_rand_int_range (rand, 0, 3));
       if (g_rand_int_range (rand, 0, 3) == 0)
+        plan.value[PLAN_OFFLOAD_OPTIMIZER] = g_rand_int_range (rand, 0, 5) * 250000;
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        set_int (&plan, "offload_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        plan.value[PLAN_OFFLOAD_MODULES] = g_rand_int_range (rand, 1, 32);
+      if (g_rand_int_range (rand, 0, 3) == 0)
         set_int (&plan, "cp", 1 << g_rand_int_range (rand, 0, 4));
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
         plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);

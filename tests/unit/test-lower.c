@@ -544,6 +544,43 @@ START_TEST (tensor_parallel_ranks_sum_norms)
 }
 END_TEST
 
+/* Bytes between device and host in a step, out and back. */
+static void
+measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_out = *out_back = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_COPY)
+      {
+        const PlanBuffer *to = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+        const guint64 bytes = plan_dtype_bytes (to->dtype, (guint64)op->dims[0]);
+        *(to->category == PLAN_CATEGORY_HOST ? out_out : out_back) += bytes;
+      }
+}
+
+/* What a layer keeps goes out and back once per micro batch: 34 s h bytes, and fp32 numbers per row
+ * (two) and per head and row (32); of the optimizer's half, four bytes per parameter each way,
+ * once. */
+START_TEST (offloading_copies_each_byte_out_and_back)
+{
+  Case c;
+  guint64 out, back;
+  case_init_words (&c, "llama3-8b", "dgx-h100:1", "gbs=16 seq=4096 offload_layers=12");
+  measure_copies (c.schedule, &out, &back);
+  ck_assert_uint_eq (out, G_GUINT64_CONSTANT (2) * 12 * 4096 * (34 * 4096 + 4 * (2 + 32)));
+  ck_assert_uint_eq (back, out);
+  case_clear (&c);
+  case_init_words (&c, "llama3-8b", "dgx-h100:1",
+                   "gbs=16 seq=4096 precision_aware=on offload_optimizer=0.5");
+  measure_copies (c.schedule, &out, &back);
+  ck_assert_uint_eq (out, (32 * G_GUINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8 * 2);
+  ck_assert_uint_eq (back, out);
+  case_clear (&c);
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   Case c;
@@ -593,6 +630,7 @@ main (void)
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
+  tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);

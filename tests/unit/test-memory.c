@@ -239,6 +239,68 @@ START_TEST (deterministic_attention_keeps_scores)
 }
 END_TEST
 
+/* Of the layers that go to the host nothing is there at the loss: 34 s h bytes each for Llama-3-8B
+ * in bf16, and fp32 numbers per row (two) and per head and row (32). */
+START_TEST (offloaded_layers_are_gone_at_the_loss)
+{
+  const double unit = 8192.0 * 4096;
+  double kept[3];
+  static const char *const layers[] = { "0", "16", "31" };
+  for (guint i = 0; i < G_N_ELEMENTS (layers); i++)
+    {
+      g_autofree char *words = g_strconcat ("gbs=8 seq=8192 offload_layers=", layers[i], NULL);
+      const PlanMemory m = memory_of (LLAMA_8B, "dgx-h100:1", words);
+      kept[i] = (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS] / unit;
+    }
+  const double layer = 34 + 4 * (2 + 32) / 4096.0;
+  ck_assert_double_eq_tol (kept[0] - kept[1], 16 * layer, 0.001);
+  ck_assert_double_eq_tol (kept[0] - kept[2], 31 * layer, 0.001);
+}
+END_TEST
+
+/* Inputs of modules: x, what qkv reads, the heads of q, k and v, attention's output and the input
+ * of the second norm: 2, 2, 2 a + 4 k = 3, 2 a = 2 and 2 of 34 in every layer. */
+START_TEST (offloaded_modules_free_their_inputs)
+{
+  static const struct
+  {
+    const char *modules;
+    double freed;
+  } rows[] = { { "attn_norm", 2 }, { "qkv_linear", 2 },
+               { "core_attn", 3 }, { "core_attn+attn_proj", 5 },
+               { "mlp_norm", 2 },  { "attn_norm+qkv_linear+core_attn+attn_proj+mlp_norm", 11 } };
+  const double unit = 8192.0 * 4096;
+  const PlanMemory all = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192");
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      g_autofree char *words
+          = g_strconcat ("gbs=8 seq=8192 offload_modules=", rows[i].modules, NULL);
+      const PlanMemory m = memory_of (LLAMA_8B, "dgx-h100:1", words);
+      const double freed = ((double)all.by_category[PLAN_CATEGORY_ACTIVATIONS]
+                            - (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS])
+                           / unit / 32;
+      ck_assert_msg (fabs (freed - rows[i].freed) < 0.01, "%s: %.3f, not %.1f", rows[i].modules,
+                     freed, rows[i].freed);
+    }
+}
+END_TEST
+
+/* Only moments leave the device: eight bytes of each parameter that the host updates. */
+START_TEST (an_offloaded_optimizer_leaves_its_moments)
+{
+  const char *const words = "gbs=8 seq=1024 precision_aware=on offload_optimizer=";
+  const guint64 own = (32 * G_GUINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8;
+  static const char *const shares[] = { "0", "0.5", "1" };
+  for (guint i = 0; i < G_N_ELEMENTS (shares); i++)
+    {
+      g_autofree char *fields = g_strconcat (words, shares[i], NULL);
+      const PlanMemory m = memory_of ("llama3-8b", "dgx-h100:1", fields);
+      ck_assert_uint_eq (m.resting[PLAN_CATEGORY_OPTIMIZER], 8 * (own - own * i / 2));
+      ck_assert_uint_eq (m.resting[PLAN_CATEGORY_MAIN_PARAMS], 4 * own);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -256,6 +318,9 @@ main (void)
   tcase_add_test (tcase, a_chunk_is_computed_again_as_a_whole);
   tcase_add_test (tcase, an_unfused_loss_has_another_image);
   tcase_add_test (tcase, deterministic_attention_keeps_scores);
+  tcase_add_test (tcase, offloaded_layers_are_gone_at_the_loss);
+  tcase_add_test (tcase, offloaded_modules_free_their_inputs);
+  tcase_add_test (tcase, an_offloaded_optimizer_leaves_its_moments);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

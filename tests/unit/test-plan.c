@@ -365,8 +365,6 @@ static const struct
   { "not-built-yet-stack", "dgx-h100", "gbs=8 stack=fsdp2 compile=on" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=native pp=2" },
   { "not-built-yet-unit", "dgx-h100", "gbs=8 unit=block" },
-  { "not-built-yet-offload_layers", "dgx-h100", "gbs=8 offload_layers=32" },
-  { "not-built-yet-offload_modules", "dgx-h100", "gbs=8 offload_modules=core_attn+attn_proj" },
   { "not-built-yet-recompute-modules", "dgx-h100",
     "gbs=8 stack=native recompute=selective recompute_modules=layernorm" },
 };
