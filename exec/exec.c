@@ -339,6 +339,52 @@ is_runnable (PlanDtype dtype)
          || dtype == PLAN_DTYPE_I64;
 }
 
+static gboolean
+can_run (const Walk *walk, const PlanOp *op)
+{
+  switch (plan_op_class (op->kind))
+    {
+    case PLAN_CLASS_COMPUTE:
+      return walk->job->kernels->run[op->kind]
+             && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0);
+    case PLAN_CLASS_COLLECTIVE:
+      return op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER
+             || op->kind == PLAN_OP_ALL_REDUCE;
+    case PLAN_CLASS_HOST:
+    case PLAN_CLASS_MEMORY:
+      return TRUE;
+    }
+  g_assert_not_reached ();
+}
+
+/* What a schedule does not show: the walk neither looks for NaN, nor replays graphs, nor keeps a
+ * model between an evaluation and a step. */
+static gboolean
+check_fields (const Plan *plan, GError **error)
+{
+  static const struct
+  {
+    PlanField field;
+    gint64 runs;
+  } fields[] = { { PLAN_TASK, PLAN_TASK_TRAIN },
+                 { PLAN_NAN_CHECK, PLAN_NAN_CHECK_OFF },
+                 { PLAN_CUDA_GRAPH, PLAN_CUDA_GRAPH_OFF },
+                 { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF } };
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    {
+      const PlanField field = fields[i].field;
+      if (plan->value[field] == fields[i].runs)
+        continue;
+      g_autofree char *wanted = plan_field_print (field, plan->value[field]);
+      g_autofree char *runs = plan_field_print (field, fields[i].runs);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "%s=%s is modelled and not executed yet: it must be %s", plan_field_name (field),
+                   wanted, runs);
+      return FALSE;
+    }
+  return TRUE;
+}
+
 /* Whether these kernels and this communicator can run all of a schedule. */
 static gboolean
 check_runnable (const Walk *walk, GError **error)
@@ -377,9 +423,7 @@ check_runnable (const Walk *walk, GError **error)
   for (guint i = 0; i < plan_schedule_n_nodes (walk->schedule); i++)
     {
       const PlanOp *op = plan_schedule_node (walk->schedule, i);
-      if (op->kind >= PLAN_N_OPS || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE
-          || (walk->job->kernels->run[op->kind]
-              && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0)))
+      if (op->kind >= PLAN_N_OPS || can_run (walk, op))
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                    "this plan needs the op %s, which is modelled and not executed by %s yet",
@@ -395,7 +439,7 @@ run_walk (Walk *walk, gboolean keeps_params, ExecProgress progress, gpointer use
 {
   const ExecJob *job = walk->job;
   const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
-  if (!stack || !check_runnable (walk, error)
+  if (!stack || !check_fields (job->plan, error) || !check_runnable (walk, error)
       || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
       || !job->kernels->open (error))
     return FALSE;

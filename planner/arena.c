@@ -29,6 +29,8 @@ padded_bytes (const PlanSchedule *schedule, guint array)
 {
   guint64 bytes = plan_schedule_buffer_bytes (schedule, array);
 
+  if (plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST)
+    return 0;
   return (bytes + PLAN_ARENA_ALIGNMENT - 1) / PLAN_ARENA_ALIGNMENT * PLAN_ARENA_ALIGNMENT;
 }
 

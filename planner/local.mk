@@ -9,12 +9,16 @@ libplanner_a_SOURCES = \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
+  %D%/lower-attention.c \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
-  %D%/lower-layer.c \
-  %D%/lower-step.c \
+  %D%/lower-layer.c %D%/lower-layer.h \
+  %D%/lower-offload.c %D%/lower-offload.h \
+  %D%/lower-order.c %D%/lower-order.h \
+  %D%/lower-replicated.c \
+  %D%/lower-step.c %D%/lower-step.h \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \

@@ -3,67 +3,20 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
+#include "planner/lower-offload.h"
+#include "planner/lower-order.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
-
-/* A run of units that do the same relative to themselves. */
-typedef struct
-{
-  PlanLowerKeep keep;
-  gint32 gather_from, gather_to;   /* units gathered, relative; none where from > to */
-  gint32 release_from, release_to; /* units whose gradient bucket is released, relative */
-  gboolean releases_head;
-  gint64 first, count;
-} Run;
-
-/* Gradient buckets whose reduction was started and that nobody has waited for, oldest first. */
-typedef struct
-{
-  gint64 *unit;   /* or HEAD */
-  guint first, n; /* in flight: unit[first .. n - 1] */
-  guint64 elements;
-  gint64 limit; /* start another only once no more than this is in flight */
-  guint sets;   /* at most so many live at once; 0: any number */
-  guint64 head_elements, unit_elements;
-} Queue;
-
-#define HEAD (-1)
-
-static guint64
-queue_elements (const Queue *self, gint64 unit)
-{
-  return unit == HEAD ? self->head_elements : self->unit_elements;
-}
-
-static void
-queue_push (Queue *self, gint64 unit)
-{
-  self->unit[self->n++] = unit;
-  self->elements += queue_elements (self, unit);
-}
-
-static gint64
-queue_pop (Queue *self)
-{
-  const gint64 unit = self->unit[self->first++];
-  self->elements -= queue_elements (self, unit);
-  return unit;
-}
-
-static gboolean
-queue_is_over (const Queue *self)
-{
-  return self->first < self->n
-         && (self->sets > 0 ? self->n - self->first >= self->sets
-                            : self->elements > (guint64)self->limit);
-}
 
 /* Whether this micro batch fills temporary buckets for the reduction. */
 static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
-  return self->shards_grads
-         || (is_last && self->ranks * self->replicas > 1 && self->grad_comm != self->main_grads);
+  const gboolean takes_more
+      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_LAYER].received >= 0;
+  return self->shards_grads || (is_last && self->ranks * self->replicas > 1 && takes_more);
 }
 
 /* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
@@ -101,6 +54,18 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
                      PLAN_DIMS (self->splits_shards ? own : count), NULL, reduced);
 }
 
+/* Every rank gets all shares of its part and sums them itself. */
+static void
+sum_received (PlanLower *self, PlanRef received, PlanRef bucket, PlanRef slice, gint64 part,
+              PlanRef record)
+{
+  plan_lower_alloc (self, received);
+  plan_lower_collective (self, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE, self->inner_group,
+                         PLAN_REFS (received, bucket), part, PLAN_REF_NONE, PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_SUM_PARTS, PLAN_STREAM_REDUCE, PLAN_REFS (slice, received),
+                   PLAN_DIMS (part, self->ranks), NULL, record);
+}
+
 /* Reduces a complete bucket, beside the compute that follows; `reduced` is when its memory is no
  * longer needed, the outer reduction's when there is one. */
 static void
@@ -125,7 +90,9 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   if (self->scales_buckets)
     plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
                      PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
-  if (self->shards_optimizer)
+  if (b->received >= 0)
+    sum_received (self, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
+  else if (self->shards_optimizer)
     plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
                            PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
   else
@@ -161,29 +128,25 @@ start_unit_reduction (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 }
 
 static void
-release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
-                gboolean is_last)
+release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!plan_layout_has (&self->layout, kind))
     return;
-  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, delta));
+  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
   if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
-    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, delta));
+    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
+  if (b->received >= 0)
+    plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
   if (is_last && b->outer >= 0)
-    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, delta));
+    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, 0));
 }
 
 static void
-release (PlanLower *self, gint64 index, PlanLowerUnit unit, gint32 delta, gboolean is_last)
+release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 {
-  if (index == HEAD)
-    release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, is_last);
-  else
-    {
-      release_bucket (self, PLAN_BUCKET_LAYER, unit, delta, is_last);
-      release_bucket (self, PLAN_BUCKET_PLAIN, unit, delta, is_last);
-    }
+  release_bucket (self, PLAN_BUCKET_LAYER, unit, is_last);
+  release_bucket (self, PLAN_BUCKET_PLAIN, unit, is_last);
 }
 
 /* The two products behind dlogits; leaves the gradient of the final norm in dnorm_final. */
@@ -224,6 +187,24 @@ output_backward (PlanLower *self)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), net->rows * m->hidden);
 }
 
+/* In separate kernels the gradient is made in fp32 and then rounded. */
+static void
+loss_backward (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  plan_lower_alloc (self, made);
+  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD, PLAN_REFS (made, ONE (prob), ONE (targets)),
+                      PLAN_DIMS (net->rows, net->vocab));
+  plan_lower_free (self, ONE (prob));
+  if (self->wide_dlogits < 0)
+    return;
+  plan_lower_alloc (self, ONE (dlogits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
+                      PLAN_DIMS (net->rows * net->vocab));
+  plan_lower_free (self, made);
+}
+
 static void
 head_backward (PlanLower *self)
 {
@@ -233,11 +214,7 @@ head_backward (PlanLower *self)
   const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
-  plan_lower_alloc (self, ONE (dlogits));
-  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
-                      PLAN_REFS (ONE (dlogits), ONE (prob), ONE (targets)),
-                      PLAN_DIMS (net->rows, net->vocab));
-  plan_lower_free (self, ONE (prob));
+  loss_backward (self);
   if (m->logit_softcap > 0)
     {
       plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD, PLAN_REFS (ONE (dlogits), ONE (logits)),
@@ -291,137 +268,133 @@ embedding_backward (PlanLower *self)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
 }
 
-static gboolean
-alike (const Run *a, const Run *b)
+/* The bucket of a piece, and where it is gathered. */
+static PlanBucketKind
+bucket_of_piece (PlanPiece piece)
 {
-  return a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input
-         && a->gather_from == b->gather_from && a->gather_to == b->gather_to
-         && a->release_from == b->release_from && a->release_to == b->release_to
-         && a->releases_head == b->releases_head;
+  return piece == PLAN_PIECE_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
 }
 
-/* What each unit gathers and releases, relative to itself; equal neighbours make one run. */
-static GArray *
-plan_runs (const PlanLower *self, Queue *queue, gboolean queues)
+static void
+act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 {
-  GArray *runs = g_array_new (FALSE, FALSE, sizeof (Run));
-  const gint64 layers = self->model->layers;
-  for (gint64 u = layers - 1; u >= 0; u--)
+  const PlanBucketKind kind = bucket_of_piece (a->piece);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
+  switch (a->kind)
     {
-      Run run = {
-        .keep = plan_lower_keep (self, u), .gather_to = -1, .release_to = -1, .first = u, .count = 1
-      };
-      if (self->shards_weights && u == layers - 1)
-        run.gather_to = (gint32)MIN (self->ahead, u);
-      else if (self->shards_weights && u >= self->ahead)
-        run.gather_from = run.gather_to = (gint32)self->ahead;
-      for (gint64 popped; queues && queue_is_over (queue);)
-        if ((popped = queue_pop (queue)) == HEAD)
-          run.releases_head = TRUE;
-        else
-          {
-            run.release_to = (gint32)(popped - u);
-            run.release_from = run.release_from ? run.release_from : run.release_to;
-          }
-      if (queues)
-        queue_push (queue, u);
-      Run *last = runs->len ? &g_array_index (runs, Run, runs->len - 1) : NULL;
-      if (last && alike (last, &run))
-        last->count++;
-      else
-        g_array_append_val (runs, run);
-    }
-  return runs;
-}
-
-static void
-release_due (PlanLower *self, const Run *run, PlanLowerUnit unit, gboolean is_last)
-{
-  if (run->releases_head)
-    release (self, HEAD, unit, 0, is_last);
-  for (gint32 i = run->release_from; i >= run->release_to && run->release_to > 0; i--)
-    release (self, 0, unit, i, is_last);
-}
-
-static void
-await_backward (PlanLower *self, PlanLowerUnit unit)
-{
-  const PlanLowerBucket *layer = &self->bucket[PLAN_BUCKET_LAYER];
-  if (!self->shards_weights)
-    return;
-  plan_lower_wait (
-      self, plan_lower_unit_ref (layer->columns >= 0 ? layer->columns_gathered : layer->gathered,
-                                 unit, 0));
-  if (plan_layout_has (&self->layout, PLAN_BUCKET_PLAIN))
-    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_PLAIN].gathered, unit, 0));
-}
-
-/* What is computed again reads the rows, which the backward pass did not ask for: nothing hides
- * this gather. */
-static void
-gather_rows (PlanLower *self, PlanLowerUnit unit)
-{
-  plan_lower_gather_bucket (self, PLAN_BUCKET_LAYER, unit, 0, FALSE);
-  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[PLAN_BUCKET_LAYER].gathered, unit, 0));
-}
-
-static void
-run_backward (PlanLower *self, const Run *run, gboolean reduces, gboolean is_last)
-{
-  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
-  const gboolean early = self->pools && self->shards_grads;
-  const PlanLowerUnit unit = plan_lower_begin_units (self, run->first, run->count, -1);
-  for (gint32 i = run->gather_from; i <= run->gather_to; i++)
-    plan_lower_gather (self, unit, -i, TRUE);
-  await_backward (self, unit);
-  const gboolean needs_rows = self->gathers_columns && self->shards_weights && run->keep.again != 0;
-  if (needs_rows)
-    gather_rows (self, unit);
-  if (reduces && early)
-    release_due (self, run, unit, is_last);
-  plan_lower_layer_backward (self, unit, run->keep);
-  if (needs_rows && !self->pools)
-    plan_lower_free (self, plan_lower_weights_ref (self, PLAN_BUCKET_LAYER, unit, 0, FALSE));
-  if (self->shards_weights)
-    plan_lower_release (self, unit, 0, TRUE);
-  if (reduces)
-    {
-      if (!early)
-        release_due (self, run, unit, is_last);
+    case PLAN_ACT_GATHER:
+      plan_lower_gather_bucket (self, kind, unit, 0, is_column);
+      return;
+    case PLAN_ACT_AWAIT:
+      plan_lower_wait (
+          self, plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
+      return;
+    case PLAN_ACT_DROP:
+      if (!self->pools)
+        plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
+      return;
+    case PLAN_ACT_FORWARD:
+      plan_lower_unit_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REPLAY:
+      plan_lower_layer_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_BACKWARD:
+      plan_lower_layer_backward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REDUCE:
       start_unit_reduction (self, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE:
+      release_unit (self, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE_HEAD:
+      release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      return;
+    case PLAN_ACT_OFFLOAD:
+      plan_lower_offload (self, unit, a->like);
+      return;
+    case PLAN_ACT_DROP_OFFLOADED:
+      plan_lower_drop_offloaded (self, unit, a->like);
+      return;
+    case PLAN_ACT_FETCH:
+      plan_lower_fetch (self, unit, a->like);
+      return;
+    case PLAN_ACT_AWAIT_FETCHED:
+      plan_lower_wait (self, plan_lower_unit_ref (self->fetched, unit, 0));
+      return;
     }
-  plan_lower_end_units (self, unit);
+}
+
+void
+plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
+{
+  for (guint r = 0; r < order->runs->len; r++)
+    {
+      const PlanLowerRun *run = &g_array_index (order->runs, PlanLowerRun, r);
+      const PlanLowerUnit first = plan_lower_begin_units (self, run->first, run->count, run->step);
+      for (guint i = 0; i < run->n; i++)
+        {
+          const PlanAct *a = &g_array_index (order->acts, PlanAct, run->from + i);
+          PlanLowerUnit unit = first;
+          unit.offset += a->unit;
+          act (self, a, unit, is_last);
+        }
+      plan_lower_end_units (self, first);
+    }
 }
 
 static void
-drain (PlanLower *self, Queue *queue, gboolean whole, gboolean is_last)
+drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
 {
-  while (whole ? queue->first < queue->n : queue_is_over (queue))
+  while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue))
     {
-      const gint64 popped = queue_pop (queue);
-      release (self, popped, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, 0, is_last);
+      const gint64 popped = plan_lower_queue_pop (queue);
+      if (popped == PLAN_QUEUE_HEAD)
+        release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      else
+        release_unit (self, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, is_last);
     }
 }
 
 /* All gradients of the head's bucket are there. */
 static void
-finish_head (PlanLower *self, Queue *queue, gboolean reduces, gboolean queues, gboolean is_last)
+finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
+             gboolean is_last)
 {
   if (reduces)
     start_reduction (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
   if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
-    queue_push (queue, HEAD);
+    plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
+}
+
+/* All gradients are there: one reduction after the other, each waited for. */
+static void
+reduce_together (PlanLower *self)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    {
+      start_reduction (self, kind, PLAN_NO_UNIT, TRUE);
+      release_bucket (self, kind, PLAN_NO_UNIT, TRUE);
+    }
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  start_unit_reduction (self, unit, TRUE);
+  release_unit (self, unit, TRUE);
+  plan_lower_end_units (self, unit);
 }
 
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
   const PlanLayout *layout = &self->layout;
-  const gboolean queues = fills_buckets (self, is_last);
-  const gboolean reduces
+  const gboolean communicates
       = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
+  const gboolean reduces = communicates && !self->reduces_together;
+  const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2);
-  Queue queue
+  g_auto (PlanLowerOrder) order = { 0 };
+  PlanLowerQueue queue
       = { .unit = in_flight,
           .limit = self->comm_unit,
           .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units : 0,
@@ -429,20 +402,14 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
           .unit_elements
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
+  self->is_backward = TRUE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
   head_backward (self);
   if (!self->head_holds_positions)
     finish_head (self, &queue, reduces, queues, is_last);
-  /* What the output layer's hook gathered for nothing goes when the next gather is due. */
-  for (gint32 i = 0; i < self->ahead_of_head; i++)
-    {
-      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
-      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
-    }
-  g_autoptr (GArray) runs = plan_runs (self, &queue, queues);
-  for (guint i = 0; i < runs->len; i++)
-    run_backward (self, &g_array_index (runs, Run, i), reduces, is_last);
+  plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
+  plan_lower_run (self, &order, is_last);
   embedding_backward (self);
   drain (self, &queue, FALSE, is_last);
   if (self->head_holds_positions)
@@ -451,5 +418,8 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
     start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   drain (self, &queue, TRUE, is_last);
   if (reduces)
-    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, 0, is_last);
+    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  if (communicates && self->reduces_together)
+    reduce_together (self);
+  self->is_backward = FALSE;
 }

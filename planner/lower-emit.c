@@ -155,12 +155,19 @@ plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint
 }
 
 PlanLowerUnit
-plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
+plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gint64 count,
+                         gint64 step)
 {
   if (count == 1)
     return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
-  plan_schedule_begin_repeat (self->schedule, "l", first, count, step);
+  plan_schedule_begin_repeat (self->schedule, variable, first, count, step);
   return (PlanLowerUnit){ .loop = self->depth++ };
+}
+
+PlanLowerUnit
+plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
+{
+  return plan_lower_begin_repeat (self, "l", first, count, step);
 }
 
 void
@@ -184,4 +191,14 @@ plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
   const gint64 shards
       = self->shards_optimizer ? self->ranks * (self->splits_shards ? self->replicas : 1) : 1;
   return (gint64)self->layout.buckets[kind].padded / shards;
+}
+
+guint64
+plan_lower_own_first (const PlanLower *self, PlanBucketKind kind)
+{
+  const gint64 inside
+      = self->splits_shards ? self->replica * plan_lower_own_elements (self, kind) : 0;
+  return self->shards_optimizer
+             ? (guint64)(self->rank * plan_lower_shard_elements (self, kind) + inside)
+             : 0;
 }

@@ -38,12 +38,18 @@ void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream,
 /* Communication within the tensor-parallel group, which compute waits for. */
 void plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count);
 
-/* Opens a repeat over a run's units, or none where it has one; returns how to name the unit. */
+/* Opens a repeat, of units where nothing else is said, or none where it has one turn; returns how
+ * to name what it stands at. */
+PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,
+                                       gint64 count, gint64 step);
 PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
 void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 
 /* Elements per rank of a bucket, and of the optimizer's part. */
 gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
 gint64 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind);
+
+/* The first element of a bucket in the optimizer's part. */
+guint64 plan_lower_own_first (const PlanLower *self, PlanBucketKind kind);
 
 G_END_DECLS

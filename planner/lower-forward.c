@@ -3,6 +3,9 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
+#include "planner/lower-order.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -27,15 +30,17 @@ plan_lower_keep (const PlanLower *self, gint64 layer)
         again = !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
       keep.again |= again ? 1u << i : 0;
     }
+  keep.again = self->is_eval ? G_MAXUINT32 : keep.again;
+  keep.drops_input = self->is_eval || layer % self->chunk != 0;
   return keep;
 }
 
 void
 plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
-                          gboolean is_backward)
+                          gboolean is_column)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gboolean columns = is_backward && b->columns >= 0;
+  const gboolean columns = is_column && b->columns >= 0;
   const gint64 part = plan_lower_shard_elements (self, kind);
   const PlanRef out = plan_lower_weights_ref (self, kind, unit, delta, columns);
   const PlanRef shard
@@ -45,8 +50,8 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
 
   if (b->is_unit && self->shards_weights && !self->pools)
     plan_lower_alloc (self, out);
-  if (b->whole >= 0 && self->is_first_micro_batch
-      && (!is_backward || columns || self->stack->repeats_outer_gather))
+  if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
+      && (!self->is_backward || columns || self->stack->repeats_outer_gather))
     {
       const gint64 own = plan_lower_own_elements (self, kind);
       whole = plan_lower_unit_ref (b->whole, unit, delta);
@@ -61,22 +66,19 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
 }
 
 void
-plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward)
+plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
     if (plan_layout_has (&self->layout, unit_kinds[i]))
-      plan_lower_gather_bucket (self, unit_kinds[i], unit, delta, is_backward);
+      plan_lower_gather_bucket (self, unit_kinds[i], unit, delta, FALSE);
 }
 
 void
-plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward)
+plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    {
-      const gboolean columns = is_backward && self->bucket[unit_kinds[i]].columns >= 0;
-      if (plan_layout_has (&self->layout, unit_kinds[i]) && !self->pools)
-        plan_lower_free (self, plan_lower_weights_ref (self, unit_kinds[i], unit, delta, columns));
-    }
+    if (plan_layout_has (&self->layout, unit_kinds[i]) && !self->pools)
+      plan_lower_free (self, plan_lower_weights_ref (self, unit_kinds[i], unit, delta, FALSE));
 }
 
 /* Compute waits until a unit's weights are whole, in every copy that stays. */
@@ -134,41 +136,26 @@ transpose_weights (PlanLower *self, PlanLowerUnit unit)
       }
 }
 
-static gboolean
-same_keep (PlanLowerKeep a, PlanLowerKeep b)
+void
+plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  return a.again == b.again && a.drops_input == b.drops_input;
+  plan_lower_await_unit (self, unit, 0);
+  if (self->copies_weights && self->is_first_micro_batch)
+    copy_weights (self, unit);
+  if (self->keeps_transposes && self->is_first_micro_batch)
+    transpose_weights (self, unit);
+  plan_lower_layer_forward (self, unit, keep);
 }
 
-/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
- * is there already. So the first unit asks for several, the next for one each, the last for none.
- */
 static void
 layers_forward (PlanLower *self)
 {
-  const gint64 layers = self->model->layers, ahead = self->shards_weights ? self->ahead : 0;
-  const gint64 asks = layers - ahead; /* units that ask for one more */
-  for (gint32 i = (gint32)self->ahead_of_embedding; i < ahead; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
-  for (gint64 first = 0, end; first < layers; first = end)
-    {
-      const PlanLowerKeep keep = plan_lower_keep (self, first);
-      for (end = first + 1; end < layers && same_keep (plan_lower_keep (self, end), keep)
-                            && (first < asks) == (end < asks);)
-        end++;
-      const PlanLowerUnit unit = plan_lower_begin_units (self, first, end - first, 1);
-      if (self->shards_weights && first < asks)
-        plan_lower_gather (self, unit, (gint32)ahead, FALSE);
-      plan_lower_await_unit (self, unit, 0);
-      if (self->copies_weights && self->is_first_micro_batch)
-        copy_weights (self, unit);
-      if (self->keeps_transposes && self->is_first_micro_batch)
-        transpose_weights (self, unit);
-      plan_lower_layer_forward (self, unit, keep);
-      if (self->shards_weights)
-        plan_lower_release (self, unit, 0, FALSE);
-      plan_lower_end_units (self, unit);
-    }
+  g_auto (PlanLowerOrder) order = { 0 };
+  const gint64 here = MAX (self->units_here, self->ahead_of_embedding);
+  for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
+  plan_lower_order_init_forward (&order, self);
+  plan_lower_run (self, &order, FALSE);
 }
 
 static void
@@ -210,33 +197,64 @@ embedding_forward (PlanLower *self)
 
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
 static void
-share_loss (PlanLower *self)
+share_loss (PlanLower *self, PlanRef logits)
 {
   if (self->tensor_group < 0)
     return;
   for (guint i = 0; i < 3; i++)
     {
-      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (logits)),
+      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
                           PLAN_DIMS (self->net.rows, self->net.vocab));
       plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), self->net.rows);
     }
+}
+
+/* In separate kernels the loss leaves an fp32 image of the logits. */
+static PlanRef
+widen_logits (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  if (self->wide_logits < 0)
+    return ONE (logits);
+  plan_lower_alloc (self, ONE (wide_logits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
+                      PLAN_DIMS (net->rows * net->vocab));
+  for (guint i = 0; self->tensor_group < 0 && i < 2; i++) /* maxima, then sums */
+    plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (wide_logits)),
+                        PLAN_DIMS (net->rows, net->vocab));
+  return ONE (wide_logits);
+}
+
+void
+plan_lower_look (PlanLower *self)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
+                   PLAN_REF_NONE);
 }
 
 static void
 loss_forward (PlanLower *self)
 {
   const PlanNetwork *net = &self->net;
+  const PlanRef logits = widen_logits (self);
   plan_lower_alloc (self, ONE (prob));
   if (self->image >= 0)
     plan_lower_alloc (self, ONE (image));
-  share_loss (self);
+  share_loss (self, logits);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
-                      PLAN_REFS (ONE (sums), ONE (prob), ONE (logits), ONE (targets)),
+                      PLAN_REFS (ONE (sums), ONE (prob), logits, ONE (targets)),
                       PLAN_DIMS (net->rows, net->vocab));
   if (self->image >= 0)
     plan_lower_free (self, ONE (image));
-  if (self->model->logit_softcap == 0)
+  if (self->wide_logits >= 0)
+    plan_lower_free (self, logits);
+  if (self->model->logit_softcap == 0 || self->is_eval)
     plan_lower_free (self, ONE (logits));
+  if (self->is_eval)
+    plan_lower_free (self, ONE (prob));
+  if (self->plan->value[PLAN_NAN_CHECK] == PLAN_NAN_CHECK_LOSS)
+    plan_lower_look (self);
 }
 
 static void
@@ -253,12 +271,17 @@ head_forward (PlanLower *self)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
   /* The hook of the output layer cannot know that the backward pass comes next. */
   for (gint32 i = 0; i < self->ahead_of_head; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_alloc (self, ONE (norm_final));
   plan_lower_alloc (self, ONE (stats_final));
   await_role (self, PLAN_TENSOR_FINAL_NORM);
   plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
                    self->final_norm_bias, PLAN_NO_UNIT, net->split_rows);
+  if (self->is_eval)
+    {
+      plan_lower_free (self, x);
+      plan_lower_free (self, ONE (stats_final));
+    }
   if (splits)
     {
       plan_lower_alloc (self, ONE (norm_final_full));
@@ -274,6 +297,8 @@ head_forward (PlanLower *self)
                       PLAN_DIMS (net->rows, net->vocab, m->hidden, 1));
   if (splits)
     plan_lower_free (self, ONE (norm_final_full));
+  if (self->is_eval)
+    plan_lower_free (self, ONE (norm_final));
   if (m->logit_softcap > 0)
     plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),
                         PLAN_DIMS (net->rows * net->vocab));
@@ -285,9 +310,12 @@ plan_lower_forward (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
                       PLAN_DIMS (self->net.rows));
-  /* The hook of the embedding; what it asks for first was gathered as the last step ended. */
-  for (gint32 i = 0; !self->is_first_micro_batch && i < self->ahead_of_embedding; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+  /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or
+   * by the output layer's hook of the micro batch before, where no backward pass took it. */
+  if (!self->is_first_micro_batch)
+    self->units_here = self->is_eval ? self->ahead_of_head : 0;
+  for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
   embedding_forward (self);
   layers_forward (self);
   head_forward (self);

@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
+#include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -66,6 +68,17 @@ plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   return raw;
 }
 
+/* The host looks at every parameter's gradient as soon as it is there. */
+static void
+look_for_nan (PlanLower *self, PlanRef gradient, const PlanSlot *slot)
+{
+  if (self->nan_sum < 0)
+    return;
+  plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (ONE (nan_sum), gradient),
+                      PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
+  plan_lower_look (self);
+}
+
 /* Sharded gradients are copied into the bucket, others added up where they stay. */
 void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
@@ -73,6 +86,7 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   const PlanSlot *slot;
   bucket_of (self, role, &slot);
   const PlanRef raw = plan_lower_ref (self->raw[role]);
+  look_for_nan (self, raw, slot);
   plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
                       PLAN_REFS (destination (self, role, unit), raw),
                       PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
@@ -86,11 +100,14 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   const gint64 *dims = PLAN_DIMS (cols, depth, rows, layout);
   if (self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON)
     {
+      const PlanSlot *slot;
       const PlanRef out = destination (self, role, unit);
+      bucket_of (self, role, &slot);
       if (self->shards_grads)
         plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, dout, in, PLAN_REF_NONE), dims);
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
+      look_for_nan (self, out, slot);
       return;
     }
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
 
 #include <string.h>
 
@@ -113,6 +114,14 @@ find_kept (Layer *self)
   self->kept[PLAN_VALUE_OUT] = TRUE;
 }
 
+void
+plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept)
+{
+  Layer layer = { .net = &self->net, .keep = keep };
+  find_kept (&layer);
+  memcpy (out_kept, layer.kept, sizeof layer.kept);
+}
+
 static void
 take (Layer *self, PlanValueId id)
 {
@@ -201,18 +210,6 @@ linear_forward (Layer *self, const PlanNode *node)
 }
 
 static void
-attention_forward (Layer *self, const PlanNode *node)
-{
-  const PlanNetwork *net = self->net;
-  const gint64 *value = self->lower->plan->value;
-  plan_lower_compute (self->lower, PLAN_OP_ATTENTION,
-                      PLAN_REFS (value_ref (self, node->out), value_ref (self, node->stats),
-                                 value_ref (self, node->in)),
-                      PLAN_DIMS (value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], net->heads,
-                                 net->kv_heads, net->head_dim, net->keys));
-}
-
-static void
 rope (Layer *self, PlanRef qkv, gint64 inverse)
 {
   const PlanNetwork *net = self->net;
@@ -283,7 +280,7 @@ node_forward (Layer *self, const PlanNode *node)
       rope (self, in, 0);
       return;
     case PLAN_NODE_ATTENTION:
-      attention_forward (self, node);
+      plan_lower_attention (lower, out, value_ref (self, node->stats), in);
       return;
     case PLAN_NODE_REDUCE_TP:
       if (node->in == node->out)
@@ -551,19 +548,10 @@ linear_backward (Layer *self, const PlanNode *node)
 static void
 attention_backward (Layer *self, const PlanNode *node)
 {
-  PlanLower *lower = self->lower;
-  const PlanNetwork *net = self->net;
-  const gint64 *value = lower->plan->value;
-  if (lower->attention_work >= 0)
-    plan_lower_alloc (lower, plan_lower_ref (lower->attention_work));
-  const PlanRef din = take_share (self, node->in);
-  plan_lower_compute (lower, PLAN_OP_ATTENTION_BWD,
-                      PLAN_REFS (din, gradient (self, node->out), value_ref (self, node->out),
-                                 value_ref (self, node->stats), value_ref (self, node->in)),
-                      PLAN_DIMS (value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], net->heads,
-                                 net->kv_heads, net->head_dim, net->keys));
-  if (lower->attention_work >= 0)
-    plan_lower_free (lower, plan_lower_ref (lower->attention_work));
+  const PlanRef din = plan_lower_ref (self->lower->grad[node->in]);
+  plan_lower_attention_backward (self->lower, din, gradient (self, node->out),
+                                 value_ref (self, node->out), value_ref (self, node->stats),
+                                 value_ref (self, node->in));
   drop_gradient (self, node->out);
   add_share (self, node->in, din);
 }

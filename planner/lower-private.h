@@ -6,6 +6,16 @@
 #include "planner/stack.h"
 G_BEGIN_DECLS
 
+/* What the host keeps of the parameters that it updates. */
+typedef enum
+{
+  PLAN_HOST_MAIN,
+  PLAN_HOST_EXP_AVG,
+  PLAN_HOST_EXP_AVG_SQ,
+  PLAN_HOST_GRADS,
+  PLAN_N_HOST_STATES
+} PlanHostState;
+
 /* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
 typedef struct
 {
@@ -18,8 +28,10 @@ typedef struct
   gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
   gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
   gint32 exp_avg, exp_avg_sq;
+  gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
   gint32 grads;                 /* accumulated gradients */
+  gint32 received;              /* all ranks' shares of this one's part, before they are summed */
   gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
   gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
   gint32 cast; /* own gradients as the optimizer reads them; -1: it reads `grads` */
@@ -27,6 +39,14 @@ typedef struct
   gint32 whole;                      /* event: the shard is, between replicas */
   gint32 reduced;                    /* event: the reduction has ended */
 } PlanLowerBucket;
+
+/* When weights that stay gathered are gathered. */
+typedef enum
+{
+  PLAN_GATHER_AS_UPDATED, /* each beside the update of the next */
+  PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
+  PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
+} PlanGatherTime;
 
 typedef struct
 {
@@ -45,6 +65,7 @@ typedef struct
   gint64 comm_unit;                         /* elements */
   gint64 ahead;                             /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
+  gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   gboolean shards_weights, shards_grads, shards_optimizer;
   gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
   gboolean pools;          /* two sets of buffers for units, used in turns */
@@ -52,7 +73,12 @@ typedef struct
   gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
   gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
   gboolean gathers_head_late;    /* when it is used, not when the step before ends */
-  gint8 inner_group, gather_group, outer_group, tensor_group, world_group; /* -1: a group of one */
+  PlanGatherTime gather_time;    /* of what stays gathered */
+  gboolean is_eval;
+  gboolean reduces_together; /* once all gradients are there, one bucket after the other */
+  gboolean syncs;            /* every micro batch ends as the last one does */
+  /* -1: a group of one */
+  gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
   PlanDtype main_params, main_grads, grad_comm;
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 
@@ -68,11 +94,20 @@ typedef struct
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
   gint32 embedded, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
-  gint32 done;      /* event: everything given to the compute stream so far */
-  gint32 exchanged; /* event: the last communication within the tensor-parallel group */
+  gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
+  gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
+  gint32 host[PLAN_N_VALUES]; /* activations on the host */
+  gint32 offloaded, fetched;  /* events, per layer */
+  gint32 copied, updated;     /* events: the last copy, the host's last update */
+  gint32 nan_sum;             /* what looking for NaN adds up */
+  gint32 done;                /* event: everything given to the compute stream so far */
+  gint32 exchanged;           /* event: the last communication within the tensor-parallel group */
+  gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
+  gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
-  gboolean is_first_micro_batch;
-  gint8 depth; /* repeats open */
+  gboolean is_first_micro_batch, is_backward;
+  gint64 units_here; /* gathered before this forward pass asked for them */
+  gint8 depth;       /* repeats open */
 } PlanLower;
 
 /* A unit: a fixed one, or the one a repeat stands at. */
@@ -86,52 +121,5 @@ typedef struct
 #define PLAN_POOL_SETS 2
 
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
-
-/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
-typedef struct
-{
-  guint32 again;        /* bit per node: computed again in the backward pass */
-  gboolean drops_input; /* it is computed again with the unit before */
-} PlanLowerKeep;
-
-/* What a layer keeps. */
-PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
-
-/* One layer's graph, forwards; backwards, with what has to be computed again. */
-void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
-void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
-
-void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
-                      PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);
-void plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in,
-                               PlanRef stats, PlanTensorRole weight, PlanTensorRole bias,
-                               PlanLowerUnit unit, gint64 rows);
-
-/* Makes room for the gradient of a parameter and says where a kernel writes it; put_gradient then
- * moves it to where it accumulates or is reduced. `adds`: that holds a share of it already. */
-PlanRef plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
-void plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
-                              gboolean adds);
-
-/* out[cols, depth] of the weight: from dout[rows, cols] and in[rows, depth], into its bucket. */
-void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
-                                 PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
-                                 gint64 layout);
-
-/* Starts gathering what a unit needs; gives it back. */
-void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
-void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta, gboolean is_backward);
-
-void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
-void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
-                               gint32 delta, gboolean is_backward);
-
-/* The steps, in the order they appear in a step. */
-void plan_lower_setup (PlanLower *self);
-void plan_lower_begin_step (PlanLower *self);
-void plan_lower_forward (PlanLower *self);
-void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
-void plan_lower_end_step (PlanLower *self);
-void plan_lower_teardown (PlanLower *self);
 
 G_END_DECLS

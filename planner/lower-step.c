@@ -2,7 +2,10 @@
 /* What happens around the micro batches: setup, the beginning and the end of a step, teardown. */
 #include "config.h"
 
+#include "planner/lower-step.h"
+
 #include "planner/lower-emit.h"
+#include "planner/lower-offload.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -40,7 +43,7 @@ main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 
 /* Starts gathering whatever stays gathered. */
 static void
-publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
   if (self->shards_optimizer && stays_whole (self, kind) && !late)
@@ -49,6 +52,13 @@ publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       if (self->bucket[kind].columns >= 0)
         plan_lower_gather_bucket (self, kind, unit, 0, TRUE);
     }
+}
+
+static void
+publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->gather_time == PLAN_GATHER_AS_UPDATED)
+    publish_now (self, kind, unit);
 }
 
 /* Rounds the main weights into the compute weights. */
@@ -198,7 +208,8 @@ static void
 setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 n = plan_lower_own_elements (self, kind);
+  const gint64 host = plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - host;
   const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
   const gint64 shards = self->shards_optimizer ? (gint64)self->layout.shards : 1;
   const gint64 shard = !self->shards_optimizer ? 0
@@ -209,11 +220,12 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     derived_buffers (self, unit, plan_lower_alloc);
   plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
                       PLAN_DIMS (kind, shard, shards));
+  plan_lower_host_init (self, kind, unit, main_weights (self, kind, unit));
   if (b->masters >= 0)
-    plan_lower_compute (
-        self, PLAN_OP_CAST,
-        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0), main_weights (self, kind, unit)),
-        PLAN_DIMS (n));
+    plan_lower_compute (self, PLAN_OP_CAST,
+                        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0),
+                                   plan_lower_at (main_weights (self, kind, unit), (guint64)host)),
+                        PLAN_DIMS (n));
   for (guint i = 0; i < G_N_ELEMENTS (zeroed); i++)
     if (zeroed[i] >= 0)
       plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (zeroed[i], unit, 0)),
@@ -246,9 +258,8 @@ own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   return plan_lower_at (grads, inside + (is_whole ? (guint64)self->rank * part : 0));
 }
 
-/* What the optimizer reads. */
-static PlanRef
-optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+PlanRef
+plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gint32 cast = self->bucket[kind].cast;
   return cast >= 0 ? plan_lower_unit_ref (cast, unit, 0) : own_gradients (self, kind, unit);
@@ -283,7 +294,7 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   await_reduction (self, kind, unit);
   plan_lower_compute (self, PLAN_OP_NORM_SQ,
                       PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
-                                 optimizer_gradients (self, kind, unit)),
+                                 plan_lower_optimizer_gradients (self, kind, unit)),
                       PLAN_DIMS (plan_lower_own_elements (self, kind)));
 }
 
@@ -312,14 +323,32 @@ drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 }
 
 static void
-update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+each_bucket (PlanLower *self,
+             void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, PLAN_NO_UNIT);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      visit (self, kind, unit);
+  plan_lower_end_units (self, unit);
+}
+
+/* What the device updates: all that the host does not. */
+static void
+update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 n = plan_lower_own_elements (self, kind);
-  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0)
-                                          : main_weights (self, kind, unit);
+  const guint64 host = (guint64)plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - (gint64)host;
+  const PlanRef main = plan_lower_at (main_weights (self, kind, unit), host);
+  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0) : main;
   const PlanRef exp_avg = plan_lower_unit_ref (b->exp_avg, unit, 0);
-  const PlanRef grads = optimizer_gradients (self, kind, unit);
+  const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
+  if (n == 0)
+    return;
   if (b->exp_avg_sq < 0)
     plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
                         PLAN_DIMS (n));
@@ -329,13 +358,40 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                                    grads, ONE (coef)),
                         PLAN_DIMS (n));
   if (b->masters >= 0)
-    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main_weights (self, kind, unit), updated),
-                        PLAN_DIMS (n));
+    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main, updated), PLAN_DIMS (n));
+}
+
+static void
+update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  update_here (self, kind, unit);
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
   if (self->stack->keeps_non_units || kind >= PLAN_BUCKET_LAYER || !self->shards_weights)
     publish (self, kind, unit);
+}
+
+static void
+fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_host_weights (self, kind, unit, main_weights (self, kind, unit));
+}
+
+/* The host's share: out, update, back, one after the other. */
+static void
+update_on_host (PlanLower *self)
+{
+  if (self->copied < 0)
+    return;
+  each_bucket (self, plan_lower_host_gradients);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (copied)),
+                   PLAN_REF_NONE);
+  each_bucket (self, plan_lower_host_update);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (updated)),
+                   PLAN_REF_NONE);
+  each_bucket (self, fetch_weights);
+  plan_lower_wait (self, ONE (copied));
 }
 
 static void
@@ -354,26 +410,12 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 }
 
 static void
-each_bucket (PlanLower *self,
-             void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
-{
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (plan_layout_has (&self->layout, kind))
-      visit (self, kind, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind))
-      visit (self, kind, unit);
-  plan_lower_end_units (self, unit);
-}
-
-static void
 each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
-  const gint32 arrays[] = { self->tokens, self->targets,
-                            self->sums,   self->all_sums == self->sums ? -1 : self->all_sums,
-                            self->coef,   self->loss_rows,
-                            self->scratch };
+  const gint32 arrays[] = { self->tokens,  self->targets,
+                            self->sums,    self->all_sums == self->sums ? -1 : self->all_sums,
+                            self->coef,    self->loss_rows,
+                            self->nan_sum, self->scratch };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_ref (arrays[i]));
@@ -382,13 +424,33 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
       pool_buffers (self, kind, visit);
 }
 
+static void
+await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].gathered, unit, 0));
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].columns_gathered, unit, 0));
+}
+
+/* Nothing runs beside these gathers. */
+static void
+publish_together (PlanLower *self)
+{
+  if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
+    return;
+  each_bucket (self, publish_now);
+  each_bucket (self, await_published);
+}
+
 /* The embedding's hook runs once more as the step ends: the units it asks for are on their way
  * when the next one begins. */
 static void
 kick (PlanLower *self)
 {
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    return;
+  self->units_here = self->ahead_of_embedding;
   for (gint32 i = 0; i < self->ahead_of_embedding; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i, FALSE);
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
 }
 
 void
@@ -396,8 +458,10 @@ plan_lower_setup (PlanLower *self)
 {
   self->is_first_micro_batch = TRUE;
   each_small_buffer (self, plan_lower_alloc);
+  plan_lower_host_memory (self, plan_lower_alloc);
   each_bucket (self, setup_bucket);
   quantise_weights (self);
+  publish_together (self);
   kick (self);
 }
 
@@ -405,6 +469,17 @@ void
 plan_lower_begin_step (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
+  if (self->nan_sum >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (nan_sum)),
+                        PLAN_DIMS (PLAN_EXACT_LIMBS));
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    {
+      self->is_first_micro_batch = TRUE;
+      self->units_here = 0;
+      each_bucket (self, publish_now);
+    }
+  if (self->is_eval)
+    return;
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, drop_cast);
   each_bucket (self, zero_gradients);
@@ -429,9 +504,46 @@ drop_or_take_non_units (PlanLower *self, gboolean takes)
       }
 }
 
+/* What was gathered ahead of a pass that does not come. */
+static void
+drop_units (PlanLower *self, gint64 count)
+{
+  for (gint32 i = 0; i < count; i++)
+    {
+      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
+      plan_lower_release (self, PLAN_NO_UNIT, i);
+    }
+}
+
+/* Every rank's exact sums, everywhere. */
+static void
+share_sums (PlanLower *self)
+{
+  if (self->world_group < 0)
+    return;
+  plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
+                         PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
+                         PLAN_REF_NONE, ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}
+
+/* Gathers start afresh in the next one. */
+static void
+end_evaluation (PlanLower *self)
+{
+  drop_units (self, self->ahead_of_head);
+  share_sums (self);
+  plan_lower_look (self);
+}
+
 void
 plan_lower_end_step (PlanLower *self)
 {
+  if (self->is_eval)
+    {
+      end_evaluation (self);
+      return;
+    }
   const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
   const gint64 norms = !self->shards_optimizer ? 1
                        : self->splits_shards   ? self->ranks * self->replicas
@@ -440,14 +552,9 @@ plan_lower_end_step (PlanLower *self)
   drop_or_take_non_units (self, FALSE);
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, cast_gradients);
+  plan_lower_sum_replicated (self);
   each_bucket (self, measure_gradients);
-  if (all > 1)
-    {
-      plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
-                             PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
-                             PLAN_REF_NONE, ONE (exchanged));
-      plan_lower_wait (self, ONE (exchanged));
-    }
+  share_sums (self);
   /* Where gradients are whole on every rank, one rank's sum is the sum. */
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
@@ -456,25 +563,23 @@ plan_lower_end_step (PlanLower *self)
                           || self->bucket[PLAN_BUCKET_LAYER].wide_avg_sq >= 0;
   if (widens)
     each_bucket (self, take_widened);
+  update_on_host (self);
   each_bucket (self, update_weights);
   if (widens)
     each_bucket (self, drop_widened);
   quantise_weights (self);
+  publish_together (self);
   drop_or_take_non_units (self, TRUE);
   kick (self);
-  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
-                   PLAN_REF_NONE);
+  plan_lower_look (self);
 }
 
 void
 plan_lower_teardown (PlanLower *self)
 {
-  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
-    {
-      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
-      plan_lower_release (self, PLAN_NO_UNIT, i, FALSE);
-    }
+  if (self->gather_time != PLAN_GATHER_AT_BEGIN)
+    drop_units (self, self->ahead_of_embedding);
   each_bucket (self, free_bucket);
   each_small_buffer (self, plan_lower_free);
+  plan_lower_host_memory (self, plan_lower_free);
 }

@@ -2,6 +2,9 @@
 #include "config.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
+#include "planner/lower-offload.h"
+#include "planner/lower-step.h"
 
 #define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
 
@@ -36,6 +39,7 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const gint64 units = self->layout.buckets[kind].units;
   const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const guint64 here = own - (guint64)plan_lower_host_elements (self, kind);
   const gboolean has_main = !IS (self, MAIN_PARAMS, AUTO);
   const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
   const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
@@ -46,16 +50,19 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   if (has_main)
     b->main
         = state_of (self, kind, "main", units, own, self->main_params, PLAN_CATEGORY_MAIN_PARAMS);
+  plan_lower_declare_host_state (self, kind);
+  if (here == 0)
+    return;
   if (IS (self, FUSED_MASTERS, ON))
-    b->masters = state_of (self, kind, "masters", units, own, PLAN_DTYPE_FP32, category);
-  b->exp_avg = state_of (self, kind, "exp_avg", units, own, avg, category);
+    b->masters = state_of (self, kind, "masters", units, here, PLAN_DTYPE_FP32, category);
+  b->exp_avg = state_of (self, kind, "exp_avg", units, here, avg, category);
   if (widens && avg != PLAN_DTYPE_FP32)
-    b->wide_avg = state_of (self, kind, "wide_avg", units, own, PLAN_DTYPE_FP32, category);
+    b->wide_avg = state_of (self, kind, "wide_avg", units, here, PLAN_DTYPE_FP32, category);
   if (IS (self, OPTIMIZER, SGD))
     return;
-  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, own, avg_sq, category);
+  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, here, avg_sq, category);
   if (widens && avg_sq != PLAN_DTYPE_FP32)
-    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, own, PLAN_DTYPE_FP32, category);
+    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
 }
 
 static void
@@ -105,6 +112,9 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   if (self->shards_grads || (self->ranks > 1 && differs))
     b->bucket
         = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
+    b->received = state_of (self, kind, "received", layout->units, full, self->grad_comm,
+                            PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->replicas > 1 && differs)
     b->outer = state_of (self, kind, "outer", layout->units, held, self->grad_comm,
                          PLAN_CATEGORY_GRAD_BUCKETS);
@@ -187,6 +197,7 @@ declare_head (PlanLower *self)
   const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
+  const gboolean separate = IS (self, CE_FUSION, OFF);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const struct
   {
@@ -207,11 +218,13 @@ declare_head (PlanLower *self)
     { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->image, "loss_image", self->stack->separate_loss_image, logits, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_LOSS },
+    { &self->wide_logits, "wide_logits", separate, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", separate, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, rows, PLAN_DTYPE_FP32,
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0 || separate, rows, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
@@ -319,6 +332,10 @@ declare_rest (PlanLower *self)
   self->all_sums
       = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
                 : self->sums;
+  self->nan_sum
+      = IS (self, NAN_CHECK, PARAMS) && !IS (self, TASK, EVAL)
+            ? buffer (self, "nan_sum", 1, PLAN_EXACT_LIMBS, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
+            : -1;
   self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
   self->scratch = self->stack->needs_kernel_scratch && is_cpu
@@ -328,10 +345,13 @@ declare_rest (PlanLower *self)
    * gradient of q in fp32, a sum per row, and in bf16 those of k and v for every query head where
    * heads are grouped. */
   const guint64 heads_rows = rows * (guint64)self->net.heads;
-  const guint64 copies = self->net.heads > self->net.kv_heads ? 2 : 1;
+  const guint64 width = (guint64)self->net.head_dim;
+  const guint64 grouped = self->net.heads > self->net.kv_heads ? width : 0;
+  /* Deterministic, it writes q's gradient once, from those of the scores, kept in bf16. */
+  const guint64 seq = (guint64)(self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]);
+  const guint64 per_row = 1 + grouped + (IS (self, DETERMINISTIC, ON) ? (seq + 1) / 2 : width);
   self->attention_work = is_cpu ? -1
-                                : buffer (self, "attention_work", 1,
-                                          heads_rows * (1 + copies * (guint64)self->net.head_dim),
+                                : buffer (self, "attention_work", 1, heads_rows * per_row,
                                           PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 
@@ -341,7 +361,8 @@ group (PlanLower *self, const char *name, gint64 size, gint64 stride)
   return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
 }
 
-/* Ranks are counted within tensor-parallel groups first, then within the group that shards. */
+/* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
+ * within the group that shards, which holds whole ones of those. */
 static void
 declare_groups (PlanLower *self)
 {
@@ -350,6 +371,7 @@ declare_groups (PlanLower *self)
   self->inner_group = group (self, "inner", self->ranks, tp);
   self->gather_group
       = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
+  self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
   self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
   self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }
@@ -387,6 +409,17 @@ units_ahead (const PlanLower *self, gint64 counted)
   return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->model->layers - 1);
 }
 
+/* An evaluation begins with nothing gathered; a graph has no kick at its end. */
+static PlanGatherTime
+gather_time (const PlanLower *self)
+{
+  if (IS (self, TASK, EVAL))
+    return PLAN_GATHER_AT_BEGIN;
+  if (IS (self, OVERLAP_PARAM_GATHER, OFF) && !self->shards_weights)
+    return PLAN_GATHER_AT_END;
+  return IS (self, CUDA_GRAPH, ON) ? PLAN_GATHER_AT_BEGIN : PLAN_GATHER_AS_UPDATED;
+}
+
 static void
 measure (PlanLower *self, guint rank)
 {
@@ -405,6 +438,10 @@ measure (PlanLower *self, guint rank)
                         ? plan->value[PLAN_COMM_UNIT]
                         : MAX (self->stack->comm_unit_floor, 2 * raw);
   self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1;
+  self->chunk
+      = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
+            ? plan->value[PLAN_RECOMPUTE_LAYERS]
+            : 1;
   self->ahead = units_ahead (self, 0);
   self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
   self->ahead_of_embedding
@@ -415,6 +452,11 @@ measure (PlanLower *self, guint rank)
   self->gathers_head_late = self->shards_weights && has_hooks && self->pools
                             && !self->head_holds_positions
                             && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
+
+  self->is_eval = IS (self, TASK, EVAL);
+  self->reduces_together = IS (self, OVERLAP_GRAD_REDUCE, OFF) && !self->shards_grads;
+  self->syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
+  self->gather_time = gather_time (self);
 
   /* Collectives scale what they sum by themselves, but not in bf16. */
   self->scales_buckets
@@ -432,7 +474,8 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 {
   self->is_first_micro_batch = is_first;
   plan_lower_forward (self);
-  plan_lower_backward (self, is_last);
+  if (!self->is_eval)
+    plan_lower_backward (self, is_last);
 }
 
 /* Most micro batches are alike. The first one differs where it makes copies or gathers what the
@@ -440,14 +483,16 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 static void
 lower_micro_batches (PlanLower *self)
 {
-  const gboolean last_differs = (self->ranks > 1 && !self->shards_grads) || self->replicas > 1;
+  const gboolean last_differs = !self->is_eval && !self->syncs
+                                && ((self->ranks > 1 && !self->shards_grads) || self->replicas > 1);
   const gboolean first_differs = self->splits_shards || self->gathers_head_late
                                  || self->copies_weights || self->keeps_transposes
-                                 || self->ahead_of_embedding > 0;
+                                 || self->ahead_of_embedding > 0
+                                 || (self->is_eval && self->ahead_of_head > 0);
   const gint64 n = self->micro_batches, first = first_differs ? 1 : 0;
   const gint64 alike = n - first - (last_differs ? 1 : 0);
   if (first_differs)
-    lower_micro_batch (self, TRUE, n == 1);
+    lower_micro_batch (self, TRUE, n == 1 || !last_differs);
   if (alike > 1)
     {
       plan_schedule_begin_repeat (self->schedule, "m", 0, alike, 1);
@@ -476,6 +521,9 @@ declare (PlanLower *self)
   declare_rest (self);
   declare_values (self);
   declare_head (self);
+  plan_lower_declare_attention (self);
+  plan_lower_declare_replicated (self);
+  plan_lower_declare_offload (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
 }
@@ -494,6 +542,8 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
   self.schedule = schedule;
+  if (IS (&self, CUDA_GRAPH, ON))
+    plan_schedule_set_graph (schedule);
   declare (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   plan_lower_setup (&self);

@@ -10,6 +10,8 @@ plan_meter_apply (PlanMeter *self, const PlanCursor *cursor, const PlanOp *op, g
 {
   const PlanCategory category
       = plan_schedule_buffer (cursor->schedule, (guint)op->refs[0].array)->category;
+  if (category == PLAN_CATEGORY_HOST)
+    return category;
   if (op->kind == PLAN_OP_FREE)
     {
       self->live[category] -= bytes;

@@ -13,7 +13,8 @@
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
  * is the transposed copy: what products over the other dimension read. `kind` of an activation is a
- * PlanActivation, `keys` of attention the tokens that each query may see at most. */
+ * PlanActivation, `keys` of attention the tokens that each query may see at most; with `kv` those
+ * are other ranks' tokens, and the gradient is that of the queries alone. */
 #pragma once
 
 /* clang-format off */
@@ -29,6 +30,8 @@
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
+  X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
+  X (COPY, "copy", COMPUTE, "out:w in:r", "count", "between the device and the host, rounded where formats differ") \
   X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
   X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
   X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
@@ -47,8 +50,9 @@
   X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r", "m n k layout", "out += matrix product")                                                         \
   X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
   X (ROPE, "rope", COMPUTE, "qkv:u", "rows seq heads kv_heads head_dim inverse", "rotate q and k by position, in place")                              \
-  X (ATTENTION, "attention", COMPUTE, "out:w lse:w qkv:r work:s", "batch seq heads kv_heads head_dim keys", "causal attention")                       \
-  X (ATTENTION_BWD, "attention_bwd", COMPUTE, "dqkv:w dout:r out:r lse:r qkv:r work:s", "batch seq heads kv_heads head_dim keys", "its gradients")    \
+  X (ATTENTION, "attention", COMPUTE, "out:w lse:w qkv:r work:s kv:R", "batch seq heads kv_heads head_dim keys", "causal attention")                       \
+  X (ATTENTION_BWD, "attention_bwd", COMPUTE, "dqkv:w dout:r out:r lse:r qkv:r work:s kv:R dkv:W", "batch seq heads kv_heads head_dim keys", "its gradients")    \
+  X (ATTENTION_JOIN, "attention_join", COMPUTE, "out:u lse:u part:r part_lse:r", "rows heads head_dim", "joins attention over some tokens with that over others") \
   X (SWIGLU, "swiglu", COMPUTE, "out:w in:r", "rows cols", "silu(gate) * up; in is [rows, 2 cols]")                                                   \
   X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, "din:w dout:r in:r", "rows cols", "its gradient")                                                             \
   X (ACTIVATE, "activate", COMPUTE, "out:w in:r", "rows cols kind gated", "activation, times the other half of in where gated")                       \
@@ -59,10 +63,13 @@
   X (NORM_SQ, "norm_sq", COMPUTE, "sum:u in:r", "count", "adds the squares to the exact sum")                                                         \
   X (CLIP, "clip", COMPUTE, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums")  \
   X (ADAMW, "adamw", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                                             \
+  X (ADAMW_HOST, "adamw_host", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update, by the host") \
   X (SGD, "sgd", COMPUTE, "main:u momentum:u grad:r coef:r", "count", "one SGD update with momentum")                                                 \
   X (ALL_GATHER, "all_gather", COLLECTIVE, "out:w in:r", "count", "every rank's `count` elements, in rank order")                                     \
   X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
-  X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere")
+  X (ALL_TO_ALL, "all_to_all", COLLECTIVE, "out:w in:r", "count", "to each rank its `count` elements; from each rank this one's") \
+  X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere") \
+  X (EXCHANGE, "exchange", COLLECTIVE, "out:w in:r", "count", "this rank's elements to the next, the one before's here")
 /* clang-format on */
 
 /* Streams of one rank: X (ID, "name", "summary"). Ops of one stream run in issue order. */
@@ -73,9 +80,11 @@
   X (REDUCE, "reduce", "gradient reductions") \
   X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
   X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
-  X (TENSOR, "tensor", "activations, within a tensor-parallel group")
+  X (TENSOR, "tensor", "activations, within a tensor-parallel group") \
+  X (CONTEXT, "context", "keys and values, within a context-parallel group") \
+  X (COPY, "copy", "between the device and the host")
 
-/* What memory is for: X (ID, "name", "summary"). */
+/* What memory of the device is for: X (ID, "name", "summary"). */
 #define PLAN_CATEGORY_LIST(X) \
   X (WEIGHTS, "weights", "compute weights at rest") \
   X (GATHERED, "gathered", "weights gathered for use") \

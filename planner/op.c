@@ -142,6 +142,8 @@ plan_category_name (PlanCategory category)
 #define X(id, name, summary) name,
     PLAN_CATEGORY_LIST (X)
 #undef X
+        [PLAN_CATEGORY_HOST]
+    = "host",
   };
   return names[category];
 }
@@ -219,9 +221,10 @@ attention_elements (const PlanOp *op, guint i)
   const guint64 out = rows * (guint64)(op->dims[2] * op->dims[4]);
   const guint64 qkv = rows * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
   const guint64 lse = rows * (guint64)op->dims[2];
+  const guint64 kv = qkv - out;
   if (op->kind == PLAN_OP_ATTENTION)
-    return (guint64[]){ out, lse, qkv, 0 }[i];
-  return (guint64[]){ qkv, out, out, lse, qkv, 0 }[i];
+    return (guint64[]){ out, lse, qkv, 0, kv }[i];
+  return (guint64[]){ op->refs[6].array < 0 ? qkv : out, out, out, lse, qkv, 0, kv, kv }[i];
 }
 
 static guint64
@@ -253,14 +256,21 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
       return attention_elements (op, i);
+    case PLAN_OP_ATTENTION_JOIN:
+      return i % 2 == 0 ? d0 * d1 * d2 : d0 * d1;
     case PLAN_OP_NORM_SQ:
       return i == 0 ? PLAN_EXACT_LIMBS : d0;
     case PLAN_OP_CLIP:
       return i == 0 ? 4 : 2 * PLAN_EXACT_LIMBS * d0;
     case PLAN_OP_ADAMW:
+    case PLAN_OP_ADAMW_HOST:
       return i == 4 ? 4 : d0;
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;
+    case PLAN_OP_SUM_PARTS:
+      return i == 0 ? d0 : d0 * d1;
+    case PLAN_OP_ALL_TO_ALL:
+      return d0 * ranks;
     case PLAN_OP_ALL_GATHER:
       return i == 0 ? d0 * ranks : d0;
     case PLAN_OP_REDUCE_SCATTER:

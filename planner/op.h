@@ -39,7 +39,8 @@ typedef enum
 #define X(id, name, summary) PLAN_CATEGORY_##id,
   PLAN_CATEGORY_LIST (X)
 #undef X
-      PLAN_N_CATEGORIES
+      PLAN_N_CATEGORIES,
+  PLAN_CATEGORY_HOST = PLAN_N_CATEGORIES /* memory of the host: in no sum of the device's */
 } PlanCategory;
 
 /* 64-bit limbs of one exact sum (exec/exact.h). */

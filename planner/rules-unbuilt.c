@@ -12,24 +12,10 @@
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
   X (STACK, "stack", "megatron-fsdp and native", BIT (STACK, MEGATRON_FSDP) | BIT (STACK, NATIVE))               \
-  X (CP, "cp", "1", 1u << 1)                                                                                     \
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))                                                                   \
-  X (SHARP, "sharp", "off", BIT (SHARP, OFF))                                                                    \
-  X (REDUCE_ALGO, "reduce_algo", "rs", BIT (REDUCE_ALGO, RS))                                                    \
-  X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", "on", BIT (OVERLAP_GRAD_REDUCE, ON))                            \
-  X (OVERLAP_PARAM_GATHER, "overlap_param_gather", "on", BIT (OVERLAP_PARAM_GATHER, ON))                         \
-  X (OFFLOAD_OPTIMIZER, "offload_optimizer", "0", 1u << 0)                                                       \
-  X (OFFLOAD_LAYERS, "offload_layers", "0", 1u << 0)                                                             \
-  X (OFFLOAD_MODULES, "offload_modules", "none", 1u << 0)                                                        \
-  X (CE_FUSION, "ce_fusion", "on", BIT (CE_FUSION, ON))                                                          \
-  X (NAN_CHECK, "nan_check", "off", BIT (NAN_CHECK, OFF))                                                        \
-  X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", "off", BIT (SYNC_EVERY_MICRO_BATCH, OFF))                 \
-  X (CUDA_GRAPH, "cuda_graph", "off", BIT (CUDA_GRAPH, OFF))                                                     \
-  X (DETERMINISTIC, "deterministic", "off", BIT (DETERMINISTIC, OFF))                                            \
-  X (COMPILE, "compile", "off", BIT (COMPILE, OFF))                                                              \
-  X (TASK, "task", "train", BIT (TASK, TRAIN))
+  X (COMPILE, "compile", "off", BIT (COMPILE, OFF))
 /* clang-format on */
 
 static gboolean
@@ -61,13 +47,6 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-static gboolean
-recomputes_chunks (const PlanFacts *f)
-{
-  return IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
-         && f->value[PLAN_RECOMPUTE_LAYERS] > 1;
-}
-
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
@@ -82,9 +61,6 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "not-built-yet-recompute-chunks", "recompute=full with recompute_method=uniform is modelled for recompute_layers=1 "
-      "only by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    recomputes_chunks, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS) },
 };
 /* clang-format on */
 

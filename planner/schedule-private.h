@@ -6,9 +6,10 @@ G_BEGIN_DECLS
 struct _PlanSchedule
 {
   guint rank, ranks;
-  GArray *nodes;     /* PlanOp; REPEAT has dims { from, count, step, node of its END } */
-  GArray *buffers;   /* PlanBuffer */
-  GArray *events;    /* PlanEvent */
+  GArray *nodes;   /* PlanOp; REPEAT has dims { from, count, step, node of its END } */
+  GArray *buffers; /* PlanBuffer */
+  GArray *events;  /* PlanEvent */
+  gboolean is_graph;
   GArray *groups;    /* PlanGroup */
   GArray *variables; /* char *, name of the variable of each REPEAT node, in node order */
   guint section_start[PLAN_N_SECTIONS + 1];

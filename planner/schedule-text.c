@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of a schedule, one thing per line; # starts a comment. Grammar:
  *
- *   schedule := "schedule 2 rank=" INT " ranks=" INT  group*  buffer*  event*  section*
+ *   schedule := "schedule 2 rank=" INT " ranks=" INT " graph"?  group*  buffer*  event*  section*
  *   group    := "group" NAME "size=" INT "stride=" INT
  *   buffer   := "buffer" NAME count? "elements=" INT "dtype=" DTYPE "category=" CATEGORY
  *   event    := "event" NAME count?
@@ -111,7 +111,8 @@ plan_schedule_print (const PlanSchedule *self)
   const char *variables[PLAN_MAX_DEPTH] = { NULL };
   guint depth = 0;
 
-  g_string_append_printf (out, "schedule 2 rank=%u ranks=%u\n", self->rank, self->ranks);
+  g_string_append_printf (out, "schedule 2 rank=%u ranks=%u%s\n", self->rank, self->ranks,
+                          self->is_graph ? " graph" : "");
   print_declarations (self, out);
   for (guint s = 0; s < self->n_sections_begun; s++)
     {
@@ -382,7 +383,7 @@ read_repeat (Reader *reader, char **words, GError **error)
     return fail (reader, error, "a repeat reads 'repeat NAME from=INT count=INT step=INT'");
   if (!read_int (reader, value_of (words[2], "from"), 0, MAX_ARRAY, &from, error)
       || !read_int (reader, value_of (words[3], "count"), 1, MAX_ARRAY, &count, error)
-      || !read_int (reader, value_of (words[4], "step"), -1, 1, &step, error))
+      || !read_int (reader, value_of (words[4], "step"), -MAX_ARRAY, MAX_ARRAY, &step, error))
     return FALSE;
   if (reader->schedule->depth == PLAN_MAX_DEPTH)
     return fail (reader, error, "repeats nest at most %d deep", PLAN_MAX_DEPTH);
@@ -433,9 +434,9 @@ read_buffer (const Reader *reader, char **words, GError **error)
       || !plan_dtype_parse (value_of (words[3], "dtype"), words[1], &dtype, error))
     return FALSE;
   const char *name = value_of (words[4], "category");
-  while (category < PLAN_N_CATEGORIES && strcmp (name, plan_category_name (category)) != 0)
+  while (category <= PLAN_CATEGORY_HOST && strcmp (name, plan_category_name (category)) != 0)
     category++;
-  if (category == PLAN_N_CATEGORIES)
+  if (category > PLAN_CATEGORY_HOST)
     return fail (reader, error, "there is no category '%s'", name);
   if (g_hash_table_contains (reader->buffers, words[1]))
     return fail (reader, error, "there are two buffers '%s'", words[1]);
@@ -484,14 +485,18 @@ static gboolean
 read_header (Reader *reader, char **words, GError **error)
 {
   gint64 rank = 0, ranks = 0;
-  if (g_strv_length (words) != 4 || strcmp (words[0], "schedule") != 0
-      || strcmp (words[1], "2") != 0 || !value_of (words[2], "rank")
-      || !value_of (words[3], "ranks"))
-    return fail (reader, error, "a schedule begins with 'schedule 2 rank=INT ranks=INT'");
+  const guint n = g_strv_length (words);
+  const gboolean is_graph = n == 5 && strcmp (words[4], "graph") == 0;
+  if (n != (is_graph ? 5u : 4u) || strcmp (words[0], "schedule") != 0 || strcmp (words[1], "2") != 0
+      || !value_of (words[2], "rank") || !value_of (words[3], "ranks"))
+    return fail (
+        reader, error,
+        "a schedule begins with 'schedule 2 rank=INT ranks=INT', and 'graph' where it is one");
   if (!read_int (reader, value_of (words[3], "ranks"), 1, G_MAXINT32, &ranks, error)
       || !read_int (reader, value_of (words[2], "rank"), 0, ranks - 1, &rank, error))
     return FALSE;
   reader->schedule = plan_schedule_new ((guint)rank, (guint)ranks);
+  reader->schedule->is_graph = is_graph;
   return TRUE;
 }
 

@@ -66,6 +66,18 @@ plan_schedule_free (PlanSchedule *self)
   g_free (self);
 }
 
+void
+plan_schedule_set_graph (PlanSchedule *self)
+{
+  self->is_graph = TRUE;
+}
+
+gboolean
+plan_schedule_is_graph (const PlanSchedule *self)
+{
+  return self->is_graph;
+}
+
 gint32
 plan_schedule_add_buffer (PlanSchedule *self, const char *name, guint32 count, guint64 elements,
                           PlanDtype dtype, PlanCategory category)

@@ -60,6 +60,10 @@ void plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint6
 void plan_schedule_end_repeat (PlanSchedule *self);
 void plan_schedule_add (PlanSchedule *self, const PlanOp *op);
 
+/* The step is issued as a whole, as a CUDA graph is: no op costs the host anything. */
+void plan_schedule_set_graph (PlanSchedule *self);
+gboolean plan_schedule_is_graph (const PlanSchedule *self);
+
 /* Checks every invariant over the whole expansion: references in range, memory taken before use
  * and given back, every read and every reuse ordered behind what it needs; names the first op
  * that breaks one. Walks two steps in a row, so what one leaves to the next is covered. */

@@ -45,63 +45,41 @@ static const struct
 };
 
 static Group
-group_of (PlanOpKind kind)
+group_of_compute (PlanOpKind kind)
 {
-  switch (kind)
+  switch ((int)kind)
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
       return GROUP_GEMM;
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
+    case PLAN_OP_ATTENTION_JOIN:
       return GROUP_ATTENTION;
-    case PLAN_OP_ZERO:
-    case PLAN_OP_CAST:
-    case PLAN_OP_QUANTIZE:
-    case PLAN_OP_TRANSPOSE:
-    case PLAN_OP_SCALE:
-    case PLAN_OP_SOFTCAP:
-    case PLAN_OP_SOFTCAP_BWD:
-    case PLAN_OP_POSITIONS:
-    case PLAN_OP_POSITIONS_BWD:
-    case PLAN_OP_LAYERNORM:
-    case PLAN_OP_LAYERNORM_BWD:
-    case PLAN_OP_HEAD_NORM:
-    case PLAN_OP_HEAD_NORM_BWD:
-    case PLAN_OP_BIAS_BWD:
-    case PLAN_OP_ROW_STAT:
-    case PLAN_OP_ACTIVATE:
-    case PLAN_OP_ACTIVATE_BWD:
-    case PLAN_OP_ACCUMULATE:
-    case PLAN_OP_ADD:
-    case PLAN_OP_EMBED:
-    case PLAN_OP_EMBED_BWD:
-    case PLAN_OP_RMSNORM:
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_ROPE:
-    case PLAN_OP_SWIGLU:
-    case PLAN_OP_SWIGLU_BWD:
-    case PLAN_OP_CROSS_ENTROPY:
-    case PLAN_OP_CROSS_ENTROPY_BWD:
-      return GROUP_ELEMENTWISE;
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:
     case PLAN_OP_ADAMW:
+    case PLAN_OP_ADAMW_HOST:
     case PLAN_OP_SGD:
       return GROUP_OPTIMIZER;
-    case PLAN_OP_ALL_GATHER:
-      return GROUP_GATHER;
-    case PLAN_OP_REDUCE_SCATTER:
-    case PLAN_OP_ALL_REDUCE:
-      return GROUP_REDUCE;
-    case PLAN_OP_ALLOC:
-    case PLAN_OP_FREE:
-    case PLAN_OP_INIT:
-    case PLAN_OP_LOAD:
-    case PLAN_OP_SYNC:
-    case PLAN_OP_WAIT:
-    case PLAN_OP_REPEAT:
-    case PLAN_OP_END:
+    default:
+      return GROUP_ELEMENTWISE;
+    }
+}
+
+static Group
+group_of (PlanOpKind kind)
+{
+  if (kind >= PLAN_N_OPS)
+    return GROUP_HOST;
+  switch (plan_op_class (kind))
+    {
+    case PLAN_CLASS_COMPUTE:
+      return group_of_compute (kind);
+    case PLAN_CLASS_COLLECTIVE:
+      return kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_EXCHANGE ? GROUP_GATHER : GROUP_REDUCE;
+    case PLAN_CLASS_HOST:
+    case PLAN_CLASS_MEMORY:
       return GROUP_HOST;
     }
   g_assert_not_reached ();

@@ -216,6 +216,26 @@ consider_doubling (Collective *self)
             processors (self), TRUE);
 }
 
+/* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
+ * Nothing is passed on, so each has its own link and its own port. */
+static void
+consider_direct (Collective *self, const PlanOp *op)
+{
+  const double part = self->bytes / (double)self->ranks;
+  const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
+  const double inside = is_exchange ? (self->linked > 1 ? 1 : 0) : (double)(self->linked - 1);
+  const double across
+      = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
+  const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
+  const double port = self->nics / (double)self->linked * param (self, SIM_PARAM_NET_SHARE);
+  const double moving
+      = MAX (inside > 0 ? inside * part / link : 0, across > 0 ? across * part / port : 0);
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0) + moving,
+            processors (self), TRUE);
+}
+
 gint64
 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
@@ -248,6 +268,16 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
                     && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);
 }
 
+static void
+consider_algorithms (Collective *self, PlanDtype dtype)
+{
+  for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
+    consider_protocol (self, protocol);
+  consider_nvls (self, dtype);
+  consider_registered (self);
+  consider_doubling (self);
+}
+
 SimTime
 sim_cost_collective (const SimCostInput *input, const PlanOp *op)
 {
@@ -258,11 +288,10 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op)
                    = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
   if (self.ranks == 1)
     return time;
-  for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
-    consider_protocol (&self, protocol);
-  consider_nvls (&self, dtype);
-  consider_registered (&self);
-  consider_doubling (&self);
+  if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
+    consider_direct (&self, op);
+  else
+    consider_algorithms (&self, dtype);
   time.seconds = self.best_seconds;
   time.sms = self.best_sms;
   /* Everything is written once and read once, and staged in between where it is not registered. */

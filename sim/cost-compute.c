@@ -239,6 +239,8 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
   [PLAN_OP_ZERO] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_CAST] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_ACCUMULATE] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_SUM_PARTS] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ATTENTION_JOIN] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_ADD] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_SCALE] = SIM_PARAM_TRAFFIC_COPY,
 };
@@ -253,6 +255,25 @@ passes (const SimCostInput *input, SimParam class)
   return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
 }
 
+/* Between device and host as fast as their link, on the host as fast as this device's share of its
+ * memory. A copy reads on one side what it writes on the other. */
+static SimTime
+host_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const PlanCluster *c = input->cluster;
+  const gboolean is_copy = op->kind == PLAN_OP_COPY;
+  const double share = sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY);
+  const double rate = is_copy ? c->host_link_bytes_per_s * share
+                              : c->host_memory_bytes_per_s * share / (double)c->devices_per_node;
+  const double bytes = sim_cost_traffic (input, op) / (is_copy ? 2 : 1);
+  if (rate > 0)
+    return told (input, bytes / rate, is_copy ? bytes : 0);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "cluster %s: no %s is known, which offloading needs", c->name,
+               is_copy ? "host_bandwidth" : "host_memory_bandwidth");
+  return (SimTime){ .seconds = -1 };
+}
+
 SimTime
 sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
 {
@@ -260,6 +281,8 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
     return product_time (input, op, error);
   if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
     return attention_time (input, op, error);
+  if (op->kind == PLAN_OP_COPY || op->kind == PLAN_OP_ADAMW_HOST)
+    return host_time (input, op, error);
   SimParam class = traffic_class[op->kind];
   g_assert (class != 0);
   if (op->kind == PLAN_OP_QUANTIZE && op->refs[1].array < 0) /* no transposed copy */

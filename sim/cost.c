@@ -96,7 +96,8 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->memory_bytes[node] = (guint64)(time.memory + 0.5);
       self->sms[node] = time.sms;
       self->provenance[node] = time.provenance;
-      self->launch_ns[node] = input->stack->launch_ns[launch_of (input->schedule, op)];
+      if (!plan_schedule_is_graph (input->schedule)) /* else the host launches the whole, once */
+        self->launch_ns[node] = input->stack->launch_ns[launch_of (input->schedule, op)];
     }
   return g_steal_pointer (&self);
 }

@@ -203,6 +203,10 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
   const guint64 bytes = plan_units_round_up (
       plan_schedule_buffer_bytes (self->schedule, (guint)op->refs[0].array), multiple);
 
+  if (plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
+      == PLAN_CATEGORY_HOST)
+    return PLAN_CATEGORY_HOST;
+
   if (self->stack && self->stack->caching_allocator && bytes > 0)
     {
       if (op->kind == PLAN_OP_ALLOC)

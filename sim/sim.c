@@ -23,7 +23,7 @@ static void
 note_memory (Run *run, PlanTrace *trace, const PlanCursor *cursor, const PlanOp *op, gint64 at_ns)
 {
   const PlanCategory category = sim_memory_apply (run->memory, cursor, op);
-  if (trace)
+  if (trace && category != PLAN_CATEGORY_HOST)
     plan_trace_add_sample (trace, category, at_ns, (gint64)sim_memory_live (run->memory, category));
 }
 

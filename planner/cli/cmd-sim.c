@@ -165,9 +165,14 @@ print_peaks (const CliPrediction *p)
   guint64 peaks[PLAN_N_PHASES];
   plan_trace_phase_peaks (p->trace, p->schedule, peaks);
   printf ("most in each part of the step:");
+  const char *comma = "";
   for (guint i = 0; i < PLAN_N_PHASES; i++)
-    printf ("%s %s %.1f", i ? "," : "", plan_phase_name (i),
-            cli_mib (peaks[i] + p->stack->fixed_bytes));
+    if (peaks[i] > 0)
+      {
+        printf ("%s %s %.1f", comma, plan_phase_name (i),
+                cli_mib (peaks[i] + p->stack->fixed_bytes));
+        comma = ",";
+      }
   printf (" MiB\n");
 }
 

@@ -92,8 +92,10 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       = input->cluster->peak_flops[plan_field_dtype (&self->plan, PLAN_COMPUTE)] * 1e-12;
   self->step_ms = 1e3 * seconds;
   self->tokens_per_s_per_gpu = tokens / seconds / devices;
-  self->tflops_per_gpu
-      = 1e-12 * self->tokens_per_s_per_gpu * plan_model_flops_per_token (input->model, seq, vocab);
+  /* A backward pass is twice a forward pass. */
+  const double passes = self->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
+  self->tflops_per_gpu = 1e-12 * passes * self->tokens_per_s_per_gpu
+                         * plan_model_flops_per_token (input->model, seq, vocab);
   self->mfu = peak > 0 ? self->tflops_per_gpu / peak : 0;
   self->fits = self->trace->memory.device <= input->cluster->memory_bytes;
   return TRUE;
@@ -153,7 +155,7 @@ cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, Json
   json_builder_end_object (builder);
 }
 
-/* In MiB, by part of the step. */
+/* In MiB, by part of the step; null for a part that it does not have. */
 static void
 add_peaks (const CliPrediction *self, JsonBuilder *builder)
 {
@@ -164,7 +166,13 @@ add_peaks (const CliPrediction *self, JsonBuilder *builder)
   json_builder_set_member_name (builder, "peaks_mib");
   json_builder_begin_object (builder);
   for (guint p = 0; p < PLAN_N_PHASES; p++)
-    add_number (builder, names[p], cli_mib (peaks[p] + self->stack->fixed_bytes));
+    if (peaks[p] > 0)
+      add_number (builder, names[p], cli_mib (peaks[p] + self->stack->fixed_bytes));
+    else
+      {
+        json_builder_set_member_name (builder, names[p]);
+        json_builder_add_null_value (builder);
+      }
   json_builder_end_object (builder);
 }
 

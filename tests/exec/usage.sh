@@ -51,7 +51,18 @@ expect 2 "--rank: this plan has ranks 0 to 7" \
 expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
 expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 \
   --set stack=megatron-fsdp@2026-01-01
-expect 1 "only cp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set cp=2
+expect 1 "only pp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=native \
+  --set pp=2
+expect 1 "needs the op exchange, which is modelled and not executed" \
+  fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cp=2
+for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; do
+  expect 1 "$field is modelled and not executed" \
+    fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set $field
+done
+expect 1 "no host_bandwidth is known, which offloading needs" \
+  fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
+expect 1 "needs the op row_stat" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set ce_fusion=off
+expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \

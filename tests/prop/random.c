@@ -75,6 +75,7 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
     {
     case 0:
       set (&plan, "recompute", "full");
+      set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       break;
     case 1:
       set (&plan, "recompute", "full");
@@ -87,6 +88,11 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
       break;
     default:
       break;
+    }
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    {
+      set (&plan, "overlap_grad_reduce", "off");
+      set (&plan, "overlap_param_gather", "off");
     }
   if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
@@ -126,16 +132,43 @@ set_any (GRand *rand, Plan *plan, PlanField field)
   plan->value[field] = g_rand_int_range (rand, 0, (gint32)n);
 }
 
+/* Fields that take any of their values. */
+static const PlanField any[] = { PLAN_STRATEGY,
+                                 PLAN_OUTER_STRATEGY,
+                                 PLAN_SP,
+                                 PLAN_FINE_GRAINED,
+                                 PLAN_DOUBLE_BUFFER,
+                                 PLAN_NCCL_UB,
+                                 PLAN_AG_GROUP,
+                                 PLAN_COMPUTE,
+                                 PLAN_PARAM_GATHER,
+                                 PLAN_KEEP_TRANSPOSE,
+                                 PLAN_MAIN_PARAMS,
+                                 PLAN_MAIN_GRADS,
+                                 PLAN_GRAD_COMM,
+                                 PLAN_EXP_AVG,
+                                 PLAN_EXP_AVG_SQ,
+                                 PLAN_PRECISION_AWARE,
+                                 PLAN_FUSED_MASTERS,
+                                 PLAN_OPTIMIZER,
+                                 PLAN_RECOMPUTE,
+                                 PLAN_RECOMPUTE_METHOD,
+                                 PLAN_GRAD_ACCUM_FUSION,
+                                 PLAN_PER_TOKEN_LOSS,
+                                 PLAN_REDUCE_ALGO,
+                                 PLAN_OVERLAP_GRAD_REDUCE,
+                                 PLAN_OVERLAP_PARAM_GATHER,
+                                 PLAN_CE_FUSION,
+                                 PLAN_NAN_CHECK,
+                                 PLAN_SYNC_EVERY_MICRO_BATCH,
+                                 PLAN_CUDA_GRAPH,
+                                 PLAN_DETERMINISTIC,
+                                 PLAN_SHARP,
+                                 PLAN_TASK };
+
 Plan
 random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
-  static const PlanField any[]
-      = { PLAN_STRATEGY,          PLAN_OUTER_STRATEGY, PLAN_SP,          PLAN_FINE_GRAINED,
-          PLAN_DOUBLE_BUFFER,     PLAN_NCCL_UB,        PLAN_AG_GROUP,    PLAN_COMPUTE,
-          PLAN_PARAM_GATHER,      PLAN_KEEP_TRANSPOSE, PLAN_MAIN_PARAMS, PLAN_MAIN_GRADS,
-          PLAN_GRAD_COMM,         PLAN_EXP_AVG,        PLAN_EXP_AVG_SQ,  PLAN_PRECISION_AWARE,
-          PLAN_FUSED_MASTERS,     PLAN_OPTIMIZER,      PLAN_RECOMPUTE,   PLAN_RECOMPUTE_METHOD,
-          PLAN_GRAD_ACCUM_FUSION, PLAN_PER_TOKEN_LOSS };
   static const char *const stacks[]
       = { "megatron-fsdp", "megatron-fsdp@2026-03-15", "megatron-fsdp@2026-05-01", "native" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 4);
@@ -153,8 +186,18 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
         set_int (&plan, "dp_outer", 1 << g_rand_int_range (rand, 0, 3));
       if (g_rand_int_range (rand, 0, 3) == 0)
         set_int (&plan, "tp", 1 << g_rand_int_range (rand, 0, 3));
+      if (g_rand_int_range (rand, 0, 3) == 0)
+        plan.value[PLAN_OFFLOAD_OPTIMIZER] = g_rand_int_range (rand, 0, 5) * 250000;
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        set_int (&plan, "offload_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        plan.value[PLAN_OFFLOAD_MODULES] = g_rand_int_range (rand, 1, 32);
+      if (g_rand_int_range (rand, 0, 3) == 0)
+        set_int (&plan, "cp", 1 << g_rand_int_range (rand, 0, 4));
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
         plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);
+      if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+        set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       if (g_rand_boolean (rand))
         set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 100000);
       set_int (&plan, "mbs", mbs);

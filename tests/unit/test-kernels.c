@@ -672,23 +672,14 @@ START_TEST (kernels_adamw)
 END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
-static const PlanOpKind not_here[] = { PLAN_OP_QUANTIZE,
-                                       PLAN_OP_TRANSPOSE,
-                                       PLAN_OP_SCALE,
-                                       PLAN_OP_SOFTCAP,
-                                       PLAN_OP_SOFTCAP_BWD,
-                                       PLAN_OP_POSITIONS,
-                                       PLAN_OP_POSITIONS_BWD,
-                                       PLAN_OP_LAYERNORM,
-                                       PLAN_OP_LAYERNORM_BWD,
-                                       PLAN_OP_HEAD_NORM,
-                                       PLAN_OP_HEAD_NORM_BWD,
-                                       PLAN_OP_GEMM_ADD,
-                                       PLAN_OP_BIAS_BWD,
-                                       PLAN_OP_ROW_STAT,
-                                       PLAN_OP_ACTIVATE,
-                                       PLAN_OP_ACTIVATE_BWD,
-                                       PLAN_OP_SGD };
+static const PlanOpKind not_here[]
+    = { PLAN_OP_QUANTIZE,      PLAN_OP_TRANSPOSE,     PLAN_OP_SCALE,
+        PLAN_OP_SOFTCAP,       PLAN_OP_SOFTCAP_BWD,   PLAN_OP_POSITIONS,
+        PLAN_OP_POSITIONS_BWD, PLAN_OP_LAYERNORM,     PLAN_OP_LAYERNORM_BWD,
+        PLAN_OP_HEAD_NORM,     PLAN_OP_HEAD_NORM_BWD, PLAN_OP_GEMM_ADD,
+        PLAN_OP_BIAS_BWD,      PLAN_OP_ROW_STAT,      PLAN_OP_ATTENTION_JOIN,
+        PLAN_OP_SUM_PARTS,     PLAN_OP_COPY,          PLAN_OP_ADAMW_HOST,
+        PLAN_OP_ACTIVATE,      PLAN_OP_ACTIVATE_BWD,  PLAN_OP_SGD };
 
 static gboolean
 is_here (PlanOpKind kind)

@@ -37,6 +37,14 @@ case_init (Case *c, const char *model, const char *cluster, const char *const *f
   ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
 }
 
+/* The same, of "field=value field=value". */
+static void
+case_init_words (Case *c, const char *model, const char *cluster, const char *words)
+{
+  g_auto (GStrv) halves = g_strsplit_set (words, " =", -1);
+  case_init (c, model, cluster, (const char *const *)halves);
+}
+
 static void
 case_clear (Case *c)
 {
@@ -211,6 +219,374 @@ START_TEST (recompute_keeps_what_it_says)
 }
 END_TEST
 
+/* Elements of a buffer array that a stream's collectives fill in a step. */
+static guint64
+gathered_into (const PlanSchedule *schedule, const char *name)
+{
+  guint64 elements = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ALL_GATHER
+        && g_str_equal (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name, name))
+      elements += (guint64)op->dims[0] * plan_schedule_group_size (schedule, op);
+  return elements;
+}
+
+/* Gathers of units in a micro batch. Where nothing is gathered ahead, every unit of a chunk but its
+ * last one is gathered once more; what the unit behind it gathered ahead is still there. Rows and
+ * columns in MXFP8 are gathered apart, rows once more for what is computed again. */
+START_TEST (recomputing_gathers_what_it_needs)
+{
+  static const struct
+  {
+    const char *cluster, *words;
+    guint rows, columns; /* of 32 units, each */
+  } rows[] = {
+    { "dgx-h100:1", "comm_unit=1", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=selective", 2 * 32, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full recompute_layers=8", 2 * 32 + 4 * 7, 0 },
+    { "dgx-h100:1", "comm_unit=1 recompute=full recompute_layers=5", 2 * 32 + 6 * 4 + 1, 0 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8", 32, 32 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=full", 64, 32 },
+    { "dgx-b200:1", "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=selective", 64, 32 },
+    { "dgx-b200:1",
+      "comm_unit=1 compute=mxfp8 param_gather=mxfp8 recompute=full recompute_layers=4", 64, 32 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      g_autofree char *words
+          = g_strconcat ("gbs=8 seq=1024 stack=native fine_grained=on ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", rows[i].cluster, words);
+      const PlanBuffer *unit = NULL;
+      for (guint b = 0; b < plan_schedule_n_buffers (c.schedule); b++)
+        if (g_str_equal (plan_schedule_buffer (c.schedule, b)->name, "weights.layer"))
+          unit = plan_schedule_buffer (c.schedule, b);
+      ck_assert_uint_eq (gathered_into (c.schedule, "weights.layer"),
+                         rows[i].rows * unit->elements);
+      ck_assert_uint_eq (gathered_into (c.schedule, "columns.layer"),
+                         rows[i].columns * unit->elements);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Elements that a rank sends in a ring in a step, and arithmetic of its attention. */
+static void
+measure_ring (const PlanSchedule *schedule, guint64 *out_sent, double *out_flops)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_sent = 0;
+  *out_flops = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_EXCHANGE)
+      *out_sent += (guint64)op->dims[0];
+    else if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+      *out_flops += plan_op_flops (op);
+}
+
+/* Keys and values of 8 heads of 128 go to all other ranks in the forward pass, and with their
+ * gradients in the backward one: three times 2 * 8 * 128 * (seq / cp) * (cp - 1) elements in each
+ * of 32 layers. Arithmetic is the same in sum, memory that of a shorter sequence. */
+START_TEST (context_parallel_ranks_share_the_work)
+{
+  Case whole, shorter;
+  double all, flops;
+  guint64 sent;
+  const char *const words = "gbs=8 seq=8192 comm_unit=1 ";
+  case_init_words (&whole, "llama3-8b", "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1");
+  measure_ring (whole.schedule, &sent, &all);
+  ck_assert_uint_eq (sent, 0);
+  for (gint64 cp = 2; cp <= 8; cp *= 2)
+    {
+      Case c;
+      g_autofree char *fields = g_strdup_printf ("%scp=%" G_GINT64_FORMAT, words, cp);
+      g_autofree char *less
+          = g_strdup_printf ("gbs=8 seq=%" G_GINT64_FORMAT " comm_unit=1", 8192 / cp);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
+      case_init_words (&shorter, "llama3-8b", "dgx-h100:1", less);
+      measure_ring (c.schedule, &sent, &flops);
+      /* with as many ranks fewer sequences run at once: cp micro batches */
+      ck_assert_uint_eq (sent, (guint64)(cp * 32 * 3 * 2 * 8 * 128 * (8192 / cp) * (cp - 1)));
+      ck_assert_double_eq_tol (flops / all, 1, 1e-12);
+      ck_assert_uint_eq (most_live (c.schedule, "kv"), 2);
+      ck_assert_uint_eq (most_live (c.schedule, "dkv"), 2);
+      ck_assert_uint_eq (memory_of (&c).by_category[PLAN_CATEGORY_ACTIVATIONS],
+                         memory_of (&shorter).by_category[PLAN_CATEGORY_ACTIVATIONS]);
+      ck_assert_uint_eq (memory_of (&c).allocated,
+                         memory_of (&whole).allocated
+                             - memory_of (&whole).resting[PLAN_CATEGORY_WORKSPACE]
+                             + memory_of (&c).resting[PLAN_CATEGORY_WORKSPACE]);
+      case_clear (&c);
+      case_clear (&shorter);
+    }
+  case_clear (&whole);
+}
+END_TEST
+
+/* Position of the last op of a kind in a step, and how many there are; 0 where there is none. */
+static guint
+last_op (const PlanSchedule *schedule, PlanOpKind kind, guint *out_count)
+{
+  guint at = 0, last = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_count = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      at++;
+      last = op->kind == kind ? at : last;
+      *out_count += op->kind == kind ? 1 : 0;
+    }
+  return last;
+}
+
+static guint
+first_op (const PlanSchedule *schedule, PlanOpKind kind)
+{
+  guint at = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (at++, op->kind == kind)
+      return at;
+  return 0;
+}
+
+/* Without overlap, sharded optimizers reduce once all gradients are there and gather once all
+ * weights are updated, one bucket at a time; otherwise both begin before. */
+START_TEST (without_overlap_communication_stands_apart)
+{
+  for (guint i = 0; i < 2; i++)
+    {
+      Case c;
+      guint n;
+      g_autofree char *words
+          = g_strconcat ("gbs=16 seq=1024 strategy=optim grad_comm=bf16 overlap_grad_reduce=",
+                         i ? "off overlap_param_gather=off" : "on", NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      const guint reduces = first_op (c.schedule, PLAN_OP_REDUCE_SCATTER);
+      const guint gathers = first_op (c.schedule, PLAN_OP_ALL_GATHER);
+      ck_assert_int_eq (reduces > last_op (c.schedule, PLAN_OP_EMBED_BWD, &n), i == 1);
+      ck_assert_int_eq (gathers > reduces, TRUE);
+      const guint updates = last_op (c.schedule, PLAN_OP_ADAMW, &n);
+      ck_assert_uint_eq (n, i ? 33 : 34); /* embedding and head share a bucket */
+      last_op (c.schedule, PLAN_OP_ALL_GATHER, &n);
+      ck_assert_uint_eq (n, i ? 34 : 35); /* and the norm's sums */
+      PlanCursor cursor;
+      const PlanOp *op;
+      guint at = 0, early = 0;
+      for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+           (op = plan_cursor_next (&cursor));)
+        if (at++, op->kind == PLAN_OP_ALL_GATHER && op->stream == PLAN_STREAM_GATHER)
+          early += at < updates ? 1 : 0;
+      ck_assert_int_eq (early > 0, i == 0);
+      ck_assert_uint_eq (most_live (c.schedule, "bucket.layer"), i ? 1 : 5);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Two micro batches: what is reduced in the last one alone, is reduced in both. */
+START_TEST (syncing_reduces_in_every_micro_batch)
+{
+  for (guint i = 0; i < 2; i++)
+    {
+      Case c;
+      guint n;
+      g_autofree char *words = g_strconcat (
+          "gbs=32 seq=1024 mbs=2 strategy=optim sync_every_micro_batch=", i ? "on" : "off", NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      last_op (c.schedule, PLAN_OP_REDUCE_SCATTER, &n);
+      ck_assert_uint_eq (n, (i + 1) * 34);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* The host waits at the end of a step, after each of two losses, or after each gradient: 6 in each
+ * of 32 layers, and those of embedding, final norm and output, in each of two micro batches. */
+START_TEST (looking_for_nan_stops_the_host)
+{
+  static const struct
+  {
+    const char *check, *fusion;
+    guint syncs;
+  } rows[] = { { "off", "off", 1 },
+               { "loss", "off", 1 + 2 },
+               { "params", "off", 1 + 2 * (32 * 6 + 3) },
+               { "params", "on", 1 + 2 * (32 * 6 + 3) } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint n;
+      g_autofree char *words = g_strconcat ("gbs=16 seq=1024 nan_check=", rows[i].check,
+                                            " grad_accum_fusion=", rows[i].fusion, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      last_op (c.schedule, PLAN_OP_SYNC, &n);
+      ck_assert_uint_eq (n, rows[i].syncs);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* The same bytes travel, and every reduction in flight keeps the others' shares beside its bucket:
+ * up to 5 units, and where memory is fullest the head and 3 units, in bf16. */
+START_TEST (all_to_all_takes_a_second_bucket)
+{
+  Case ring, direct;
+  guint n;
+  case_init_words (&ring, "llama3-8b", "dgx-h100:1", "gbs=8 seq=256 grad_comm=bf16");
+  case_init_words (&direct, "llama3-8b", "dgx-h100:1",
+                   "gbs=8 seq=256 grad_comm=bf16 reduce_algo=a2a");
+  last_op (direct.schedule, PLAN_OP_REDUCE_SCATTER, &n);
+  ck_assert_uint_eq (n, 0);
+  last_op (direct.schedule, PLAN_OP_ALL_TO_ALL, &n);
+  ck_assert_uint_eq (n, 34);
+  ck_assert_uint_eq (most_live (direct.schedule, "received.layer"), 5);
+  const PlanMemory a = memory_of (&ring), b = memory_of (&direct);
+  ck_assert_uint_eq (b.max_allocated - a.max_allocated,
+                     2 * (G_GUINT64_CONSTANT (525369344) + 3 * 218136576));
+  case_clear (&ring);
+  case_clear (&direct);
+}
+END_TEST
+
+/* A graph costs the host nothing per op, and what its end would gather its beginning does. */
+START_TEST (graphs_gather_when_they_begin)
+{
+  for (guint i = 0; i < 2; i++)
+    {
+      Case c;
+      guint n, gathers_behind = 0;
+      g_autoptr (GError) error = NULL;
+      g_autofree char *words = g_strconcat ("gbs=8 seq=256 cuda_graph=", i ? "on" : "off", NULL);
+      case_init_words (&c, "llama3.2-1b", "dgx-h100:1", words);
+      const guint updates = last_op (c.schedule, PLAN_OP_ADAMW, &n);
+      const guint gathers = last_op (c.schedule, PLAN_OP_ALL_GATHER, &gathers_behind);
+      ck_assert_int_eq (gathers > updates, i == 0);
+      g_autofree char *text = plan_schedule_print (c.schedule);
+      g_autoptr (PlanSchedule) again = plan_schedule_parse (text, "text", &error);
+      ck_assert_msg (again != NULL, "%s", error ? error->message : "");
+      ck_assert_int_eq (plan_schedule_is_graph (again), i == 1);
+      const SimCostInput input
+          = { .schedule = c.schedule, .cluster = c.cluster, .stack = c.stack, .plan = &c.plan };
+      g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+      for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
+        if (plan_schedule_node (c.schedule, node)->kind == PLAN_OP_ADAMW)
+          ck_assert_int_eq (sim_cost_launch_ns (cost, node),
+                            i ? 0 : c.stack->launch_ns[PLAN_LAUNCH_KERNEL]);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Evaluating gathers units once per micro batch and embedding and head once, reduces nothing and
+ * keeps no more than a layer works on; what training keeps stays. */
+START_TEST (evaluating_is_forward_only)
+{
+  Case train, eval;
+  guint n;
+  case_init_words (&train, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native");
+  case_init_words (&eval, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native task=eval");
+  const guint64 unit = 218136576;
+  ck_assert_uint_eq (gathered_into (train.schedule, "weights.layer"), 2 * 4 * 32 * unit);
+  ck_assert_uint_eq (gathered_into (eval.schedule, "weights.layer"), 4 * 32 * unit);
+  ck_assert_uint_eq (gathered_into (eval.schedule, "weights.embed"),
+                     gathered_into (train.schedule, "weights.embed"));
+  last_op (eval.schedule, PLAN_OP_REDUCE_SCATTER, &n);
+  ck_assert_uint_eq (n, 0);
+  last_op (eval.schedule, PLAN_OP_ADAMW, &n);
+  ck_assert_uint_eq (n, 0);
+  const PlanMemory t = memory_of (&train), e = memory_of (&eval);
+  ck_assert_uint_eq (t.allocated, e.allocated);
+  /* at the loss: bf16 logits and fp32 softmax of 4096 tokens, and nothing of any layer */
+  ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_LOSS], G_GUINT64_CONSTANT (6) * 4096 * 128256);
+  ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_ACTIVATIONS], 0);
+  ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_GRAD_BUCKETS], 0);
+  case_clear (&train);
+  case_clear (&eval);
+}
+END_TEST
+
+/* Norms lie whole on every rank of a tensor-parallel group: shard by shard, the group sums the
+ * gradients of all 2 * 32 + 1 of them, once. */
+START_TEST (tensor_parallel_ranks_sum_norms)
+{
+  static const struct
+  {
+    const char *words;
+    guint64 copies; /* ranks that hold the same */
+  } rows[] = { { "strategy=optim_grads_params", 1 },
+               { "strategy=optim", 1 },
+               { "strategy=no_shard", 4 },
+               { "dp_outer=2", 2 },
+               { "dp_outer=2 outer_strategy=optim", 1 },
+               { "main_grads=bf16", 1 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint64 summed = 0;
+      g_autofree char *words = g_strconcat ("gbs=8 seq=256 tp=2 ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      for (guint rank = 0; rank < 8; rank += 2)
+        {
+          PlanCursor cursor;
+          const PlanOp *op;
+          g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, NULL);
+          for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+               (op = plan_cursor_next (&cursor));)
+            if (op->kind == PLAN_OP_ALL_REDUCE && op->stream == PLAN_STREAM_TENSOR
+                && g_str_equal (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name,
+                                "replicated"))
+              summed += (guint64)op->dims[0];
+        }
+      ck_assert_uint_eq (summed, rows[i].copies * (2 * 32 + 1) * 4096);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Bytes between device and host in a step, out and back. */
+static void
+measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_out = *out_back = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_COPY)
+      {
+        const PlanBuffer *to = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+        const guint64 bytes = plan_dtype_bytes (to->dtype, (guint64)op->dims[0]);
+        *(to->category == PLAN_CATEGORY_HOST ? out_out : out_back) += bytes;
+      }
+}
+
+/* What a layer keeps goes out and back once per micro batch: 34 s h bytes, and fp32 numbers per row
+ * (two) and per head and row (32); of the optimizer's half, four bytes per parameter each way,
+ * once. */
+START_TEST (offloading_copies_each_byte_out_and_back)
+{
+  Case c;
+  guint64 out, back;
+  case_init_words (&c, "llama3-8b", "dgx-h100:1", "gbs=16 seq=4096 offload_layers=12");
+  measure_copies (c.schedule, &out, &back);
+  ck_assert_uint_eq (out, G_GUINT64_CONSTANT (2) * 12 * 4096 * (34 * 4096 + 4 * (2 + 32)));
+  ck_assert_uint_eq (back, out);
+  case_clear (&c);
+  case_init_words (&c, "llama3-8b", "dgx-h100:1",
+                   "gbs=16 seq=4096 precision_aware=on offload_optimizer=0.5");
+  measure_copies (c.schedule, &out, &back);
+  ck_assert_uint_eq (out, (32 * G_GUINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8 * 2);
+  ck_assert_uint_eq (back, out);
+  case_clear (&c);
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   Case c;
@@ -251,6 +627,16 @@ main (void)
   tcase_add_test (tcase, queues_are_as_deep_as_the_communication_unit_says);
   tcase_add_test (tcase, the_output_layer_prefetches_uselessly);
   tcase_add_test (tcase, recompute_keeps_what_it_says);
+  tcase_add_test (tcase, recomputing_gathers_what_it_needs);
+  tcase_add_test (tcase, context_parallel_ranks_share_the_work);
+  tcase_add_test (tcase, without_overlap_communication_stands_apart);
+  tcase_add_test (tcase, syncing_reduces_in_every_micro_batch);
+  tcase_add_test (tcase, looking_for_nan_stops_the_host);
+  tcase_add_test (tcase, all_to_all_takes_a_second_bucket);
+  tcase_add_test (tcase, graphs_gather_when_they_begin);
+  tcase_add_test (tcase, evaluating_is_forward_only);
+  tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
+  tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);

@@ -188,6 +188,121 @@ START_TEST (layers_keep_what_the_framework_saves)
 }
 END_TEST
 
+/* While a chunk of N layers is computed again, all that N layers keep lies there, and of the other
+ * chunks one input each: at s = 4096, 2 s h bytes per chunk and 34 s h per layer of the chunk. */
+START_TEST (a_chunk_is_computed_again_as_a_whole)
+{
+  static const guint sizes[] = { 1, 2, 4, 8 };
+  double peak[G_N_ELEMENTS (sizes)];
+  for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
+    {
+      g_autofree char *words = g_strdup_printf (
+          "gbs=8 seq=4096 comm_unit=1 recompute=full recompute_layers=%u", sizes[i]);
+      const PlanMemory m = memory_of ("family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
+                                      "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
+                                      "dgx-h100:1", words);
+      peak[i] = (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS] / 4096 / 4096;
+    }
+  for (guint i = 1; i < G_N_ELEMENTS (sizes); i++)
+    {
+      const double grown = (sizes[i] - 1) * 34.0, saved = 2.0 * (32 - 32 / sizes[i]);
+      /* the inputs of the layers inside of a chunk are counted in what they keep */
+      ck_assert_msg (fabs (peak[i] - peak[0] - grown + saved) < 0.6, "%u: %.2f, not %.2f", sizes[i],
+                     peak[i] - peak[0], grown - saved);
+    }
+}
+END_TEST
+
+/* In separate kernels the loss has one fp32 image of the logits more at once: 14 bytes per logit.
+ */
+START_TEST (an_unfused_loss_has_another_image)
+{
+  const PlanMemory fused = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192");
+  const PlanMemory separate = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192 ce_fusion=off");
+  ck_assert_uint_eq (fused.by_category[PLAN_CATEGORY_LOSS],
+                     G_GUINT64_CONSTANT (10) * 8192 * 128384);
+  ck_assert_uint_eq (separate.by_category[PLAN_CATEGORY_LOSS],
+                     G_GUINT64_CONSTANT (14) * 8192 * 128384);
+}
+END_TEST
+
+/* cuDNN's deterministic backward pass keeps the gradients of the scores, 4096 MiB for 32 heads of
+ * 8192 tokens, beside the 128 MiB of grouped heads and the sum of each row; and q's gradient needs
+ * no fp32 image (its own figure: 4224 MiB). */
+START_TEST (deterministic_attention_keeps_scores)
+{
+  const PlanMemory m
+      = memory_of ("family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
+                   "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
+                   "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1 recompute=full deterministic=on");
+  const guint64 work = (G_GUINT64_CONSTANT (4224) + 1) << 20;
+  ck_assert_uint_ge (m.by_category[PLAN_CATEGORY_WORKSPACE], work);
+  ck_assert_uint_le (m.by_category[PLAN_CATEGORY_WORKSPACE], work + PLAN_MIB);
+}
+END_TEST
+
+/* Of the layers that go to the host nothing is there at the loss: 34 s h bytes each for Llama-3-8B
+ * in bf16, and fp32 numbers per row (two) and per head and row (32). */
+START_TEST (offloaded_layers_are_gone_at_the_loss)
+{
+  const double unit = 8192.0 * 4096;
+  double kept[3];
+  static const char *const layers[] = { "0", "16", "31" };
+  for (guint i = 0; i < G_N_ELEMENTS (layers); i++)
+    {
+      g_autofree char *words = g_strconcat ("gbs=8 seq=8192 offload_layers=", layers[i], NULL);
+      const PlanMemory m = memory_of (LLAMA_8B, "dgx-h100:1", words);
+      kept[i] = (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS] / unit;
+    }
+  const double layer = 34 + 4 * (2 + 32) / 4096.0;
+  ck_assert_double_eq_tol (kept[0] - kept[1], 16 * layer, 0.001);
+  ck_assert_double_eq_tol (kept[0] - kept[2], 31 * layer, 0.001);
+}
+END_TEST
+
+/* Inputs of modules: x, what qkv reads, the heads of q, k and v, attention's output and the input
+ * of the second norm: 2, 2, 2 a + 4 k = 3, 2 a = 2 and 2 of 34 in every layer. */
+START_TEST (offloaded_modules_free_their_inputs)
+{
+  static const struct
+  {
+    const char *modules;
+    double freed;
+  } rows[] = { { "attn_norm", 2 }, { "qkv_linear", 2 },
+               { "core_attn", 3 }, { "core_attn+attn_proj", 5 },
+               { "mlp_norm", 2 },  { "attn_norm+qkv_linear+core_attn+attn_proj+mlp_norm", 11 } };
+  const double unit = 8192.0 * 4096;
+  const PlanMemory all = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192");
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      g_autofree char *words
+          = g_strconcat ("gbs=8 seq=8192 offload_modules=", rows[i].modules, NULL);
+      const PlanMemory m = memory_of (LLAMA_8B, "dgx-h100:1", words);
+      const double freed = ((double)all.by_category[PLAN_CATEGORY_ACTIVATIONS]
+                            - (double)m.by_category[PLAN_CATEGORY_ACTIVATIONS])
+                           / unit / 32;
+      ck_assert_msg (fabs (freed - rows[i].freed) < 0.01, "%s: %.3f, not %.1f", rows[i].modules,
+                     freed, rows[i].freed);
+    }
+}
+END_TEST
+
+/* Only moments leave the device: eight bytes of each parameter that the host updates. */
+START_TEST (an_offloaded_optimizer_leaves_its_moments)
+{
+  const char *const words = "gbs=8 seq=1024 precision_aware=on offload_optimizer=";
+  const guint64 own = (32 * G_GUINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8;
+  static const char *const shares[] = { "0", "0.5", "1" };
+  for (guint i = 0; i < G_N_ELEMENTS (shares); i++)
+    {
+      g_autofree char *fields = g_strconcat (words, shares[i], NULL);
+      const PlanMemory m = memory_of ("llama3-8b", "dgx-h100:1", fields);
+      ck_assert_uint_eq (m.resting[PLAN_CATEGORY_OPTIMIZER], 8 * (own - own * i / 2));
+      ck_assert_uint_eq (m.resting[PLAN_CATEGORY_MAIN_PARAMS], 4 * own);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -202,6 +317,12 @@ main (void)
   tcase_add_test (tcase, non_units_once_made_room_for_the_optimizer);
   tcase_add_test (tcase, decoupled_gradients_need_no_copy);
   tcase_add_test (tcase, layers_keep_what_the_framework_saves);
+  tcase_add_test (tcase, a_chunk_is_computed_again_as_a_whole);
+  tcase_add_test (tcase, an_unfused_loss_has_another_image);
+  tcase_add_test (tcase, deterministic_attention_keeps_scores);
+  tcase_add_test (tcase, offloaded_layers_are_gone_at_the_loss);
+  tcase_add_test (tcase, offloaded_modules_free_their_inputs);
+  tcase_add_test (tcase, an_offloaded_optimizer_leaves_its_moments);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -176,6 +176,26 @@ START_TEST (the_cursor_names_units)
 }
 END_TEST
 
+/* Chunks of units: the loop stands at the first unit of each. */
+START_TEST (repeats_take_long_steps)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = step ("repeat l from=2 count=2 step=-2\n"
+                                            "alloc compute buf=a[l+1]\n"
+                                            "free compute buf=a[l+1]\n"
+                                            "end\n",
+                                            &error);
+  PlanCursor cursor;
+  const PlanOp *op;
+  const gint64 expected[] = { 3, 3, 1, 1 };
+  guint i = 0;
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    ck_assert_int_eq (plan_cursor_unit (&cursor, op), expected[i++]);
+  ck_assert_uint_eq (i, 4);
+}
+END_TEST
+
 START_TEST (ops_touch_what_their_dims_say)
 {
   PlanOp op;
@@ -227,6 +247,7 @@ main (void)
   tcase_add_test (tcase, ops_must_use_memory_that_is_taken);
   tcase_add_test (tcase, streams_must_be_ordered);
   tcase_add_test (tcase, the_cursor_names_units);
+  tcase_add_test (tcase, repeats_take_long_steps);
   tcase_add_test (tcase, ops_touch_what_their_dims_say);
   tcase_add_test (tcase, every_operand_has_a_size);
   suite_add_tcase (suite, tcase);

@@ -1,0 +1,49 @@
+/* How one layer, and the parameters around the layers, become ops of either pass. */
+#pragma once
+#include "planner/lower-private.h"
+G_BEGIN_DECLS
+
+/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
+typedef struct
+{
+  guint32 again;        /* bit per node: computed again in the backward pass */
+  gboolean drops_input; /* it is computed again with the unit before */
+} PlanLowerKeep;
+
+/* What a layer keeps. */
+PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
+
+/* Which values the forward pass leaves behind. */
+void plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept);
+
+/* One layer's graph, forwards; backwards, with what has to be computed again. */
+void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
+void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
+
+/* Leaves what the backward pass reads in out, lse and qkv; that one takes dqkv. */
+void plan_lower_declare_attention (PlanLower *self);
+void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv);
+void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
+                                    PlanRef lse, PlanRef qkv);
+
+void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
+                      PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);
+void plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in,
+                               PlanRef stats, PlanTensorRole weight, PlanTensorRole bias,
+                               PlanLowerUnit unit, gint64 rows);
+
+/* Makes room for the gradient of a parameter and says where a kernel writes it; put_gradient then
+ * moves it to where it accumulates or is reduced. `adds`: that holds a share of it already. */
+PlanRef plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
+void plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
+                              gboolean adds);
+
+/* out[cols, depth] of the weight: from dout[rows, cols] and in[rows, depth], into its bucket. */
+void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
+                                 PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
+                                 gint64 layout);
+
+/* The forward pass of a unit, once its weights are there. */
+void plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
+
+G_END_DECLS

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes to the host and comes back. Activations are copied out while the next layer runs, and
+ * back one chunk ahead of the backward pass. A share of the optimizer's work is done by the host
+ * itself, in fp32 and with nothing beside: gradients go out, its own moments and weights are
+ * updated, the weights come back (after Megatron-LM's HybridDeviceOptimizer). Host memory is taken
+ * once and stays. */
+#include "config.h"
+
+#include "planner/lower-offload.h"
+
+#include "planner/lower-emit.h"
+#include "planner/lower-step.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
+#define LEAST_ELEMENTS 1048576
+
+static gboolean
+names_module (const PlanLower *self, gint64 module)
+{
+  return (self->plan->value[PLAN_OFFLOAD_MODULES] >> module & 1) != 0;
+}
+
+/* Whether the value is what one of the named modules keeps of its input. */
+static gboolean
+is_module_input (const PlanLower *self, PlanValueId id)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      gint64 module = -1;
+      PlanValueId input = node->in;
+      if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_ATTENTION_NORM)
+        module = PLAN_OFFLOAD_MODULES_ATTN_NORM;
+      else if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_MLP_NORM)
+        module = PLAN_OFFLOAD_MODULES_MLP_NORM;
+      else if (node->kind == PLAN_NODE_ATTENTION)
+        module = PLAN_OFFLOAD_MODULES_CORE_ATTN;
+      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_QKV)
+        module = PLAN_OFFLOAD_MODULES_QKV_LINEAR;
+      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_PROJ)
+        module = PLAN_OFFLOAD_MODULES_ATTN_PROJ;
+      if (node->kind == PLAN_NODE_LINEAR)
+        input = node->kept;
+      if (module >= 0 && names_module (self, module) && input == id)
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* Which values of a layer go out. */
+static gboolean
+goes_out (const PlanLower *self, gint64 layer, PlanValueId id)
+{
+  gboolean kept[PLAN_N_VALUES];
+  if (self->is_eval || id == PLAN_VALUE_OUT)
+    return FALSE;
+  plan_lower_kept (self, plan_lower_keep (self, layer), kept);
+  if (!kept[id])
+    return FALSE;
+  return layer < self->plan->value[PLAN_OFFLOAD_LAYERS]
+         || (self->net.values[id].elements >= LEAST_ELEMENTS && is_module_input (self, id));
+}
+
+gboolean
+plan_lower_offloads (const PlanLower *self, gint64 layer)
+{
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    if (goes_out (self, layer, id))
+      return TRUE;
+  return FALSE;
+}
+
+void
+plan_lower_declare_offload (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  gboolean any = FALSE, updates = FALSE;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    updates |= plan_lower_host_elements (self, kind) > 0;
+  self->copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
+  self->updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    {
+      gint64 count = 0; /* those that go out are the first ones */
+      for (gint64 layer = 0; layer < layers; layer++)
+        count = goes_out (self, layer, id) ? layer + 1 : count;
+      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
+      const PlanValue *value = &self->net.values[id];
+      self->host[id] = count == 0 ? -1
+                                  : plan_schedule_add_buffer (self->schedule, name, (guint32)count,
+                                                              value->elements, value->dtype,
+                                                              PLAN_CATEGORY_HOST);
+      any |= count > 0;
+    }
+  self->offloaded
+      = any ? plan_schedule_add_event (self->schedule, "offloaded", (guint32)layers) : -1;
+  self->fetched = any ? plan_schedule_add_event (self->schedule, "fetched", (guint32)layers) : -1;
+}
+
+/* A copy behind everything that compute was given so far. */
+static void
+copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_COPY, PLAN_STREAM_COPY, PLAN_REFS (out, in), PLAN_DIMS (count),
+                   PLAN_WAITS (ONE (done)), record);
+}
+
+/* Copies out what one layer like `layer` keeps, or back into new memory. */
+static void
+move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
+{
+  const PlanRef record = plan_lower_unit_ref (is_back ? self->fetched : self->offloaded, unit, 0);
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    {
+      if (!goes_out (self, layer, id))
+        continue;
+      const PlanRef here = plan_lower_unit_ref (self->value[id], unit, 0);
+      const PlanRef there = plan_lower_unit_ref (self->host[id], unit, 0);
+      if (is_back)
+        plan_lower_alloc (self, here);
+      copy (self, is_back ? here : there, is_back ? there : here,
+            (gint64)self->net.values[id].elements, record);
+    }
+}
+
+void
+plan_lower_offload (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  move (self, unit, layer, FALSE);
+}
+
+void
+plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  move (self, unit, layer, TRUE);
+}
+
+void
+plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->offloaded, unit, 0));
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    if (goes_out (self, layer, id))
+      plan_lower_free (self, plan_lower_unit_ref (self->value[id], unit, 0));
+}
+
+/* The optimizer's share. */
+
+gint64
+plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind)
+{
+  /* in millionths */
+  const gint64 share = self->plan->value[PLAN_OFFLOAD_OPTIMIZER];
+  const gint64 own = plan_lower_own_elements (self, kind);
+  return own / 1000000 * share + own % 1000000 * share / 1000000;
+}
+
+void
+plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
+{
+  static const char *const names[]
+      = { "host.main.", "host.exp_avg.", "host.exp_avg_sq.", "host.grads." };
+  static const char *const kinds[] = { "embed", "head", "layer", "plain" };
+  PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 count = plan_lower_host_elements (self, kind);
+  for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+    {
+      g_autofree char *name = g_strconcat (names[i], kinds[kind], NULL);
+      b->host[i] = count == 0 ? -1
+                              : plan_schedule_add_buffer (
+                                  self->schedule, name, (guint32)self->layout.buckets[kind].units,
+                                  (guint64)count, PLAN_DTYPE_FP32, PLAN_CATEGORY_HOST);
+    }
+}
+
+void
+plan_lower_host_memory (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, array);
+      for (guint i = 0; buffer->category == PLAN_CATEGORY_HOST && i < buffer->count; i++)
+        visit (self, (PlanRef){ .array = (gint32)array, .offset = (gint32)i, .loop = -1 });
+    }
+}
+
+void
+plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count == 0)
+    return;
+  copy (self, plan_lower_unit_ref (b->host[PLAN_HOST_MAIN], unit, 0), main, count, ONE (copied));
+  for (guint i = PLAN_HOST_EXP_AVG; i <= PLAN_HOST_EXP_AVG_SQ; i++)
+    plan_lower_emit (self, PLAN_OP_ZERO, PLAN_STREAM_COPY,
+                     PLAN_REFS (plan_lower_unit_ref (b->host[i], unit, 0)), PLAN_DIMS (count), NULL,
+                     ONE (copied));
+  plan_lower_wait (self, ONE (copied)); /* weights that are optimised in place are gathered next */
+}
+
+void
+plan_lower_host_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    copy (self, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_GRADS], unit, 0),
+          plan_lower_optimizer_gradients (self, kind, unit), count, ONE (copied));
+}
+
+void
+plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint32 *host = self->bucket[kind].host;
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    plan_lower_emit (self, PLAN_OP_ADAMW_HOST, PLAN_STREAM_HOST,
+                     PLAN_REFS (plan_lower_unit_ref (host[PLAN_HOST_MAIN], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG_SQ], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_GRADS], unit, 0), ONE (coef)),
+                     PLAN_DIMS (count), NULL, ONE (updated));
+}
+
+void
+plan_lower_host_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main)
+{
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    copy (self, main, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_MAIN], unit, 0), count,
+          ONE (copied));
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower-order.h"
+
+#include "planner/lower-offload.h"
+
+/* What is there of a piece of a unit's weights. */
+typedef enum
+{
+  ABSENT,
+  WANTED,  /* not there, and about to be gathered */
+  STALE,   /* gathered for nothing, and nobody waited for it yet */
+  FLAGGED, /* may go when the next gather is due */
+  PRESENT,
+} Residence;
+
+typedef struct
+{
+  const PlanLower *lower;
+  PlanLowerOrder *order;
+  PlanLowerQueue *queue;
+  Residence *residence; /* of every piece of every unit */
+  guint begin;          /* first act of the chunk */
+} Builder;
+
+static guint64
+queue_elements (const PlanLowerQueue *self, gint64 unit)
+{
+  return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements;
+}
+
+void
+plan_lower_queue_push (PlanLowerQueue *self, gint64 unit)
+{
+  self->unit[self->n++] = unit;
+  self->elements += queue_elements (self, unit);
+}
+
+gint64
+plan_lower_queue_pop (PlanLowerQueue *self)
+{
+  const gint64 unit = self->unit[self->first++];
+  self->elements -= queue_elements (self, unit);
+  return unit;
+}
+
+gboolean
+plan_lower_queue_is_over (const PlanLowerQueue *self)
+{
+  return self->first < self->n
+         && (self->sets > 0 ? self->n - self->first >= self->sets
+                            : self->elements > (guint64)self->limit);
+}
+
+static void
+add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
+{
+  const PlanAct act = { .kind = kind, .piece = piece, .unit = (gint32)unit, .keep = keep };
+  g_array_append_val (b->order->acts, act);
+}
+
+static void
+add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
+{
+  add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
+}
+
+/* Units that keep alike and go out alike do the same. */
+static gint64
+like (const PlanLower *lower, gint64 unit)
+{
+  const PlanLowerKeep keep = plan_lower_keep (lower, unit);
+  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS];
+  for (gint64 u = 0; u < unit; u++)
+    {
+      const PlanLowerKeep other = plan_lower_keep (lower, u);
+      if (other.again == keep.again && other.drops_input == keep.drops_input
+          && (u < limit) == (unit < limit))
+        return u;
+    }
+  return unit;
+}
+
+/* About the activations of a unit, where some of them go to the host. */
+static void
+add_offload (Builder *b, PlanActKind kind, gint64 unit)
+{
+  if (unit < 0 || !plan_lower_offloads (b->lower, unit))
+    return;
+  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = like (b->lower, unit) };
+  g_array_append_val (b->order->acts, act);
+}
+
+static gboolean
+acts_alike (const PlanAct *a, const PlanAct *b)
+{
+  return a->kind == b->kind && a->like == b->like && a->piece == b->piece && a->unit == b->unit
+         && a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input;
+}
+
+static gboolean
+continues (const PlanLowerOrder *order, const PlanLowerRun *run, const PlanLowerRun *next)
+{
+  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
+  const gint64 step = next->first - run->first - (run->count - 1) * run->step;
+  if (run->n != next->n || (run->count > 1 && step != run->step))
+    return FALSE;
+  for (guint i = 0; i < run->n; i++)
+    if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
+      return FALSE;
+  return TRUE;
+}
+
+/* The acts since the last call are those of the chunk at unit `first`. */
+static void
+close_chunk (Builder *b, gint64 first)
+{
+  PlanLowerOrder *order = b->order;
+  PlanLowerRun chunk
+      = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
+  for (guint i = chunk.from; i < order->acts->len; i++)
+    g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
+  PlanLowerRun *last = order->runs->len > 0
+                           ? &g_array_index (order->runs, PlanLowerRun, order->runs->len - 1)
+                           : NULL;
+  if (last && continues (order, last, &chunk))
+    {
+      last->step = first - last->first - (last->count - 1) * last->step;
+      last->count++;
+      g_array_set_size (order->acts, b->begin);
+    }
+  else
+    g_array_append_val (order->runs, chunk);
+  b->begin = order->acts->len;
+}
+
+static Residence *
+residence (const Builder *b, gint64 unit, PlanPiece piece)
+{
+  return &b->residence[unit * PLAN_N_PIECES + piece];
+}
+
+/* The pieces that a pass reads: at most two. */
+static guint
+pieces_read (const Builder *b, gboolean is_backward, PlanPiece *out_pieces)
+{
+  guint n = 0;
+  out_pieces[n++] = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
+  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
+    out_pieces[n++] = PLAN_PIECE_PLAIN;
+  return n;
+}
+
+static void
+drop (Builder *b, gint64 unit, PlanPiece piece)
+{
+  Residence *state = residence (b, unit, piece);
+  if (*state == STALE)
+    add_plain (b, PLAN_ACT_AWAIT, piece, unit);
+  add_plain (b, PLAN_ACT_DROP, piece, unit);
+  *state = ABSENT;
+}
+
+/* What may go, goes when something is gathered. */
+static void
+recycle (Builder *b)
+{
+  for (gint64 u = 0; u < b->lower->model->layers; u++)
+    for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+      if (*residence (b, u, piece) == STALE || *residence (b, u, piece) == FLAGGED)
+        drop (b, u, piece);
+}
+
+static void
+gather (Builder *b, gint64 unit, PlanPiece piece)
+{
+  add_plain (b, PLAN_ACT_GATHER, piece, unit);
+  *residence (b, unit, piece) = PRESENT;
+  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
+       u += PLAN_POOL_SETS)
+    if (u != unit)
+      *residence (b, u, piece) = ABSENT;
+}
+
+/* Asks for the pieces of unit `from`, and ahead of their use for those down to `to`. What is there
+ * is not gathered; but only the first unit's is kept from going when something else is gathered, so
+ * what is ahead may go just then, and is gathered when it is asked for again. */
+static void
+request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
+{
+  PlanPiece pieces[2];
+  gboolean gathers = FALSE;
+  if (!b->lower->shards_weights)
+    return;
+  const guint n = pieces_read (b, is_backward, pieces);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      {
+        Residence *state = residence (b, u, pieces[i]);
+        gathers |= *state == ABSENT;
+        *state = *state == ABSENT ? WANTED : u == from ? PRESENT : *state;
+      }
+  if (!gathers)
+    return;
+  recycle (b);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      if (*residence (b, u, pieces[i]) == WANTED)
+        gather (b, u, pieces[i]);
+}
+
+static void
+await (Builder *b, gint64 unit, gboolean is_backward)
+{
+  PlanPiece pieces[2];
+  if (!b->lower->shards_weights)
+    return;
+  const guint n = pieces_read (b, is_backward, pieces);
+  for (guint i = 0; i < n; i++)
+    add_plain (b, PLAN_ACT_AWAIT, pieces[i], unit);
+}
+
+static void
+release_due (Builder *b)
+{
+  while (b->queue && plan_lower_queue_is_over (b->queue))
+    {
+      const gint64 popped = plan_lower_queue_pop (b->queue);
+      if (popped == PLAN_QUEUE_HEAD)
+        add_plain (b, PLAN_ACT_RELEASE_HEAD, 0, 0);
+      else
+        add_plain (b, PLAN_ACT_RELEASE, 0, popped);
+    }
+}
+
+/* Gathers nothing ahead: its hook knows that the backward pass is next. */
+static void
+replay (Builder *b, gint64 unit)
+{
+  PlanPiece pieces[2];
+  const guint n = pieces_read (b, FALSE, pieces);
+  request (b, unit, unit, FALSE);
+  await (b, unit, FALSE);
+  add_plain (b, PLAN_ACT_REPLAY, 0, unit);
+  for (guint i = 0; b->lower->shards_weights && i < n; i++)
+    *residence (b, unit, pieces[i]) = FLAGGED;
+}
+
+/* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
+ * rows: where they are another copy, nothing hides that gather. */
+static void
+turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
+{
+  const PlanLower *lower = b->lower;
+  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
+  const gboolean early = lower->pools && lower->shards_grads;
+  if (keep.again != 0)
+    request (b, unit, unit, TRUE);
+  request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
+  await (b, unit, TRUE);
+  if (lower->gathers_columns && keep.again != 0)
+    {
+      request (b, unit, unit, FALSE);
+      if (lower->shards_weights)
+        add_plain (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
+    }
+  if (early)
+    release_due (b);
+  add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
+  for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+    if (*residence (b, unit, piece) != ABSENT)
+      drop (b, unit, piece);
+  if (!early)
+    release_due (b);
+  if (reduces)
+    add_plain (b, PLAN_ACT_REDUCE, 0, unit);
+  if (b->queue)
+    plan_lower_queue_push (b->queue, unit);
+}
+
+static void
+init (PlanLowerOrder *self)
+{
+  self->acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
+  self->runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+}
+
+/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
+ * is there already. So the first unit asks for several, before the pass begins, the next for one
+ * each, the last for none. */
+void
+plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
+{
+  const gint64 layers = lower->model->layers, ahead = lower->shards_weights ? lower->ahead : 0;
+  Builder b = { .lower = lower, .order = self };
+  PlanPiece pieces[2];
+  const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
+  init (self);
+  for (gint64 u = 0; u < layers; u++)
+    {
+      for (guint i = 0; i < n && u + ahead < layers; i++)
+        add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
+      add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
+      add_offload (&b, PLAN_ACT_OFFLOAD, u);
+      add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
+      for (guint i = 0; i < n; i++)
+        add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
+      if (u + 1 == layers)
+        add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
+      if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
+        close_chunk (&b, u - u % lower->chunk);
+    }
+}
+
+void
+plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
+                                gboolean reduces)
+{
+  const gint64 layers = lower->model->layers;
+  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
+  Builder b = { .lower = lower, .order = self, .queue = queue, .residence = states };
+  PlanPiece pieces[2];
+  const guint n = pieces_read (&b, FALSE, pieces);
+  init (self);
+  for (gint64 u = 0; u < lower->ahead_of_head; u++)
+    for (guint i = 0; i < n; i++)
+      *residence (&b, u, pieces[i]) = STALE;
+  for (gint64 end = layers, first; end > 0; end = first)
+    {
+      first = (end - 1) - (end - 1) % lower->chunk;
+      for (gint64 u = end - 1; end == layers && u >= first; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = first - 1; u >= first - lower->chunk; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        add_offload (&b, PLAN_ACT_AWAIT_FETCHED, u);
+      for (gint64 u = first; u < end - 1; u++)
+        replay (&b, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : (PlanLowerKeep){ 0 }, reduces);
+      close_chunk (&b, first);
+    }
+}
+
+void
+plan_lower_order_clear (PlanLowerOrder *self)
+{
+  g_clear_pointer (&self->acts, g_array_unref);
+  g_clear_pointer (&self->runs, g_array_unref);
+}
