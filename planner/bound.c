@@ -81,7 +81,8 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   const guint64 input = plan_dtype_bytes (x->dtype, x->elements);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
-  if (value[PLAN_OFFLOAD_LAYERS] > 0 || value[PLAN_OFFLOAD_MODULES] > 0)
+  if (value[PLAN_TASK] != PLAN_TASK_TRAIN || value[PLAN_OFFLOAD_LAYERS] > 0
+      || value[PLAN_OFFLOAD_MODULES] > 0)
     return 0;
   if (is_full && !is_block)
     return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
