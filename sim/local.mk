@@ -1,8 +1,14 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
+  %D%/blocks.c %D%/blocks.h \
+  %D%/busy.c %D%/busy.h \
   %D%/cost.c %D%/cost.h \
   %D%/cost-defaults.c \
   %D%/engine.c %D%/engine.h \
+  %D%/fold.c %D%/fold.h \
+  %D%/footprint.c %D%/footprint.h \
+  %D%/measure.c %D%/measure.h \
   %D%/memory.c %D%/memory.h \
+  %D%/program.c %D%/program.h \
   %D%/sim.c %D%/sim.h
 EXTRA_DIST += %D%/README.md

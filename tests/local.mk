@@ -59,6 +59,7 @@ check_tests = \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-exec.tap \
+  %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-schedule.tap \

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/blocks.h"
+
+#include "planner/units.h"
+#include "sim/memory.h"
+
+#define NONE SIM_BLOCKS_NONE
+#define WORD 64
+
+typedef struct
+{
+  guint64 bytes;
+  guint32 before, after; /* neighbours in the segment */
+  guint32 ahead, behind; /* in its queue, while it is free */
+  guint32 queue;         /* of its size, where that was looked up */
+  guint8 is_free, is_small;
+  guint32 number; /* within a description */
+  guint64 snapshot;
+} Block;
+
+typedef struct
+{
+  guint32 first, last;
+} Ends;
+
+static inline Block *
+block_at (const SimBlocks *self, guint32 block)
+{
+  return &((Block *)(gpointer)self->blocks->data)[block];
+}
+
+static inline Ends *
+ends_at (const SimQueues *self, guint32 queue)
+{
+  return &((Ends *)(gpointer)self->ends->data)[queue];
+}
+
+static inline guint32 *
+rank_at (const SimQueues *self, guint32 queue)
+{
+  return &((guint32 *)(gpointer)self->ranks->data)[queue];
+}
+
+static inline guint64 *
+word_at (const SimQueues *self, guint rank)
+{
+  return &((guint64 *)(gpointer)self->is_used->data)[rank / WORD];
+}
+
+void
+sim_blocks_begin (SimBlocks *self, guint64 granule)
+{
+  if (!self->blocks)
+    {
+      self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
+      self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
+      for (guint i = 0; i < 2; i++)
+        self->queues[i] = (SimQueues){ .sizes = g_array_new (FALSE, FALSE, sizeof (guint64)),
+                                       .queues = g_array_new (FALSE, FALSE, sizeof (guint32)),
+                                       .ends = g_array_new (FALSE, FALSE, sizeof (Ends)),
+                                       .ranks = g_array_new (FALSE, FALSE, sizeof (guint32)),
+                                       .is_used = g_array_new (FALSE, TRUE, sizeof (guint64)) };
+    }
+  self->granule = granule;
+  self->reserved = 0;
+  g_array_set_size (self->blocks, 0);
+  g_array_set_size (self->unused, 0);
+  for (guint i = 0; i < 2; i++)
+    {
+      SimQueues *queues = &self->queues[i];
+      g_array_set_size (queues->sizes, 0);
+      g_array_set_size (queues->queues, 0);
+      g_array_set_size (queues->ends, 0);
+      g_array_set_size (queues->ranks, 0);
+      g_array_set_size (queues->is_used, 0);
+      queues->version = 1;
+    }
+}
+
+void
+sim_blocks_clear (SimBlocks *self)
+{
+  g_clear_pointer (&self->blocks, g_array_unref);
+  g_clear_pointer (&self->unused, g_array_unref);
+  for (guint i = 0; i < 2; i++)
+    {
+      g_clear_pointer (&self->queues[i].sizes, g_array_unref);
+      g_clear_pointer (&self->queues[i].queues, g_array_unref);
+      g_clear_pointer (&self->queues[i].ends, g_array_unref);
+      g_clear_pointer (&self->queues[i].ranks, g_array_unref);
+      g_clear_pointer (&self->queues[i].is_used, g_array_unref);
+    }
+}
+
+/* The first size of at least that many bytes. */
+static guint
+rank_of (const SimQueues *self, guint64 bytes)
+{
+  const guint64 *sizes = (const guint64 *)(gpointer)self->sizes->data;
+  guint low = 0, high = self->sizes->len;
+  while (low < high)
+    {
+      const guint middle = (low + high) / 2;
+      if (sizes[middle] < bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  return low;
+}
+
+static void
+set_used (SimQueues *self, guint rank, gboolean is_used)
+{
+  const guint64 bit = G_GUINT64_CONSTANT (1) << rank % WORD;
+  if (is_used)
+    *word_at (self, rank) |= bit;
+  else
+    *word_at (self, rank) &= ~bit;
+}
+
+/* A size that was never free before: happens a few times per run. */
+static guint32
+add_queue (SimQueues *self, guint rank, guint64 bytes)
+{
+  const guint32 queue = self->ends->len;
+  const Ends empty = { NONE, NONE };
+  g_array_insert_val (self->sizes, rank, bytes);
+  g_array_insert_val (self->queues, rank, queue);
+  g_array_append_val (self->ends, empty);
+  g_array_set_size (self->ranks, self->sizes->len);
+  g_array_set_size (self->is_used, (self->sizes->len + WORD - 1) / WORD);
+  for (guint i = rank; i < self->sizes->len; i++)
+    {
+      const guint32 q = g_array_index (self->queues, guint32, i);
+      *rank_at (self, q) = i;
+      set_used (self, i, ends_at (self, q)->first != NONE);
+    }
+  self->version++;
+  return queue;
+}
+
+static guint32
+queue_of (SimQueues *self, guint64 bytes)
+{
+  const guint rank = rank_of (self, bytes);
+  if (rank < self->sizes->len && g_array_index (self->sizes, guint64, rank) == bytes)
+    return g_array_index (self->queues, guint32, rank);
+  return add_queue (self, rank, bytes);
+}
+
+/* The oldest of the smallest free blocks from that size on. */
+static guint32
+find_free (const SimQueues *self, guint rank)
+{
+  const guint n = self->sizes->len;
+  if (rank >= n)
+    return NONE;
+  guint word = rank / WORD;
+  guint64 bits = *word_at (self, rank) & (~G_GUINT64_CONSTANT (0) << rank % WORD);
+  while (bits == 0)
+    {
+      if (++word * WORD >= n)
+        return NONE;
+      bits = *word_at (self, word * WORD);
+    }
+  const guint found = word * WORD + (guint)__builtin_ctzll (bits);
+  return ends_at (self, g_array_index (self->queues, guint32, found))->first;
+}
+
+static void
+list_free (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->is_small];
+  if (b->queue == NONE)
+    b->queue = queue_of (queues, b->bytes);
+  Ends *ends = ends_at (queues, b->queue);
+  b->is_free = TRUE;
+  b->ahead = ends->last;
+  b->behind = NONE;
+  if (ends->last != NONE)
+    block_at (self, ends->last)->behind = block;
+  else
+    {
+      ends->first = block;
+      set_used (queues, *rank_at (queues, b->queue), TRUE);
+    }
+  ends->last = block;
+}
+
+static void
+unlist_free (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->is_small];
+  Ends *ends = ends_at (queues, b->queue);
+  b->is_free = FALSE;
+  if (b->ahead != NONE)
+    block_at (self, b->ahead)->behind = b->behind;
+  else
+    ends->first = b->behind;
+  if (b->behind != NONE)
+    block_at (self, b->behind)->ahead = b->ahead;
+  else
+    ends->last = b->ahead;
+  if (ends->first == NONE)
+    set_used (queues, *rank_at (queues, b->queue), FALSE);
+}
+
+static guint32
+block_new (SimBlocks *self, const Block *block)
+{
+  if (self->unused->len > 0)
+    {
+      const guint32 index = g_array_index (self->unused, guint32, self->unused->len - 1);
+      g_array_set_size (self->unused, self->unused->len - 1);
+      *block_at (self, index) = *block;
+      return index;
+    }
+  g_array_append_vals (self->blocks, block, 1);
+  return self->blocks->len - 1;
+}
+
+static void
+split (SimBlocks *self, guint32 block, guint64 bytes)
+{
+  Block *whole = block_at (self, block);
+  const guint64 rest = whole->bytes - bytes;
+  if (whole->is_small ? rest < self->granule : rest <= SIM_MEMORY_SMALL)
+    return;
+  const Block tail = { .bytes = rest,
+                       .is_small = whole->is_small,
+                       .before = block,
+                       .after = whole->after,
+                       .queue = NONE };
+  const guint32 index = block_new (self, &tail);
+  whole = block_at (self, block);
+  whole->bytes = bytes;
+  whole->queue = NONE;
+  if (whole->after != NONE)
+    block_at (self, whole->after)->before = index;
+  whole->after = index;
+  list_free (self, index);
+}
+
+guint32
+sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint)
+{
+  const gboolean is_small = bytes <= SIM_MEMORY_SMALL;
+  SimQueues *queues = &self->queues[is_small];
+  if (hint->version != queues->version)
+    *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes) };
+  guint32 block = find_free (queues, hint->rank);
+  if (block != NONE)
+    unlist_free (self, block);
+  else
+    {
+      const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
+                            .is_small = (guint8)is_small,
+                            .before = NONE,
+                            .after = NONE,
+                            .queue = NONE };
+      block = block_new (self, &fresh);
+      self->reserved += fresh.bytes;
+    }
+  split (self, block, bytes);
+  return block;
+}
+
+static void
+absorb_right (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  const guint32 right = b->after;
+  const Block *gone = block_at (self, right);
+  b->bytes += gone->bytes;
+  b->queue = NONE;
+  b->after = gone->after;
+  if (gone->after != NONE)
+    block_at (self, gone->after)->before = block;
+  g_array_append_val (self->unused, right);
+}
+
+void
+sim_blocks_give_back (SimBlocks *self, guint32 block)
+{
+  const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
+  if (right != NONE && block_at (self, right)->is_free)
+    {
+      unlist_free (self, right);
+      absorb_right (self, block);
+    }
+  if (left != NONE && block_at (self, left)->is_free)
+    {
+      unlist_free (self, left);
+      absorb_right (self, left);
+      block = left;
+    }
+  list_free (self, block);
+}
+
+/* Numbers blocks in the order in which they are met, with the whole segment around them. */
+static void
+describe_block (SimBlocks *self, guint32 block, guint32 *n_numbered, GArray *out)
+{
+  guint32 i = block;
+  if (block_at (self, block)->snapshot != self->snapshot)
+    {
+      while (block_at (self, i)->before != NONE)
+        i = block_at (self, i)->before;
+      for (; i != NONE; i = block_at (self, i)->after)
+        {
+          Block *b = block_at (self, i);
+          const guint64 text
+              = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1 | (b->after == NONE);
+          b->snapshot = self->snapshot;
+          b->number = (*n_numbered)++;
+          g_array_append_val (out, text);
+        }
+    }
+  const guint64 number = block_at (self, block)->number;
+  g_array_append_val (out, number);
+}
+
+void
+sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray *out)
+{
+  guint32 n_numbered = 0;
+  self->snapshot++;
+  for (guint i = 0; i < n_held; i++)
+    if (held[i] != NONE)
+      {
+        const guint64 owner = i;
+        g_array_append_val (out, owner);
+        describe_block (self, held[i], &n_numbered, out);
+      }
+  for (guint q = 0; q < 2; q++)
+    {
+      const guint64 end = G_MAXUINT64;
+      g_array_append_val (out, end);
+      for (guint rank = 0; rank < self->queues[q].sizes->len; rank++)
+        for (guint32 i
+             = ends_at (&self->queues[q], g_array_index (self->queues[q].queues, guint32, rank))
+                   ->first;
+             i != NONE; i = block_at (self, i)->behind)
+          describe_block (self, i, &n_numbered, out);
+    }
+}

@@ -1,0 +1,36 @@
+/* SimFootprint: runs the part of a program that takes memory, and leaves out iterations and steps
+ * that begin as the one before did.
+ *
+ * Gives what sim/memory.h gives. Time does not matter to it: memory is taken and given back in
+ * issue order. */
+#pragma once
+#include "planner/meter.h"
+#include "planner/stack.h"
+#include "sim/blocks.h"
+#include "sim/program.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const PlanSchedule *schedule;
+  const PlanStack *stack;
+  const SimProgram *program;
+  gboolean has_blocks;
+  SimBlocks blocks;
+  PlanMeter meter;
+  gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */
+  gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
+  GArray *arrays;                /* per buffer array: what its elements take */
+  GArray *held;                  /* guint32 per buffer: its block */
+  GArray *states[PLAN_MAX_DEPTH + 1][2]; /* descriptions: of a step, of an iteration per depth */
+} SimFootprint;
+
+void sim_footprint_clear (SimFootprint *self);
+
+/* Setup and that many steps; reports the last. */
+gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
+                            const SimProgram *program, const PlanStack *stack, guint n_steps,
+                            PlanMemory *out_memory, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_measure, which jumps, against sim_run, which goes through every op. */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "sim/measure.h"
+#include "sim/sim.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+assert_same_memory (const PlanMemory *a, const PlanMemory *b, int seed)
+{
+  ck_assert_msg (a->allocated == b->allocated && a->max_allocated == b->max_allocated,
+                 "seed %d: live bytes", seed);
+  ck_assert_msg (a->reserved == b->reserved && a->device == b->device,
+                 "seed %d: reserved %.0f %.0f", seed, (double)a->reserved, (double)b->reserved);
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    ck_assert_msg (a->by_category[c] == b->by_category[c] && a->resting[c] == b->resting[c],
+                   "seed %d: %s", seed, plan_category_name ((PlanCategory)c));
+  ck_assert_msg (a->peak_node == b->peak_node && a->peak_unit == b->peak_unit, "seed %d: peak",
+                 seed);
+}
+
+/* Returns the share of ops that was gone through. */
+static double
+assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
+  ck_assert_msg (trace != NULL, "seed %d: %s", seed, error ? error->message : "");
+  SimSummary s;
+  for (guint i = 0; i < 2; i++) /* a workspace that was used is as good as a new one */
+    {
+      ck_assert_msg (sim_measure (schedule, cost, stack, workspace, &s, &error), "seed %d: %s",
+                     seed, error ? error->message : "");
+      const gint64 pairs[][2] = {
+        { s.step_ns, trace->step_ns },
+        { s.compute_ns, trace->compute_ns },
+        { s.exposed_gather_ns, trace->exposed_gather_ns },
+        { s.exposed_reduce_ns, trace->exposed_reduce_ns },
+        { s.host_ns, trace->host_ns },
+        { s.idle_ns, trace->idle_ns },
+      };
+      for (guint p = 0; p < G_N_ELEMENTS (pairs); p++)
+        ck_assert_msg (pairs[p][0] == pairs[p][1],
+                       "seed %d: total %u is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed, p,
+                       pairs[p][0], pairs[p][1]);
+      assert_same_memory (&s.memory, &trace->memory, seed);
+    }
+  return (double)s.n_walked / (double)MAX (s.n_ops, 1);
+}
+
+/* Ops of a long schedule take a nanosecond per element, or a few times that. */
+static SimCost *
+cost_of_long (const PlanSchedule *schedule, GRand *rand, gboolean is_serial)
+{
+  g_autoptr (GError) error = NULL;
+  const PlanStack stack = { .allocation_bytes = 1, .launch_ns = g_rand_int_range (rand, 0, 30) };
+  const SimParams params = { .memory_efficiency = 1,
+                             .link_efficiency = 1,
+                             .nic_efficiency = 1,
+                             .kernel_ns = g_rand_int_range (rand, 0, 2) };
+  const PlanCluster cluster = { .name = (char *)"test",
+                                .kind = is_serial ? PLAN_DEVICE_CPU : PLAN_DEVICE_GPU,
+                                .nodes = 1,
+                                .devices_per_node = 4,
+                                .memory_bytes_per_s = 1e9 / g_rand_int_range (rand, 1, 4),
+                                .link_bytes_per_s = 1e9 / g_rand_int_range (rand, 1, 4) };
+  SimCost *cost = sim_cost_new (schedule, &cluster, &stack, &params, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return cost;
+}
+
+START_TEST (any_schedule)
+{
+  static const PlanStack caching = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanSchedule) schedule = random_long_schedule (_i);
+  g_autoptr (SimCost) cost = cost_of_long (schedule, rand, _i % 16 == 0);
+  const double walked = assert_same (schedule, cost, &caching, _i);
+  if (g_getenv ("FOLD_VERBOSE"))
+    g_printerr ("%d %.3f\n", _i, walked);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-fold");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, any_schedule, 0, 400);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
