@@ -6,8 +6,11 @@
 #include "planner/units.h"
 #include "sim/memory.h"
 
+#include <string.h>
+
 #define NONE SIM_BLOCKS_NONE
 #define WORD 64
+#define MAX_SIZES 1024 /* kept from run to run */
 
 typedef struct
 {
@@ -15,9 +18,9 @@ typedef struct
   guint32 before, after; /* neighbours in the segment */
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
+  guint32 number;        /* within the description that has this number */
+  guint32 description;
   guint8 is_free, is_small;
-  guint32 number; /* within a description */
-  guint64 snapshot;
 } Block;
 
 typedef struct
@@ -49,6 +52,22 @@ word_at (const SimQueues *self, guint rank)
   return &((guint64 *)(gpointer)self->is_used->data)[rank / WORD];
 }
 
+/* Empty queues change no decision: sizes that were met once are likely to be met again. */
+static void
+queues_begin (SimQueues *self)
+{
+  const guint n = self->sizes->len <= MAX_SIZES ? self->sizes->len : 0;
+  g_array_set_size (self->sizes, n);
+  g_array_set_size (self->queues, n);
+  g_array_set_size (self->ends, n);
+  g_array_set_size (self->ranks, n);
+  if (n > 0)
+    memset (self->ends->data, 0xff, n * sizeof (Ends)); /* NONE */
+  g_array_set_size (self->is_used, 0);
+  g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
+  self->version++;
+}
+
 void
 sim_blocks_begin (SimBlocks *self, guint64 granule)
 {
@@ -68,15 +87,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
   g_array_set_size (self->blocks, 0);
   g_array_set_size (self->unused, 0);
   for (guint i = 0; i < 2; i++)
-    {
-      SimQueues *queues = &self->queues[i];
-      g_array_set_size (queues->sizes, 0);
-      g_array_set_size (queues->queues, 0);
-      g_array_set_size (queues->ends, 0);
-      g_array_set_size (queues->ranks, 0);
-      g_array_set_size (queues->is_used, 0);
-      queues->version = 1;
-    }
+    queues_begin (&self->queues[i]);
 }
 
 void
@@ -121,6 +132,18 @@ set_used (SimQueues *self, guint rank, gboolean is_used)
     *word_at (self, rank) &= ~bit;
 }
 
+/* Makes room for one bit; the last word has room for it. */
+static void
+insert_bit (SimQueues *self, guint rank)
+{
+  const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
+  guint64 *words = word_at (self, 0);
+  for (guint i = self->is_used->len - 1; i > rank / WORD; i--)
+    words[i] = words[i] << 1 | words[i - 1] >> (WORD - 1);
+  guint64 *word = &words[rank / WORD];
+  *word = (*word & below) | (*word & ~below) << 1;
+}
+
 /* A size that was never free before: happens a few times per run. */
 static guint32
 add_queue (SimQueues *self, guint rank, guint64 bytes)
@@ -130,14 +153,11 @@ add_queue (SimQueues *self, guint rank, guint64 bytes)
   g_array_insert_val (self->sizes, rank, bytes);
   g_array_insert_val (self->queues, rank, queue);
   g_array_append_val (self->ends, empty);
-  g_array_set_size (self->ranks, self->sizes->len);
+  g_array_append_val (self->ranks, rank);
   g_array_set_size (self->is_used, (self->sizes->len + WORD - 1) / WORD);
-  for (guint i = rank; i < self->sizes->len; i++)
-    {
-      const guint32 q = g_array_index (self->queues, guint32, i);
-      *rank_at (self, q) = i;
-      set_used (self, i, ends_at (self, q)->first != NONE);
-    }
+  insert_bit (self, rank);
+  for (guint i = rank + 1; i < self->sizes->len; i++)
+    *rank_at (self, g_array_index (self->queues, guint32, i)) = i;
   self->version++;
   return queue;
 }
@@ -302,50 +322,52 @@ sim_blocks_give_back (SimBlocks *self, guint32 block)
   list_free (self, block);
 }
 
-/* Numbers blocks in the order in which they are met, with the whole segment around them. */
-static void
-describe_block (SimBlocks *self, guint32 block, guint32 *n_numbered, GArray *out)
+/* Numbers blocks in the order in which they are met, with the whole segment around them. Returns
+ * where the text goes on. */
+static guint64 *
+describe_block (SimBlocks *self, guint32 block, guint64 *text)
 {
-  guint32 i = block;
-  if (block_at (self, block)->snapshot != self->snapshot)
+  if (block_at (self, block)->description != self->description)
     {
+      guint32 i = block;
       while (block_at (self, i)->before != NONE)
         i = block_at (self, i)->before;
       for (; i != NONE; i = block_at (self, i)->after)
         {
           Block *b = block_at (self, i);
-          const guint64 text
+          *text++
               = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1 | (b->after == NONE);
-          b->snapshot = self->snapshot;
-          b->number = (*n_numbered)++;
-          g_array_append_val (out, text);
+          b->description = self->description;
+          b->number = self->n_numbered++;
         }
     }
-  const guint64 number = block_at (self, block)->number;
-  g_array_append_val (out, number);
+  *text++ = block_at (self, block)->number;
+  return text;
 }
 
 void
 sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray *out)
 {
-  guint32 n_numbered = 0;
-  self->snapshot++;
+  const guint begin = out->len;
+  /* A word per block and one per time it is named; its owner; an end per pool. */
+  g_array_set_size (out, begin + 3 * self->blocks->len + 2);
+  guint64 *text = &g_array_index (out, guint64, begin);
+  self->description++;
+  self->n_numbered = 0;
   for (guint i = 0; i < n_held; i++)
     if (held[i] != NONE)
       {
-        const guint64 owner = i;
-        g_array_append_val (out, owner);
-        describe_block (self, held[i], &n_numbered, out);
+        *text++ = i;
+        text = describe_block (self, held[i], text);
       }
-  for (guint q = 0; q < 2; q++)
+  for (guint pool = 0; pool < 2; pool++)
     {
-      const guint64 end = G_MAXUINT64;
-      g_array_append_val (out, end);
-      for (guint rank = 0; rank < self->queues[q].sizes->len; rank++)
-        for (guint32 i
-             = ends_at (&self->queues[q], g_array_index (self->queues[q].queues, guint32, rank))
-                   ->first;
+      const SimQueues *queues = &self->queues[pool];
+      *text++ = G_MAXUINT64;
+      for (guint rank = 0; rank < queues->sizes->len; rank++)
+        for (guint32 i = ends_at (queues, g_array_index (queues->queues, guint32, rank))->first;
              i != NONE; i = block_at (self, i)->behind)
-          describe_block (self, i, &n_numbered, out);
+          text = describe_block (self, i, text);
     }
+  g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
 }

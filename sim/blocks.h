@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 /* Free blocks of small or large segments. */
 typedef struct
 {
-  GArray *sizes;   /* guint64, ascending: every size that was ever free */
+  GArray *sizes;   /* guint64, ascending: every size that was ever free, here or in a run before */
   GArray *queues;  /* of those sizes: guint32, number of the queue */
   GArray *ends;    /* guint32 pairs per queue: its first and last block */
   GArray *ranks;   /* guint32 per queue: where its size is */
@@ -22,8 +22,8 @@ typedef struct
   guint64 granule; /* small blocks that large are worth keeping */
   guint64 reserved;
   GArray *blocks, *unused;
-  SimQueues queues[2]; /* large, small */
-  guint64 snapshot;
+  SimQueues queues[2];             /* large, small */
+  guint32 description, n_numbered; /* number of the latest description, and of its blocks */
 } SimBlocks;
 
 /* Where a request of some size was found last. */

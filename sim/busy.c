@@ -96,6 +96,19 @@ sim_busy_begin_pattern (SimBusy *self, guint level)
   memcpy (self->pattern[level], self->closed, sizeof self->closed);
 }
 
+/* So many are written down rather than cut out: where the step before still runs on at the
+ * beginning of this one nothing can be cut out. */
+#define FEW_SPELLS 256
+
+static gboolean
+are_few (const SimBusy *self, gint64 count)
+{
+  guint n = 0;
+  for (guint s = 0; s < SIM_BUSY_STREAMS; s++)
+    n += self->spells[s]->len - self->pattern[0][s];
+  return n * count <= FEW_SPELLS;
+}
+
 /* Writes `count` repetitions down, spell by spell. */
 static void
 expand (SimBusy *self, guint level, gint64 count)
@@ -146,7 +159,8 @@ void
 sim_busy_repeat (SimBusy *self, guint level, gint64 count)
 {
   gint64 from = 0, until = 0, kept = count;
-  const gint64 period = level == 0 ? find_period (self, &from, &until) : 0;
+  const gint64 period
+      = level == 0 && !are_few (self, count) ? find_period (self, &from, &until) : 0;
   if (period > 0) /* one whole period must lie before the cut */
     kept = CLAMP ((from + period - until + period - 1) / period, 0, count);
   expand (self, level, kept);
