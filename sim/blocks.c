@@ -20,7 +20,9 @@ typedef struct
   guint32 queue;         /* of its size, where that was looked up */
   guint32 number;        /* within the description that has this number */
   guint32 description;
+  guint32 segment;
   guint8 is_free, is_small;
+  guint8 walls; /* a bit per kind of wall that it is */
 } Block;
 
 typedef struct
@@ -75,6 +77,9 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
     {
       self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
       self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
       for (guint i = 0; i < 2; i++)
         self->queues[i] = (SimQueues){ .sizes = g_array_new (FALSE, FALSE, sizeof (guint64)),
                                        .queues = g_array_new (FALSE, FALSE, sizeof (guint32)),
@@ -84,6 +89,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
     }
   self->granule = granule;
   self->reserved = 0;
+  self->n_segments = 0;
   g_array_set_size (self->blocks, 0);
   g_array_set_size (self->unused, 0);
   for (guint i = 0; i < 2; i++)
@@ -95,6 +101,9 @@ sim_blocks_clear (SimBlocks *self)
 {
   g_clear_pointer (&self->blocks, g_array_unref);
   g_clear_pointer (&self->unused, g_array_unref);
+  g_clear_pointer (&self->roles, g_array_unref);
+  g_clear_pointer (&self->next, g_array_unref);
+  g_clear_pointer (&self->cycle, g_array_unref);
   for (guint i = 0; i < 2; i++)
     {
       g_clear_pointer (&self->queues[i].sizes, g_array_unref);
@@ -253,6 +262,7 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
     return;
   const Block tail = { .bytes = rest,
                        .is_small = whole->is_small,
+                       .segment = whole->segment,
                        .before = block,
                        .after = whole->after,
                        .queue = NONE };
@@ -280,6 +290,7 @@ sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint)
     {
       const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
                             .is_small = (guint8)is_small,
+                            .segment = self->n_segments++,
                             .before = NONE,
                             .after = NONE,
                             .queue = NONE };
@@ -322,31 +333,49 @@ sim_blocks_give_back (SimBlocks *self, guint32 block)
   list_free (self, block);
 }
 
-/* Numbers blocks in the order in which they are met, with the whole segment around them. Returns
- * where the text goes on. */
+void
+sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
+{
+  Block *b = block_at (self, block);
+  b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
+}
+
+static inline gboolean
+is_end (const SimBlocks *self, guint32 block, guint kind)
+{
+  return block == NONE || (block_at (self, block)->walls >> kind & 1);
+}
+
+/* Numbers blocks in the order in which they are met, with all between the walls around them.
+ * Returns where the text goes on. */
 static guint64 *
-describe_block (SimBlocks *self, guint32 block, guint64 *text)
+describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
 {
   if (block_at (self, block)->description != self->description)
     {
-      guint32 i = block;
-      while (block_at (self, i)->before != NONE)
-        i = block_at (self, i)->before;
-      for (; i != NONE; i = block_at (self, i)->after)
+      SimPlace place = { .segment = block_at (self, block)->segment, .first = block };
+      while (!is_end (self, block_at (self, place.first)->before, kind))
+        place.first = block_at (self, place.first)->before;
+      place.left = block_at (self, place.first)->before;
+      for (guint32 i = place.first; !is_end (self, i, kind); i = block_at (self, i)->after)
         {
           Block *b = block_at (self, i);
-          *text++
-              = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1 | (b->after == NONE);
+          place.last = i;
+          place.right = b->after;
+          *text++ = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1
+                    | is_end (self, b->after, kind);
           b->description = self->description;
           b->number = self->n_numbered++;
         }
+      g_array_append_val (places, place);
     }
   *text++ = block_at (self, block)->number;
   return text;
 }
 
 void
-sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray *out)
+sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
+                     GArray *places)
 {
   const guint begin = out->len;
   /* A word per block and one per time it is named; its owner; an end per pool. */
@@ -354,11 +383,12 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray 
   guint64 *text = &g_array_index (out, guint64, begin);
   self->description++;
   self->n_numbered = 0;
+  g_array_set_size (places, 0);
   for (guint i = 0; i < n_held; i++)
-    if (held[i] != NONE)
+    if (!is_end (self, held[i], kind))
       {
         *text++ = i;
-        text = describe_block (self, held[i], text);
+        text = describe_block (self, held[i], kind, text, places);
       }
   for (guint pool = 0; pool < 2; pool++)
     {
@@ -367,7 +397,61 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray 
       for (guint rank = 0; rank < queues->sizes->len; rank++)
         for (guint32 i = ends_at (queues, g_array_index (queues->queues, guint32, rank))->first;
              i != NONE; i = block_at (self, i)->behind)
-          text = describe_block (self, i, text);
+          text = describe_block (self, i, kind, text, places);
     }
   g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
+}
+
+/* Where a place is remembered, among blocks and segments: by the wall to its left, or by the
+ * beginning of its segment. */
+static inline guint32 *
+memory_of (const SimBlocks *self, const SimPlace *place)
+{
+  return &g_array_index (self->roles, guint32,
+                         place->left != NONE ? place->left : self->blocks->len + place->segment);
+}
+
+static void
+move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
+{
+  block_at (self, what->first)->before = where->left;
+  block_at (self, what->last)->after = where->right;
+  if (where->left != NONE)
+    block_at (self, where->left)->after = what->first;
+  if (where->right != NONE)
+    block_at (self, where->right)->before = what->last;
+  for (guint32 i = what->first; i != where->right; i = block_at (self, i)->after)
+    block_at (self, i)->segment = where->segment;
+}
+
+/* What lay in place j before lies in place next[j] now, so in next[next[j]] after the same again.
+ */
+void
+sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *now, guint64 times)
+{
+  const guint n = now->len;
+  const SimPlace *places = (const SimPlace *)(gpointer)now->data;
+  g_array_set_size (self->roles, self->blocks->len + self->n_segments);
+  g_array_set_size (self->cycle, 0);
+  g_array_set_size (self->next, n);
+  guint32 *next = (guint32 *)(gpointer)self->next->data;
+  for (guint j = 0; j < n; j++)
+    *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
+  for (guint j = 0; j < n; j++)
+    next[j] = *memory_of (self, &places[j]);
+  for (guint j = 0; j < n; j++)
+    {
+      g_array_set_size (self->cycle, 0);
+      for (guint32 i = j; next[i] != NONE;)
+        {
+          const guint32 following = next[i];
+          g_array_append_val (self->cycle, i);
+          next[i] = NONE;
+          i = following;
+        }
+      const guint length = self->cycle->len;
+      for (guint i = 0; i < length; i++)
+        move (self, &places[g_array_index (self->cycle, guint32, i)],
+              &places[g_array_index (self->cycle, guint32, (i + times) % length)]);
+    }
 }

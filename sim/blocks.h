@@ -22,8 +22,10 @@ typedef struct
   guint64 granule; /* small blocks that large are worth keeping */
   guint64 reserved;
   GArray *blocks, *unused;
+  guint32 n_segments;
   SimQueues queues[2];             /* large, small */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
+  GArray *roles, *next, *cycle;    /* guint32, while places change */
 } SimBlocks;
 
 /* Where a request of some size was found last. */
@@ -42,8 +44,25 @@ void sim_blocks_clear (SimBlocks *self);
 guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint);
 void sim_blocks_give_back (SimBlocks *self, guint32 block);
 
-/* Appends to `out` (guint64) what decides about the future: two states that write the same behave
- * the same. `held` are the blocks in use, by owner, SIM_BLOCKS_NONE where there is none. */
-void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, GArray *out);
+/* A stretch of a segment between two walls: blocks that do not come free in what is looked at, so
+ * that nothing beyond them matters to it. Walls are of up to 8 kinds. */
+typedef struct
+{
+  guint32 segment, left, right; /* walls, SIM_BLOCKS_NONE at the ends of the segment */
+  guint32 first, last;          /* blocks in it */
+} SimPlace;
+
+void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall);
+
+/* Appends to `out` (guint64) what decides about the future, and sets `out_places` to the places in
+ * the order in which it speaks of them: two states that write the same behave the same, but for
+ * which place is which. `held` are the blocks in use, by owner, SIM_BLOCKS_NONE where there is
+ * none. */
+void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
+                          GArray *out, GArray *out_places);
+
+/* What led from one state to this one, which writes the same, happens `times` more. */
+void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_now,
+                        guint64 times);
 
 G_END_DECLS

@@ -17,6 +17,20 @@ typedef struct
 } Array;
 
 static void
+state_init (SimState *self)
+{
+  self->text = g_array_new (FALSE, FALSE, sizeof (guint64));
+  self->places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
+}
+
+static void
+state_clear (SimState *self)
+{
+  g_clear_pointer (&self->text, g_array_unref);
+  g_clear_pointer (&self->places, g_array_unref);
+}
+
+static void
 begin (SimFootprint *self)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
@@ -25,9 +39,12 @@ begin (SimFootprint *self)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
       for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
-        for (guint j = 0; j < 2; j++)
-          self->states[i][j] = g_array_new (FALSE, FALSE, sizeof (guint64));
+        {
+          state_init (&self->recurrences[i].kept);
+          state_init (&self->recurrences[i].now);
+        }
     }
   g_array_set_size (self->arrays, 0);
   g_array_set_size (self->arrays, n);
@@ -55,9 +72,12 @@ sim_footprint_clear (SimFootprint *self)
   sim_blocks_clear (&self->blocks);
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
+  g_clear_pointer (&self->comes_free, g_array_unref);
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
-    for (guint j = 0; j < 2; j++)
-      g_clear_pointer (&self->states[i][j], g_array_unref);
+    {
+      state_clear (&self->recurrences[i].kept);
+      state_clear (&self->recurrences[i].now);
+    }
 }
 
 /* Categories at the peak are noted when it is over. */
@@ -103,52 +123,115 @@ give_back (SimFootprint *self, const SimItem *item)
   *held = SIM_BLOCKS_NONE;
 }
 
-/* Writes the state down; whether it is the one that was written down before. */
-static gboolean
-recurs (SimFootprint *self, GArray *states[2])
+static void
+describe (SimFootprint *self, guint kind, SimState *out)
 {
-  GArray *now = states[1];
-  states[1] = states[0];
-  states[0] = now;
-  g_array_set_size (now, 0);
-  g_array_append_vals (now, self->meter.live, PLAN_N_CATEGORIES);
+  g_array_set_size (out->text, 0);
+  g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
   if (self->has_blocks)
     sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
-                         self->held->len, now);
-  return now->len == states[1]->len
-         && memcmp (now->data, states[1]->data, now->len * sizeof (guint64)) == 0;
+                         self->held->len, kind, out->text, out->places);
 }
 
-static void walk (SimFootprint *self, guint begin, guint end);
-
-/* Iterations that take and give back the same buffers go on alike once one leaves things as it
- * found them. */
+/* Buffers that the items of a range never give back are walls to them. */
 static void
-walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
+set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
 {
-  const gboolean may_recur = !loop->has_moving && loop->count > 2 * (gint64)loop->unroll;
-  GArray **states = self->states[loop->depth + 1];
-  self->values[loop->depth] = loop->from;
-  if (may_recur)
-    recurs (self, states);
-  for (gint64 done = 0; done < loop->count;)
+  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  const guint n = self->has_blocks ? plan_schedule_n_buffers (self->schedule) : 0;
+  g_array_set_size (self->comes_free, 0);
+  g_array_set_size (self->comes_free, n);
+  for (guint i = range.begin; self->has_blocks && i < range.end; i++)
+    if (items[i].kind == SIM_ITEM_FREE)
+      g_array_index (self->comes_free, gboolean, items[i].index) = TRUE;
+  for (guint a = 0; a < n; a++)
     {
-      walk (self, begin_item, loop->end);
-      self->values[loop->depth] += loop->step;
-      done++;
-      if (!may_recur || done % loop->unroll != 0 || !recurs (self, states))
-        continue;
-      const gint64 left_out = (loop->count - done) / loop->unroll * loop->unroll;
-      done += left_out;
-      self->values[loop->depth] += left_out * loop->step;
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
+      for (guint e = 0; !g_array_index (self->comes_free, gboolean, a) && e < buffer->count; e++)
+        {
+          const guint32 block = g_array_index (self->held, guint32, buffer->first + e);
+          if (block != SIM_BLOCKS_NONE)
+            sim_blocks_set_wall (&self->blocks, block, kind, is_wall);
+        }
     }
 }
 
+/* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
+ * replaced ever more seldom, so that any period is found in the end. */
 static void
-walk (SimFootprint *self, guint begin_item, guint end)
+recurrence_begin (SimFootprint *self, guint kind, SimRange range)
+{
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  set_walls (self, kind, range, TRUE);
+  describe (self, kind, &recurrence->kept);
+  recurrence->age = 0;
+  recurrence->oldest = 1;
+}
+
+/* After how many turns the state is the one it was; 0 if it was not yet. */
+static guint
+recurrence_turn (SimFootprint *self, guint kind)
+{
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  const SimState now = recurrence->now, kept = recurrence->kept;
+  describe (self, kind, &recurrence->now);
+  recurrence->age++;
+  if (now.text->len == kept.text->len
+      && memcmp (now.text->data, kept.text->data, now.text->len * sizeof (guint64)) == 0)
+    return recurrence->age;
+  if (recurrence->age == recurrence->oldest)
+    {
+      recurrence->kept = now;
+      recurrence->now = kept;
+      recurrence->age = 0;
+      recurrence->oldest *= 2;
+    }
+  return 0;
+}
+
+static void walk (SimFootprint *self, SimRange range);
+
+/* Iterations that take and give back the same buffers repeat themselves once they leave things as
+ * some iteration found them. */
+static void
+walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
+{
+  const SimRange range = { begin_item, loop->end };
+  const guint kind = loop->depth + 1u;
+  const SimRecurrence *recurrence = &self->recurrences[kind];
+  const gboolean may_recur = !loop->has_moving && loop->count > 2 * (gint64)loop->unroll;
+  gboolean is_looking = may_recur;
+  gint64 *value = &self->values[loop->depth];
+  *value = loop->from;
+  if (may_recur)
+    recurrence_begin (self, kind, range);
+  for (gint64 left = loop->count; left > 0;)
+    {
+      walk (self, range);
+      *value += loop->step;
+      left--;
+      if (!is_looking || (loop->count - left) % loop->unroll != 0)
+        continue;
+      const gint64 period = (gint64)recurrence_turn (self, kind) * loop->unroll;
+      if (period == 0)
+        continue;
+      const gint64 times = left / period;
+      if (self->has_blocks)
+        sim_blocks_repeat (&self->blocks, recurrence->kept.places, recurrence->now.places,
+                           (guint64)times);
+      *value += times * period * loop->step;
+      left -= times * period;
+      is_looking = FALSE;
+    }
+  if (may_recur)
+    set_walls (self, kind, range, FALSE);
+}
+
+static void
+walk (SimFootprint *self, SimRange range)
 {
   const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
-  for (guint i = begin_item; i < end;)
+  for (guint i = range.begin; i < range.end;)
     {
       const SimItem *item = &items[i++];
       if (item->kind == SIM_ITEM_OP)
@@ -185,21 +268,23 @@ gboolean
 sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimProgram *program,
                    const PlanStack *stack, guint n_steps, PlanMemory *out_memory, GError **error)
 {
-  const SimRange *setup = &program->memory.sections[PLAN_SECTION_SETUP];
-  const SimRange *step = &program->memory.sections[PLAN_SECTION_STEP];
+  const SimRange step = program->memory.sections[PLAN_SECTION_STEP];
   self->schedule = schedule;
   self->program = program;
   self->stack = stack;
   begin (self);
-  walk (self, setup->begin, setup->end);
-  for (guint i = 0; i < n_steps; i++)
+  walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
+  gboolean is_steady = FALSE;
+  for (guint i = 0; i < n_steps && !is_steady; i++)
     {
       note_peak (self);
       plan_meter_begin_step (&self->meter);
-      walk (self, step->begin, step->end);
+      walk (self, step);
       note_peak (self);
-      if (recurs (self, self->states[0]) && i > 0)
-        break;
+      if (i == 0) /* the first step is not like any other */
+        recurrence_begin (self, 0, step);
+      else
+        is_steady = recurrence_turn (self, 0) > 0;
     }
   return report (self, out_memory, error);
 }

@@ -11,6 +11,20 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* A state between turns. */
+typedef struct
+{
+  GArray *text;   /* guint64 */
+  GArray *places; /* SimPlace */
+} SimState;
+
+/* The state that is waited for, and the latest. */
+typedef struct
+{
+  SimState kept, now;
+  guint age, oldest; /* turns since the kept one; when it is replaced */
+} SimRecurrence;
+
 typedef struct
 {
   const PlanSchedule *schedule;
@@ -23,7 +37,8 @@ typedef struct
   gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
   GArray *arrays;                /* per buffer array: what its elements take */
   GArray *held;                  /* guint32 per buffer: its block */
-  GArray *states[PLAN_MAX_DEPTH + 1][2]; /* descriptions: of a step, of an iteration per depth */
+  GArray *comes_free;            /* gboolean per array, in the part that is looked at */
+  SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
 } SimFootprint;
 
 void sim_footprint_clear (SimFootprint *self);
