@@ -58,6 +58,8 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-blocks.tap \
+  %D%/prop/prop-busy.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \

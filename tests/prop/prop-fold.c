@@ -82,9 +82,83 @@ START_TEST (any_schedule)
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   g_autoptr (PlanSchedule) schedule = random_long_schedule (_i);
   g_autoptr (SimCost) cost = cost_of_long (schedule, rand, _i % 16 == 0);
-  const double walked = assert_same (schedule, cost, &caching, _i);
-  if (g_getenv ("FOLD_VERBOSE"))
-    g_printerr ("%d %.3f\n", _i, walked);
+  assert_same (schedule, cost, &caching, _i);
+}
+END_TEST
+
+/* A plan as search meets it: any fields, any rates. */
+static void
+assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
+  SimParams params = *sim_params_default (cluster->kind);
+  const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
+  ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
+  params.kernel_ns = g_rand_int_range (rand, 0, 20000);
+  params.link_efficiency *= g_rand_double_range (rand, 0.001, 1);
+  params.gemm_efficiency *= g_rand_double_range (rand, 0.001, 1);
+  g_autoptr (SimCost) cost = sim_cost_new (schedule, cluster, stack, &params, &error);
+  ck_assert_msg (cost != NULL, "seed %d: %s", seed, error ? error->message : "");
+  assert_same (schedule, cost, stack, seed);
+}
+
+START_TEST (any_plan)
+{
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  assert_same_plan (model, cluster, &plan, _i);
+}
+END_TEST
+
+START_TEST (any_wide_plan)
+{
+  g_autoptr (PlanModel) model = random_wide_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_wide_plan (_i, model, cluster);
+  assert_same_plan (model, cluster, &plan, _i);
+}
+END_TEST
+
+/* Models of full size with some micro-batches: here most of the time is jumped over. */
+static const struct
+{
+  const char *model, *cluster, *words;
+} large[] = {
+  { "llama3-8b", "dgx-h100:1", "gbs=128" },
+  { "llama3-8b", "dgx-h100:1", "gbs=128 strategy=optim" },
+  { "llama3-8b", "dgx-h100:1", "gbs=64 seq=128 strategy=no_shard" },
+  { "llama3-8b", "dgx-h100:2", "gbs=256 seq=512 recompute=full" },
+  { "llama3-8b", "dgx-h100:1", "gbs=96 compute=fp8-delayed param_gather=fp8 nccl_ub=on" },
+  { "llama3-70b", "dgx-h100:8", "gbs=512" },
+  { "llama3-70b", "dgx-h100:512", "gbs=40960 seq=1024" },
+  { "gpt2", "dgx-h100:2", "gbs=160" },
+};
+
+START_TEST (full_size)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (large[_i].model, &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (large[_i].cluster, &error);
+  g_auto (GStrv) fields = g_strsplit (large[_i].words, " ", -1);
+  Plan plan, resolved;
+  ck_assert_msg (model && cluster, "%s", error ? error->message : "");
+  plan_init (&plan);
+  for (char **f = fields; *f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+    }
+  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s",
+                 error ? error->message : "");
+  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (SimCost) cost
+      = sim_cost_new (schedule, cluster, stack, sim_params_default (cluster->kind), &error);
+  ck_assert_double_lt (assert_same (schedule, cost, stack, _i), 0.2);
 }
 END_TEST
 
@@ -94,7 +168,10 @@ main (void)
   Suite *suite = suite_create ("prop-fold");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, any_schedule, 0, 400);
+  tcase_add_loop_test (tcase, any_schedule, 0, 1500);
+  tcase_add_loop_test (tcase, any_plan, 0, 150);
+  tcase_add_loop_test (tcase, any_wide_plan, 0, 150);
+  tcase_add_loop_test (tcase, full_size, 0, G_N_ELEMENTS (large));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -268,9 +268,11 @@ typedef struct
   GRand *rand;
   PlanSchedule *schedule;
   gint32 events[N_USES];
-  gint32 buffer, saved, transient;
+  gint32 buffer, saved, transient, kept, hole;
   guint depth; /* repeats around */
 } Long;
+
+#define KEPT 24 /* elements of `kept` and `hole` */
 
 static PlanRef
 any_event (Long *self)
@@ -344,6 +346,27 @@ long_loop (Long *self, gint64 count, gboolean is_backward)
   plan_schedule_end_repeat (self->schedule);
 }
 
+/* Every element of an array, all at once. */
+static void
+long_memory_all (Long *self, PlanOpKind kind, gint32 buffer)
+{
+  plan_schedule_begin_repeat (self->schedule, "k", 0, KEPT, 1);
+  long_memory (self, kind, buffer, (gint8)self->depth);
+  plan_schedule_end_repeat (self->schedule);
+}
+
+/* Holes between what stays. */
+static void
+long_setup (Long *self)
+{
+  long_memory (self, PLAN_OP_ALLOC, self->buffer, -1);
+  plan_schedule_begin_repeat (self->schedule, "k", 0, KEPT, 1);
+  long_memory (self, PLAN_OP_ALLOC, self->kept, 0);
+  long_memory (self, PLAN_OP_ALLOC, self->hole, 0);
+  plan_schedule_end_repeat (self->schedule);
+  long_memory_all (self, PLAN_OP_FREE, self->hole);
+}
+
 static gint32
 long_buffer (Long *self, const char *name, guint32 count)
 {
@@ -366,12 +389,14 @@ random_long_schedule (guint seed)
   self.buffer = long_buffer (&self, "b", 1);
   self.saved = long_buffer (&self, "saved", (guint32)inner);
   self.transient = long_buffer (&self, "transient", 1);
+  self.kept = long_buffer (&self, "kept", KEPT);
+  self.hole = long_buffer (&self, "hole", KEPT);
   self.events[FIXED] = plan_schedule_add_event (schedule, "fixed", SPREAD);
   self.events[WITH_OUTER] = plan_schedule_add_event (schedule, "outer", (guint32)outer + SPREAD);
   self.events[WITH_INNER] = plan_schedule_add_event (schedule, "inner", (guint32)inner + SPREAD);
   self.events[IN_TURNS] = plan_schedule_add_event (schedule, "turns", 3);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
-  long_memory (&self, PLAN_OP_ALLOC, self.buffer, -1);
+  long_setup (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   long_ops (&self);
   plan_schedule_begin_repeat (schedule, "i", 0, outer, 1);
@@ -385,9 +410,17 @@ random_long_schedule (guint seed)
   self.depth--;
   plan_schedule_end_repeat (schedule);
   long_ops (&self);
+  if (g_rand_boolean (rand)) /* walls fall: which hole lay beside which shows */
+    {
+      long_memory_all (&self, PLAN_OP_ALLOC, self.hole);
+      long_memory_all (&self, PLAN_OP_FREE, self.kept);
+      long_memory_all (&self, PLAN_OP_FREE, self.hole);
+      long_memory_all (&self, PLAN_OP_ALLOC, self.kept);
+    }
   if (g_rand_int_range (rand, 0, 5) > 0)
     wait_for_all (schedule, self.events[FIXED], SPREAD);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
   long_memory (&self, PLAN_OP_FREE, self.buffer, -1);
+  long_memory_all (&self, PLAN_OP_FREE, self.kept);
   return schedule;
 }
