@@ -90,8 +90,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
   self->granule = granule;
   self->reserved = 0;
   self->n_segments = 0;
-  g_array_set_size (self->blocks, 0);
-  g_array_set_size (self->unused, 0);
+  self->n_blocks = self->n_unused = 0;
   for (guint i = 0; i < 2; i++)
     queues_begin (&self->queues[i]);
 }
@@ -239,18 +238,23 @@ unlist_free (SimBlocks *self, guint32 block)
     set_used (queues, *rank_at (queues, b->queue), FALSE);
 }
 
+/* Room is kept beyond what is used: arrays that were once long enough stay so. */
 static guint32
 block_new (SimBlocks *self, const Block *block)
 {
-  if (self->unused->len > 0)
+  if (self->n_unused > 0)
     {
-      const guint32 index = g_array_index (self->unused, guint32, self->unused->len - 1);
-      g_array_set_size (self->unused, self->unused->len - 1);
+      const guint32 index = g_array_index (self->unused, guint32, --self->n_unused);
       *block_at (self, index) = *block;
       return index;
     }
-  g_array_append_vals (self->blocks, block, 1);
-  return self->blocks->len - 1;
+  if (self->n_blocks == self->blocks->len)
+    {
+      g_array_set_size (self->blocks, 2 * self->n_blocks + 64);
+      g_array_set_size (self->unused, self->blocks->len);
+    }
+  *block_at (self, self->n_blocks) = *block;
+  return self->n_blocks++;
 }
 
 static void
@@ -312,7 +316,7 @@ absorb_right (SimBlocks *self, guint32 block)
   b->after = gone->after;
   if (gone->after != NONE)
     block_at (self, gone->after)->before = block;
-  g_array_append_val (self->unused, right);
+  g_array_index (self->unused, guint32, self->n_unused++) = right;
 }
 
 void
@@ -379,7 +383,7 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
 {
   const guint begin = out->len;
   /* A word per block and one per time it is named; its owner; an end per pool. */
-  g_array_set_size (out, begin + 3 * self->blocks->len + 2);
+  g_array_set_size (out, begin + 3 * self->n_blocks + 2);
   guint64 *text = &g_array_index (out, guint64, begin);
   self->description++;
   self->n_numbered = 0;
@@ -408,7 +412,7 @@ static inline guint32 *
 memory_of (const SimBlocks *self, const SimPlace *place)
 {
   return &g_array_index (self->roles, guint32,
-                         place->left != NONE ? place->left : self->blocks->len + place->segment);
+                         place->left != NONE ? place->left : self->n_blocks + place->segment);
 }
 
 static void
@@ -431,7 +435,7 @@ sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *now, gui
 {
   const guint n = now->len;
   const SimPlace *places = (const SimPlace *)(gpointer)now->data;
-  g_array_set_size (self->roles, self->blocks->len + self->n_segments);
+  g_array_set_size (self->roles, self->n_blocks + self->n_segments);
   g_array_set_size (self->cycle, 0);
   g_array_set_size (self->next, n);
   guint32 *next = (guint32 *)(gpointer)self->next->data;

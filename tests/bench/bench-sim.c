@@ -158,7 +158,7 @@ main (int argc, char **argv)
   if (argc == 2)
     {
       g_auto (Case) c = { 0 };
-      prepare (&c, "llama3-70b", "dgx-h100:8", "gbs=512");
+      prepare (&c, "llama3-70b", "dgx-h100:8", "gbs=64");
       for (guint64 n = g_ascii_strtoull (argv[1], NULL, 10); n > 0; n--)
         measure (&c, workspace);
       return EXIT_SUCCESS;
