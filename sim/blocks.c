@@ -68,6 +68,7 @@ queues_begin (SimQueues *self)
   g_array_set_size (self->is_used, 0);
   g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
   self->version++;
+  memset (self->recent_sizes, 0, sizeof self->recent_sizes); /* no block is empty */
 }
 
 void
@@ -171,12 +172,25 @@ add_queue (SimQueues *self, guint rank, guint64 bytes)
 }
 
 static guint32
-queue_of (SimQueues *self, guint64 bytes)
+find_queue (SimQueues *self, guint64 bytes)
 {
   const guint rank = rank_of (self, bytes);
   if (rank < self->sizes->len && g_array_index (self->sizes, guint64, rank) == bytes)
     return g_array_index (self->queues, guint32, rank);
   return add_queue (self, rank, bytes);
+}
+
+/* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
+static guint32
+queue_of (SimQueues *self, guint64 bytes)
+{
+  const guint slot = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> 58);
+  if (self->recent_sizes[slot] != bytes)
+    {
+      self->recent_queues[slot] = find_queue (self, bytes);
+      self->recent_sizes[slot] = bytes;
+    }
+  return self->recent_queues[slot];
 }
 
 /* The oldest of the smallest free blocks from that size on. */

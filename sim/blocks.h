@@ -6,6 +6,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+#define SIM_BLOCKS_RECENT 64
+
 /* Free blocks of small or large segments. */
 typedef struct
 {
@@ -15,6 +17,8 @@ typedef struct
   GArray *ranks;   /* guint32 per queue: where its size is */
   GArray *is_used; /* guint64: a bit per size, set where a block is free */
   guint version;   /* of `sizes` */
+  guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
+  guint32 recent_queues[SIM_BLOCKS_RECENT];
 } SimQueues;
 
 typedef struct
