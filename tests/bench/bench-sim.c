@@ -96,9 +96,9 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
   const gint64 start = g_get_monotonic_time ();
   g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.stack, &error);
   const double run_us = (double)(g_get_monotonic_time () - start);
-  printf ("%-13s %-13s %8.2f %8.0f %10.0f %10.1f %9" G_GUINT64_FORMAT " %8" G_GUINT64_FORMAT
-          " %7.1f%% %9.0f %7.0f\n",
-          model, cluster, c.lower_ms, c.cost_us, run_us, c.measure_us, c.summary.n_ops,
+  printf ("%-13s %-13s %-20s %8.2f %7.0f %9.0f %10.1f %9" G_GUINT64_FORMAT " %7" G_GUINT64_FORMAT
+          " %6.1f%% %8.0f %6.0fx\n",
+          model, cluster, words, c.lower_ms, c.cost_us, run_us, c.measure_us, c.summary.n_ops,
           c.summary.n_walked, 100 * (1 - (double)c.summary.n_walked / (double)c.summary.n_ops),
           1e6 / c.measure_us, run_us / c.measure_us);
 }
@@ -149,27 +149,46 @@ print_curves (SimWorkspace *workspace)
                workspace);
 }
 
-/* With an argument: that many simulations of one plan and nothing else, for counting
- * instructions. */
+/* The plans of the table. */
+static const struct
+{
+  const char *model, *cluster, *words;
+} plans[] = {
+  { "llama3-8b", "dgx-h100:1", "gbs=128" },
+  { "llama3-70b", "dgx-h100:8", "gbs=64" },
+  { "llama3-70b", "dgx-h100:8", "gbs=1024" },
+  { "llama3.1-405b", "dgx-h100:2048", "gbs=16384" },
+  { "llama3-8b", "dgx-h100:1", "gbs=128 stack=native" },
+};
+
+/* PLAN TIMES: simulates one plan that often, for counting instructions; says which where that is
+ * never. */
+static void
+repeat (guint plan, guint64 times, SimWorkspace *workspace)
+{
+  g_auto (Case) c = { 0 };
+  prepare (&c, plans[plan].model, plans[plan].cluster, plans[plan].words);
+  if (times == 0)
+    printf ("%s %s %s\n", plans[plan].model, plans[plan].cluster, plans[plan].words);
+  for (; times > 0; times--)
+    measure (&c, workspace);
+}
+
 int
 main (int argc, char **argv)
 {
   g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
-  if (argc == 2)
+  if (argc == 3)
     {
-      g_auto (Case) c = { 0 };
-      prepare (&c, "llama3-70b", "dgx-h100:8", "gbs=64");
-      for (guint64 n = g_ascii_strtoull (argv[1], NULL, 10); n > 0; n--)
-        measure (&c, workspace);
+      repeat ((guint)g_ascii_strtoull (argv[1], NULL, 10) % G_N_ELEMENTS (plans),
+              g_ascii_strtoull (argv[2], NULL, 10), workspace);
       return EXIT_SUCCESS;
     }
-  printf ("%-13s %-13s %8s %8s %10s %10s %9s %8s %8s %9s %7s\n", "model", "cluster", "lower ms",
-          "cost us", "run us", "measure us", "ops", "walked", "jumped", "per s", "faster");
-  print_row ("llama3-8b", "dgx-h100:1", "gbs=128", workspace);
-  print_row ("llama3-70b", "dgx-h100:8", "gbs=64", workspace);
-  print_row ("llama3-70b", "dgx-h100:8", "gbs=1024", workspace);
-  print_row ("llama3.1-405b", "dgx-h100:2048", "gbs=16384", workspace);
-  print_row ("llama3-8b", "dgx-h100:1", "gbs=128 stack=native", workspace);
+  printf ("%-13s %-13s %-20s %8s %7s %9s %10s %9s %7s %7s %8s %7s\n", "model", "cluster", "plan",
+          "lower ms", "cost us", "run us", "measure us", "ops", "walked", "jumped", "per s",
+          "faster");
+  for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
+    print_row (plans[i].model, plans[i].cluster, plans[i].words, workspace);
   print_curves (workspace);
   return EXIT_SUCCESS;
 }
