@@ -64,7 +64,8 @@ gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, 
 char *plan_trace_print (const PlanTrace *self);
 PlanTrace *plan_trace_parse (const char *text, const char *origin, GError **error);
 
-/* Chrome / Perfetto JSON: a row per stream and a memory counter. */
+/* Chrome / Perfetto JSON: a row per stream, arrows from who records an event to who waits for it on
+ * another stream, a memory counter. */
 char *plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule);
 
 G_END_DECLS
