@@ -11,6 +11,7 @@
 typedef struct
 {
   guint64 bytes;
+  guint64 padded; /* in an arena */
   PlanCategory category;
   gboolean is_many;
   SimBlocksHint hint;
@@ -34,11 +35,13 @@ static void
 begin (SimFootprint *self)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
+  const guint n_ids = plan_schedule_n_buffer_ids (self->schedule);
   const guint64 granule = self->stack ? self->stack->allocation_bytes : 1;
   if (!self->arrays)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
       self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
       for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
         {
@@ -53,14 +56,21 @@ begin (SimFootprint *self)
       const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
       g_array_index (self->arrays, Array, a) = (Array){
         .bytes = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a), granule),
+        .padded = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a),
+                                       PLAN_ARENA_ALIGNMENT),
         .category = buffer->category,
         .is_many = buffer->count > 1,
       };
     }
-  g_array_set_size (self->held, plan_schedule_n_buffer_ids (self->schedule));
-  if (self->held->len > 0)
-    memset (self->held->data, 0xff, self->held->len * sizeof (guint32)); /* SIM_BLOCKS_NONE */
   self->has_blocks = self->stack && self->stack->caching_allocator;
+  self->has_gaps = self->stack && !self->stack->caching_allocator;
+  g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
+  g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
+  if (self->held->len > 0)
+    memset (self->held->data, 0xff, n_ids * sizeof (guint32)); /* SIM_BLOCKS_NONE */
+  if (self->placed->len > 0)
+    memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
+  sim_gaps_begin (&self->gaps);
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule);
@@ -70,6 +80,8 @@ void
 sim_footprint_clear (SimFootprint *self)
 {
   sim_blocks_clear (&self->blocks);
+  sim_gaps_clear (&self->gaps);
+  g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
   g_clear_pointer (&self->comes_free, g_array_unref);
@@ -97,6 +109,9 @@ take (SimFootprint *self, const SimItem *item)
   if (self->has_blocks && array->bytes > 0)
     g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values))
         = sim_blocks_take (&self->blocks, array->bytes, &array->hint);
+  if (self->has_gaps && array->padded > 0)
+    g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
+        = sim_gaps_take (&self->gaps, array->padded);
   meter->live[array->category] += array->bytes;
   meter->total += array->bytes;
   if (meter->total <= meter->peak_total)
@@ -116,11 +131,20 @@ give_back (SimFootprint *self, const SimItem *item)
   note_peak (self);
   self->meter.live[array->category] -= array->bytes;
   self->meter.total -= array->bytes;
-  if (!self->has_blocks || array->bytes == 0)
-    return;
-  guint32 *held = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
-  sim_blocks_give_back (&self->blocks, *held);
-  *held = SIM_BLOCKS_NONE;
+  if (self->has_blocks && array->bytes > 0)
+    {
+      guint32 *held
+          = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
+      sim_blocks_give_back (&self->blocks, *held);
+      *held = SIM_BLOCKS_NONE;
+    }
+  if (self->has_gaps && array->padded > 0)
+    {
+      guint64 *placed
+          = &g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values));
+      sim_gaps_give_back (&self->gaps, *placed, array->padded);
+      *placed = SIM_NOWHERE;
+    }
 }
 
 static void
@@ -131,6 +155,10 @@ describe (SimFootprint *self, guint kind, SimState *out)
   if (self->has_blocks)
     sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
                          self->held->len, kind, out->text, out->places);
+  if (!self->has_gaps)
+    return;
+  sim_gaps_describe (&self->gaps, out->text);
+  g_array_append_vals (out->text, self->placed->data, self->placed->len);
 }
 
 /* Buffers that the items of a range never give back are walls to them. */
@@ -247,20 +275,45 @@ walk (SimFootprint *self, SimRange range)
     }
 }
 
+/* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave
+ * everything in place, FALSE if it does not. */
 static gboolean
-report (const SimFootprint *self, PlanMemory *out, GError **error)
+run_steps (SimFootprint *self, SimRange step, guint n_steps)
 {
-  const guint64 fixed = self->stack ? self->stack->fixed_bytes : 0;
-  plan_meter_report (&self->meter, fixed, out);
-  out->reserved = self->blocks.reserved + fixed;
-  if (self->stack && !self->stack->caching_allocator)
+  gboolean is_steady = FALSE;
+  if (self->has_gaps)
+    recurrence_begin (self, 0, step);
+  for (guint i = 0; i < n_steps && !is_steady; i++)
     {
-      g_auto (PlanArena) arena = { 0 };
-      if (!plan_arena_init (&arena, self->schedule, error))
-        return FALSE;
-      out->reserved = arena.size_bytes;
+      note_peak (self);
+      plan_meter_begin_step (&self->meter);
+      walk (self, step);
+      note_peak (self);
+      if (self->has_gaps)
+        return recurrence_turn (self, 0) > 0;
+      if (i == 0) /* a cache fills during the first */
+        recurrence_begin (self, 0, step);
+      else
+        is_steady = recurrence_turn (self, 0) > 0;
     }
-  out->device = out->reserved + (self->stack ? self->stack->context_bytes : 0);
+  return TRUE;
+}
+
+/* What the allocator holds in the end; an arena is as large as the teardown needs it, too. */
+static gboolean
+find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GError **error)
+{
+  g_auto (PlanArena) arena = { 0 };
+  *out_bytes = self->blocks.reserved + (self->stack ? self->stack->fixed_bytes : 0);
+  if (!self->has_gaps)
+    return TRUE;
+  walk (self, self->program->memory.sections[PLAN_SECTION_TEARDOWN]);
+  *out_bytes = self->gaps.size;
+  if (is_steady)
+    return TRUE;
+  if (!plan_arena_init (&arena, self->schedule, error)) /* says what is wrong with such a step */
+    return FALSE;
+  *out_bytes = arena.size_bytes;
   return TRUE;
 }
 
@@ -268,23 +321,17 @@ gboolean
 sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimProgram *program,
                    const PlanStack *stack, guint n_steps, PlanMemory *out_memory, GError **error)
 {
-  const SimRange step = program->memory.sections[PLAN_SECTION_STEP];
+  PlanMemory memory;
   self->schedule = schedule;
   self->program = program;
   self->stack = stack;
   begin (self);
   walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
-  gboolean is_steady = FALSE;
-  for (guint i = 0; i < n_steps && !is_steady; i++)
-    {
-      note_peak (self);
-      plan_meter_begin_step (&self->meter);
-      walk (self, step);
-      note_peak (self);
-      if (i == 0) /* the first step is not like any other */
-        recurrence_begin (self, 0, step);
-      else
-        is_steady = recurrence_turn (self, 0) > 0;
-    }
-  return report (self, out_memory, error);
+  const gboolean is_steady = run_steps (self, program->memory.sections[PLAN_SECTION_STEP], n_steps);
+  plan_meter_report (&self->meter, stack ? stack->fixed_bytes : 0, &memory);
+  if (!find_reserved (self, is_steady, &memory.reserved, error))
+    return FALSE;
+  memory.device = memory.reserved + (stack ? stack->context_bytes : 0);
+  *out_memory = memory;
+  return TRUE;
 }

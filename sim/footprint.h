@@ -7,9 +7,12 @@
 #include "planner/meter.h"
 #include "planner/stack.h"
 #include "sim/blocks.h"
+#include "sim/gaps.h"
 #include "sim/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
+
+#define SIM_NOWHERE G_MAXUINT64
 
 /* A state between turns. */
 typedef struct
@@ -30,13 +33,15 @@ typedef struct
   const PlanSchedule *schedule;
   const PlanStack *stack;
   const SimProgram *program;
-  gboolean has_blocks;
+  gboolean has_blocks, has_gaps; /* a caching allocator, an arena; neither without a stack */
   SimBlocks blocks;
+  SimGaps gaps;
   PlanMeter meter;
   gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */
   gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
   GArray *arrays;                /* per buffer array: what its elements take */
   GArray *held;                  /* guint32 per buffer: its block */
+  GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
   GArray *comes_free;            /* gboolean per array, in the part that is looked at */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
 } SimFootprint;

@@ -8,6 +8,7 @@ libsim_a_SOURCES = \
   %D%/fold.c %D%/fold.h \
   %D%/footprint.c %D%/footprint.h \
   %D%/measure.c %D%/measure.h \
+  %D%/gaps.c %D%/gaps.h \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
   %D%/sim.c %D%/sim.h

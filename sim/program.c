@@ -240,7 +240,7 @@ sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCo
                         .n_events = plan_schedule_n_events (schedule),
                         .time = { .list = &self->time },
                         .memory = { .list = &self->memory } };
-  for (PlanSection s = PLAN_SECTION_SETUP; s <= PLAN_SECTION_STEP; s++)
+  for (PlanSection s = PLAN_SECTION_SETUP; s < PLAN_N_SECTIONS; s++)
     {
       self->time.sections[s].begin = self->time.items->len;
       self->memory.sections[s].begin = self->memory.items->len;

@@ -1,4 +1,4 @@
-/* SimProgram: a schedule's step and setup, reduced to what the simulator reads again and again.
+/* SimProgram: a schedule, reduced to what the simulator reads again and again.
  *
  * Two lists, because neither needs the other: what takes time, and what takes memory. Repeats stay
  * repeats. Memory is reused from schedule to schedule. */
@@ -65,9 +65,9 @@ typedef struct
 
 typedef struct
 {
-  GArray *items;                            /* SimItem */
-  GArray *loops;                            /* SimLoop */
-  SimRange sections[PLAN_SECTION_STEP + 1]; /* setup and step */
+  GArray *items; /* SimItem */
+  GArray *loops; /* SimLoop */
+  SimRange sections[PLAN_N_SECTIONS];
 } SimList;
 
 typedef struct
