@@ -18,12 +18,16 @@ typedef struct
   guint32 before, after; /* neighbours in the segment */
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
-  guint32 number;        /* within the description that has this number */
-  guint32 description;
-  guint32 segment;
   guint8 is_free, is_small;
   guint8 walls; /* a bit per kind of wall that it is */
 } Block;
+
+/* What is seldom asked about a block: half a line of cache holds the rest. */
+typedef struct
+{
+  guint32 segment;
+  guint32 description, number; /* the latest description that named it, and how */
+} Note;
 
 typedef struct
 {
@@ -34,6 +38,12 @@ static inline Block *
 block_at (const SimBlocks *self, guint32 block)
 {
   return &((Block *)(gpointer)self->blocks->data)[block];
+}
+
+static inline Note *
+note_at (const SimBlocks *self, guint32 block)
+{
+  return &((Note *)(gpointer)self->notes->data)[block];
 }
 
 static inline Ends *
@@ -78,6 +88,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
     {
       self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
       self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->notes = g_array_new (FALSE, FALSE, sizeof (Note));
       self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
@@ -101,6 +112,7 @@ sim_blocks_clear (SimBlocks *self)
 {
   g_clear_pointer (&self->blocks, g_array_unref);
   g_clear_pointer (&self->unused, g_array_unref);
+  g_clear_pointer (&self->notes, g_array_unref);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
   g_clear_pointer (&self->cycle, g_array_unref);
@@ -254,21 +266,20 @@ unlist_free (SimBlocks *self, guint32 block)
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
 static guint32
-block_new (SimBlocks *self, const Block *block)
+block_new (SimBlocks *self, const Block *block, guint32 segment)
 {
+  guint32 index = self->n_blocks;
   if (self->n_unused > 0)
-    {
-      const guint32 index = g_array_index (self->unused, guint32, --self->n_unused);
-      *block_at (self, index) = *block;
-      return index;
-    }
-  if (self->n_blocks == self->blocks->len)
+    index = g_array_index (self->unused, guint32, --self->n_unused);
+  else if (self->n_blocks++ == self->blocks->len)
     {
       g_array_set_size (self->blocks, 2 * self->n_blocks + 64);
       g_array_set_size (self->unused, self->blocks->len);
+      g_array_set_size (self->notes, self->blocks->len);
     }
-  *block_at (self, self->n_blocks) = *block;
-  return self->n_blocks++;
+  *block_at (self, index) = *block;
+  *note_at (self, index) = (Note){ .segment = segment };
+  return index;
 }
 
 static void
@@ -280,11 +291,10 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
     return;
   const Block tail = { .bytes = rest,
                        .is_small = whole->is_small,
-                       .segment = whole->segment,
                        .before = block,
                        .after = whole->after,
                        .queue = NONE };
-  const guint32 index = block_new (self, &tail);
+  const guint32 index = block_new (self, &tail, note_at (self, block)->segment);
   whole = block_at (self, block);
   whole->bytes = bytes;
   whole->queue = NONE;
@@ -308,11 +318,10 @@ sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint)
     {
       const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
                             .is_small = (guint8)is_small,
-                            .segment = self->n_segments++,
                             .before = NONE,
                             .after = NONE,
                             .queue = NONE };
-      block = block_new (self, &fresh);
+      block = block_new (self, &fresh, self->n_segments++);
       self->reserved += fresh.bytes;
     }
   split (self, block, bytes);
@@ -369,25 +378,25 @@ is_end (const SimBlocks *self, guint32 block, guint kind)
 static guint64 *
 describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
 {
-  if (block_at (self, block)->description != self->description)
+  if (note_at (self, block)->description != self->description)
     {
-      SimPlace place = { .segment = block_at (self, block)->segment, .first = block };
+      SimPlace place = { .segment = note_at (self, block)->segment, .first = block };
       while (!is_end (self, block_at (self, place.first)->before, kind))
         place.first = block_at (self, place.first)->before;
       place.left = block_at (self, place.first)->before;
       for (guint32 i = place.first; !is_end (self, i, kind); i = block_at (self, i)->after)
         {
-          Block *b = block_at (self, i);
+          const Block *b = block_at (self, i);
           place.last = i;
           place.right = b->after;
           *text++ = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1
                     | is_end (self, b->after, kind);
-          b->description = self->description;
-          b->number = self->n_numbered++;
+          note_at (self, i)->description = self->description;
+          note_at (self, i)->number = self->n_numbered++;
         }
       g_array_append_val (places, place);
     }
-  *text++ = block_at (self, block)->number;
+  *text++ = note_at (self, block)->number;
   return text;
 }
 
@@ -439,7 +448,7 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
   if (where->right != NONE)
     block_at (self, where->right)->before = what->last;
   for (guint32 i = what->first; i != where->right; i = block_at (self, i)->after)
-    block_at (self, i)->segment = where->segment;
+    note_at (self, i)->segment = where->segment;
 }
 
 /* What lay in place j before lies in place next[j] now, so in next[next[j]] after the same again.

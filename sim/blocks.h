@@ -25,7 +25,7 @@ typedef struct
 {
   guint64 granule; /* small blocks that large are worth keeping */
   guint64 reserved;
-  GArray *blocks, *unused; /* as long as ever needed */
+  GArray *blocks, *notes, *unused; /* as long as ever needed */
   guint32 n_blocks, n_unused, n_segments;
   SimQueues queues[2];             /* large, small */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
