@@ -6,7 +6,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define SIM_BLOCKS_RECENT 64
+#define SIM_BLOCKS_RECENT 256
 
 /* Free blocks of small or large segments. */
 typedef struct
