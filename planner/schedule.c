@@ -226,6 +226,12 @@ plan_schedule_buffer (const PlanSchedule *self, guint array)
   return &g_array_index (self->buffers, PlanBuffer, array);
 }
 
+guint
+plan_schedule_n_events (const PlanSchedule *self)
+{
+  return self->events->len;
+}
+
 const PlanEvent *
 plan_schedule_event (const PlanSchedule *self, guint array)
 {

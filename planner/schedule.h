@@ -87,6 +87,7 @@ guint plan_schedule_n_nodes (const PlanSchedule *self);                      /* 
 const PlanOp *plan_schedule_node (const PlanSchedule *self, guint node);
 guint plan_schedule_n_buffers (const PlanSchedule *self); /* arrays */
 const PlanBuffer *plan_schedule_buffer (const PlanSchedule *self, guint array);
+guint plan_schedule_n_events (const PlanSchedule *self); /* arrays */
 const PlanEvent *plan_schedule_event (const PlanSchedule *self, guint array);
 guint32 plan_schedule_n_buffer_ids (const PlanSchedule *self); /* all elements */
 guint32 plan_schedule_n_event_ids (const PlanSchedule *self);

@@ -176,7 +176,64 @@ append_microseconds (GString *out, gint64 ns)
   g_string_append_printf (out, "%" G_GINT64_FORMAT ".%03d", ns / 1000, (int)(ns % 1000));
 }
 
-/* Trace Event Format: complete events per stream, a counter for memory. */
+#define NO_SPAN G_MAXUINT32
+
+/* An arrow from within the span that recorded an event to the one that waited for it. */
+static void
+append_flow (GString *out, guint id, const PlanSpan *from, PlanStream from_stream,
+             const PlanSpan *to, PlanStream to_stream)
+{
+  const gint64 begin_ns = MAX (from->start_ns, from->end_ns - 1);
+  if (begin_ns > to->start_ns)
+    return;
+  g_string_append_printf (
+      out,
+      ",\n{\"name\":\"event\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":%u,\"pid\":0,\"tid\":%u,\"ts\":",
+      id, (guint)from_stream);
+  append_microseconds (out, begin_ns);
+  g_string_append_printf (out,
+                          "},\n{\"name\":\"event\",\"cat\":\"flow\",\"ph\":\"f\",\"bp\":\"e\","
+                          "\"id\":%u,\"pid\":0,\"tid\":%u,\"ts\":",
+                          id, (guint)to_stream);
+  append_microseconds (out, to->start_ns);
+  g_string_append_c (out, '}');
+}
+
+/* Dependencies between streams within the step. Spans are those of its ops in issue order: as far
+ * as they are not, nothing is known of who waited for whom. */
+static void
+append_flows (GString *out, const PlanTrace *self, const PlanSchedule *schedule)
+{
+  const guint32 n_events = plan_schedule_n_event_ids (schedule);
+  g_autofree guint32 *recorder = g_new (guint32, n_events + 1);
+  guint32 i = 0;
+  guint id = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (guint32 e = 0; e < n_events; e++)
+    recorder[e] = NO_SPAN;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      const gboolean has_span = plan_op_class (op->kind) != PLAN_CLASS_MEMORY;
+      const PlanSpan *span = &g_array_index (self->spans, PlanSpan, i);
+      if (has_span && (i >= self->spans->len || span->node != cursor.node))
+        return;
+      for (guint w = 0; has_span && w < op->n_waits; w++)
+        {
+          const guint32 from = recorder[plan_cursor_event (&cursor, &op->waits[w])];
+          const PlanSpan *before
+              = &g_array_index (self->spans, PlanSpan, from == NO_SPAN ? i : from);
+          const PlanStream stream = plan_schedule_node (schedule, before->node)->stream;
+          if (stream != op->stream)
+            append_flow (out, ++id, before, stream, span, op->stream);
+        }
+      if (op->record.array >= 0)
+        recorder[plan_cursor_event (&cursor, &op->record)] = has_span ? i : NO_SPAN;
+      i += has_span;
+    }
+}
+
+/* Trace Event Format: complete events per stream, arrows between them, a counter for memory. */
 char *
 plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule)
 {
@@ -201,6 +258,7 @@ plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule)
       append_microseconds (out, span->end_ns - span->start_ns);
       g_string_append_printf (out, ",\"args\":{\"unit\":%d,\"node\":%u}}", span->unit, span->node);
     }
+  append_flows (out, self, schedule);
   for (guint i = 0; i < self->samples->len; i++)
     {
       const PlanMemorySample *m = &g_array_index (self->samples, PlanMemorySample, i);

@@ -36,11 +36,12 @@ typedef struct
 
 typedef struct
 {
-  char *origin;      /* "sim", "cpu" */
-  gint64 step_ns;    /* steady period from one step to the next */
-  gint64 compute_ns; /* this and the next two lines add up to the step */
-  gint64 exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
-  gint64 host_ns, idle_ns; /* waiting for the host; for other ranks */
+  char *origin;                                /* "sim", "cpu" */
+  gint64 step_ns;                              /* steady period from one step to the next */
+  gint64 compute_ns;                           /* this and the next two lines add up to the step */
+  gint64 exposed_tensor_ns;                    /* of tensor- and context-parallel groups */
+  gint64 exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
+  gint64 host_ns, idle_ns; /* waiting for the host or copies to and from it; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */
   GArray *samples; /* PlanMemorySample, in issue order */
@@ -86,7 +87,8 @@ gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, 
 char *plan_trace_print (const PlanTrace *self);
 PlanTrace *plan_trace_parse (const char *text, const char *origin, GError **error);
 
-/* Chrome / Perfetto JSON: a row per stream and a memory counter. */
+/* Chrome / Perfetto JSON: a row per stream, arrows from who records an event to who waits for it on
+ * another stream, a memory counter. */
 char *plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule);
 
 G_END_DECLS

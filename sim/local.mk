@@ -1,5 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
+  %D%/blocks.c %D%/blocks.h \
+  %D%/busy.c %D%/busy.h \
   %D%/cost.c %D%/cost.h \
   %D%/cost-collective.c \
   %D%/cost-compute.c \
@@ -8,6 +10,11 @@ libsim_a_SOURCES = \
   %D%/cost-private.h \
   %D%/engine.c %D%/engine.h \
   %D%/measurements.c %D%/measurements.h \
+  %D%/fold.c %D%/fold.h \
+  %D%/footprint.c %D%/footprint.h \
+  %D%/measure.c %D%/measure.h \
+  %D%/gaps.c %D%/gaps.h \
   %D%/memory.c %D%/memory.h \
+  %D%/program.c %D%/program.h \
   %D%/sim.c %D%/sim.h
 EXTRA_DIST += %D%/README.md

@@ -9,9 +9,8 @@
 
 #include "planner/arena.h"
 #include "planner/meter.h"
-#include "planner/units.h"
 
-#define SMALL PLAN_MIB
+#define SMALL SIM_MEMORY_SMALL
 #define SMALL_SEGMENT (2 * PLAN_MIB)
 #define LARGE (10 * PLAN_MIB)
 #define LARGE_SEGMENT (20 * PLAN_MIB)
@@ -36,6 +35,14 @@ struct _SimMemory
   GArray *free[2];   /* guint32: free blocks, large and small, by size then age */
   guint32 *block_of; /* per buffer id */
 };
+
+guint64
+sim_memory_segment_bytes (guint64 bytes)
+{
+  return bytes <= SMALL  ? SMALL_SEGMENT
+         : bytes < LARGE ? LARGE_SEGMENT
+                         : plan_units_round_up (bytes, SEGMENT_MULTIPLE);
+}
 
 SimMemory *
 sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack)
@@ -151,9 +158,7 @@ take (SimMemory *self, guint64 bytes)
     }
   else
     {
-      const guint64 segment = is_small        ? SMALL_SEGMENT
-                              : bytes < LARGE ? LARGE_SEGMENT
-                                              : plan_units_round_up (bytes, SEGMENT_MULTIPLE);
+      const guint64 segment = sim_memory_segment_bytes (bytes);
       const Block fresh
           = { .bytes = segment, .is_small = is_small, .before = NO_BLOCK, .after = NO_BLOCK };
       block = block_new (self, &fresh);

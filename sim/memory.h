@@ -6,8 +6,15 @@
 #include "planner/schedule.h"
 #include "planner/stack.h"
 #include "planner/trace.h"
+#include "planner/units.h"
 #include <glib.h>
 G_BEGIN_DECLS
+
+/* Requests of at most that many bytes share small segments. */
+#define SIM_MEMORY_SMALL PLAN_MIB
+
+/* What the caching allocator asks its driver for when it has no room for a request. */
+guint64 sim_memory_segment_bytes (guint64 bytes);
 
 typedef struct _SimMemory SimMemory;
 

@@ -8,16 +8,38 @@
 
 #include <string.h>
 
-/* A step is steady once it leaves every stream as far ahead of the host as the one before did; what
- * is carried from step to step settles in two. */
-#define MAX_STEPS 16
-
 typedef struct
 {
   const PlanSchedule *schedule;
+  const SimCost *cost;
   SimEngine engine;
   SimMemory *memory;
 } Run;
+
+static SimClock
+issue (Run *run, const PlanCursor *cursor, const PlanOp *op)
+{
+  SimIssue now = { .kind = sim_issue_kind (op->kind),
+                   .stream = op->stream,
+                   .group = op->group,
+                   .n_waits = op->n_waits,
+                   .wait_level = { -1, -1, -1, -1 },
+                   .record_level = -1,
+                   .record = -1,
+                   .ns = sim_cost_ns (run->cost, cursor->node),
+                   .launch_ns = sim_cost_launch_ns (run->cost, cursor->node) };
+  for (guint i = 0; i < op->n_waits; i++)
+    now.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
+  if (op->record.array >= 0)
+    now.record = plan_cursor_event (cursor, &op->record);
+  return sim_engine_issue (&run->engine, &now);
+}
+
+static gint64
+host_ns (const Run *run)
+{
+  return sim_engine_clock (&run->engine, SIM_CLOCK_HOST)->at;
+}
 
 static void
 note_memory (Run *run, PlanTrace *trace, const PlanCursor *cursor, const PlanOp *op, gint64 at_ns)
@@ -31,21 +53,25 @@ note_memory (Run *run, PlanTrace *trace, const PlanCursor *cursor, const PlanOp 
 static gint64
 run_section (Run *run, PlanSection section, PlanTrace *trace)
 {
-  const gint64 begin_ns = run->engine.host_ns;
+  const gint64 begin_ns = host_ns (run);
   const PlanOp *op;
   PlanCursor cursor;
   plan_cursor_start (&cursor, run->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
     {
-      gint64 start_ns, end_ns;
-      sim_engine_issue (&run->engine, &cursor, op, &start_ns, &end_ns);
+      const SimIssueKind kind = sim_issue_kind (op->kind);
+      gint64 start_ns = issue (run, &cursor, op).at;
+      if (kind == SIM_ISSUE_HOLD)
+        start_ns = MAX (start_ns, host_ns (run));
+      start_ns -= begin_ns;
       if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
-        note_memory (run, trace, &cursor, op, start_ns - begin_ns);
+        note_memory (run, trace, &cursor, op, start_ns);
       else if (trace)
-        plan_trace_add_span (trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op),
-                             start_ns - begin_ns, end_ns - begin_ns);
+        plan_trace_add_span (
+            trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
+            start_ns + (kind == SIM_ISSUE_WORK ? sim_cost_ns (run->cost, cursor.node) : 0));
     }
-  return run->engine.host_ns - begin_ns;
+  return host_ns (run) - begin_ns;
 }
 
 /* How much longer each stream is busy than the host. */
@@ -59,7 +85,9 @@ ahead_of (const SimEngine *engine)
 {
   Ahead ahead;
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
-    ahead.ns[s] = MAX (engine->stream_ns[s] - engine->host_ns, 0);
+    ahead.ns[s] = MAX (sim_engine_clock (engine, SIM_CLOCK_STREAMS + s)->at
+                           - sim_engine_clock (engine, SIM_CLOCK_HOST)->at,
+                       0);
   return ahead;
 }
 
@@ -70,7 +98,7 @@ sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *sta
   g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
   g_auto (SimEngine) engine = { 0 };
   sim_engine_init (&engine, schedule, cost);
-  Run run = { .schedule = schedule, .engine = engine, .memory = memory };
+  Run run = { .schedule = schedule, .cost = cost, .engine = engine, .memory = memory };
 
   run_section (&run, PLAN_SECTION_SETUP, NULL);
   Ahead now = ahead_of (&run.engine), before;
@@ -85,7 +113,7 @@ sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *sta
       now = ahead_of (&run.engine);
     }
   while ((period != period_before || memcmp (&now, &before, sizeof now) != 0)
-         && ++steps < MAX_STEPS);
+         && ++steps < SIM_MAX_STEPS);
   sim_memory_begin_step (memory);
   trace->step_ns = run_section (&run, PLAN_SECTION_STEP, trace);
   if (!sim_memory_report (memory, &trace->memory, error))

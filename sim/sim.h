@@ -8,6 +8,10 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* A step is steady once it leaves every stream as far ahead of the host as the one before did; what
+ * is carried from step to step settles in two. */
+#define SIM_MAX_STEPS 16
+
 /* Runs the schedule until its period is steady and returns one steady step. With a stack the memory
  * columns follow its allocator; `stack` may be NULL, then they are live bytes only. */
 PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,

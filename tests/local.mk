@@ -62,8 +62,11 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-blocks.tap \
+  %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
   %D%/prop/prop-exec.tap \
+  %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-schedule.tap \
@@ -137,7 +140,10 @@ fuzz: $(fuzzers)
 check_PROGRAMS += %D%/bench/bench-sim
 bench: %D%/bench/bench-sim$(EXEEXT)
 	%D%/bench/bench-sim$(EXEEXT)
-.PHONY: bench fuzz
+# What 100 simulations more take, in instructions: the same on every run.
+bench-instructions: %D%/bench/bench-sim$(EXEEXT)
+	@$(SHELL) $(srcdir)/%D%/bench/count-instructions.sh %D%/bench/bench-sim$(EXEEXT)
+.PHONY: bench bench-instructions fuzz
 
 golden_tests = \
   %D%/golden/db-delete.test \
@@ -239,6 +245,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/golden/store-small.json \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \

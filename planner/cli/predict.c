@@ -7,6 +7,7 @@
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/rules.h"
+#include "sim/measure.h"
 #include "sim/sim.h"
 
 #define MAX_SWEEP 10000
@@ -54,6 +55,22 @@ cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedu
   return sim_cost_new (&costs, error);
 }
 
+static void
+free_workspace (gpointer workspace)
+{
+  sim_workspace_free (workspace);
+}
+
+/* What this thread simulates in. */
+static SimWorkspace *
+own_workspace (void)
+{
+  static GPrivate workspaces = G_PRIVATE_INIT (free_workspace);
+  if (!g_private_get (&workspaces))
+    g_private_set (&workspaces, sim_workspace_new ());
+  return g_private_get (&workspaces);
+}
+
 gboolean
 cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
 {
@@ -61,10 +78,10 @@ cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GE
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
   g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
-  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, error) : NULL;
-  if (!trace)
+  SimSummary summary;
+  if (!cost || !sim_measure (schedule, cost, stack, own_workspace (), &summary, error))
     return FALSE;
-  *out_score = (PlanScore){ trace->step_ns, trace->memory.device };
+  *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
   return TRUE;
 }
 

@@ -294,3 +294,176 @@ random_schedule (guint seed)
   each_buffer (schedule, PLAN_OP_FREE, buffers, events, n);
   return schedule;
 }
+
+/* What a long schedule is made of: events and buffers by how they are used. */
+#define SPREAD 6 /* furthest that a reference looks ahead of its loop's value */
+enum
+{
+  FIXED,
+  WITH_OUTER,
+  WITH_INNER,
+  IN_TURNS,
+  N_USES
+};
+
+typedef struct
+{
+  GRand *rand;
+  PlanSchedule *schedule;
+  gint32 events[N_USES];
+  gint32 buffer, saved, transient, kept, hole;
+  guint depth; /* repeats around */
+} Long;
+
+#define KEPT 24 /* elements of `kept` and `hole` */
+
+static PlanRef
+any_event (Long *self)
+{
+  const gint32 use = g_rand_int_range (self->rand, 0, N_USES);
+  PlanRef ref = { .array = self->events[use], .loop = -1 };
+  ref.offset = g_rand_int_range (self->rand, 0, SPREAD);
+  if (use == WITH_OUTER && self->depth > 0 && g_rand_int_range (self->rand, 0, 8) > 0)
+    ref.loop = 0;
+  if (use == WITH_INNER && self->depth > 1 && g_rand_int_range (self->rand, 0, 20) > 0)
+    ref.loop = 1;
+  if (use == IN_TURNS)
+    {
+      ref.modulus = (guint8)g_rand_int_range (self->rand, 1, 4);
+      ref.loop = (gint8)(g_rand_int_range (self->rand, 0, (gint32)self->depth + 1) - 1);
+    }
+  return ref;
+}
+
+static void
+long_ops (Long *self)
+{
+  const gint32 n = g_rand_int_range (self->rand, 1, 9);
+  for (gint32 i = 0; i < n; i++)
+    {
+      static const PlanOpKind kinds[] = { PLAN_OP_ZERO, PLAN_OP_ZERO,       PLAN_OP_ZERO,
+                                          PLAN_OP_WAIT, PLAN_OP_ALL_REDUCE, PLAN_OP_ALL_REDUCE };
+      PlanOp op;
+      const gboolean is_sync = g_rand_int_range (self->rand, 0, 30) == 0;
+      plan_op_init (&op, is_sync ? PLAN_OP_SYNC : kinds[g_rand_int_range (self->rand, 0, 6)],
+                    (PlanStream)g_rand_int_range (self->rand, PLAN_STREAM_COMPUTE, 5));
+      if (op.kind == PLAN_OP_ZERO || op.kind == PLAN_OP_ALL_REDUCE)
+        {
+          op.refs[0] = (PlanRef){ .array = self->buffer, .loop = -1 };
+          op.dims[0] = g_rand_int_range (self->rand, 0, 41);
+        }
+      if (op.kind == PLAN_OP_ALL_REDUCE)
+        op.group = (gint8)g_rand_int_range (self->rand, 0, 2);
+      op.n_waits = (guint8)g_rand_int_range (self->rand, 0, 3);
+      for (guint w = 0; w < op.n_waits; w++)
+        op.waits[w] = any_event (self);
+      if (g_rand_int_range (self->rand, 0, 3) > 0)
+        op.record = any_event (self);
+      plan_schedule_add (self->schedule, &op);
+    }
+}
+
+static void
+long_memory (Long *self, PlanOpKind kind, gint32 buffer, gint8 loop)
+{
+  PlanOp op;
+  plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
+  op.refs[0] = (PlanRef){ .array = buffer, .loop = loop };
+  plan_schedule_add (self->schedule, &op);
+}
+
+/* Something that lives from the forward to the backward pass, something that does not. */
+static void
+long_loop (Long *self, gint64 count, gboolean is_backward)
+{
+  plan_schedule_begin_repeat (self->schedule, "j", is_backward ? count - 1 : 0, count,
+                              is_backward ? -1 : 1);
+  self->depth++;
+  long_ops (self);
+  long_memory (self, is_backward ? PLAN_OP_FREE : PLAN_OP_ALLOC, self->saved, 1);
+  long_memory (self, PLAN_OP_ALLOC, self->transient, -1);
+  if (g_rand_boolean (self->rand))
+    long_ops (self);
+  long_memory (self, PLAN_OP_FREE, self->transient, -1);
+  self->depth--;
+  plan_schedule_end_repeat (self->schedule);
+}
+
+/* Every element of an array, all at once. */
+static void
+long_memory_all (Long *self, PlanOpKind kind, gint32 buffer)
+{
+  plan_schedule_begin_repeat (self->schedule, "k", 0, KEPT, 1);
+  long_memory (self, kind, buffer, (gint8)self->depth);
+  plan_schedule_end_repeat (self->schedule);
+}
+
+/* Holes between what stays. */
+static void
+long_setup (Long *self)
+{
+  long_memory (self, PLAN_OP_ALLOC, self->buffer, -1);
+  plan_schedule_begin_repeat (self->schedule, "k", 0, KEPT, 1);
+  long_memory (self, PLAN_OP_ALLOC, self->kept, 0);
+  long_memory (self, PLAN_OP_ALLOC, self->hole, 0);
+  plan_schedule_end_repeat (self->schedule);
+  long_memory_all (self, PLAN_OP_FREE, self->hole);
+}
+
+static gint32
+long_buffer (Long *self, const char *name, guint32 count)
+{
+  static const guint64 sizes[] = { 0, 100, 700 << 10, 3 << 20, 9 << 20, 33 << 20 };
+  return plan_schedule_add_buffer (
+      self->schedule, name, count,
+      sizes[g_rand_int_range (self->rand, 0, 6)] + (guint64)g_rand_int_range (self->rand, 0, 5000),
+      PLAN_DTYPE_U8, (PlanCategory)g_rand_int_range (self->rand, 0, PLAN_N_CATEGORIES));
+}
+
+PlanSchedule *
+random_long_schedule (guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
+  const gint64 outer = g_rand_int_range (rand, 1, 40), inner = g_rand_int_range (rand, 1, 60);
+  PlanSchedule *schedule = plan_schedule_new (0, 4);
+  Long self = { .rand = rand, .schedule = schedule };
+  plan_schedule_add_group (schedule, "all", 4, 1);
+  plan_schedule_add_group (schedule, "pair", 2, 1);
+  self.buffer = long_buffer (&self, "b", 1);
+  self.saved = long_buffer (&self, "saved", (guint32)inner);
+  self.transient = long_buffer (&self, "transient", 1);
+  self.kept = long_buffer (&self, "kept", KEPT);
+  self.hole = long_buffer (&self, "hole", KEPT);
+  self.events[FIXED] = plan_schedule_add_event (schedule, "fixed", SPREAD);
+  self.events[WITH_OUTER] = plan_schedule_add_event (schedule, "outer", (guint32)outer + SPREAD);
+  self.events[WITH_INNER] = plan_schedule_add_event (schedule, "inner", (guint32)inner + SPREAD);
+  self.events[IN_TURNS] = plan_schedule_add_event (schedule, "turns", 3);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  long_setup (&self);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  long_ops (&self);
+  plan_schedule_begin_repeat (schedule, "i", 0, outer, 1);
+  self.depth++;
+  if (g_rand_boolean (rand))
+    long_ops (&self);
+  long_loop (&self, inner, FALSE);
+  if (g_rand_boolean (rand))
+    long_ops (&self);
+  long_loop (&self, inner, TRUE);
+  self.depth--;
+  plan_schedule_end_repeat (schedule);
+  long_ops (&self);
+  if (g_rand_boolean (rand)) /* walls fall: which hole lay beside which shows */
+    {
+      long_memory_all (&self, PLAN_OP_ALLOC, self.hole);
+      long_memory_all (&self, PLAN_OP_FREE, self.kept);
+      long_memory_all (&self, PLAN_OP_FREE, self.hole);
+      long_memory_all (&self, PLAN_OP_ALLOC, self.kept);
+    }
+  if (g_rand_int_range (rand, 0, 5) > 0)
+    wait_for_all (schedule, self.events[FIXED], SPREAD);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  long_memory (&self, PLAN_OP_FREE, self.buffer, -1);
+  long_memory_all (&self, PLAN_OP_FREE, self.kept);
+  return schedule;
+}

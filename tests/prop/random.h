@@ -23,4 +23,9 @@ Plan random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cl
 /* Any schedule that passes its check: random streams, waits and memory. */
 PlanSchedule *random_schedule (guint seed);
 
+/* Long repeats in one another, with events and buffers that are fixed, move with either repeat or
+ * are used in turns. Runs, but orders nothing: it would not pass its check. Ops' `count` is from 0
+ * to 40 and says how long they take. */
+PlanSchedule *random_long_schedule (guint seed);
+
 G_END_DECLS

@@ -144,6 +144,54 @@ START_TEST (chrome_json_is_json)
 }
 END_TEST
 
+/* Two arrows: to the gather and back; each end named once, at its span, no end before its start. */
+START_TEST (flows_follow_events)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) s
+      = plan_schedule_parse ("schedule 2 rank=0 ranks=1\n"
+                             "buffer w elements=16 dtype=fp32 category=gathered\n"
+                             "event e\nevent f[2]\n"
+                             "section setup\nsection step\n"
+                             "alloc compute buf=w wait=f[0]\n"
+                             "zero compute out=w count=16 wait=f[0] record=e\n"
+                             "zero gather out=w count=16 wait=e record=f[1]\n"
+                             "zero compute out=w count=16 wait=f[1],e record=e\n"
+                             "free compute buf=w wait=f[1]\n"
+                             "section teardown\n",
+                             "text", &error);
+  ck_assert_msg (s != NULL, "%s", error ? error->message : "");
+  g_autoptr (PlanTrace) t = plan_trace_new ("sim");
+  const guint first = plan_schedule_section_node (s, PLAN_SECTION_STEP) + 1;
+  plan_trace_add_span (t, first, -1, 0, 1000);
+  plan_trace_add_span (t, first + 1, -1, 1000, 3000);
+  plan_trace_add_span (t, first + 2, -1, 4000, 5000);
+  g_autofree char *text = plan_trace_print_chrome (t, s);
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  ck_assert (json_parser_load_from_data (parser, text, -1, NULL));
+  JsonArray *events = json_object_get_array_member (
+      json_node_get_object (json_parser_get_root (parser)), "traceEvents");
+  double starts[3] = { -1, -1, -1 }, ends[3] = { -1, -1, -1 };
+  gint64 from[3] = { 0 }, to[3] = { 0 };
+  for (guint i = 0; i < json_array_get_length (events); i++)
+    {
+      JsonObject *event = json_array_get_object_element (events, i);
+      const char *kind = json_object_get_string_member (event, "ph");
+      if (*kind != 's' && *kind != 'f')
+        continue;
+      const gint64 id = json_object_get_int_member (event, "id");
+      double *const at = *kind == 's' ? starts : ends;
+      ck_assert (id >= 1 && id <= 2 && at[id] < 0);
+      at[id] = json_object_get_double_member (event, "ts");
+      (*kind == 's' ? from : to)[id] = json_object_get_int_member (event, "tid");
+    }
+  ck_assert (from[1] == PLAN_STREAM_COMPUTE && to[1] == PLAN_STREAM_GATHER);
+  ck_assert (from[2] == PLAN_STREAM_GATHER && to[2] == PLAN_STREAM_COMPUTE);
+  ck_assert (starts[1] == 0.999 && ends[1] == 1.0);
+  ck_assert (starts[2] == 2.999 && ends[2] == 4.0);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -155,6 +203,7 @@ main (void)
   tcase_add_test (tcase, bad_text_is_refused);
   tcase_add_test (tcase, broken_traces_fail_their_check);
   tcase_add_test (tcase, chrome_json_is_json);
+  tcase_add_test (tcase, flows_follow_events);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

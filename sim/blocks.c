@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/blocks.h"
+
+#include "planner/units.h"
+#include "sim/memory.h"
+
+#include <string.h>
+
+#define NONE SIM_BLOCKS_NONE
+#define WORD 64
+#define MAX_SIZES 1024 /* kept from run to run */
+
+typedef struct
+{
+  guint64 bytes;
+  guint32 before, after; /* neighbours in the segment */
+  guint32 ahead, behind; /* in its queue, while it is free */
+  guint32 queue;         /* of its size, where that was looked up */
+  guint8 is_free, is_small;
+  guint8 walls; /* a bit per kind of wall that it is */
+} Block;
+
+/* What is seldom asked about a block: half a line of cache holds the rest. */
+typedef struct
+{
+  guint32 segment;
+  guint32 description, number; /* the latest description that named it, and how */
+} Note;
+
+typedef struct
+{
+  guint32 first, last;
+} Ends;
+
+static inline Block *
+block_at (const SimBlocks *self, guint32 block)
+{
+  return &((Block *)(gpointer)self->blocks->data)[block];
+}
+
+static inline Note *
+note_at (const SimBlocks *self, guint32 block)
+{
+  return &((Note *)(gpointer)self->notes->data)[block];
+}
+
+static inline Ends *
+ends_at (const SimQueues *self, guint32 queue)
+{
+  return &((Ends *)(gpointer)self->ends->data)[queue];
+}
+
+static inline guint32 *
+rank_at (const SimQueues *self, guint32 queue)
+{
+  return &((guint32 *)(gpointer)self->ranks->data)[queue];
+}
+
+static inline guint64 *
+word_at (const SimQueues *self, guint rank)
+{
+  return &((guint64 *)(gpointer)self->is_used->data)[rank / WORD];
+}
+
+/* Empty queues change no decision: sizes that were met once are likely to be met again. */
+static void
+queues_begin (SimQueues *self)
+{
+  const guint n = self->sizes->len <= MAX_SIZES ? self->sizes->len : 0;
+  g_array_set_size (self->sizes, n);
+  g_array_set_size (self->queues, n);
+  g_array_set_size (self->ends, n);
+  g_array_set_size (self->ranks, n);
+  if (n > 0)
+    memset (self->ends->data, 0xff, n * sizeof (Ends)); /* NONE */
+  g_array_set_size (self->is_used, 0);
+  g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
+  self->version++;
+  memset (self->recent_sizes, 0, sizeof self->recent_sizes); /* no block is empty */
+}
+
+void
+sim_blocks_begin (SimBlocks *self, guint64 granule)
+{
+  if (!self->blocks)
+    {
+      self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
+      self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->notes = g_array_new (FALSE, FALSE, sizeof (Note));
+      self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
+      for (guint i = 0; i < 2; i++)
+        self->queues[i] = (SimQueues){ .sizes = g_array_new (FALSE, FALSE, sizeof (guint64)),
+                                       .queues = g_array_new (FALSE, FALSE, sizeof (guint32)),
+                                       .ends = g_array_new (FALSE, FALSE, sizeof (Ends)),
+                                       .ranks = g_array_new (FALSE, FALSE, sizeof (guint32)),
+                                       .is_used = g_array_new (FALSE, TRUE, sizeof (guint64)) };
+    }
+  self->granule = granule;
+  self->reserved = 0;
+  self->n_segments = 0;
+  self->n_blocks = self->n_unused = 0;
+  for (guint i = 0; i < 2; i++)
+    queues_begin (&self->queues[i]);
+}
+
+void
+sim_blocks_clear (SimBlocks *self)
+{
+  g_clear_pointer (&self->blocks, g_array_unref);
+  g_clear_pointer (&self->unused, g_array_unref);
+  g_clear_pointer (&self->notes, g_array_unref);
+  g_clear_pointer (&self->roles, g_array_unref);
+  g_clear_pointer (&self->next, g_array_unref);
+  g_clear_pointer (&self->cycle, g_array_unref);
+  for (guint i = 0; i < 2; i++)
+    {
+      g_clear_pointer (&self->queues[i].sizes, g_array_unref);
+      g_clear_pointer (&self->queues[i].queues, g_array_unref);
+      g_clear_pointer (&self->queues[i].ends, g_array_unref);
+      g_clear_pointer (&self->queues[i].ranks, g_array_unref);
+      g_clear_pointer (&self->queues[i].is_used, g_array_unref);
+    }
+}
+
+/* The first size of at least that many bytes. */
+static guint
+rank_of (const SimQueues *self, guint64 bytes)
+{
+  const guint64 *sizes = (const guint64 *)(gpointer)self->sizes->data;
+  guint low = 0, high = self->sizes->len;
+  while (low < high)
+    {
+      const guint middle = (low + high) / 2;
+      if (sizes[middle] < bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  return low;
+}
+
+static void
+set_used (SimQueues *self, guint rank, gboolean is_used)
+{
+  const guint64 bit = G_GUINT64_CONSTANT (1) << rank % WORD;
+  if (is_used)
+    *word_at (self, rank) |= bit;
+  else
+    *word_at (self, rank) &= ~bit;
+}
+
+/* Makes room for one bit; the last word has room for it. */
+static void
+insert_bit (SimQueues *self, guint rank)
+{
+  const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
+  guint64 *words = word_at (self, 0);
+  for (guint i = self->is_used->len - 1; i > rank / WORD; i--)
+    words[i] = words[i] << 1 | words[i - 1] >> (WORD - 1);
+  guint64 *word = &words[rank / WORD];
+  *word = (*word & below) | (*word & ~below) << 1;
+}
+
+/* A size that was never free before: happens a few times per run. */
+static guint32
+add_queue (SimQueues *self, guint rank, guint64 bytes)
+{
+  const guint32 queue = self->ends->len;
+  const Ends empty = { NONE, NONE };
+  g_array_insert_val (self->sizes, rank, bytes);
+  g_array_insert_val (self->queues, rank, queue);
+  g_array_append_val (self->ends, empty);
+  g_array_append_val (self->ranks, rank);
+  g_array_set_size (self->is_used, (self->sizes->len + WORD - 1) / WORD);
+  insert_bit (self, rank);
+  for (guint i = rank + 1; i < self->sizes->len; i++)
+    *rank_at (self, g_array_index (self->queues, guint32, i)) = i;
+  self->version++;
+  return queue;
+}
+
+static guint32
+find_queue (SimQueues *self, guint64 bytes)
+{
+  const guint rank = rank_of (self, bytes);
+  if (rank < self->sizes->len && g_array_index (self->sizes, guint64, rank) == bytes)
+    return g_array_index (self->queues, guint32, rank);
+  return add_queue (self, rank, bytes);
+}
+
+/* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
+static guint32
+queue_of (SimQueues *self, guint64 bytes)
+{
+  const guint slot = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> 56);
+  if (self->recent_sizes[slot] != bytes)
+    {
+      self->recent_queues[slot] = find_queue (self, bytes);
+      self->recent_sizes[slot] = bytes;
+    }
+  return self->recent_queues[slot];
+}
+
+/* The oldest of the smallest free blocks from that size on. */
+static guint32
+find_free (const SimQueues *self, guint rank)
+{
+  const guint n = self->sizes->len;
+  if (rank >= n)
+    return NONE;
+  guint word = rank / WORD;
+  guint64 bits = *word_at (self, rank) & (~G_GUINT64_CONSTANT (0) << rank % WORD);
+  while (bits == 0)
+    {
+      if (++word * WORD >= n)
+        return NONE;
+      bits = *word_at (self, word * WORD);
+    }
+  const guint found = word * WORD + (guint)__builtin_ctzll (bits);
+  return ends_at (self, g_array_index (self->queues, guint32, found))->first;
+}
+
+static void
+list_free (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->is_small];
+  if (b->queue == NONE)
+    b->queue = queue_of (queues, b->bytes);
+  Ends *ends = ends_at (queues, b->queue);
+  b->is_free = TRUE;
+  b->ahead = ends->last;
+  b->behind = NONE;
+  if (ends->last != NONE)
+    block_at (self, ends->last)->behind = block;
+  else
+    {
+      ends->first = block;
+      set_used (queues, *rank_at (queues, b->queue), TRUE);
+    }
+  ends->last = block;
+}
+
+static void
+unlist_free (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->is_small];
+  Ends *ends = ends_at (queues, b->queue);
+  b->is_free = FALSE;
+  if (b->ahead != NONE)
+    block_at (self, b->ahead)->behind = b->behind;
+  else
+    ends->first = b->behind;
+  if (b->behind != NONE)
+    block_at (self, b->behind)->ahead = b->ahead;
+  else
+    ends->last = b->ahead;
+  if (ends->first == NONE)
+    set_used (queues, *rank_at (queues, b->queue), FALSE);
+}
+
+/* Room is kept beyond what is used: arrays that were once long enough stay so. */
+static guint32
+block_new (SimBlocks *self, const Block *block, guint32 segment)
+{
+  guint32 index = self->n_blocks;
+  if (self->n_unused > 0)
+    index = g_array_index (self->unused, guint32, --self->n_unused);
+  else if (self->n_blocks++ == self->blocks->len)
+    {
+      g_array_set_size (self->blocks, 2 * self->n_blocks + 64);
+      g_array_set_size (self->unused, self->blocks->len);
+      g_array_set_size (self->notes, self->blocks->len);
+    }
+  *block_at (self, index) = *block;
+  *note_at (self, index) = (Note){ .segment = segment };
+  return index;
+}
+
+static void
+split (SimBlocks *self, guint32 block, guint64 bytes)
+{
+  Block *whole = block_at (self, block);
+  const guint64 rest = whole->bytes - bytes;
+  if (whole->is_small ? rest < self->granule : rest <= SIM_MEMORY_SMALL)
+    return;
+  const Block tail = { .bytes = rest,
+                       .is_small = whole->is_small,
+                       .before = block,
+                       .after = whole->after,
+                       .queue = NONE };
+  const guint32 index = block_new (self, &tail, note_at (self, block)->segment);
+  whole = block_at (self, block);
+  whole->bytes = bytes;
+  whole->queue = NONE;
+  if (whole->after != NONE)
+    block_at (self, whole->after)->before = index;
+  whole->after = index;
+  list_free (self, index);
+}
+
+guint32
+sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint)
+{
+  const gboolean is_small = bytes <= SIM_MEMORY_SMALL;
+  SimQueues *queues = &self->queues[is_small];
+  if (hint->version != queues->version)
+    *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes) };
+  guint32 block = find_free (queues, hint->rank);
+  if (block != NONE)
+    unlist_free (self, block);
+  else
+    {
+      const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
+                            .is_small = (guint8)is_small,
+                            .before = NONE,
+                            .after = NONE,
+                            .queue = NONE };
+      block = block_new (self, &fresh, self->n_segments++);
+      self->reserved += fresh.bytes;
+    }
+  split (self, block, bytes);
+  return block;
+}
+
+static void
+absorb_right (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  const guint32 right = b->after;
+  const Block *gone = block_at (self, right);
+  b->bytes += gone->bytes;
+  b->queue = NONE;
+  b->after = gone->after;
+  if (gone->after != NONE)
+    block_at (self, gone->after)->before = block;
+  g_array_index (self->unused, guint32, self->n_unused++) = right;
+}
+
+void
+sim_blocks_give_back (SimBlocks *self, guint32 block)
+{
+  const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
+  if (right != NONE && block_at (self, right)->is_free)
+    {
+      unlist_free (self, right);
+      absorb_right (self, block);
+    }
+  if (left != NONE && block_at (self, left)->is_free)
+    {
+      unlist_free (self, left);
+      absorb_right (self, left);
+      block = left;
+    }
+  list_free (self, block);
+}
+
+void
+sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
+{
+  Block *b = block_at (self, block);
+  b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
+}
+
+static inline gboolean
+is_end (const SimBlocks *self, guint32 block, guint kind)
+{
+  return block == NONE || (block_at (self, block)->walls >> kind & 1);
+}
+
+/* Numbers blocks in the order in which they are met, with all between the walls around them.
+ * Returns where the text goes on. */
+static guint64 *
+describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
+{
+  if (note_at (self, block)->description != self->description)
+    {
+      SimPlace place = { .segment = note_at (self, block)->segment, .first = block };
+      while (!is_end (self, block_at (self, place.first)->before, kind))
+        place.first = block_at (self, place.first)->before;
+      place.left = block_at (self, place.first)->before;
+      for (guint32 i = place.first; !is_end (self, i, kind); i = block_at (self, i)->after)
+        {
+          const Block *b = block_at (self, i);
+          place.last = i;
+          place.right = b->after;
+          *text++ = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1
+                    | is_end (self, b->after, kind);
+          note_at (self, i)->description = self->description;
+          note_at (self, i)->number = self->n_numbered++;
+        }
+      g_array_append_val (places, place);
+    }
+  *text++ = note_at (self, block)->number;
+  return text;
+}
+
+void
+sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
+                     GArray *places)
+{
+  const guint begin = out->len;
+  /* A word per block and one per time it is named; its owner; an end per pool. */
+  g_array_set_size (out, begin + 3 * self->n_blocks + 2);
+  guint64 *text = &g_array_index (out, guint64, begin);
+  self->description++;
+  self->n_numbered = 0;
+  g_array_set_size (places, 0);
+  for (guint i = 0; i < n_held; i++)
+    if (!is_end (self, held[i], kind))
+      {
+        *text++ = i;
+        text = describe_block (self, held[i], kind, text, places);
+      }
+  for (guint pool = 0; pool < 2; pool++)
+    {
+      const SimQueues *queues = &self->queues[pool];
+      *text++ = G_MAXUINT64;
+      for (guint rank = 0; rank < queues->sizes->len; rank++)
+        for (guint32 i = ends_at (queues, g_array_index (queues->queues, guint32, rank))->first;
+             i != NONE; i = block_at (self, i)->behind)
+          text = describe_block (self, i, kind, text, places);
+    }
+  g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
+}
+
+/* Where a place is remembered, among blocks and segments: by the wall to its left, or by the
+ * beginning of its segment. */
+static inline guint32 *
+memory_of (const SimBlocks *self, const SimPlace *place)
+{
+  return &g_array_index (self->roles, guint32,
+                         place->left != NONE ? place->left : self->n_blocks + place->segment);
+}
+
+static void
+move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
+{
+  block_at (self, what->first)->before = where->left;
+  block_at (self, what->last)->after = where->right;
+  if (where->left != NONE)
+    block_at (self, where->left)->after = what->first;
+  if (where->right != NONE)
+    block_at (self, where->right)->before = what->last;
+  for (guint32 i = what->first; i != where->right; i = block_at (self, i)->after)
+    note_at (self, i)->segment = where->segment;
+}
+
+/* What lay in place j before lies in place next[j] now, so in next[next[j]] after the same again.
+ */
+void
+sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *now, guint64 times)
+{
+  const guint n = now->len;
+  const SimPlace *places = (const SimPlace *)(gpointer)now->data;
+  g_array_set_size (self->roles, self->n_blocks + self->n_segments);
+  g_array_set_size (self->cycle, 0);
+  g_array_set_size (self->next, n);
+  guint32 *next = (guint32 *)(gpointer)self->next->data;
+  for (guint j = 0; j < n; j++)
+    *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
+  for (guint j = 0; j < n; j++)
+    next[j] = *memory_of (self, &places[j]);
+  for (guint j = 0; j < n; j++)
+    {
+      g_array_set_size (self->cycle, 0);
+      for (guint32 i = j; next[i] != NONE;)
+        {
+          const guint32 following = next[i];
+          g_array_append_val (self->cycle, i);
+          next[i] = NONE;
+          i = following;
+        }
+      const guint length = self->cycle->len;
+      for (guint i = 0; i < length; i++)
+        move (self, &places[g_array_index (self->cycle, guint32, i)],
+              &places[g_array_index (self->cycle, guint32, (i + times) % length)]);
+    }
+}

@@ -1,0 +1,72 @@
+/* SimBlocks: the caching allocator of sim/memory.c, made for speed.
+ *
+ * Takes the same decisions. Free blocks of one size form a queue, oldest first; queues are found by
+ * bisection and a bit each. Memory is reused from run to run. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define SIM_BLOCKS_RECENT 256
+
+/* Free blocks of small or large segments. */
+typedef struct
+{
+  GArray *sizes;   /* guint64, ascending: every size that was ever free, here or in a run before */
+  GArray *queues;  /* of those sizes: guint32, number of the queue */
+  GArray *ends;    /* guint32 pairs per queue: its first and last block */
+  GArray *ranks;   /* guint32 per queue: where its size is */
+  GArray *is_used; /* guint64: a bit per size, set where a block is free */
+  guint version;   /* of `sizes` */
+  guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
+  guint32 recent_queues[SIM_BLOCKS_RECENT];
+} SimQueues;
+
+typedef struct
+{
+  guint64 granule; /* small blocks that large are worth keeping */
+  guint64 reserved;
+  GArray *blocks, *notes, *unused; /* as long as ever needed */
+  guint32 n_blocks, n_unused, n_segments;
+  SimQueues queues[2];             /* large, small */
+  guint32 description, n_numbered; /* number of the latest description, and of its blocks */
+  GArray *roles, *next, *cycle;    /* guint32, while places change */
+} SimBlocks;
+
+/* Where a request of some size was found last. */
+typedef struct
+{
+  guint version, rank;
+} SimBlocksHint;
+
+#define SIM_BLOCKS_NONE G_MAXUINT32
+
+/* An allocator that holds nothing. */
+void sim_blocks_begin (SimBlocks *self, guint64 granule);
+void sim_blocks_clear (SimBlocks *self);
+
+/* Returns a block; `hint` starts as zeros, one for all requests of that size. */
+guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint);
+void sim_blocks_give_back (SimBlocks *self, guint32 block);
+
+/* A stretch of a segment between two walls: blocks that do not come free in what is looked at, so
+ * that nothing beyond them matters to it. Walls are of up to 8 kinds. */
+typedef struct
+{
+  guint32 segment, left, right; /* walls, SIM_BLOCKS_NONE at the ends of the segment */
+  guint32 first, last;          /* blocks in it */
+} SimPlace;
+
+void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall);
+
+/* Appends to `out` (guint64) what decides about the future, and sets `out_places` to the places in
+ * the order in which it speaks of them: two states that write the same behave the same, but for
+ * which place is which. `held` are the blocks in use, by owner, SIM_BLOCKS_NONE where there is
+ * none. */
+void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
+                          GArray *out, GArray *out_places);
+
+/* What led from one state to this one, which writes the same, happens `times` more. */
+void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_now,
+                        guint64 times);
+
+G_END_DECLS

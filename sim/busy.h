@@ -1,0 +1,44 @@
+/* SimBusy: when the streams that a step's time is split by are busy, without a span per op.
+ *
+ * Spells of one stream that touch are one. Iterations that are alike stand for themselves: time is
+ * cut out of the record where all streams repeat themselves, and added again when it is split. */
+#pragma once
+#include "sim/engine.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What plan_trace_attribute finds. */
+typedef struct
+{
+  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, host_ns;
+} SimShares;
+
+#define SIM_BUSY_STREAMS 7
+
+typedef struct
+{
+  gint64 begin_ns;  /* of the step */
+  gint64 cut_ns;    /* so much was left out until now */
+  gint64 least_ns;  /* nothing may begin before that in the record any more */
+  gboolean is_lost; /* something did */
+  GArray *spells[SIM_BUSY_STREAMS];
+  guint closed[SIM_BUSY_STREAMS];              /* spells that do not grow any more */
+  guint pattern[SIM_LEVELS][SIM_BUSY_STREAMS]; /* first spell of the iteration being proven */
+  GArray *cuts;
+} SimBusy;
+
+void sim_busy_clear (SimBusy *self);
+
+/* Forgets everything. */
+void sim_busy_begin (SimBusy *self, gint64 begin_ns);
+
+void sim_busy_add (SimBusy *self, PlanStream stream, const SimClock *start, gint64 ns);
+
+/* What is added from here on, and then that `count` times more, each time later by its drift. */
+void sim_busy_begin_pattern (SimBusy *self, guint level);
+void sim_busy_repeat (SimBusy *self, guint level, gint64 count);
+
+/* Equals plan_trace_attribute on all spans; FALSE if that cannot be said. */
+gboolean sim_busy_split (const SimBusy *self, gint64 step_ns, SimShares *out_shares);
+
+G_END_DECLS

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A proof takes one iteration. Each clock is given a drift: what it gained in the iteration before.
+ * The iteration then runs with drifts (engine.c) and must end with every clock advanced by its
+ * drift and every drift as it began. So must the next one, and all of them, for as long as
+ * no comparison changes its winner; for how long that is, the engine has noted.
+ *
+ * Within an iteration that is being proven for the outer loop an inner loop may jump: what is
+ * compared changes linearly along it, so it is enough to have noted the order of its first and its
+ * last iteration. That is why the last one is never jumped over. */
+#include "config.h"
+
+#include "sim/fold.h"
+
+void
+sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,
+                const SimCost *cost)
+{
+  self->program = program;
+  self->n_ops = self->n_walked = 0;
+  sim_engine_init (&self->engine, schedule, cost);
+  sim_busy_begin (&self->busy, 0);
+  for (guint i = 0; i < SIM_LEVELS; i++)
+    {
+      if (!self->saved[i])
+        self->saved[i] = g_array_new (FALSE, FALSE, sizeof (SimClock));
+      g_array_set_size (self->saved[i], self->engine.n_clocks);
+    }
+}
+
+void
+sim_fold_clear (SimFold *self)
+{
+  sim_engine_clear (&self->engine);
+  sim_busy_clear (&self->busy);
+  for (guint i = 0; i < SIM_LEVELS; i++)
+    g_clear_pointer (&self->saved[i], g_array_unref);
+}
+
+static void walk (SimFold *self, guint begin, guint end);
+
+static void
+walk_op (SimFold *self, SimOp *op)
+{
+  SimIssue *issue = &op->issue;
+  for (guint i = 0; i < issue->n_waits; i++)
+    issue->waits[i] = sim_ref_id (&op->waits[i], self->values);
+  if (issue->record >= 0)
+    issue->record = sim_ref_id (&op->record, self->values);
+  const SimClock start = sim_engine_issue (&self->engine, issue);
+  if (issue->kind == SIM_ISSUE_WORK)
+    sim_busy_add (&self->busy, issue->stream, &start, issue->ns);
+  self->n_ops++;
+  self->n_walked++;
+}
+
+/* The clocks that all iterations of a loop share, a range at a time. */
+#define FOR_EACH_CLOCK(self, loop, i) \
+  for (guint r_ = (loop)->first_range; r_ < (loop)->first_range + (loop)->n_ranges; r_++) \
+    for (guint i = g_array_index ((self)->program->ranges, SimRange, r_).begin; \
+         i < g_array_index ((self)->program->ranges, SimRange, r_).end; i++)
+
+static void
+save (SimFold *self, const SimLoop *loop)
+{
+  SimClock *saved = (SimClock *)(gpointer)self->saved[loop->depth]->data;
+  const SimClock *clocks = sim_engine_clock (&self->engine, 0);
+  FOR_EACH_CLOCK (self, loop, i)
+  saved[i] = clocks[i];
+}
+
+static void
+begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
+{
+  const guint level = loop->depth;
+  SimEngine *engine = &self->engine;
+  SimClock *saved = (SimClock *)(gpointer)self->saved[level]->data;
+  SimClock *clocks = sim_engine_clock (engine, 0);
+  FOR_EACH_CLOCK (self, loop, i)
+  {
+    clocks[i].drift[level] = clocks[i].at - saved[i].at;
+    saved[i] = clocks[i];
+  }
+  g_array_set_size (engine->seen[level], 0);
+  g_array_set_size (engine->moved[level], 0);
+  engine->shift[level] = loop->step * loop->unroll;
+  engine->proof_begin[level] = engine->n_issued + 1;
+  engine->holds[level] = turns_after;
+  sim_busy_begin_pattern (&self->busy, level);
+}
+
+/* Limits the proof to the iterations that find in the event's place what is said of it. */
+static void
+check_moving (SimEngine *engine, const SimMoving *seen, guint level)
+{
+  const guint other = 1 - level;
+  const SimClock *said = &seen->clock,
+                 *found = sim_engine_clock (engine, SIM_CLOCK_EVENTS + seen->event);
+  guint32 event = seen->event;
+  for (gint64 i = 1; i <= engine->holds[level]; i++)
+    {
+      const gint64 slack = said->at + i * said->drift[level] - (found += engine->shift[level])->at;
+      const gint64 closer = found->drift[other] - said->drift[other];
+      event += (guint32)engine->shift[level];
+      if (slack < 0 || (seen->decides && (slack > 0 || closer != 0)))
+        {
+          engine->holds[level] = i - 1;
+          return;
+        }
+      if (!seen->decides && closer > 0)
+        engine->holds[other] = MIN (engine->holds[other], slack / closer);
+      if (g_array_index (engine->recorded, guint64, event) < engine->proof_begin[level])
+        continue;
+      /* From here on it is what the iterations record themselves. */
+      const gint64 nearer = found->drift[level] - said->drift[level];
+      if (seen->decides ? nearer != 0 : nearer > 0)
+        engine->holds[level] = MIN (engine->holds[level], seen->decides ? i : i + slack / nearer);
+      return;
+    }
+}
+
+/* For how many iterations after this one the proof holds. */
+static gint64
+conclude (SimFold *self, const SimLoop *loop)
+{
+  const guint level = loop->depth, other = 1 - level;
+  SimEngine *engine = &self->engine;
+  const SimClock *saved = (const SimClock *)(gpointer)self->saved[level]->data;
+  const SimClock *clocks = sim_engine_clock (engine, 0);
+  FOR_EACH_CLOCK (self, loop, i)
+  {
+    const SimClock *a = &saved[i], *b = &clocks[i];
+    if (b->at - a->at != a->drift[level] || b->drift[level] != a->drift[level]
+        || b->drift[other] != a->drift[other])
+      return 0;
+  }
+  for (guint i = 0; i < engine->seen[level]->len; i++)
+    check_moving (engine, &g_array_index (engine->seen[level], SimMoving, i), level);
+  return engine->holds[level];
+}
+
+/* Moves everything to where it is `turns` iterations later. */
+static void
+jump (SimFold *self, const SimLoop *loop, gint64 turns)
+{
+  const guint level = loop->depth;
+  SimEngine *engine = &self->engine;
+  SimClock *clocks = sim_engine_clock (engine, 0);
+  FOR_EACH_CLOCK (self, loop, i)
+  clocks[i].at += turns * clocks[i].drift[level];
+  for (gint64 t = 1; t <= turns; t++)
+    for (guint i = 0; i < engine->moved[level]->len; i++)
+      {
+        const SimMoving *moved = &g_array_index (engine->moved[level], SimMoving, i);
+        const gint64 event = moved->event + t * engine->shift[level];
+        SimClock *clock = sim_engine_clock (engine, (guint)(SIM_CLOCK_EVENTS + event));
+        *clock = moved->clock;
+        clock->at += t * clock->drift[level];
+        clock->drift[level] = 0;
+        g_array_index (engine->recorded, guint64, event) = engine->n_issued;
+      }
+  sim_busy_repeat (&self->busy, level, turns);
+  self->values[level] += turns * engine->shift[level];
+}
+
+static void
+end_proof (SimFold *self, const SimLoop *loop)
+{
+  const guint level = loop->depth;
+  SimEngine *engine = &self->engine;
+  SimClock *clocks = sim_engine_clock (engine, 0);
+  FOR_EACH_CLOCK (self, loop, i)
+  clocks[i].drift[level] = 0;
+  for (guint i = 0; i < engine->moved[level]->len; i++)
+    clocks[SIM_CLOCK_EVENTS + g_array_index (engine->moved[level], SimMoving, i).event].drift[level]
+        = 0;
+  engine->shift[level] = 0;
+}
+
+/* As many iterations as it takes until the same is used again. */
+static void
+turn (SimFold *self, const SimLoop *loop, guint begin)
+{
+  for (guint i = 0; i < loop->unroll; i++)
+    {
+      walk (self, begin, loop->end);
+      self->values[loop->depth] += loop->step;
+    }
+}
+
+/* Two iterations alike are needed, the second one to prove it, and one to be left for the end. */
+static void
+fold (SimFold *self, const SimLoop *loop, guint begin)
+{
+  gint64 left = loop->count / loop->unroll;
+  gboolean is_saved = FALSE;
+  while (left > 0)
+    {
+      if (!is_saved || left < 3)
+        {
+          save (self, loop);
+          is_saved = TRUE;
+          turn (self, loop, begin);
+          left--;
+          continue;
+        }
+      const guint64 n_ops = self->n_ops;
+      begin_proof (self, loop, --left);
+      turn (self, loop, begin);
+      const gint64 jumped = conclude (self, loop) - 1;
+      if (jumped > 0)
+        {
+          jump (self, loop, jumped);
+          self->n_ops += (guint64)jumped * (self->n_ops - n_ops);
+          left -= jumped;
+          is_saved = FALSE;
+        }
+      end_proof (self, loop);
+    }
+}
+
+static void
+walk_loop (SimFold *self, const SimLoop *loop, guint begin)
+{
+  gint64 left = loop->count;
+  self->values[loop->depth] = loop->from;
+  if (loop->is_uniform)
+    {
+      fold (self, loop, begin);
+      left %= loop->unroll;
+    }
+  for (; left > 0; left--)
+    {
+      walk (self, begin, loop->end);
+      self->values[loop->depth] += loop->step;
+    }
+}
+
+static void
+walk (SimFold *self, guint begin, guint end)
+{
+  for (guint i = begin; i < end;)
+    {
+      const SimItem *item = &g_array_index (self->program->time.items, SimItem, i);
+      if (item->kind == SIM_ITEM_REPEAT)
+        {
+          const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, item->index);
+          walk_loop (self, loop, i + 1);
+          i = loop->end;
+        }
+      else
+        {
+          walk_op (self, &g_array_index (self->program->ops, SimOp, item->index));
+          i++;
+        }
+    }
+}
+
+gint64
+sim_fold_run (SimFold *self, PlanSection section)
+{
+  const SimRange *range = &self->program->time.sections[section];
+  const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
+  sim_busy_begin (&self->busy, begin_ns);
+  walk (self, range->begin, range->end);
+  return sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at - begin_ns;
+}

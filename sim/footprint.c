@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/footprint.h"
+
+#include "planner/arena.h"
+#include "planner/units.h"
+
+#include <string.h>
+
+typedef struct
+{
+  guint64 bytes;
+  guint64 padded; /* in an arena */
+  PlanCategory category;
+  gboolean is_many;
+  SimBlocksHint hint;
+} Array;
+
+static void
+state_init (SimState *self)
+{
+  self->text = g_array_new (FALSE, FALSE, sizeof (guint64));
+  self->places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
+}
+
+static void
+state_clear (SimState *self)
+{
+  g_clear_pointer (&self->text, g_array_unref);
+  g_clear_pointer (&self->places, g_array_unref);
+}
+
+static void
+begin (SimFootprint *self)
+{
+  const guint n = plan_schedule_n_buffers (self->schedule);
+  const guint n_ids = plan_schedule_n_buffer_ids (self->schedule);
+  const guint64 granule = self->stack ? self->stack->allocation_bytes : 1;
+  if (!self->arrays)
+    {
+      self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
+      self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
+      self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
+      for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
+        {
+          state_init (&self->recurrences[i].kept);
+          state_init (&self->recurrences[i].now);
+        }
+    }
+  g_array_set_size (self->arrays, 0);
+  g_array_set_size (self->arrays, n);
+  for (guint a = 0; a < n; a++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
+      g_array_index (self->arrays, Array, a) = (Array){
+        .bytes = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a), granule),
+        .padded = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a),
+                                       PLAN_ARENA_ALIGNMENT),
+        .category = buffer->category,
+        .is_many = buffer->count > 1,
+      };
+    }
+  self->has_blocks = self->stack && self->stack->caching_allocator;
+  self->has_gaps = self->stack && !self->stack->caching_allocator;
+  g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
+  g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
+  if (self->held->len > 0)
+    memset (self->held->data, 0xff, n_ids * sizeof (guint32)); /* SIM_BLOCKS_NONE */
+  if (self->placed->len > 0)
+    memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
+  sim_gaps_begin (&self->gaps);
+  self->meter = (PlanMeter){ .peak_unit = -1 };
+  self->is_peak = FALSE;
+  sim_blocks_begin (&self->blocks, granule);
+}
+
+void
+sim_footprint_clear (SimFootprint *self)
+{
+  sim_blocks_clear (&self->blocks);
+  sim_gaps_clear (&self->gaps);
+  g_clear_pointer (&self->placed, g_array_unref);
+  g_clear_pointer (&self->arrays, g_array_unref);
+  g_clear_pointer (&self->held, g_array_unref);
+  g_clear_pointer (&self->comes_free, g_array_unref);
+  for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
+    {
+      state_clear (&self->recurrences[i].kept);
+      state_clear (&self->recurrences[i].now);
+    }
+}
+
+/* Categories at the peak are noted when it is over. */
+static inline void
+note_peak (SimFootprint *self)
+{
+  if (self->is_peak)
+    memcpy (self->meter.peak, self->meter.live, sizeof self->meter.peak);
+  self->is_peak = FALSE;
+}
+
+static void
+take (SimFootprint *self, const SimItem *item)
+{
+  Array *array = &g_array_index (self->arrays, Array, item->index);
+  PlanMeter *meter = &self->meter;
+  if (self->has_blocks && array->bytes > 0)
+    g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values))
+        = sim_blocks_take (&self->blocks, array->bytes, &array->hint);
+  if (self->has_gaps && array->padded > 0)
+    g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
+        = sim_gaps_take (&self->gaps, array->padded);
+  meter->live[array->category] += array->bytes;
+  meter->total += array->bytes;
+  if (meter->total <= meter->peak_total)
+    return;
+  const gint8 loop = item->buffer.loop;
+  meter->peak_total = meter->total;
+  meter->peak_node = item->node;
+  meter->peak_unit
+      = array->is_many ? (gint32)(item->buffer.offset + (loop >= 0 ? self->values[loop] : 0)) : -1;
+  self->is_peak = TRUE;
+}
+
+static void
+give_back (SimFootprint *self, const SimItem *item)
+{
+  const Array *array = &g_array_index (self->arrays, Array, item->index);
+  note_peak (self);
+  self->meter.live[array->category] -= array->bytes;
+  self->meter.total -= array->bytes;
+  if (self->has_blocks && array->bytes > 0)
+    {
+      guint32 *held
+          = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
+      sim_blocks_give_back (&self->blocks, *held);
+      *held = SIM_BLOCKS_NONE;
+    }
+  if (self->has_gaps && array->padded > 0)
+    {
+      guint64 *placed
+          = &g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values));
+      sim_gaps_give_back (&self->gaps, *placed, array->padded);
+      *placed = SIM_NOWHERE;
+    }
+}
+
+static void
+describe (SimFootprint *self, guint kind, SimState *out)
+{
+  g_array_set_size (out->text, 0);
+  g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
+  if (self->has_blocks)
+    sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
+                         self->held->len, kind, out->text, out->places);
+  if (!self->has_gaps)
+    return;
+  sim_gaps_describe (&self->gaps, out->text);
+  g_array_append_vals (out->text, self->placed->data, self->placed->len);
+}
+
+/* Buffers that the items of a range never give back are walls to them. */
+static void
+set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
+{
+  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  const guint n = self->has_blocks ? plan_schedule_n_buffers (self->schedule) : 0;
+  g_array_set_size (self->comes_free, 0);
+  g_array_set_size (self->comes_free, n);
+  for (guint i = range.begin; self->has_blocks && i < range.end; i++)
+    if (items[i].kind == SIM_ITEM_FREE)
+      g_array_index (self->comes_free, gboolean, items[i].index) = TRUE;
+  for (guint a = 0; a < n; a++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
+      for (guint e = 0; !g_array_index (self->comes_free, gboolean, a) && e < buffer->count; e++)
+        {
+          const guint32 block = g_array_index (self->held, guint32, buffer->first + e);
+          if (block != SIM_BLOCKS_NONE)
+            sim_blocks_set_wall (&self->blocks, block, kind, is_wall);
+        }
+    }
+}
+
+/* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
+ * replaced ever more seldom, so that any period is found in the end. */
+static void
+recurrence_begin (SimFootprint *self, guint kind, SimRange range)
+{
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  set_walls (self, kind, range, TRUE);
+  describe (self, kind, &recurrence->kept);
+  recurrence->age = 0;
+  recurrence->oldest = 1;
+}
+
+/* After how many turns the state is the one it was; 0 if it was not yet. */
+static guint
+recurrence_turn (SimFootprint *self, guint kind)
+{
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  const SimState now = recurrence->now, kept = recurrence->kept;
+  describe (self, kind, &recurrence->now);
+  recurrence->age++;
+  if (now.text->len == kept.text->len
+      && memcmp (now.text->data, kept.text->data, now.text->len * sizeof (guint64)) == 0)
+    return recurrence->age;
+  if (recurrence->age == recurrence->oldest)
+    {
+      recurrence->kept = now;
+      recurrence->now = kept;
+      recurrence->age = 0;
+      recurrence->oldest *= 2;
+    }
+  return 0;
+}
+
+static void walk (SimFootprint *self, SimRange range);
+
+/* Iterations that take and give back the same buffers repeat themselves once they leave things as
+ * some iteration found them. */
+static void
+walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
+{
+  const SimRange range = { begin_item, loop->end };
+  const guint kind = loop->depth + 1u;
+  const SimRecurrence *recurrence = &self->recurrences[kind];
+  const gboolean may_recur = !loop->has_moving && loop->count > 2 * (gint64)loop->unroll;
+  gboolean is_looking = may_recur;
+  gint64 *value = &self->values[loop->depth];
+  *value = loop->from;
+  if (may_recur)
+    recurrence_begin (self, kind, range);
+  for (gint64 left = loop->count; left > 0;)
+    {
+      walk (self, range);
+      *value += loop->step;
+      left--;
+      if (!is_looking || (loop->count - left) % loop->unroll != 0)
+        continue;
+      const gint64 period = (gint64)recurrence_turn (self, kind) * loop->unroll;
+      if (period == 0)
+        continue;
+      const gint64 times = left / period;
+      if (self->has_blocks)
+        sim_blocks_repeat (&self->blocks, recurrence->kept.places, recurrence->now.places,
+                           (guint64)times);
+      *value += times * period * loop->step;
+      left -= times * period;
+      is_looking = FALSE;
+    }
+  if (may_recur)
+    set_walls (self, kind, range, FALSE);
+}
+
+static void
+walk (SimFootprint *self, SimRange range)
+{
+  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  for (guint i = range.begin; i < range.end;)
+    {
+      const SimItem *item = &items[i++];
+      if (item->kind == SIM_ITEM_OP)
+        take (self, item);
+      else if (item->kind == SIM_ITEM_FREE)
+        give_back (self, item);
+      else
+        {
+          const SimLoop *loop = &g_array_index (self->program->memory.loops, SimLoop, item->index);
+          walk_loop (self, loop, i);
+          i = loop->end;
+        }
+    }
+}
+
+/* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave
+ * everything in place, FALSE if it does not. */
+static gboolean
+run_steps (SimFootprint *self, SimRange step, guint n_steps)
+{
+  gboolean is_steady = FALSE;
+  if (self->has_gaps)
+    recurrence_begin (self, 0, step);
+  for (guint i = 0; i < n_steps && !is_steady; i++)
+    {
+      note_peak (self);
+      plan_meter_begin_step (&self->meter);
+      walk (self, step);
+      note_peak (self);
+      if (self->has_gaps)
+        return recurrence_turn (self, 0) > 0;
+      if (i == 0) /* a cache fills during the first */
+        recurrence_begin (self, 0, step);
+      else
+        is_steady = recurrence_turn (self, 0) > 0;
+    }
+  return TRUE;
+}
+
+/* What the allocator holds in the end; an arena is as large as the teardown needs it, too. */
+static gboolean
+find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GError **error)
+{
+  g_auto (PlanArena) arena = { 0 };
+  *out_bytes = self->blocks.reserved + (self->stack ? self->stack->fixed_bytes : 0);
+  if (!self->has_gaps)
+    return TRUE;
+  walk (self, self->program->memory.sections[PLAN_SECTION_TEARDOWN]);
+  *out_bytes = self->gaps.size;
+  if (is_steady)
+    return TRUE;
+  if (!plan_arena_init (&arena, self->schedule, error)) /* says what is wrong with such a step */
+    return FALSE;
+  *out_bytes = arena.size_bytes;
+  return TRUE;
+}
+
+gboolean
+sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimProgram *program,
+                   const PlanStack *stack, guint n_steps, PlanMemory *out_memory, GError **error)
+{
+  PlanMemory memory;
+  self->schedule = schedule;
+  self->program = program;
+  self->stack = stack;
+  begin (self);
+  walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
+  const gboolean is_steady = run_steps (self, program->memory.sections[PLAN_SECTION_STEP], n_steps);
+  plan_meter_report (&self->meter, stack ? stack->fixed_bytes : 0, &memory);
+  if (!find_reserved (self, is_steady, &memory.reserved, error))
+    return FALSE;
+  memory.device = memory.reserved + (stack ? stack->context_bytes : 0);
+  *out_memory = memory;
+  return TRUE;
+}

@@ -1,0 +1,56 @@
+/* SimFootprint: runs the part of a program that takes memory, and leaves out iterations and steps
+ * that begin as the one before did.
+ *
+ * Gives what sim/memory.h gives. Time does not matter to it: memory is taken and given back in
+ * issue order. */
+#pragma once
+#include "planner/meter.h"
+#include "planner/stack.h"
+#include "sim/blocks.h"
+#include "sim/gaps.h"
+#include "sim/program.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define SIM_NOWHERE G_MAXUINT64
+
+/* A state between turns. */
+typedef struct
+{
+  GArray *text;   /* guint64 */
+  GArray *places; /* SimPlace */
+} SimState;
+
+/* The state that is waited for, and the latest. */
+typedef struct
+{
+  SimState kept, now;
+  guint age, oldest; /* turns since the kept one; when it is replaced */
+} SimRecurrence;
+
+typedef struct
+{
+  const PlanSchedule *schedule;
+  const PlanStack *stack;
+  const SimProgram *program;
+  gboolean has_blocks, has_gaps; /* a caching allocator, an arena; neither without a stack */
+  SimBlocks blocks;
+  SimGaps gaps;
+  PlanMeter meter;
+  gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */
+  gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
+  GArray *arrays;                /* per buffer array: what its elements take */
+  GArray *held;                  /* guint32 per buffer: its block */
+  GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
+  GArray *comes_free;            /* gboolean per array, in the part that is looked at */
+  SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
+} SimFootprint;
+
+void sim_footprint_clear (SimFootprint *self);
+
+/* Setup and that many steps; reports the last. */
+gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
+                            const SimProgram *program, const PlanStack *stack, guint n_steps,
+                            PlanMemory *out_memory, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/measure.h"
+
+#include "sim/fold.h"
+#include "sim/footprint.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+struct _SimWorkspace
+{
+  SimProgram program;
+  SimFold fold;
+  SimFootprint footprint;
+  GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
+};
+
+SimWorkspace *
+sim_workspace_new (void)
+{
+  SimWorkspace *self = g_new0 (SimWorkspace, 1);
+  for (guint i = 0; i < 2; i++)
+    self->ahead[i] = g_array_new (FALSE, FALSE, sizeof (gint64));
+  return self;
+}
+
+void
+sim_workspace_free (SimWorkspace *self)
+{
+  if (!self)
+    return;
+  sim_program_clear (&self->program);
+  sim_fold_clear (&self->fold);
+  sim_footprint_clear (&self->footprint);
+  for (guint i = 0; i < 2; i++)
+    g_array_unref (self->ahead[i]);
+  g_free (self);
+}
+
+/* What is not later than the host is as good as now: nothing begins before the host issues it. */
+static void
+note_ahead (SimWorkspace *self)
+{
+  const SimEngine *engine = &self->fold.engine;
+  const SimClock *clocks = sim_engine_clock (engine, 0);
+  GArray *now = self->ahead[1];
+  self->ahead[1] = self->ahead[0];
+  self->ahead[0] = now;
+  g_array_set_size (now, engine->n_clocks);
+  for (guint i = 0; i < engine->n_clocks; i++)
+    g_array_index (now, gint64, i) = MAX (clocks[i].at - clocks[SIM_CLOCK_HOST].at, 0);
+}
+
+static gboolean
+recurs (const SimWorkspace *self, guint first, guint n)
+{
+  return memcmp (&g_array_index (self->ahead[0], gint64, first),
+                 &g_array_index (self->ahead[1], gint64, first), n * sizeof (gint64))
+         == 0;
+}
+
+/* Steps as sim_run takes them, but for those that would be the last one again. Returns their
+ * number; the last one's period is in `out_step_ns`, its spells in the fold. */
+static guint
+run_steps (SimWorkspace *self, gint64 *out_step_ns)
+{
+  gint64 period = -1, before;
+  guint n_run = 0;
+  gboolean is_last_again = FALSE;
+  sim_fold_run (&self->fold, PLAN_SECTION_SETUP);
+  note_ahead (self);
+  do
+    {
+      before = period;
+      n_run++;
+      if (!is_last_again)
+        period = sim_fold_run (&self->fold, PLAN_SECTION_STEP);
+      note_ahead (self);
+      is_last_again = is_last_again || recurs (self, 0, self->fold.engine.n_clocks);
+    }
+  while ((period != before || !recurs (self, SIM_CLOCK_STREAMS, PLAN_N_STREAMS))
+         && n_run < SIM_MAX_STEPS);
+  *out_step_ns = is_last_again ? period : sim_fold_run (&self->fold, PLAN_SECTION_STEP);
+  return n_run + 1;
+}
+
+/* Where time cannot be split without all the spans: have them. */
+static gboolean
+split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out, GError **error)
+{
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, NULL, error);
+  if (!trace)
+    return FALSE;
+  *out = (SimShares){ trace->compute_ns, trace->exposed_tensor_ns, trace->exposed_gather_ns,
+                      trace->exposed_reduce_ns, trace->host_ns };
+  return TRUE;
+}
+
+gboolean
+sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+             SimWorkspace *workspace, SimSummary *out_summary, GError **error)
+{
+  SimSummary summary = { 0 };
+  SimShares shares;
+  sim_program_compile (&workspace->program, schedule, cost);
+  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
+  const guint n_steps = run_steps (workspace, &summary.step_ns);
+  if (!sim_busy_split (&workspace->fold.busy, summary.step_ns, &shares)
+      && !split_slowly (schedule, cost, &shares, error))
+    return FALSE;
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack, n_steps,
+                          &summary.memory, error))
+    return FALSE;
+  summary.compute_ns = shares.compute_ns;
+  summary.exposed_tensor_ns = shares.exposed_tensor_ns;
+  summary.exposed_gather_ns = shares.exposed_gather_ns;
+  summary.exposed_reduce_ns = shares.exposed_reduce_ns;
+  summary.host_ns = shares.host_ns;
+  summary.n_ops = workspace->fold.n_ops;
+  summary.n_walked = workspace->fold.n_walked;
+  *out_summary = summary;
+  return TRUE;
+}

@@ -1,0 +1,30 @@
+/* sim_measure: what sim_run finds, without its trace, for those who ask thousands of times. */
+#pragma once
+#include "planner/schedule.h"
+#include "planner/stack.h"
+#include "planner/trace.h"
+#include "sim/cost.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* The totals of a PlanTrace. */
+typedef struct
+{
+  gint64 step_ns;
+  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, host_ns, idle_ns;
+  PlanMemory memory;
+  guint64 n_ops, n_walked; /* timed ops of all steps; those that were gone through one by one */
+} SimSummary;
+
+/* Memory to work in; grows to what the largest schedule needs. One per thread. */
+typedef struct _SimWorkspace SimWorkspace;
+
+SimWorkspace *sim_workspace_new (void);
+void sim_workspace_free (SimWorkspace *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
+
+/* As sim_run; `stack` may be NULL as there. */
+gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                      SimWorkspace *workspace, SimSummary *out_summary, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/program.h"
+
+#include <string.h>
+
+#define MAX_UNROLL 16
+
+/* A list being made, with the repeats open around what comes next. */
+typedef struct
+{
+  SimList *list;
+  guint open[PLAN_MAX_DEPTH]; /* items */
+  guint depth;
+} Builder;
+
+typedef struct
+{
+  SimProgram *program;
+  const PlanSchedule *schedule;
+  guint n_events; /* arrays */
+  Builder time, memory;
+} Compiler;
+
+static SimItem *
+item_at (const SimList *list, guint i)
+{
+  return &g_array_index (list->items, SimItem, i);
+}
+
+static SimLoop *
+loop_at (const SimList *list, guint item)
+{
+  return &g_array_index (list->loops, SimLoop, item_at (list, item)->index);
+}
+
+static void
+begin_repeat (Builder *self, const PlanOp *op)
+{
+  const SimLoop loop = { .from = op->dims[0],
+                         .count = op->dims[1],
+                         .step = op->dims[2],
+                         .depth = (guint8)self->depth,
+                         .unroll = 1 };
+  const SimItem item = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len };
+  self->open[self->depth++] = self->list->items->len;
+  g_array_append_val (self->list->items, item);
+  g_array_append_val (self->list->loops, loop);
+}
+
+/* A repeat of nothing is nothing. */
+static gboolean
+end_repeat (Builder *self)
+{
+  const guint item = self->open[--self->depth];
+  const gboolean is_empty = item + 1 == self->list->items->len;
+  loop_at (self->list, item)->end = self->list->items->len;
+  if (is_empty)
+    {
+      g_array_set_size (self->list->loops, item_at (self->list, item)->index);
+      g_array_set_size (self->list->items, item);
+    }
+  return !is_empty;
+}
+
+/* What is used in turns is the same again after as many iterations as there are turns. */
+static void
+note_turns (SimLoop *loop, const PlanRef *ref)
+{
+  guint turns = loop->unroll;
+  while (turns % ref->modulus != 0)
+    turns += loop->unroll;
+  loop->unroll = turns;
+}
+
+static guint8 *
+uses_of (const Compiler *self, guint loop)
+{
+  return &g_array_index (self->program->uses, guint8, (gsize)loop * self->n_events);
+}
+
+/* How every open repeat sees an event. */
+static SimRef
+use_event (Compiler *self, const PlanRef *ref, guint8 how)
+{
+  const Builder *time = &self->time;
+  for (guint depth = 0; depth < time->depth; depth++)
+    {
+      SimLoop *loop = loop_at (time->list, time->open[depth]);
+      const gboolean is_mine = ref->loop == (gint8)depth;
+      uses_of (self, item_at (time->list, time->open[depth])->index)[ref->array]
+          |= how | (is_mine && !ref->modulus ? SIM_USE_MOVING : SIM_USE_FIXED);
+      if (is_mine && ref->modulus)
+        note_turns (loop, ref);
+    }
+  return (SimRef){ .first = plan_schedule_event (self->schedule, (guint)ref->array)->first,
+                   .offset = ref->offset,
+                   .loop = ref->loop,
+                   .modulus = ref->modulus };
+}
+
+static gint8
+level_of (const PlanRef *ref)
+{
+  return ref->modulus || ref->loop >= SIM_LEVELS ? -1 : ref->loop;
+}
+
+static void
+add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
+{
+  const SimIssueKind kind = sim_issue_kind (op->kind);
+  const SimItem item = { .kind = SIM_ITEM_OP, .index = self->program->ops->len, .node = node };
+  if (kind == SIM_ISSUE_HOLD && op->n_waits == 0 && op->record.array < 0)
+    return;
+  SimOp compact = { .issue = { .kind = kind,
+                               .stream = op->stream,
+                               .group = op->group,
+                               .n_waits = op->n_waits,
+                               .record = op->record.array,
+                               .record_level = -1,
+                               .ns = sim_cost_ns (cost, node),
+                               .launch_ns = sim_cost_launch_ns (cost, node) } };
+  for (guint i = 0; i < op->n_waits; i++)
+    {
+      compact.waits[i] = use_event (self, &op->waits[i], 0);
+      compact.issue.wait_level[i] = level_of (&op->waits[i]);
+    }
+  if (op->record.array >= 0)
+    {
+      compact.record = use_event (self, &op->record, SIM_USE_RECORDED);
+      compact.issue.record_level = level_of (&op->record);
+    }
+  g_array_append_val (self->program->ops, compact);
+  g_array_append_val (self->time.list->items, item);
+}
+
+static void
+add_memory (Compiler *self, const PlanOp *op, guint node)
+{
+  const Builder *memory = &self->memory;
+  const PlanRef *ref = &op->refs[0];
+  const SimItem item
+      = { .kind = op->kind == PLAN_OP_ALLOC ? SIM_ITEM_OP : SIM_ITEM_FREE,
+          .index = (guint32)ref->array,
+          .node = node,
+          .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
+                      .offset = ref->offset,
+                      .loop = ref->loop,
+                      .modulus = ref->modulus } };
+  if (ref->loop >= 0)
+    {
+      SimLoop *loop = loop_at (memory->list, memory->open[ref->loop]);
+      loop->has_moving = loop->has_moving || !ref->modulus;
+      if (ref->modulus)
+        note_turns (loop, ref);
+    }
+  g_array_append_val (memory->list->items, item);
+}
+
+/* Whether iterations of a repeat differ by what moves with it only, and which clocks they share. */
+static void
+finish_loop (Compiler *self, SimLoop *loop, const guint8 *uses)
+{
+  const SimRange clocks
+      = { .begin = 0, .end = SIM_CLOCK_GROUPS + plan_schedule_n_groups (self->schedule) };
+  GArray *ranges = self->program->ranges;
+  loop->first_range = ranges->len;
+  loop->is_uniform = loop->depth < SIM_LEVELS && loop->unroll <= MAX_UNROLL;
+  g_array_append_val (ranges, clocks);
+  for (guint e = 0; e < self->n_events; e++)
+    {
+      const PlanEvent *event = plan_schedule_event (self->schedule, e);
+      const SimRange range = { .begin = SIM_CLOCK_EVENTS + event->first,
+                               .end = SIM_CLOCK_EVENTS + event->first + event->count };
+      const guint8 both = SIM_USE_FIXED | SIM_USE_MOVING;
+      if ((uses[e] & both) == both && (uses[e] & SIM_USE_RECORDED))
+        loop->is_uniform = FALSE;
+      if ((uses[e] & both) == SIM_USE_FIXED)
+        g_array_append_val (ranges, range);
+    }
+  loop->n_ranges = ranges->len - loop->first_range;
+}
+
+static void
+add_node (Compiler *self, guint node, const SimCost *cost)
+{
+  const PlanOp *op = plan_schedule_node (self->schedule, node);
+  if (op->kind == PLAN_OP_REPEAT)
+    {
+      begin_repeat (&self->time, op);
+      begin_repeat (&self->memory, op);
+      g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
+      return;
+    }
+  if (op->kind != PLAN_OP_END)
+    {
+      if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
+          && plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
+                 != PLAN_CATEGORY_HOST)
+        add_memory (self, op, node);
+      add_time (self, op, node, cost);
+      return;
+    }
+  end_repeat (&self->memory);
+  if (end_repeat (&self->time))
+    {
+      const guint item = self->time.open[self->time.depth];
+      finish_loop (self, loop_at (self->time.list, item),
+                   uses_of (self, item_at (self->time.list, item)->index));
+    }
+  g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
+}
+
+static void
+list_reset (SimList *self)
+{
+  if (!self->items)
+    {
+      self->items = g_array_new (FALSE, FALSE, sizeof (SimItem));
+      self->loops = g_array_new (FALSE, FALSE, sizeof (SimLoop));
+    }
+  g_array_set_size (self->items, 0);
+  g_array_set_size (self->loops, 0);
+}
+
+void
+sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
+{
+  if (!self->ops)
+    {
+      self->ops = g_array_new (FALSE, FALSE, sizeof (SimOp));
+      self->ranges = g_array_new (FALSE, FALSE, sizeof (SimRange));
+      self->uses = g_array_new (FALSE, TRUE, 1);
+    }
+  g_array_set_size (self->ops, 0);
+  g_array_set_size (self->ranges, 0);
+  g_array_set_size (self->uses, 0);
+  list_reset (&self->time);
+  list_reset (&self->memory);
+  Compiler compiler = { .program = self,
+                        .schedule = schedule,
+                        .n_events = plan_schedule_n_events (schedule),
+                        .time = { .list = &self->time },
+                        .memory = { .list = &self->memory } };
+  for (PlanSection s = PLAN_SECTION_SETUP; s < PLAN_N_SECTIONS; s++)
+    {
+      self->time.sections[s].begin = self->time.items->len;
+      self->memory.sections[s].begin = self->memory.items->len;
+      for (guint node = plan_schedule_section_node (schedule, s);
+           node < plan_schedule_section_node (schedule, s + 1); node++)
+        add_node (&compiler, node, cost);
+      self->time.sections[s].end = self->time.items->len;
+      self->memory.sections[s].end = self->memory.items->len;
+    }
+}
+
+static void
+list_clear (SimList *self)
+{
+  g_clear_pointer (&self->items, g_array_unref);
+  g_clear_pointer (&self->loops, g_array_unref);
+}
+
+void
+sim_program_clear (SimProgram *self)
+{
+  list_clear (&self->time);
+  list_clear (&self->memory);
+  g_clear_pointer (&self->ops, g_array_unref);
+  g_clear_pointer (&self->ranges, g_array_unref);
+  g_clear_pointer (&self->uses, g_array_unref);
+}

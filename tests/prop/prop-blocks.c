@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The measuring allocator against that of sim/memory.c, and what it jumps over against what it goes
+ * through. */
+#include "config.h"
+
+#include "sim/blocks.h"
+#include "sim/memory.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_BUFFERS 40
+#define KEEPS 30 /* buffers that stay, with holes between them */
+
+static guint64
+any_size (GRand *rand)
+{
+  static const guint64 scale[] = { 512, 100 << 10, 1 << 20, 3 << 20, 12 << 20 };
+  const guint64 few = (guint64)g_rand_int_range (rand, 1, 8);
+  return (few * scale[g_rand_int_range (rand, 0, 5)] + 511) / 512 * 512;
+}
+
+/* A schedule of allocs and frees in any order, run by both. */
+START_TEST (takes_the_same_decisions)
+{
+  static const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 1);
+  guint64 sizes[N_BUFFERS];
+  guint32 held[N_BUFFERS];
+  for (guint b = 0; b < N_BUFFERS; b++)
+    {
+      g_autofree char *name = g_strdup_printf ("b%u", b);
+      sizes[b] = any_size (rand);
+      held[b] = SIM_BLOCKS_NONE;
+      plan_schedule_add_buffer (schedule, name, 1, sizes[b], PLAN_DTYPE_U8, PLAN_CATEGORY_LOSS);
+    }
+  SimBlocks blocks = { 0 };
+  sim_blocks_begin (&blocks, stack.allocation_bytes);
+  sim_blocks_begin (&blocks, stack.allocation_bytes); /* once more, as between runs */
+  SimBlocksHint hints[N_BUFFERS] = { 0 };
+  g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack);
+  const PlanCursor cursor = { .schedule = schedule };
+  for (guint i = 0; i < 2000; i++)
+    {
+      const guint b = (guint)g_rand_int_range (rand, 0, N_BUFFERS);
+      const gboolean is_held = held[b] != SIM_BLOCKS_NONE;
+      PlanOp op;
+      PlanMemory columns;
+      plan_op_init (&op, is_held ? PLAN_OP_FREE : PLAN_OP_ALLOC, PLAN_STREAM_COMPUTE);
+      op.refs[0] = (PlanRef){ .array = (gint32)b, .loop = -1 };
+      sim_memory_apply (memory, &cursor, &op);
+      if (is_held)
+        sim_blocks_give_back (&blocks, held[b]);
+      held[b] = is_held ? SIM_BLOCKS_NONE : sim_blocks_take (&blocks, sizes[b], &hints[b]);
+      ck_assert (sim_memory_report (memory, &columns, NULL));
+      ck_assert_msg (columns.reserved == blocks.reserved, "seed %d: op %u", _i, i);
+    }
+  sim_blocks_clear (&blocks);
+}
+END_TEST
+
+/* One round of takes and frees that ends as it began. */
+typedef struct
+{
+  guint64 sizes[N_BUFFERS];
+  guint order[2 * N_BUFFERS]; /* a buffer is taken where it comes first, given back the next time */
+} Round;
+
+static void
+round_init (Round *self, GRand *rand)
+{
+  const guint64 common = any_size (rand);
+  for (guint b = 0; b < N_BUFFERS; b++)
+    {
+      self->sizes[b] = g_rand_boolean (rand) ? common : any_size (rand);
+      self->order[2 * b] = self->order[2 * b + 1] = b;
+    }
+  for (guint i = 2 * N_BUFFERS - 1; i > 0; i--)
+    {
+      const guint j = (guint)g_rand_int_range (rand, 0, (gint32)i + 1);
+      const guint kept = self->order[i];
+      self->order[i] = self->order[j];
+      self->order[j] = kept;
+    }
+}
+
+static void
+round_run (const Round *self, SimBlocks *blocks)
+{
+  guint32 held[N_BUFFERS];
+  for (guint b = 0; b < N_BUFFERS; b++)
+    held[b] = SIM_BLOCKS_NONE;
+  for (guint i = 0; i < 2 * N_BUFFERS; i++)
+    {
+      SimBlocksHint hint = { 0 };
+      const guint b = self->order[i];
+      if (held[b] != SIM_BLOCKS_NONE)
+        sim_blocks_give_back (blocks, held[b]);
+      else
+        held[b] = sim_blocks_take (blocks, self->sizes[b], &hint);
+    }
+}
+
+/* Holes of equal and of other sizes beside what stays. */
+static void
+prepare (SimBlocks *blocks, const Round *around, guint32 keeps[KEEPS])
+{
+  guint32 holes[KEEPS];
+  *blocks = (SimBlocks){ 0 };
+  sim_blocks_begin (blocks, 512);
+  for (guint k = 0; k < KEEPS; k++)
+    {
+      SimBlocksHint hint = { 0 };
+      keeps[k] = sim_blocks_take (blocks, around->sizes[k] / 1024 * 512 + 512, &hint);
+      hint = (SimBlocksHint){ 0 };
+      holes[k] = sim_blocks_take (blocks, around->sizes[k], &hint);
+    }
+  for (guint k = 0; k < KEEPS; k++)
+    sim_blocks_give_back (blocks, holes[k]);
+}
+
+static GArray *
+describe (SimBlocks *blocks, const guint32 *keeps, guint kind, GArray *places)
+{
+  GArray *text = g_array_new (FALSE, FALSE, sizeof (guint64));
+  sim_blocks_describe (blocks, keeps, KEEPS, kind, text, places);
+  return text;
+}
+
+static gboolean
+is_same (const GArray *a, const GArray *b)
+{
+  return a->len == b->len && memcmp (a->data, b->data, a->len * sizeof (guint64)) == 0;
+}
+
+/* Rounds until one ends as it began, then many more at once: the same, walls and all, as when all
+ * of them are gone through. Kind 0 sees walls, kind 1 sees none. */
+START_TEST (jumps_to_where_it_would_have_gone)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Round around;
+  SimBlocks slow, fast;
+  guint32 slow_keeps[KEEPS], keeps[KEEPS];
+  round_init (&around, rand);
+  prepare (&slow, &around, slow_keeps);
+  prepare (&fast, &around, keeps);
+  for (guint k = 0; k < KEEPS; k++)
+    sim_blocks_set_wall (&fast, keeps[k], 0, TRUE);
+  g_autoptr (GArray) before = g_array_new (FALSE, FALSE, sizeof (SimPlace));
+  g_autoptr (GArray) now = g_array_new (FALSE, FALSE, sizeof (SimPlace));
+  g_autoptr (GArray) places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
+  const guint times = (guint)g_rand_int_range (rand, 0, 100);
+  guint rounds = 0;
+  for (gboolean is_steady = FALSE; !is_steady && rounds < 50; rounds++)
+    {
+      g_autoptr (GArray) text_before = describe (&fast, keeps, 0, before);
+      round_run (&around, &fast);
+      g_autoptr (GArray) text_now = describe (&fast, keeps, 0, now);
+      is_steady = is_same (text_before, text_now);
+    }
+  ck_assert_msg (rounds < 50, "seed %d: never steady", _i);
+  sim_blocks_repeat (&fast, before, now, times);
+  for (guint i = 0; i < rounds + times; i++)
+    round_run (&around, &slow);
+  g_autoptr (GArray) fast_text = describe (&fast, keeps, 1, places);
+  g_autoptr (GArray) slow_text = describe (&slow, slow_keeps, 1, places);
+  ck_assert_msg (is_same (fast_text, slow_text), "seed %d", _i);
+  sim_blocks_clear (&slow);
+  sim_blocks_clear (&fast);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-blocks");
+  TCase *tcase = tcase_create ("random");
+  tcase_add_loop_test (tcase, takes_the_same_decisions, 0, 50);
+  tcase_add_loop_test (tcase, jumps_to_where_it_would_have_gone, 0, 300);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

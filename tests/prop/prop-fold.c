@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_measure, which jumps, against sim_run, which goes through every op. */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "sim/measure.h"
+#include "sim/sim.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+assert_same_memory (const PlanMemory *a, const PlanMemory *b, int seed)
+{
+  ck_assert_msg (a->allocated == b->allocated && a->max_allocated == b->max_allocated,
+                 "seed %d: live bytes", seed);
+  ck_assert_msg (a->reserved == b->reserved && a->device == b->device,
+                 "seed %d: reserved %.0f %.0f", seed, (double)a->reserved, (double)b->reserved);
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    ck_assert_msg (a->by_category[c] == b->by_category[c] && a->resting[c] == b->resting[c],
+                   "seed %d: %s", seed, plan_category_name ((PlanCategory)c));
+  ck_assert_msg (a->peak_node == b->peak_node && a->peak_unit == b->peak_unit, "seed %d: peak",
+                 seed);
+}
+
+/* Returns the share of ops that was gone through; 0 where both refuse. */
+static double
+assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, int seed)
+{
+  g_autoptr (GError) error = NULL, same = NULL;
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
+  SimSummary s;
+  if (!trace)
+    {
+      ck_assert (!sim_measure (schedule, cost, stack, workspace, &s, &same));
+      ck_assert_str_eq (error->message, same->message);
+      return 0;
+    }
+  for (guint i = 0; i < 2; i++) /* a workspace that was used is as good as a new one */
+    {
+      ck_assert_msg (sim_measure (schedule, cost, stack, workspace, &s, &error), "seed %d: %s",
+                     seed, error ? error->message : "");
+      const gint64 pairs[][2] = {
+        { s.step_ns, trace->step_ns },
+        { s.compute_ns, trace->compute_ns },
+        { s.exposed_tensor_ns, trace->exposed_tensor_ns },
+        { s.exposed_gather_ns, trace->exposed_gather_ns },
+        { s.exposed_reduce_ns, trace->exposed_reduce_ns },
+        { s.host_ns, trace->host_ns },
+        { s.idle_ns, trace->idle_ns },
+      };
+      for (guint p = 0; p < G_N_ELEMENTS (pairs); p++)
+        ck_assert_msg (pairs[p][0] == pairs[p][1],
+                       "seed %d: total %u is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed, p,
+                       pairs[p][0], pairs[p][1]);
+      assert_same_memory (&s.memory, &trace->memory, seed);
+    }
+  return (double)s.n_walked / (double)MAX (s.n_ops, 1);
+}
+
+/* Ops of a long schedule take a nanosecond per element, or a few times that. */
+static SimCost *
+cost_of_long (const PlanSchedule *schedule, GRand *rand, gboolean is_serial)
+{
+  g_autoptr (GError) error = NULL;
+  PlanStack stack = { .allocation_bytes = 1 };
+  SimParams params = { .id = "test" };
+  for (PlanLaunch launch = 0; launch < PLAN_N_LAUNCHES; launch++)
+    stack.launch_ns[launch] = g_rand_int_range (rand, 0, 30);
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    params.value[p] = strcmp (sim_param_unit (p), "ns") == 0 ? 0 : 1;
+  params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 2);
+  const PlanCluster cluster = { .name = (char *)"test",
+                                .kind = is_serial ? PLAN_DEVICE_CPU : PLAN_DEVICE_GPU,
+                                .nodes = 1,
+                                .devices_per_node = 4,
+                                .memory_bytes_per_s = 1e9 / g_rand_int_range (rand, 1, 4),
+                                .link_bytes_per_s = 1e9 / g_rand_int_range (rand, 1, 4) };
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &stack, .params = &params };
+  SimCost *cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return cost;
+}
+
+START_TEST (any_schedule)
+{
+  static const PlanStack stacks[] = { { .allocation_bytes = 512, .caching_allocator = TRUE },
+                                      { .allocation_bytes = 256, .context_bytes = 7 } };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanSchedule) schedule = random_long_schedule (_i);
+  g_autoptr (SimCost) cost = cost_of_long (schedule, rand, _i % 16 == 0);
+  assert_same (schedule, cost, _i % 5 == 4 ? NULL : &stacks[_i % 5 == 3], _i);
+}
+END_TEST
+
+/* A plan as search meets it: any fields, any rates. */
+static void
+assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
+  SimParams params = *sim_params_default (cluster);
+  const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
+  ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
+  params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 20000);
+  params.value[SIM_PARAM_RING_SHARE] *= g_rand_double_range (rand, 0.001, 1);
+  params.value[SIM_PARAM_PRODUCT_BF16] *= g_rand_double_range (rand, 0.001, 1);
+  const SimCostInput input = {
+    .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan, .params = &params
+  };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "seed %d: %s", seed, error ? error->message : "");
+  assert_same (schedule, cost, stack, seed);
+}
+
+START_TEST (any_plan)
+{
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  assert_same_plan (model, cluster, &plan, _i);
+}
+END_TEST
+
+START_TEST (any_wide_plan)
+{
+  g_autoptr (PlanModel) model = random_wide_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_wide_plan (_i, model, cluster);
+  assert_same_plan (model, cluster, &plan, _i);
+}
+END_TEST
+
+/* Models of full size with some micro-batches: here most of the time is jumped over. */
+static const struct
+{
+  const char *model, *cluster, *words;
+} large[] = {
+  { "llama3-8b", "dgx-h100:1", "gbs=128" },
+  { "llama3-8b", "dgx-h100:1", "gbs=128 strategy=optim" },
+  { "llama3-8b", "dgx-h100:1", "gbs=64 seq=128 strategy=no_shard" },
+  { "llama3-8b", "dgx-h100:2", "gbs=256 seq=512 recompute=full" },
+  { "llama3-8b", "dgx-h100:1", "gbs=96 compute=fp8-delayed param_gather=fp8 nccl_ub=on" },
+  { "llama3-70b", "dgx-h100:8", "gbs=512" },
+  { "llama3-70b", "dgx-h100:512", "gbs=40960 seq=1024" },
+  { "gpt2", "dgx-h100:2", "gbs=256" },
+};
+
+START_TEST (full_size)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (large[_i].model, &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (large[_i].cluster, &error);
+  g_auto (GStrv) fields = g_strsplit (large[_i].words, " ", -1);
+  Plan plan, resolved;
+  ck_assert_msg (model && cluster, "%s", error ? error->message : "");
+  plan_init (&plan);
+  for (char **f = fields; *f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+    }
+  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s",
+                 error ? error->message : "");
+  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_double_lt (assert_same (schedule, cost, stack, _i), 0.2);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-fold");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, any_schedule, 0, 1500);
+  tcase_add_loop_test (tcase, any_plan, 0, 150);
+  tcase_add_loop_test (tcase, any_wide_plan, 0, 150);
+  tcase_add_loop_test (tcase, full_size, 0, G_N_ELEMENTS (large));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
