@@ -106,7 +106,7 @@ CREATE TABLE attention (
   share            REAL NOT NULL CHECK (share > 0) -- of that peak
 ) STRICT, WITHOUT ROWID;
 
--- Parameter sets of the cost model; keys are the members of SimParams in sim/cost.h.
+-- Parameter sets of the cost model; keys are those of sim/cost-params.h.
 CREATE TABLE parameter (
   params TEXT NOT NULL,
   kind   TEXT NOT NULL CHECK (kind IN ('gpu', 'cpu')),

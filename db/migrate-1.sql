@@ -1,4 +1,4 @@
--- Takes a store from version 1 to version 2. Released: never changed again.
+-- Takes a store from version 1 to version 2. Never changed once it is released.
 --
 -- Runs get a name that is theirs in every store, and what it takes to repeat them; version 1 kept
 -- no process, data and settings. Foreign keys are off, and what refers to run goes on doing so.
@@ -39,6 +39,10 @@ UPDATE sqlite_sequence SET name = 'new_run' WHERE name = 'run';
 DROP TABLE run;
 ALTER TABLE new_run RENAME TO run;
 CREATE INDEX run_by_plan ON run (plan_id);
+
+-- Time within a tensor-parallel group, of which version 1 knew nothing.
+ALTER TABLE trace ADD COLUMN
+  exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0;
 
 -- A cluster of the user's own.
 CREATE TABLE cluster (

@@ -64,7 +64,7 @@ CREATE TABLE trace (
   run_id              INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
   origin              TEXT NOT NULL,    -- sim, or the backend
   rank                INTEGER NOT NULL CHECK (rank >= 0),
-  step_ns             INTEGER NOT NULL, -- from one step to the next; the sum of the next five
+  step_ns             INTEGER NOT NULL, -- from one step to the next; the sum of the next five and the last
   compute_ns          INTEGER NOT NULL,
   exposed_gather_ns   INTEGER NOT NULL,
   exposed_reduce_ns   INTEGER NOT NULL,
@@ -76,6 +76,7 @@ CREATE TABLE trace (
   device_bytes        INTEGER NOT NULL CHECK (device_bytes >= 0),  -- with context and libraries
   peak_node           INTEGER NOT NULL, -- the op that reaches max_allocated_bytes
   peak_unit           INTEGER NOT NULL,
+  exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0, -- one of the parts of step_ns; new in version 2
   UNIQUE (run_id, origin, rank)
 ) STRICT;
 

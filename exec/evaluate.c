@@ -201,7 +201,7 @@ forward_layer (Evaluator *self, gint64 i, Array out)
           m->hidden);
   rope (self, l->qkv, 0);
   run (self, PLAN_OP_ATTENTION, (Array[]){ l->attention, l->lse, l->qkv },
-       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim });
+       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq });
   linear (self, self->branch, l->attention, weight_of (self, PLAN_TENSOR_PROJ, i), m->hidden,
           self->attention_width);
   add (self, l->middle, l->x, self->branch);
@@ -258,7 +258,7 @@ backward_layer (Evaluator *self, gint64 i)
               self->attention_width);
   run (self, PLAN_OP_ATTENTION_BWD,
        (Array[]){ self->dqkv, self->dattention, l->attention, l->lse, l->qkv },
-       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim });
+       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq });
   rope (self, self->dqkv, 1);
   linear_bwd (self, self->branch, raw_of (self, PLAN_TENSOR_QKV, i), self->dqkv, l->normed1,
               weight_of (self, PLAN_TENSOR_QKV, i), self->qkv_width, m->hidden);

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/arena.c %D%/arena.h \
+  %D%/bound.c %D%/bound.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-text.c \
@@ -22,6 +23,7 @@ libplanner_a_SOURCES = \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \
   %D%/megatron-log.c \
+  %D%/megatron-pattern.c %D%/megatron-pattern.h \
   %D%/megatron-rules.c %D%/megatron-rules.h \
   %D%/megatron-settings.c %D%/megatron-settings.h \
   %D%/megatron-shape.c %D%/megatron-shape.h \
@@ -44,9 +46,12 @@ libplanner_a_SOURCES = \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
   %D%/scratch.c %D%/scratch.h \
+  %D%/search.c %D%/search.h \
+  %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h \
   %D%/text.c %D%/text.h \
   %D%/trace.c %D%/trace.h \
+  %D%/trace-phases.c \
   %D%/trace-text.c \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)

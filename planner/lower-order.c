@@ -9,6 +9,7 @@
 typedef enum
 {
   ABSENT,
+  WANTED,  /* not there, and about to be gathered */
   STALE,   /* gathered for nothing, and nobody waited for it yet */
   FLAGGED, /* may go when the next gather is due */
   PRESENT,
@@ -182,8 +183,9 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
       *residence (b, u, piece) = ABSENT;
 }
 
-/* Asks for the pieces of units `from` down to `to`: what is there stays, what is not is gathered.
- */
+/* Asks for the pieces of unit `from`, and ahead of their use for those down to `to`. What is there
+ * is not gathered; but only the first unit's is kept from going when something else is gathered, so
+ * what is ahead may go just then, and is gathered when it is asked for again. */
 static void
 request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
@@ -197,14 +199,14 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
       {
         Residence *state = residence (b, u, pieces[i]);
         gathers |= *state == ABSENT;
-        *state = *state == ABSENT ? ABSENT : PRESENT;
+        *state = *state == ABSENT ? WANTED : u == from ? PRESENT : *state;
       }
   if (!gathers)
     return;
   recycle (b);
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0; i < n; i++)
-      if (*residence (b, u, pieces[i]) == ABSENT)
+      if (*residence (b, u, pieces[i]) == WANTED)
         gather (b, u, pieces[i]);
 }
 

@@ -35,10 +35,14 @@
   X (SWIGLU, "swiglu", "swiglu", ON, "off", "") \
   X (SQUARED_RELU, "squared_relu", "squared-relu", ON, "off", "") \
   X (QUICK_GEGLU, "quick_geglu", "quick-geglu", ON, "off", "") \
+  X (BIAS_GELU_FUSION, "bias_gelu_fusion", "no-bias-gelu-fusion", OFF, "on", "") \
   X (ADD_BIAS_LINEAR, "add_bias_linear", "disable-bias-linear", OFF, "on", "") \
   X (ADD_QKV_BIAS, "add_qkv_bias", "add-qkv-bias", ON, "off", "") \
   X (QK_LAYERNORM, "qk_layernorm", "qk-layernorm", ON, "off", "") \
+  X (QK_L2_NORM, "qk_l2_norm", "qk-l2-norm", ON, "off", "") \
+  X (ATTENTION_OUTPUT_GATE, "attention_output_gate", "attention-output-gate", ON, "off", "") \
   X (WINDOW_SIZE, "window_size", "window-size", TEXT, "", "") \
+  X (WINDOW_SKIP_FREQ, "window_attn_skip_freq", "window-attn-skip-freq", TEXT, "", "") \
   X (UNTIE, "untie_embeddings_and_output_weights", "untie-embeddings-and-output-weights", ON, "off", "") \
   X (VOCAB_SIZE, "vocab_size", "vocab-size", INT, "", "") \
   X (PADDED_VOCAB_SIZE, "padded_vocab_size", "padded-vocab-size", INT, "", "") \
@@ -48,8 +52,16 @@
   X (MOE_FFN_HIDDEN_SIZE, "moe_ffn_hidden_size", "moe-ffn-hidden-size", INT, "", "") \
   X (MOE_ROUTER_TOPK, "moe_router_topk", "moe-router-topk", INT, "2", "") \
   X (MOE_SHARED_SIZE, "moe_shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", INT, "", "") \
+  X (MOE_SHARED_GATE, "moe_shared_expert_gate", "moe-shared-expert-gate", ON, "off", "") \
+  X (MOE_EXPERT_BIAS, "moe_router_enable_expert_bias", "moe-router-enable-expert-bias", ON, "off", "") \
+  X (MOE_LATENT_SIZE, "moe_latent_size", "moe-latent-size", INT, "", "") \
   X (MOE_LAYER_FREQ, "moe_layer_freq", "moe-layer-freq", TEXT, "1", "") \
   X (MULTI_LATENT_ATTENTION, "multi_latent_attention", "multi-latent-attention", ON, "off", "") \
+  X (Q_LORA_RANK, "q_lora_rank", "q-lora-rank", INT, "", "") \
+  X (KV_LORA_RANK, "kv_lora_rank", "kv-lora-rank", INT, "32", "") \
+  X (QK_HEAD_DIM, "qk_head_dim", "qk-head-dim", INT, "128", "") \
+  X (QK_POS_EMB_HEAD_DIM, "qk_pos_emb_head_dim", "qk-pos-emb-head-dim", INT, "64", "") \
+  X (V_HEAD_DIM, "v_head_dim", "v-head-dim", INT, "128", "") \
   X (MTP_NUM_LAYERS, "mtp_num_layers", "mtp-num-layers", INT, "", "") \
   X (HYBRID_LAYER_PATTERN, "hybrid_layer_pattern", "hybrid-layer-pattern", TEXT, "", "") \
   X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", TEXT, "", "") \

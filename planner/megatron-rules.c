@@ -378,6 +378,14 @@ check_sizes (const Check *c)
         "changes the batch: give the one to model with --gbs");
   refuse (c, ON (GROUP_QUERY_ATTENTION) && ON (MULTI_LATENT_ATTENTION), F (GROUP_QUERY_ATTENTION),
           "and --multi-latent-attention exclude each other");
+  refuse (c, ON (SWIGLU) && (ON (SQUARED_RELU) || ON (QUICK_GEGLU)), F (SWIGLU),
+          "excludes --squared-relu and --quick-geglu: choose one");
+  refuse (c,
+          INT (MTP_NUM_LAYERS) > 0 && !ON (USE_ROTARY) && !IS (POSITION_EMBEDDING_TYPE, "rope")
+              && !IS (POSITION_EMBEDDING_TYPE, "none"),
+          F (MTP_NUM_LAYERS), "needs --position-embedding-type rope or none");
+  refuse (c, INT (MOE_SHARED_SIZE) > 0 && ON (ADD_BIAS_LINEAR), F (MOE_SHARED_SIZE),
+          "needs --disable-bias-linear");
   warn (c, !ON (GROUP_QUERY_ATTENTION) && GIVEN (NUM_QUERY_GROUPS) && !c->settings->is_log,
         F (NUM_QUERY_GROUPS),
         "acts only with --group-query-attention: every head has keys and values of its own");

@@ -455,8 +455,22 @@ plan_megatron_clear (PlanMegatron *self)
 PlanModel *
 plan_megatron_model (const PlanMegatron *self, GError **error)
 {
-  g_autofree char *spec = plan_megatron_shape_print (&self->shape, error);
-  return spec ? plan_model_new (spec, error) : NULL;
+  return plan_megatron_shape_model (&self->shape, error);
+}
+
+void
+plan_megatron_note_other_model (PlanMegatron *self, const char *name, const PlanModel *model)
+{
+  g_autoptr (GError) why = NULL;
+  g_autofree char *differences = plan_megatron_shape_compare (&self->shape, model, &why);
+  if (why)
+    plan_megatron_notes_add (self->notes, PLAN_MEGATRON_NOTE, 0, NULL,
+                             "its model cannot be compared with --model %s, which counts: %s", name,
+                             why->message);
+  else if (differences)
+    plan_megatron_notes_add (self->notes, PLAN_MEGATRON_WARNING, 0, NULL,
+                             "describes another model than --model %s, which counts: %s", name,
+                             differences);
 }
 
 guint

@@ -29,6 +29,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanMegatron, plan_megatron_clear)
 /* The model; an error where the text does not give one that can be modelled. */
 PlanModel *plan_megatron_model (const PlanMegatron *self, GError **error);
 
+/* Adds a note where `model`, which was asked for by that name, is not the one of the text. */
+void plan_megatron_note_other_model (PlanMegatron *self, const char *name, const PlanModel *model);
+
 /* How many notes are of that severity. */
 guint plan_megatron_count (const PlanMegatron *self, PlanMegatronSeverity severity);
 

@@ -40,10 +40,15 @@ read_activation (PlanModel *self, JsonObject *object, const char *key, GError **
     const char *name;
     PlanActivation activation;
   } known[] = {
-    { "silu", PLAN_ACTIVATION_SILU },           { "swish", PLAN_ACTIVATION_SILU },
-    { "gelu", PLAN_ACTIVATION_GELU },           { "gelu_new", PLAN_ACTIVATION_GELU_TANH },
-    { "gelu_fast", PLAN_ACTIVATION_GELU_TANH }, { "gelu_pytorch_tanh", PLAN_ACTIVATION_GELU_TANH },
+    { "silu", PLAN_ACTIVATION_SILU },
+    { "swish", PLAN_ACTIVATION_SILU },
+    { "gelu", PLAN_ACTIVATION_GELU },
+    { "gelu_new", PLAN_ACTIVATION_GELU_TANH },
+    { "gelu_fast", PLAN_ACTIVATION_GELU_TANH },
+    { "gelu_pytorch_tanh", PLAN_ACTIVATION_GELU_TANH },
     { "relu", PLAN_ACTIVATION_RELU },
+    { "relu2", PLAN_ACTIVATION_RELU2 },
+    { "quick_gelu", PLAN_ACTIVATION_QUICK_GELU },
   };
   const char *names[G_N_ELEMENTS (known) + 1] = { NULL }, *name = NULL;
   if (!plan_model_json_word (object, key, &name, error))

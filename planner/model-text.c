@@ -17,7 +17,8 @@
 
 static const char *const flags[] = { "off", "on", NULL };
 static const char *const norms[] = { "rmsnorm", "layernorm", NULL };
-static const char *const activations[] = { "silu", "gelu", "gelu_tanh", "relu", NULL };
+static const char *const activations[]
+    = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
 #define INT(field, least, most, text) \
@@ -64,7 +65,7 @@ static const struct
   FLAG ("norm_1p", norm_1p, "norms scale by 1 + weight"),
   FLAG ("post_norms", post_norms, "norms also behind attention and MLP"),
   FLAG ("qk_norm", qk_norm, "a norm per head on queries and keys"),
-  WORD (activation, activations, "silu gelu gelu_tanh relu", "of the MLP"),
+  WORD (activation, activations, "silu gelu gelu_tanh relu relu2 quick_gelu", "of the MLP"),
   FLAG ("gated", gated, "the MLP multiplies two projections, as SwiGLU does"),
   FLAG ("qkv_bias", qkv_bias, "bias on query, key and value"),
   FLAG ("proj_bias", proj_bias, "bias on the projection out of attention"),

@@ -19,7 +19,9 @@ typedef enum
   PLAN_ACTIVATION_SILU,
   PLAN_ACTIVATION_GELU,
   PLAN_ACTIVATION_GELU_TANH,
-  PLAN_ACTIVATION_RELU
+  PLAN_ACTIVATION_RELU,
+  PLAN_ACTIVATION_RELU2,     /* the square of relu */
+  PLAN_ACTIVATION_QUICK_GELU /* x times the sigmoid of 1.702 x */
 } PlanActivation;
 
 typedef enum

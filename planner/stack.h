@@ -8,6 +8,17 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* What issuing an op costs the host depends on what the framework does around it. */
+typedef enum
+{
+  PLAN_LAUNCH_KERNEL,            /* anything element by element */
+  PLAN_LAUNCH_PRODUCT,           /* a module's product: its share of the module's own work */
+  PLAN_LAUNCH_QUANTISED_PRODUCT, /* the same with scales to keep */
+  PLAN_LAUNCH_ATTENTION,
+  PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
+  PLAN_N_LAUNCHES
+} PlanLaunch;
+
 typedef struct
 {
   const char *name;
@@ -35,9 +46,10 @@ typedef struct
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
-  guint64 fixed_bytes;   /* live all the time and in no buffer: workspaces, tables, metadata */
-  guint64 context_bytes; /* device memory outside the allocator: context and libraries */
-  gint64 launch_ns;      /* host time to issue one op */
+  guint64 fixed_bytes;     /* live all the time and in no buffer: workspaces, tables, metadata */
+  guint64 context_bytes;   /* device memory outside the allocator: context and libraries */
+  gboolean rounds_to_tf32; /* products of fp32 factors use the device's tf32 units */
+  gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
 } PlanStack;
 
 /* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */

@@ -44,7 +44,8 @@ plan_text_read_file (const char *path, char **out_text, gsize *out_length, GErro
     }
   if (!S_ISREG (info.st_mode))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: not a regular file", path);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path,
+                   S_ISDIR (info.st_mode) ? "is a directory, not a file" : "not a regular file");
       return FALSE;
     }
   if (info.st_size > PLAN_TEXT_MAX_BYTES) /* refused before it is read */

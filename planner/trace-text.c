@@ -20,6 +20,7 @@
   X ("compute_ns", compute_ns) \
   X ("exposed_gather_ns", exposed_gather_ns) \
   X ("exposed_reduce_ns", exposed_reduce_ns) \
+  X ("exposed_tensor_ns", exposed_tensor_ns) \
   X ("host_ns", host_ns) \
   X ("idle_ns", idle_ns) \
   X ("allocated", memory.allocated) \

@@ -89,13 +89,16 @@ busy_seek (Busy *self, gint64 now)
 /* Time belongs to the first of these streams that is busy: what compute hides costs nothing. Where
  * none is, all of them wait for the host to issue something. */
 static const PlanStream precedence[]
-    = { PLAN_STREAM_COMPUTE, PLAN_STREAM_GATHER, PLAN_STREAM_REDUCE };
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_GATHER,
+        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE };
 
 void
 plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
 {
   Busy busy[G_N_ELEMENTS (precedence)];
-  gint64 *const share[] = { &self->compute_ns, &self->exposed_gather_ns, &self->exposed_reduce_ns };
+  gint64 *const share[]
+      = { &self->compute_ns,        &self->exposed_tensor_ns, &self->exposed_gather_ns,
+          &self->exposed_gather_ns, &self->exposed_reduce_ns, &self->exposed_reduce_ns };
   self->host_ns = self->idle_ns = 0;
   for (guint i = 0; i < G_N_ELEMENTS (precedence); i++)
     {
@@ -129,7 +132,9 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
 static gboolean
 check_spans (const PlanTrace *self, const PlanSchedule *schedule, GError **error)
 {
-  gint64 busy_until[PLAN_N_STREAMS] = { G_MININT64, G_MININT64, G_MININT64, G_MININT64 };
+  gint64 busy_until[PLAN_N_STREAMS];
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    busy_until[s] = G_MININT64;
   for (guint i = 0; i < self->spans->len; i++)
     {
       const PlanSpan *span = &g_array_index (self->spans, PlanSpan, i);
@@ -190,8 +195,8 @@ check_samples (const PlanTrace *self, GError **error)
 gboolean
 plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, GError **error)
 {
-  const gint64 parts = self->compute_ns + self->exposed_gather_ns + self->exposed_reduce_ns
-                       + self->host_ns + self->idle_ns;
+  const gint64 parts = self->compute_ns + self->exposed_tensor_ns + self->exposed_gather_ns
+                       + self->exposed_reduce_ns + self->host_ns + self->idle_ns;
   if (parts != self->step_ns)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,

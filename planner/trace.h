@@ -36,14 +36,32 @@ typedef struct
 
 typedef struct
 {
-  char *origin;   /* "sim", "cpu" */
-  gint64 step_ns; /* steady period from one step to the next */
-  gint64 compute_ns, exposed_gather_ns, exposed_reduce_ns; /* these and the next add up */
+  char *origin;      /* "sim", "cpu" */
+  gint64 step_ns;    /* steady period from one step to the next */
+  gint64 compute_ns; /* this and the next two lines add up to the step */
+  gint64 exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
   gint64 host_ns, idle_ns; /* waiting for the host; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */
   GArray *samples; /* PlanMemorySample, in issue order */
 } PlanTrace;
+
+/* Parts of a step, each with a peak of its own: X (ID, "name"). */
+#define PLAN_PHASE_LIST(X) \
+  X (LOSS, "forward pass and loss") \
+  X (BACKWARD, "backward pass") \
+  X (BACKWARD_END, "end of the backward pass") \
+  X (OPTIMIZER, "optimizer")
+
+typedef enum
+{
+#define X(id, name) PLAN_PHASE_##id,
+  PLAN_PHASE_LIST (X)
+#undef X
+      PLAN_N_PHASES
+} PlanPhase;
+
+const char *plan_phase_name (PlanPhase phase);
 
 PlanTrace *plan_trace_new (const char *origin);
 void plan_trace_free (PlanTrace *self);
@@ -56,6 +74,10 @@ void plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns
 
 /* Splits step_ns into compute, exposed communication by kind and host, from the spans. */
 void plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule);
+
+/* Most bytes that buffers hold in each part; what lies outside the plan is not counted. */
+void plan_trace_phase_peaks (const PlanTrace *self, const PlanSchedule *schedule,
+                             guint64 out_bytes[PLAN_N_PHASES]);
 
 /* Spans within the step, in order per stream; memory never negative, peak where it says. */
 gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, GError **error);

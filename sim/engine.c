@@ -43,7 +43,7 @@ sim_engine_issue (SimEngine *self, const PlanCursor *cursor, const PlanOp *op, g
       *out_start_ns = *out_end_ns = self->host_ns = MAX (self->host_ns, ready);
       return;
     }
-  self->host_ns += sim_cost_launch_ns (self->cost);
+  self->host_ns += sim_cost_launch_ns (self->cost, cursor->node);
   const gint64 start = MAX (ready, self->host_ns);
   const gint64 end = start + sim_cost_ns (self->cost, cursor->node);
   *stream = end;

@@ -35,6 +35,8 @@ check_tests = \
   %D%/unit/test-cluster.tap \
   %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
+  %D%/unit/test-cost.tap \
+  %D%/unit/test-cost-curves.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
@@ -42,6 +44,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
+  %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
@@ -49,6 +52,7 @@ check_tests = \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-probe.tap \
+  %D%/unit/test-published.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
@@ -58,10 +62,12 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-cost.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-schedule.tap \
+  %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
@@ -142,23 +148,37 @@ golden_tests = \
   %D%/golden/db-list.test \
   %D%/golden/db-refused.test \
   %D%/golden/db-show.test \
+  %D%/golden/diff-csv.test \
+  %D%/golden/diff-from-megatron.test \
+  %D%/golden/diff-json.test \
+  %D%/golden/diff-models.test \
+  %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
   %D%/golden/from-megatron-broken.test \
+  %D%/golden/from-megatron-deepseek.test \
+  %D%/golden/from-megatron-gpt2.test \
   %D%/golden/from-megatron-log.test \
+  %D%/golden/from-megatron-mixtral.test \
+  %D%/golden/from-megatron-model.test \
   %D%/golden/from-megatron-no-value.test \
   %D%/golden/from-megatron-open-quote.test \
   %D%/golden/from-megatron-other-model.test \
   %D%/golden/from-megatron-other-version.test \
   %D%/golden/from-megatron-overrides.test \
+  %D%/golden/from-megatron-presets.test \
+  %D%/golden/from-megatron-qwen2.test \
   %D%/golden/from-megatron-unknown-vocabulary.test \
   %D%/golden/from-megatron-unset-variable.test \
+  %D%/golden/help-command.test \
+  %D%/golden/help-completion.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
+  %D%/golden/help-query.test \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
@@ -171,6 +191,8 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
+  %D%/golden/query-nothing-fits.test \
+  %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-gpt2.test \
@@ -207,7 +229,9 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/catalogue.sh \
+  %D%/exec/completion.sh \
   %D%/exec/local.sh \
+  %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \

@@ -517,31 +517,32 @@ cmd_db (int argc, char **argv, GError **error)
   g_auto (Request) request = { .kind = DB_KIND_RUNS };
   const GOptionEntry entries[] = {
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
-      "of what to list, show or delete: runs unless said, clusters, steps, measurements, ops,"
-      " params, fitted",
-      "KIND" },
+      "of what to list, show or delete; runs unless said",
+      "runs|clusters|steps|measurements|ops|params|fitted" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
-      "table, csv or json; export: csv, json or sql", "FORMAT" },
+      "of what is printed; table, of an export sql, of one kind csv unless said",
+      "table|csv|json|sql" },
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &request.is_dry_run,
       "import: say what would be added, and store nothing", NULL },
-    { "db", 0, 0, G_OPTION_ARG_STRING, &request.db, "the store to use", "FILE" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &request.db,
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new ("list|show|export|import|delete|check|path [KIND|ID|FILE]…",
                          "what is stored: list, show, export, import, delete or check it");
-  g_option_context_set_description (
-      context, "  list              what there is of a kind\n"
-               "  show ID           all of one thing; clusters and params by their names\n"
-               "  export            everything, as SQL or JSON\n"
-               "  export KIND       one kind, as CSV or JSON\n"
-               "  export ID         the traces of a run\n"
-               "  import FILE…      what export wrote; adds only what is not there yet\n"
-               "  delete ID…        all of them, or none\n"
-               "  check             look for damage and contradictions\n"
-               "  path              where the store is, and its version\n");
-  g_option_context_add_main_entries (context, entries, NULL);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_context_describe (context,
+                        "  list              what there is of a kind\n"
+                        "  show ID           all of one thing; clusters and params by their names\n"
+                        "  export            everything, as SQL or JSON\n"
+                        "  export KIND       one kind, as CSV or JSON\n"
+                        "  export ID         the traces of a run\n"
+                        "  import FILE…      what export wrote; adds only what is not there yet\n"
+                        "  delete ID…        all of them, or none\n"
+                        "  check             look for damage and contradictions\n"
+                        "  path              where the store is, and its version\n");
+  cli_context_add (context, entries);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   request.words = (const char *const *)argv + 2;
   request.n_words = argc > 2 ? (guint)argc - 2 : 0;

@@ -5,6 +5,7 @@
 #include "planner/cli/options.h"
 #include "planner/error.h"
 #include "planner/lower.h"
+#include "planner/units.h"
 
 #include <stdio.h>
 
@@ -13,22 +14,25 @@ cmd_lower (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
-  int rank = 0;
+  g_autofree char *asked = NULL;
+  gint64 rank = 0;
   Plan plan;
   const GOptionEntry entries[] = {
-    { "rank", 0, 0, G_OPTION_ARG_INT, &rank, "whose schedule; 0 unless said", "N" },
+    { "rank", 0, 0, G_OPTION_ARG_STRING, &asked, "the rank whose schedule it is; 0 unless said",
+      "N" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context = cli_context_new (NULL, "print a plan's schedule");
-  g_option_context_add_main_entries (context, entries, NULL);
+  g_autoptr (CliContext) context = cli_context_new (NULL, "print a plan's schedule");
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (!cli_input_read (&options, NULL, &input, error)
+  if ((asked && !plan_units_parse_int (asked, "--rank", 0, G_MAXINT32, &rank, error))
+      || !cli_input_read (&options, NULL, &input, error)
       || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
     return CLI_FAILED;
   const gint64 ranks = plan_data_parallel (&plan, input.cluster);
-  if (rank < 0 || rank >= ranks)
+  if (rank >= ranks)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                    "--rank: this plan has ranks 0 to %" G_GINT64_FORMAT, ranks - 1);

@@ -182,17 +182,21 @@ cmd_plot (int argc, char **argv, GError **error)
   g_autofree char *path = NULL, *run = NULL, *text = NULL;
   const GOptionEntry entries[] = {
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path,
-      "svg, png, pdf or txt by its extension; without it, text on the terminal", "FILE" },
-    { "run", 0, 0, G_OPTION_ARG_STRING, &run, "a stored run: simulated and measured", "ID" },
+      "the picture, by its extension svg, png, pdf or txt; without it, text on the terminal",
+      "FILE" },
+    { "run", 0, 0, G_OPTION_ARG_STRING, &run,
+      "a stored run in place of a plan, simulated beside measured; for timeline and memory", "ID" },
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
-      "what a pareto picture varies; strategy and mbs=1,2,4 unless said", "FIELD[=V1,V2,…]" },
+      "what pareto varies; a field alone takes all of its values; strategy and mbs=1,2,4 unless "
+      "said",
+      "FIELD[=V1,V2,…]" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new ("timeline|memory|pareto", "draw a picture: timeline, memory or pareto");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc != 2)
     {

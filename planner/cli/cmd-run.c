@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/cli/commands.h"
+#include "planner/cli/context.h"
 #include "planner/error.h"
 
 #include <stdio.h>
@@ -30,7 +31,7 @@ program_for (const char *backend, GError **error)
 static const char *
 backend_of (int argc, char **argv)
 {
-  for (int i = 1; i < argc; i++)
+  for (int i = 1; i < argc && strcmp (argv[1], CLI_COMPLETE_OPTION) != 0; i++)
     {
       if (g_str_has_prefix (argv[i], "--backend="))
         return argv[i] + strlen ("--backend=");

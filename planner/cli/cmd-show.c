@@ -43,16 +43,19 @@ asked_cluster (const CliOptions *options, gboolean keep, GError **error)
 static int
 show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError **error)
 {
-  if (options->plan || options->from_megatron || (options->model && options->cluster))
+  const gboolean has_model = options->model || options->from_megatron;
+  if (options->plan || (has_model && options->cluster))
     {
       g_auto (CliInput) input = { 0 };
-      if (!cli_input_read (options, NULL, &input, error)
-          || !cli_show_plan (&input, options->cluster, format, error))
+      if (!cli_input_read (options, NULL, &input, error) || !cli_show_plan (&input, format, error))
         return CLI_FAILED;
       return CLI_DONE;
     }
-  if (options->model)
-    return cli_show_model (options->model, options->seq, format, error) ? CLI_DONE : CLI_FAILED;
+  if (has_model)
+    {
+      g_autoptr (PlanModel) model = cli_model_read (options, error);
+      return model && cli_show_model (model, options->seq, format, error) ? CLI_DONE : CLI_FAILED;
+    }
   if (options->cluster)
     {
       g_autoptr (PlanCluster) cluster = asked_cluster (options, keep, error);
@@ -119,14 +122,17 @@ cmd_show (int argc, char **argv, GError **error)
       "keep the cluster in the store, for --cluster to find by its name", NULL },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new (NULL, "a model, cluster or plan as understood, with derived numbers");
-  g_option_context_set_description (
-      context, "Without options: the names of shipped models and clusters.\n"
-               "--format=ini prints a cluster's text, for a file of one's own.");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_describe (context,
+                        "--model or --from-megatron shows the model, --cluster the cluster, "
+                        "both or --plan the plan;\nwithout options: the names of "
+                        "shipped models and clusters.\n"
+                        "--format=ini prints a cluster's text, for a file of one's own.");
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, CLI_FORMATS "|ini", context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   const gboolean is_ini = options.format && strcmp (options.format, "ini") == 0;
   if (!check_cluster_only (&options, keep, is_ini, error))

@@ -145,6 +145,7 @@ print_time (const CliPrediction *p)
   } rows[] = { { "compute", t->compute_ns },
                { "exposed gather", t->exposed_gather_ns },
                { "exposed reduce", t->exposed_reduce_ns },
+               { "exposed tensor", t->exposed_tensor_ns },
                { "host", t->host_ns },
                { "idle", t->idle_ns },
                { "step", t->step_ns } };
@@ -155,6 +156,24 @@ print_time (const CliPrediction *p)
       cli_table_add_real (table, 100.0 * (double)rows[i].ns / (double)t->step_ns, 1);
     }
   cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+/* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
+static void
+print_peaks (const CliPrediction *p)
+{
+  guint64 peaks[PLAN_N_PHASES];
+  plan_trace_phase_peaks (p->trace, p->schedule, peaks);
+  printf ("most in each part of the step:");
+  const char *comma = "";
+  for (guint i = 0; i < PLAN_N_PHASES; i++)
+    if (peaks[i] > 0)
+      {
+        printf ("%s %s %.1f", comma, plan_phase_name (i),
+                cli_mib (peaks[i] + p->stack->fixed_bytes));
+        comma = ",";
+      }
+  printf (" MiB\n");
 }
 
 static void
@@ -175,6 +194,7 @@ print_details (const CliPrediction *p, const CliInput *input)
           p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, p->params_id,
           p->provenance_pct[0], p->provenance_pct[1], p->provenance_pct[2], p->provenance_pct[3]);
   print_memory (p);
+  print_peaks (p);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
           p->fits ? "fits" : "does not fit");
@@ -224,22 +244,20 @@ cmd_sim (int argc, char **argv, GError **error)
   CliFormat format;
   const GOptionEntry entries[] = {
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
-      "simulate every combination of these values, a row each", "FIELD[=V1,V2,…]" },
+      "simulate every combination of these values, a row each; a field alone takes all of its "
+      "values",
+      "FIELD[=V1,V2,…]" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
-      "write the timeline for the Perfetto or Chrome viewer", "FILE" },
+      "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (GOptionContext) context
+  g_autoptr (CliContext) context
       = cli_context_new (NULL, "predict memory and time of a plan, or of several side by side");
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (argc > 1)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "sim: unexpected '%s'", argv[1]);
-      return CLI_FAILED;
-    }
   if (sweeps && trace)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--trace is for one plan, not a sweep");

@@ -1,25 +1,31 @@
-/* The commands of fsdplan: X ("name", function, "summary", "arguments"). */
+/* The commands of fsdplan: GROUP ("title") and then X ("name", function, "summary") of each in it.
+ */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 /* clang-format off */
-#define CLI_COMMAND_LIST(X)                                                                        \
-  X ("show", cmd_show, "a model, cluster or plan as understood, with derived numbers", "")         \
-  X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side", "")          \
-  X ("diff", cmd_diff, "two plans side by side: where memory and time move", "[PLAN PLAN]")        \
-  X ("lower", cmd_lower, "print a plan's schedule", "")                                            \
-  X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto", "KIND")                       \
-  X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction", "")     \
-  X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it", "VERB")
+#define CLI_COMMAND_LIST(GROUP, X)                                                                 \
+  GROUP ("Plan")                                                                                   \
+  X ("query", cmd_query, "the recommended configurations, best first, with reasons")               \
+  X ("show", cmd_show, "a model, cluster or plan as understood, with derived numbers")             \
+  X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side")              \
+  X ("diff", cmd_diff, "two plans side by side: what differs, and where memory and time move")     \
+  X ("lower", cmd_lower, "print a plan's schedule")                                                \
+  X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto")                               \
+  GROUP ("Run")                                                                                    \
+  X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
+  X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
+  GROUP ("Help")                                                                                   \
+  X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \
+  X ("completion", cmd_completion, "print the completion script of bash or zsh")
 /* clang-format on */
 
-#define X(name, function, summary, arguments) int function (int argc, char **argv, GError **error);
-CLI_COMMAND_LIST (X)
+#define GROUP(title)
+#define X(name, function, summary) int function (int argc, char **argv, GError **error);
+CLI_COMMAND_LIST (GROUP, X)
 #undef X
-
-/* A command's option context: "fsdplan NAME [OPTION…] ARGUMENTS" and its summary. */
-GOptionContext *cli_context_new (const char *arguments, const char *summary);
+#undef GROUP
 
 /* What a command returns: an exit code, or CLI_FAILED with the error set. */
 #define CLI_DONE 0

@@ -2,6 +2,9 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/complete.c \
+  %D%/context.c %D%/context.h \
+  %D%/measurements.c %D%/measurements.h \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/predict.c %D%/predict.h
@@ -12,10 +15,12 @@ plan_libs = $(probe_libs) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
+  %D%/cmd-completion.c \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
+  %D%/cmd-query.c \
   %D%/cmd-run.c \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
@@ -32,15 +37,55 @@ fsdplan_exec_cpu_SOURCES = \
   %D%/train.c %D%/train.h
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)
 
-EXTRA_DIST += %D%/README.md
+nodist_fsdplan_SOURCES = $(completion_embedded)
 
+# Completion: printed by the program, and installed under the names that the shells look for.
+completion_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc
+BUILT_SOURCES += $(completion_embedded)
+CLEANFILES += $(completion_embedded)
+%D%/completion.bash.inc: %D%/completion.bash
+	$(EMBED)
+%D%/completion.zsh.inc: %D%/completion.zsh
+	$(EMBED)
+bashcompdir = $(datadir)/bash-completion/completions
+zshcompdir = $(datadir)/zsh/site-functions
+bashcomp_DATA = %D%/completion/fsdplan
+zshcomp_DATA = %D%/completion/_fsdplan
+CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
+%D%/completion/fsdplan: %D%/completion.bash
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
+%D%/completion/_fsdplan: %D%/completion.zsh
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
+
+EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
+
+# Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
-man_MANS += fsdplan.1 fsdplan-exec-cpu.1
-CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1
-fsdplan.1: fsdplan$(EXEEXT)
-	$(AM_V_GEN)$(HELP2MAN) --no-info --output=$@ \
+command_mans = \
+  fsdplan-completion.1 \
+  fsdplan-db.1 \
+  fsdplan-diff.1 \
+  fsdplan-lower.1 \
+  fsdplan-plot.1 \
+  fsdplan-query.1 \
+  fsdplan-run.1 \
+  fsdplan-show.1 \
+  fsdplan-sim.1
+man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
+CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
+fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m
+	$(AM_V_GEN)$(SED) '/^\.BR fsdplan (1)/d' $(srcdir)/%D%/man.h2m > man-$@.h2m && \
+	$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 --include=man-$@.h2m \
 	  --name='plan fully sharded training of large language models' ./fsdplan$(EXEEXT)
-fsdplan-exec-cpu.1: fsdplan-exec-cpu$(EXEEXT)
-	$(AM_V_GEN)$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 \
-	  --version-string=$(VERSION) --name='run a training plan on this machine' ./fsdplan-exec-cpu$(EXEEXT)
+$(command_mans): fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT) $(srcdir)/%D%/man.h2m
+	$(AM_V_GEN)command=$(@:fsdplan-%.1=%) && \
+	summary=`./fsdplan$(EXEEXT) __complete $$command | $(SED) -n "s/^$$command	//p"` && \
+	$(SED) "/^\.BR fsdplan\\\\-$$command /d" $(srcdir)/%D%/man.h2m > man-$@.h2m && \
+	$(HELP2MAN) --no-info --output=$@.tmp --locale=C.UTF-8 --include=man-$@.h2m \
+	  --source='fsdplan $(VERSION)' --version-string=$(VERSION) --name="$$summary" \
+	  "./fsdplan$(EXEEXT) $$command" && \
+	$(SED) -e "s/^\.TH FSDPLAN /.TH FSDPLAN-`echo $$command | tr a-z A-Z` /" \
+	  -e "s/^fsdplan $$command \\\\-/fsdplan\\\\-$$command \\\\-/" $@.tmp > $@ && rm -f $@.tmp
+fsdplan-exec-cpu.1: fsdplan-run.1
+	$(AM_V_GEN)echo .so man1/fsdplan-run.1 > $@
 endif

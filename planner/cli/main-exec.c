@@ -28,20 +28,22 @@ run_options_clear (RunOptions *self)
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (RunOptions, run_options_clear)
 
 static void
-run_options_add (RunOptions *self, GOptionContext *context)
+run_options_add (RunOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { "ranks", 0, 0, G_OPTION_ARG_STRING, &self->ranks,
-      "data-parallel ranks; a launcher's number, else 1", "N" },
+      "data-parallel ranks; the launcher's number, without one 1", "N" },
     { "steps", 0, 0, G_OPTION_ARG_STRING, &self->steps, "training steps; 10 unless said", "N" },
     { "seed", 0, 0, G_OPTION_ARG_STRING, &self->seed, "of weights and data; 1 unless said", "N" },
     { "lr", 0, 0, G_OPTION_ARG_STRING, &self->lr, "learning rate; 0.001 unless said", "RATE" },
-    { "backend", 0, 0, G_OPTION_ARG_STRING, &self->backend, "cpu", "NAME" },
+    { "backend", 0, 0, G_OPTION_ARG_STRING, &self->backend,
+      "what computes; cpu, the only one of this version, unless said", "cpu" },
     { "comm", 0, 0, G_OPTION_ARG_STRING, &self->comm,
-      "self, threads or mpi; what fits the number of ranks unless said", "NAME" },
+      "what joins the ranks; mpi under its launcher, else threads, for one rank self",
+      "self|threads|mpi" },
     G_OPTION_ENTRY_NULL,
   };
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
 }
 
 static gboolean
@@ -159,17 +161,13 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   g_auto (CliInput) input = { 0 };
   CliFormat format;
   gint64 ranks;
-  g_autoptr (GOptionContext) context = cli_context_new (
+  g_autoptr (CliContext) context = cli_context_new (
       NULL, "train here by a plan, store the trace, compare with the prediction");
   run_options_add (&run_options, context);
   cli_options_add (&options, context);
-  if (!cli_parse (context, &argc, &argv, error))
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
     return *error == NULL;
-  if (argc > 1)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "run: unexpected '%s'", argv[1]);
-      return FALSE;
-    }
   if (run_options.backend && strcmp (run_options.backend, "cpu") != 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--backend: this program is cpu");

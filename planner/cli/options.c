@@ -15,16 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-GOptionContext *
-cli_context_new (const char *arguments, const char *summary)
-{
-  GOptionContext *context = g_option_context_new (arguments);
-  g_autofree char *sentence = g_strdup_printf ("%c%s.", g_ascii_toupper (summary[0]), summary + 1);
-  g_option_context_set_summary (context, sentence);
-  g_option_context_set_help_enabled (context, FALSE);
-  return context;
-}
-
 int
 cli_exit_code (const GError *error)
 {
@@ -59,42 +49,44 @@ cli_options_clear (CliOptions *self)
 }
 
 void
-cli_options_add (CliOptions *self, GOptionContext *context)
+cli_options_add (CliOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->model,
       "a shipped model, a Hugging Face config.json or its folder, or layers=…,hidden=…", "MODEL" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
-      "a shipped cluster with its number of nodes (dgx-h100:1), an .ini file, or local[:RANKS]",
+      "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, or "
+      "local[:RANKS]",
       "CLUSTER" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
       "a plan file, a stored run as @ID, or - for standard input", "FILE" },
     { "from-megatron", 0, 0, G_OPTION_ARG_STRING, &self->from_megatron,
       "a script that starts Megatron-LM, or its log, or - for standard input", "FILE" },
-    { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs, "global batch in sequences", "N" },
-    { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq, "tokens per sequence", "N" },
-    { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs, "micro batch in sequences", "N" },
+    { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs,
+      "global batch: sequences per step over all ranks; needed unless the plan says", "N" },
+    { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq,
+      "tokens per sequence; the model's longest unless said", "N" },
+    { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs,
+      "micro batch: sequences that a rank computes at once; 1 unless said", "N" },
     { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->set,
-      "any field of a plan; fsdplan show --fields lists them", "FIELD=VALUE" },
-    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "table, csv or json", "FORMAT" },
-    { "db", 0, 0, G_OPTION_ARG_STRING, &self->db, "the store to use; :memory: keeps nothing",
+      "any field of a plan, any number of times; fsdplan show --fields lists them", "FIELD=VALUE" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &self->db,
+      "the store of runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps nothing",
       "FILE" },
     G_OPTION_ENTRY_NULL,
   };
-  g_option_context_add_main_entries (context, entries, NULL);
+  cli_context_add (context, entries);
 }
 
-gboolean
-cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error)
+void
+cli_options_add_format (CliOptions *self, const char *formats, CliContext *context)
 {
-  for (int i = 1; i < *argc; i++)
-    if (strcmp ((*argv)[i], "--help") == 0 || strcmp ((*argv)[i], "-h") == 0)
-      {
-        g_autofree char *help = g_option_context_get_help (context, FALSE, NULL);
-        fputs (help, stdout);
-        return FALSE;
-      }
-  return g_option_context_parse (context, argc, argv, error);
+  const GOptionEntry entries[] = {
+    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "of what is printed; table unless said",
+      formats },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
 }
 
 void
@@ -102,6 +94,7 @@ cli_input_clear (CliInput *self)
 {
   g_clear_pointer (&self->model, plan_model_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
+  g_clear_pointer (&self->cluster_spec, g_free);
 }
 
 /* "PREFIX" or "PREFIX:N": N, or 0; -1 when it is something else or wrong. */
@@ -176,6 +169,20 @@ take_line (char **text, const char *key)
   return value;
 }
 
+/* A cluster by --cluster's rules, and the words it was asked for by. */
+static gboolean
+read_cluster (CliInput *input, const char *spec, const char *db, GError **error)
+{
+  PlanCluster *const cluster = cli_cluster_new (spec, db, error);
+  if (!cluster)
+    return FALSE;
+  g_clear_pointer (&input->cluster, plan_cluster_free);
+  g_free (input->cluster_spec);
+  input->cluster = cluster;
+  input->cluster_spec = g_strdup (spec);
+  return TRUE;
+}
+
 static gboolean
 read_plan_file (const char *path, const char *db, CliInput *input, GError **error)
 {
@@ -188,7 +195,7 @@ read_plan_file (const char *path, const char *db, CliInput *input, GError **erro
     return FALSE;
   if (model && !(input->model = plan_model_new (model, error)))
     return FALSE;
-  return !cluster || (input->cluster = cli_cluster_new (cluster, db, error));
+  return !cluster || read_cluster (input, cluster, db, error);
 }
 
 static gboolean
@@ -226,12 +233,13 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
 {
   if (!options->cluster)
     return TRUE;
+  const gboolean is_open = !strchr (options->cluster, ':') && !strchr (options->cluster, '/')
+                           && strcmp (options->cluster, "local") != 0;
   g_autofree char *spec
-      = megatron->nodes > 0 && !strchr (options->cluster, ':')
-                && strcmp (options->cluster, "local") != 0
+      = megatron->nodes > 0 && is_open
             ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
             : g_strdup (options->cluster);
-  if (!(input->cluster = cli_cluster_new (spec, options->db, error)))
+  if (!read_cluster (input, spec, options->db, error))
     return FALSE;
   const gint64 devices = plan_cluster_devices (input->cluster);
   if (megatron->devices > 0 && megatron->devices != devices)
@@ -240,6 +248,24 @@ read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, 
              " ranks, but --cluster %s has %" G_GINT64_FORMAT " devices, which are used\n",
              options->from_megatron, megatron->devices, spec, devices);
   return TRUE;
+}
+
+static gboolean
+print_notes (const PlanMegatron *megatron, const char *origin, GError **error)
+{
+  for (guint i = 0; i < megatron->notes->len; i++)
+    {
+      g_autofree char *line
+          = plan_megatron_note_print (g_ptr_array_index (megatron->notes, i), origin);
+      fprintf (stderr, "%s\n", line);
+    }
+  const guint n = plan_megatron_count (megatron, PLAN_MEGATRON_ERROR);
+  if (n == 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: Megatron-LM would refuse it for the %s above", origin,
+               n == 1 ? "error" : "errors");
+  return FALSE;
 }
 
 static gboolean
@@ -252,22 +278,16 @@ read_megatron (const CliOptions *options, CliInput *input, GError **error)
   if (!find_stack_date (options, &date, error) || !cli_read (origin, &text, error)
       || !plan_megatron_parse (text, origin, date, &megatron, error))
     return FALSE;
-  for (guint i = 0; i < megatron.notes->len; i++)
+  if (options->model)
     {
-      g_autofree char *line
-          = plan_megatron_note_print (g_ptr_array_index (megatron.notes, i), origin);
-      fprintf (stderr, "%s\n", line);
+      if (!(input->model = plan_model_new (options->model, error)))
+        return FALSE;
+      plan_megatron_note_other_model (&megatron, options->model, input->model);
     }
-  const guint n = plan_megatron_count (&megatron, PLAN_MEGATRON_ERROR);
-  if (n > 0)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: Megatron-LM would refuse it for the %s above", origin,
-                   n == 1 ? "error" : "errors");
-      return FALSE;
-    }
+  if (!print_notes (&megatron, origin, error))
+    return FALSE;
   input->plan = megatron.plan;
-  if (!options->model && !(input->model = plan_megatron_model (&megatron, error)))
+  if (!input->model && !(input->model = plan_megatron_model (&megatron, error)))
     {
       g_prefix_error (error, "%s: ", origin);
       return FALSE;
@@ -322,20 +342,16 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
     }
   else if (options->plan && !read_plan_file (options->plan, options->db, input, error))
     return FALSE;
-  if (options->model)
+  if (options->model && !options->from_megatron)
     {
       g_clear_pointer (&input->model, plan_model_free);
       if (!(input->model = plan_model_new (options->model, error)))
         return FALSE;
     }
-  if ((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
-    {
-      g_clear_pointer (&input->cluster, plan_cluster_free);
-      input->cluster = cli_cluster_new (options->cluster ? options->cluster : default_cluster,
-                                        options->db, error);
-      if (!input->cluster)
-        return FALSE;
-    }
+  if (((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
+      && !read_cluster (input, options->cluster ? options->cluster : default_cluster, options->db,
+                        error))
+    return FALSE;
   if (!input->model || !input->cluster)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a %s is needed: --%s",
@@ -361,6 +377,15 @@ cli_input_read (const CliOptions *options, const char *default_cluster, CliInput
   *out_input = input;
   input = (CliInput){ 0 };
   return TRUE;
+}
+
+PlanModel *
+cli_model_read (const CliOptions *options, GError **error)
+{
+  g_auto (CliInput) input = { 0 };
+  if (!options->from_megatron)
+    return plan_model_new (options->model, error);
+  return read_megatron (options, &input, error) ? g_steal_pointer (&input.model) : NULL;
 }
 
 char *

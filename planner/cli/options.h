@@ -1,5 +1,6 @@
 /* CliInput: what every command that needs a plan takes, the same way everywhere. */
 #pragma once
+#include "planner/cli/context.h"
 #include "planner/cluster.h"
 #include "planner/model.h"
 #include "planner/plan.h"
@@ -17,15 +18,19 @@ typedef struct
 void cli_options_clear (CliOptions *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
 
-/* Adds --plan, --from-megatron, --model, --cluster, --gbs, --seq, --mbs, --set, --format and --db.
- */
-void cli_options_add (CliOptions *self, GOptionContext *context);
+/* Adds --model, --cluster, --plan, --from-megatron, --gbs, --seq, --mbs, --set and --db. */
+void cli_options_add (CliOptions *self, CliContext *context);
+
+/* Adds --format with its values, CLI_FORMATS and perhaps more, to a command that prints tables. */
+#define CLI_FORMATS "table|csv|json"
+void cli_options_add_format (CliOptions *self, const char *formats, CliContext *context);
 
 /* What they mean; `plan` is not resolved. */
 typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
+  char *cluster_spec; /* the words that stand for it; NULL where a stored run gave it */
   Plan plan;
 } CliInput;
 
@@ -38,6 +43,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliInput, cli_input_clear)
 gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
                          CliInput *out_input, GError **error);
 
+/* The model alone, of --model or --from-megatron, one of which is there. */
+PlanModel *cli_model_read (const CliOptions *options, GError **error);
+
 /* A cluster by --cluster's rules; the last place it is looked for is the store, `db`. */
 PlanCluster *cli_cluster_new (const char *spec, const char *db, GError **error);
 
@@ -47,9 +55,5 @@ gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError
 /* "optim_grads_params mbs=1 gbs=128 seq=8192": the fields people look at, then those set otherwise.
  */
 char *cli_plan_label (const Plan *resolved);
-
-/* Parses the command line, `--help` included; FALSE with no error: help was printed. Words that are
- * no options stay in argv. */
-gboolean cli_parse (GOptionContext *context, int *argc, char ***argv, GError **error);
 
 G_END_DECLS

@@ -4,13 +4,13 @@
 #include "planner/cli/output.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 
+#include <glib/gstdio.h>
 #include <libsmartcols.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define MAX_INPUT_BYTES (64 << 20)
 
 struct _CliTable
 {
@@ -142,14 +142,17 @@ print_table (const CliTable *self)
   scols_unref_table (table);
 }
 
-/* Numbers that JSON has no word for are texts. */
+/* Bare where it is a number that JSON has a word for: in a column of numbers there may be words. */
 static void
 add_json_number (JsonBuilder *builder, const char *text)
 {
-  const double real = g_ascii_strtod (text, NULL);
-  if (!strpbrk (text, ".einf"))
-    json_builder_add_int_value (builder, g_ascii_strtoll (text, NULL, 10));
-  else if (isfinite (real))
+  char *end;
+  const gint64 whole = g_ascii_strtoll (text, &end, 10);
+  const gboolean is_whole = *text && !*end;
+  const double real = g_ascii_strtod (text, &end);
+  if (is_whole)
+    json_builder_add_int_value (builder, whole);
+  else if (*text && !*end && isfinite (real))
     json_builder_add_double_value (builder, real);
   else
     json_builder_add_string_value (builder, text);
@@ -220,31 +223,41 @@ cli_write (const char *path, const char *text, GError **error)
   return FALSE;
 }
 
+/* What can be read only once and tells no size: standard input, and a pipe such as <(...). */
+static gboolean
+read_stream (FILE *file, const char *name, char **out_text, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  char chunk[65536];
+  for (gsize n; text->len <= PLAN_TEXT_MAX_BYTES && (n = fread (chunk, 1, sizeof chunk, file)) > 0;)
+    g_string_append_len (text, chunk, (gssize)n);
+  if (ferror (file))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", name, g_strerror (errno));
+      return FALSE;
+    }
+  if (!plan_text_check (text->str, text->len, name, error))
+    return FALSE;
+  *out_text = g_string_free (g_steal_pointer (&text), FALSE);
+  return TRUE;
+}
+
 gboolean
 cli_read (const char *path, char **out_text, GError **error)
 {
-  const gboolean is_stdin = strcmp (path, "-") == 0;
-  FILE *file = is_stdin ? stdin : fopen (path, "r");
+  gsize length;
+  GStatBuf info;
+  if (strcmp (path, "-") == 0)
+    return read_stream (stdin, "standard input", out_text, error);
+  if (g_stat (path, &info) != 0 || !S_ISFIFO (info.st_mode))
+    return plan_text_read_file (path, out_text, &length, error);
+  FILE *const file = fopen (path, "r");
   if (!file)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (errno));
       return FALSE;
     }
-  g_autoptr (GString) text = g_string_new (NULL);
-  char chunk[65536];
-  for (gsize n; text->len <= MAX_INPUT_BYTES && (n = fread (chunk, 1, sizeof chunk, file)) > 0;)
-    g_string_append_len (text, chunk, (gssize)n);
-  const gboolean failed = ferror (file) != 0;
-  if (!is_stdin)
-    fclose (file);
-  if (failed || text->len > MAX_INPUT_BYTES || strlen (text->str) != text->len)
-    {
-      g_set_error (error, PLAN_ERROR, failed ? PLAN_ERROR_IO : PLAN_ERROR_INVALID, "%s: %s", path,
-                   failed                        ? "cannot be read"
-                   : text->len > MAX_INPUT_BYTES ? "is larger than 64 MiB"
-                                                 : "is not a text file");
-      return FALSE;
-    }
-  *out_text = g_string_free (g_steal_pointer (&text), FALSE);
-  return TRUE;
+  const gboolean ok = read_stream (file, path, out_text, error);
+  fclose (file);
+  return ok;
 }

@@ -17,7 +17,7 @@ gboolean cli_format_parse (const char *text, CliFormat *out_format, GError **err
 typedef struct
 {
   const char *name;
-  gboolean is_number; /* right-aligned; bare in JSON */
+  gboolean is_number; /* right-aligned; bare in JSON, but for words among them */
 } CliColumn;
 
 typedef struct _CliTable CliTable;
@@ -46,7 +46,7 @@ void cli_print_json (JsonNode *root);
 /* Text to a file, whole or not at all; "-" is stdout. */
 gboolean cli_write (const char *path, const char *text, GError **error);
 
-/* The text of a file; "-" is stdin. Refuses more than 64 MiB. */
+/* The text of a file, by the rules of plan_text_read_file, or of a pipe; "-" is stdin. */
 gboolean cli_read (const char *path, char **out_text, GError **error);
 
 G_END_DECLS

@@ -3,6 +3,7 @@
 
 #include "planner/cli/predict.h"
 
+#include "planner/cli/measurements.h"
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/rules.h"
@@ -39,6 +40,34 @@ count_provenance (CliPrediction *self, const SimCost *cost)
     self->provenance_pct[p] *= 100.0 / total;
 }
 
+/* What a resolved plan's schedule costs, from the best sources there are. */
+static SimCost *
+cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
+         const PlanStack *stack, GError **error)
+{
+  const SimCostInput costs = { .schedule = schedule,
+                               .cluster = input->cluster,
+                               .stack = stack,
+                               .plan = resolved,
+                               .params = sim_params_default (input->cluster),
+                               .measurements = cli_measurements (input->cluster) };
+  return sim_cost_new (&costs, error);
+}
+
+gboolean
+cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+{
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
+  g_autoptr (PlanSchedule) schedule
+      = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
+  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
+  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, error) : NULL;
+  if (!trace)
+    return FALSE;
+  *out_score = (PlanScore){ trace->step_ns, trace->memory.device };
+  return TRUE;
+}
+
 static gboolean
 predict (const CliInput *input, CliPrediction *self, GError **error)
 {
@@ -46,12 +75,10 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  const SimParams *params = sim_params_default (input->cluster->kind);
-  g_autoptr (SimCost) cost
-      = sim_cost_new (self->schedule, input->cluster, self->stack, params, error);
+  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
-  self->params_id = params->id;
+  self->params_id = sim_params_default (input->cluster)->id;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   count_provenance (self, cost);
 
@@ -65,8 +92,10 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       = input->cluster->peak_flops[plan_field_dtype (&self->plan, PLAN_COMPUTE)] * 1e-12;
   self->step_ms = 1e3 * seconds;
   self->tokens_per_s_per_gpu = tokens / seconds / devices;
-  self->tflops_per_gpu
-      = 1e-12 * self->tokens_per_s_per_gpu * plan_model_flops_per_token (input->model, seq, vocab);
+  /* A backward pass is twice a forward pass. */
+  const double passes = self->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
+  self->tflops_per_gpu = 1e-12 * passes * self->tokens_per_s_per_gpu
+                         * plan_model_flops_per_token (input->model, seq, vocab);
   self->mfu = peak > 0 ? self->tflops_per_gpu / peak : 0;
   self->fits = self->trace->memory.device <= input->cluster->memory_bytes;
   return TRUE;
@@ -126,6 +155,27 @@ cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, Json
   json_builder_end_object (builder);
 }
 
+/* In MiB, by part of the step; null for a part that it does not have. */
+static void
+add_peaks (const CliPrediction *self, JsonBuilder *builder)
+{
+  static const char *const names[PLAN_N_PHASES]
+      = { "loss", "backward", "backward_end", "optimizer" };
+  guint64 peaks[PLAN_N_PHASES];
+  plan_trace_phase_peaks (self->trace, self->schedule, peaks);
+  json_builder_set_member_name (builder, "peaks_mib");
+  json_builder_begin_object (builder);
+  for (guint p = 0; p < PLAN_N_PHASES; p++)
+    if (peaks[p] > 0)
+      add_number (builder, names[p], cli_mib (peaks[p] + self->stack->fixed_bytes));
+    else
+      {
+        json_builder_set_member_name (builder, names[p]);
+        json_builder_add_null_value (builder);
+      }
+  json_builder_end_object (builder);
+}
+
 static void
 add_time (const CliPrediction *self, JsonBuilder *builder)
 {
@@ -137,6 +187,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_begin_object (builder);
   add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);
   add_number (builder, "reduce", 1e-6 * (double)t->exposed_reduce_ns);
+  add_number (builder, "tensor", 1e-6 * (double)t->exposed_tensor_ns);
   json_builder_end_object (builder);
   add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
   add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);
@@ -184,6 +235,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   add_number (builder, "memory_limit_mib", cli_mib (input->cluster->memory_bytes));
   json_builder_set_member_name (builder, "memory");
   cli_memory_to_json (&self->trace->memory, self->schedule, builder);
+  add_peaks (self, builder);
   add_time (self, builder);
   json_builder_set_member_name (builder, "provenance");
   json_builder_begin_object (builder);

@@ -2,6 +2,7 @@
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/schedule.h"
+#include "planner/search.h"
 #include "planner/stack.h"
 #include "planner/trace.h"
 #include "sim/cost.h"
@@ -25,6 +26,10 @@ void cli_prediction_clear (CliPrediction *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
+
+/* Time and device memory of a resolved plan, for a search; safe in several threads. */
+gboolean cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score,
+                    GError **error);
 
 /* The members of a result as in the contract of the command line, into an open object. */
 void cli_prediction_to_json (const CliPrediction *self, const CliInput *input,

@@ -332,6 +332,16 @@ add_attention (CliTable *table, DbStore *store, const char *gpu, GError **error)
   return rows != NULL;
 }
 
+/* Empty for shares and counts, and for parameters of other versions. */
+static const char *
+parameter_unit (const char *key)
+{
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    if (g_str_equal (sim_param_key (p), key))
+      return sim_param_unit (p);
+  return "";
+}
+
 static gboolean
 add_parameters (CliTable *table, DbStore *store, const char *params, GError **error)
 {
@@ -341,8 +351,7 @@ add_parameters (CliTable *table, DbStore *store, const char *params, GError **er
       const DbFact *fact = &g_array_index (parameters, DbFact, i);
       add_cost (table, NULL, "parameter", fact->of);
       add_shape (table, g_strdup (fact->key));
-      add_measured (table, fact->value, g_str_has_suffix (fact->key, "_ns") ? "ns" : "",
-                    fact->source, NULL);
+      add_measured (table, fact->value, parameter_unit (fact->key), fact->source, NULL);
     }
   return parameters != NULL;
 }
@@ -355,7 +364,7 @@ cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error)
           { "nodes", TRUE },   { "size", FALSE }, { "value", TRUE }, { "unit", FALSE },
           { "source", FALSE }, { "row", FALSE } };
   const char *gpu = cluster ? cluster->device_name : NULL;
-  const char *params = cluster ? sim_params_default (cluster->kind)->id : NULL;
+  const char *params = cluster ? sim_params_default (cluster)->id : NULL;
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   g_autoptr (DbStore) store = db_catalogue_open (error);
   if (!store || !add_curves (table, store, gpu, error) || !add_products (table, store, gpu, error)

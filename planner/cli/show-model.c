@@ -134,11 +134,10 @@ print_table (const PlanModel *model, gint64 seq, CliFormat format)
 }
 
 gboolean
-cli_show_model (const char *spec, const char *seq, CliFormat format, GError **error)
+cli_show_model (const PlanModel *model, const char *seq, CliFormat format, GError **error)
 {
-  g_autoptr (PlanModel) model = plan_model_new (spec, error);
-  gint64 length = model ? model->max_seq : 0;
-  if (!model || (seq && !plan_units_parse_int (seq, "--seq", 1, 1 << 30, &length, error)))
+  gint64 length = model->max_seq;
+  if (seq && !plan_units_parse_int (seq, "--seq", 1, 1 << 30, &length, error))
     return FALSE;
   if (format == CLI_FORMAT_JSON)
     print_json (model, length);

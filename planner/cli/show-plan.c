@@ -44,17 +44,16 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
     out[i] = figures[i];
 }
 
-/* --cluster's word is shorter than the file it stands for. */
+/* The words for a cluster are shorter than the file they stand for. */
 static void
-print_file (const CliInput *input, const char *cluster, const Plan *plan, const Figure *figures,
-            GPtrArray *hazards)
+print_file (const CliInput *input, const Plan *plan, const Figure *figures, GPtrArray *hazards)
 {
   g_autofree char *text = plan_print (plan);
   g_autofree char *hash = plan_hash (plan);
   g_autofree char *model = plan_model_print (input->model);
   printf ("# plan %s\nmodel=%s\n", hash, model);
-  if (cluster)
-    printf ("cluster=%s\n", cluster);
+  if (input->cluster_spec)
+    printf ("cluster=%s\n", input->cluster_spec);
   fputs (text, stdout);
   puts ("");
   for (guint i = 0; i < N_FIGURES; i++)
@@ -111,7 +110,7 @@ print_json (const CliInput *input, const Plan *plan, const Figure *figures, GPtr
 }
 
 gboolean
-cli_show_plan (const CliInput *input, const char *cluster, CliFormat format, GError **error)
+cli_show_plan (const CliInput *input, CliFormat format, GError **error)
 {
   Plan plan;
   Figure figures[N_FIGURES];
@@ -126,7 +125,7 @@ cli_show_plan (const CliInput *input, const char *cluster, CliFormat format, GEr
   else if (format == CLI_FORMAT_CSV)
     print_rows (&plan, figures);
   else
-    print_file (input, cluster, &plan, figures, hazards);
+    print_file (input, &plan, figures, hazards);
   return TRUE;
 }
 

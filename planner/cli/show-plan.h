@@ -6,9 +6,8 @@
 G_BEGIN_DECLS
 
 /* The plan resolved, with what follows from it and what to know about it. As a table it is a
- * complete plan file; `cluster` is what --cluster was given, NULL where a file named it. */
-gboolean cli_show_plan (const CliInput *input, const char *cluster, CliFormat format,
-                        GError **error);
+ * complete plan file, but for the cluster of a stored run. */
+gboolean cli_show_plan (const CliInput *input, CliFormat format, GError **error);
 
 /* Every field with its values; every rule and hazard; every stack with what changed when. */
 void cli_show_fields (CliFormat format);

@@ -44,8 +44,10 @@ bench (const char *model_name, const char *cluster_name, const char *gbs, double
       g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
       lower_ms = MIN (lower_ms, milliseconds_since (start));
       start = g_get_monotonic_time ();
-      g_autoptr (SimCost) cost
-          = sim_cost_new (schedule, cluster, stack, sim_params_default (cluster->kind), &error);
+      g_autoptr (SimCost) cost = sim_cost_new (
+          &(SimCostInput){
+              .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved },
+          &error);
       g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
       sim_ms = MIN (sim_ms, milliseconds_since (start));
       ops = trace->spans->len;

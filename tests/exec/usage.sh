@@ -19,7 +19,8 @@ expect () {
   test "$(wc -l <"$work/err")" -le 2 || complain "more than a message: $*"
 }
 
-for command in show sim diff lower plot run db; do
+commands=$(fsdplan __complete "" | cut -f 1 | grep -vx help)
+for command in $commands; do
   if ! fsdplan $command --help >"$work/out" 2>"$work/err" || test -s "$work/err" \
       || ! grep -q "^Usage:" "$work/out"; then
     complain "no help: $command"
@@ -28,15 +29,18 @@ for command in show sim diff lower plot run db; do
 done
 
 expect 2 "Usage: fsdplan" sh -c 'fsdplan 2>&1 >/dev/null | head -n 1 >&2; exit 2'
-expect 2 "there is no command 'dance'" fsdplan dance
+expect 2 "there is no command 'dance'; see" fsdplan dance
+expect 2 "did you mean 'sim'?" fsdplan simm
+expect 2 "did you mean 'sim'?" fsdplan help simm
+expect 2 "one command at a time" fsdplan help sim show
+expect 2 "did you mean '--model'?" fsdplan sim --modle llama-tiny
+expect 2 "one shell is needed" fsdplan completion fish
 expect 2 "a model is needed" fsdplan sim
 expect 2 "a cluster is needed" fsdplan sim --model llama3-8b
 expect 2 "gbs" fsdplan sim --model llama3-8b --cluster dgx-h100:1
-expect 2 "nonsense" fsdplan sim --nonsense
 expect 2 "is not FIELD=VALUE" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set mbs
 expect 2 "straetgy" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set straetgy=optim
 expect 2 "table, csv, json" fsdplan show --format=xml
-expect 2 "unexpected 'now'" fsdplan sim now
 expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
@@ -73,6 +77,84 @@ expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
 expect 1 "cuda is not in this version" fsdplan run --backend cuda
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
 expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
+
+expect 2 "--rank: 'x' is not" fsdplan lower --model llama3-8b --rank x
+expect 2 "diff: only one of the plans" fsdplan diff - -
+expect 2 "each give a plan: use one" fsdplan sim --plan a --from-megatron b
+
+# Every command with an option that there is not, with each of its options without its value, with
+# a value that the option does not take, and with a word too many.
+for command in $commands; do
+  expect 2 "there is no option '--nonsense'" fsdplan $command --nonsense
+  expect 2 "there is no option '-y'" fsdplan $command -y
+  for option in $(fsdplan $command --help | grep -oE -e '^  (-[a-z], )?--[a-z-]+=' | grep -oE -e '--[a-z-]+'); do
+    expect 2 "$option needs a value: " fsdplan $command $option
+  done
+  for option in $(fsdplan $command --help | grep -oE -e '^  --[a-z-]+ ' | tr -d ' '); do
+    expect 2 "$option takes no value" fsdplan $command $option=3
+  done
+  case $(fsdplan $command --help | head -n 1) in
+    *"[OPTION…]" | *"[OPTION...]") expect 2 "unexpected 'now'" fsdplan $command now ;;
+    *) expect 2 "$command: \|no picture" fsdplan $command now now now ;;
+  esac
+done
+
+# Every way to name a file, with what is none: the message is one line that names it, how it ends
+# tells the user's mistakes from the machine's, and nothing is written.
+files=$work/files
+mkdir -p "$files/folder" "$files/folder.json" "$files/folder.ini"
+for kind in empty binary large unreadable; do
+  for name in $kind $kind.json $kind.ini; do : >"$files/$name"; done
+done
+for name in binary binary.json binary.ini; do printf '\377\000\001\n\n\n' >"$files/$name"; done
+for name in large large.json large.ini; do truncate -s 100M "$files/$name"; done
+chmod 0 "$files"/unreadable*
+list () { (cd "$files" && ls -lnR --time-style=full-iso) ; }
+list >"$work/before"
+
+# refuse STATUS KIND PATTERN: every way to name such a file.
+refuse () {
+  kind=$files/$2
+  for command in show sim lower run; do
+    expect $1 "$3" fsdplan $command --plan "$kind" --model llama-tiny --cluster dgx-h100:1 --gbs 8
+    expect $1 "$3" fsdplan $command --from-megatron "$kind" --cluster dgx-h100:1
+    expect $1 "$3" fsdplan $command --model "$kind.json" --cluster dgx-h100:1 --gbs 8
+    expect $1 "$3" fsdplan $command --cluster "$kind.ini" --model llama-tiny --gbs 8
+  done
+  expect $1 "$3" fsdplan show --model "$kind.json"
+  expect $1 "$3" fsdplan show --cluster "$kind.ini"
+  expect $1 "$3" fsdplan show --from-megatron "$kind"
+  expect $1 "$3" fsdplan diff "$kind" "$kind" --model llama-tiny --cluster dgx-h100:1
+  expect $1 "$3" fsdplan plot memory --plan "$kind" --model llama-tiny --cluster dgx-h100:1
+  for verb in list "show 1" "export 1" "delete 1" check; do
+    expect $1 "$kind: cannot open the store\|$kind: nothing was stored" fsdplan db $verb --db "$kind"
+  done
+  expect $1 "$kind: " fsdplan db import "$kind" --db "$work/store.db"
+  expect $1 "$kind: cannot open the store" fsdplan sim --plan @1 --db "$kind"
+  expect $1 "$kind: cannot open the store" fsdplan plot memory --run 1 --db "$kind"
+}
+refuse 1 missing "No such file"
+refuse 1 folder "is a directory\|/config.json: No such file"
+refuse 2 binary "is not UTF-8 text"
+refuse 2 large "larger than"
+test -r "$files/unreadable" || refuse 1 unreadable "ermission denied"
+
+# An empty plan leaves everything open, which is a plan; nothing else is.
+fsdplan sim --plan "$files/empty" --model llama3-8b --cluster dgx-h100:1 --gbs 8 >"$work/out" 2>&1 ||
+  complain "an empty plan is a plan"
+expect 2 "a model is needed" fsdplan sim --plan "$files/empty"
+expect 2 "nor the argument list" fsdplan sim --from-megatron "$files/empty" --cluster dgx-h100:1
+expect 2 "not a JSON object" fsdplan show --model "$files/empty.json"
+expect 2 "no section" fsdplan show --cluster "$files/empty.ini"
+expect 1 "nothing was stored yet" fsdplan db list --db "$files/empty"
+expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
+
+# Where nothing can be written.
+plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
+expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
+expect 1 "directory" fsdplan sim $plan --trace "$files/folder"
+expect 2 "extension\|svg" fsdplan plot memory $plan -o "$files/picture.xyz"
+list | diff "$work/before" - || complain "something was written"
 
 # a plan that does not fit is shown, and ends with 3
 fsdplan sim --model llama3-70b --cluster dgx-h100:1 --gbs 8 --set strategy=no_shard \

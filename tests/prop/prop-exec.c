@@ -121,8 +121,10 @@ START_TEST (bytes_taken_equal_bytes_predicted)
   const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, 0, &error);
   ck_assert (schedule != NULL);
-  g_autoptr (SimCost) cost
-      = sim_cost_new (schedule, c.cluster, stack, sim_params_default (c.cluster->kind), &error);
+  g_autoptr (SimCost) cost = sim_cost_new (
+      &(SimCostInput){
+          .schedule = schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan },
+      &error);
   g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
   ck_assert (sim != NULL);
   ck_assert (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error));

@@ -300,6 +300,15 @@ START_TEST (wide_resting_memory_is_the_formula_s)
     moments += plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_EXP_AVG_SQ), here);
   if (value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON)
     moments += 4 * here;
+  guint64 peaks[PLAN_N_PHASES], highest = 0;
+  plan_trace_phase_peaks (trace, c.schedule, peaks);
+  for (guint p = 0; p < PLAN_N_PHASES; p++)
+    highest = MAX (highest, peaks[p]);
+  ck_assert_uint_eq (highest, trace->memory.max_allocated);
+  if (value[PLAN_TASK] == PLAN_TASK_TRAIN)
+    ck_assert_uint_ge (peaks[PLAN_PHASE_OPTIMIZER], trace->memory.allocated);
+  else
+    ck_assert_uint_eq (peaks[PLAN_PHASE_OPTIMIZER], 0);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_WEIGHTS], weights);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_MAIN_PARAMS], main);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_OPTIMIZER], moments);

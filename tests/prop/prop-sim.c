@@ -115,9 +115,9 @@ simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, 
   g_autoptr (GError) error = NULL;
   const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
-  g_autoptr (SimCost) cost = schedule ? sim_cost_new (schedule, cluster, stack,
-                                                      sim_params_default (cluster->kind), &error)
-                                      : NULL;
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan };
+  g_autoptr (SimCost) cost = schedule ? sim_cost_new (&input, &error) : NULL;
   PlanTrace *trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
   ck_assert_msg (trace && plan_trace_check (trace, schedule, &error), "seed %d: %s", seed,
                  error ? error->message : "");
@@ -130,15 +130,30 @@ START_TEST (faster_hardware_is_never_slower)
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
   const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
   g_autoptr (PlanTrace) base = simulate (model, cluster, &plan, _i);
-  double *const rates[]
-      = { &cluster->link_bytes_per_s, &cluster->nic_bytes_per_s, &cluster->memory_bytes_per_s,
-          &cluster->peak_flops[PLAN_DTYPE_BF16], &cluster->peak_flops[PLAN_DTYPE_FP32] };
+  double *const rates[] = { &cluster->link_bytes_per_s,
+                            &cluster->nic_bytes_per_s,
+                            &cluster->memory_bytes_per_s,
+                            &cluster->peak_flops[PLAN_DTYPE_BF16],
+                            &cluster->peak_flops[PLAN_DTYPE_FP32],
+                            &cluster->peak_flops[PLAN_DTYPE_E4M3],
+                            &cluster->peak_flops[PLAN_DTYPE_E5M2],
+                            &cluster->peak_flops[PLAN_DTYPE_MXFP8],
+                            &cluster->peak_tf32_flops };
   for (guint r = 0; r < G_N_ELEMENTS (rates); r++)
     {
       *rates[r] *= 3;
       g_autoptr (PlanTrace) faster = simulate (model, cluster, &plan, _i);
       ck_assert_msg (faster->step_ns <= base->step_ns, "seed %d: rate %u", _i, r);
       *rates[r] /= 3;
+    }
+  gint64 *const latencies[] = { &cluster->link_latency_ns, &cluster->nic_latency_ns };
+  for (guint l = 0; l < G_N_ELEMENTS (latencies); l++)
+    {
+      const gint64 was = *latencies[l];
+      *latencies[l] = was / 2;
+      g_autoptr (PlanTrace) faster = simulate (model, cluster, &plan, _i);
+      ck_assert_msg (faster->step_ns <= base->step_ns, "seed %d: latency %u", _i, l);
+      *latencies[l] = was;
     }
 }
 END_TEST

@@ -144,23 +144,12 @@ START_TEST (every_kernel_is_there)
 }
 END_TEST
 
-static double
-member (const SimParams *params, const char *key)
+static SimParam
+param_of (const char *key)
 {
-  const struct
-  {
-    const char *key;
-    double value;
-  } members[] = { { "gemm_efficiency", params->gemm_efficiency },
-                  { "attention_efficiency", params->attention_efficiency },
-                  { "attention_bwd_efficiency", params->attention_bwd_efficiency },
-                  { "memory_efficiency", params->memory_efficiency },
-                  { "link_efficiency", params->link_efficiency },
-                  { "nic_efficiency", params->nic_efficiency },
-                  { "kernel_ns", (double)params->kernel_ns } };
-  for (guint i = 0; i < G_N_ELEMENTS (members); i++)
-    if (g_str_equal (key, members[i].key))
-      return members[i].value;
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    if (g_str_equal (sim_param_key (p), key))
+      return p;
   ck_abort_msg ("%s is no parameter of the cost model", key);
 }
 
@@ -168,16 +157,17 @@ member (const SimParams *params, const char *key)
 START_TEST (parameters_are_the_simulator_s)
 {
   g_autoptr (DbStore) store = open_shipped ();
-  const PlanDeviceKind kinds[] = { PLAN_DEVICE_GPU, PLAN_DEVICE_CPU };
-  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+  const SimParams *params;
+  for (guint i = 0; (params = sim_params_get (i)); i++)
     {
-      const SimParams *params = sim_params_default (kinds[i]);
       g_autoptr (GArray) rows = db_catalogue_list_parameters (store, params->id, NULL);
-      ck_assert_uint_eq (rows->len, 7);
+      ck_assert_uint_eq (rows->len, SIM_N_PARAMS);
       for (guint r = 0; r < rows->len; r++)
         {
           const DbFact *fact = &g_array_index (rows, DbFact, r);
-          ck_assert_msg (fact->value == member (params, fact->key), "%s", fact->key);
+          const SimParam param = param_of (fact->key);
+          ck_assert_msg (fact->value == params->value[param], "%s: %s", params->id, fact->key);
+          ck_assert_str_eq (fact->source, sim_params_source (params, param));
         }
     }
 }

@@ -36,8 +36,10 @@ memory_of (const char *model_spec, const char *cluster_spec, const char *words)
   const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  g_autoptr (SimCost) cost
-      = sim_cost_new (schedule, cluster, stack, sim_params_default (cluster->kind), &error);
+  g_autoptr (SimCost) cost = sim_cost_new (
+      &(SimCostInput){
+          .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved },
+      &error);
   g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return trace->memory;

@@ -98,6 +98,10 @@ static const struct
     "family=gpt2,layers=2,hidden=24,ffn=7,heads=3,kv_heads=3,head_dim=8,vocab=100,max_seq=50,"
     "norm_eps=0.001,tied=off,activation=relu" },
   { WITH ("gpt_neox", SMALL), TEXT ("gpt_neox", "32", "16") },
+  { WITH ("gpt_neox", SMALL ", \"hidden_act\": \"relu2\""),
+    TEXT ("gpt_neox", "32", "16") ",activation=relu2" },
+  { WITH ("gpt_neox", SMALL ", \"hidden_act\": \"quick_gelu\""),
+    TEXT ("gpt_neox", "32", "16") ",activation=quick_gelu" },
   { WITH ("gpt_neox", SMALL ", \"rotary_pct\": 1, \"rotary_emb_base\": 500, "
                             "\"use_parallel_residual\": false, \"attention_bias\": false, "
                             "\"layer_norm_eps\": 1e-6, \"hidden_act\": \"gelu_fast\""),
@@ -261,7 +265,7 @@ static const struct
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("llama", SMALL ", \"hidden_act\": \"tanh\""),
     "c.json: hidden_act: 'tanh' is not modelled; known are silu, swish, gelu, gelu_new, gelu_fast, "
-    "gelu_pytorch_tanh, relu",
+    "gelu_pytorch_tanh, relu, relu2, quick_gelu",
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("llama", SMALL ", \"hidden_act\": 5"), "c.json: hidden_act: '5' is not a string",
     PLAN_ERROR_INVALID },

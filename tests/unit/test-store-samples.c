@@ -218,7 +218,8 @@ sample_trace (const PlanSchedule *schedule, const char *origin, guint n_spans)
   trace->step_ns = 1001;
   trace->compute_ns = 500;
   trace->exposed_gather_ns = 300;
-  trace->exposed_reduce_ns = 150;
+  trace->exposed_reduce_ns = 120;
+  trace->exposed_tensor_ns = 30;
   trace->host_ns = 50;
   trace->idle_ns = 1;
   trace->memory = (PlanMemory){ .allocated = 11,
@@ -244,6 +245,7 @@ ck_assert_trace_eq (const PlanTrace *a, const PlanTrace *b)
   ck_assert_int_eq (a->compute_ns, b->compute_ns);
   ck_assert_int_eq (a->exposed_gather_ns, b->exposed_gather_ns);
   ck_assert_int_eq (a->exposed_reduce_ns, b->exposed_reduce_ns);
+  ck_assert_int_eq (a->exposed_tensor_ns, b->exposed_tensor_ns);
   ck_assert_int_eq (a->host_ns, b->host_ns);
   ck_assert_int_eq (a->idle_ns, b->idle_ns);
   ck_assert_mem_eq (&a->memory, &b->memory, sizeof a->memory);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/bound.h"
+
+#include "planner/layout.h"
+#include "planner/network.h"
+
+/* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
+ * moments, each over the ranks that share it. */
+static guint64
+state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+             const PlanStack *stack)
+{
+  PlanLayout layout;
+  const gint64 *value = plan->value;
+  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
+  const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
+  const gint64 strategy = inner > 1 ? value[PLAN_STRATEGY] : PLAN_STRATEGY_NO_SHARD;
+  guint64 elements = 0, linear;
+  plan_layout_init (&layout, model, stack, plan, all);
+  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
+    elements += layout.buckets[b].padded * (guint64)layout.buckets[b].units;
+  linear = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+               ? 0
+               : layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
+  const guint64 own
+      = elements / (strategy >= PLAN_STRATEGY_OPTIM ? inner : 1)
+        / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
+                                                                   : 1);
+  const guint64 grads = elements / (strategy >= PLAN_STRATEGY_OPTIM_GRADS ? inner : 1);
+  const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
+  guint64 bytes = plan_dtype_bytes (plan_weights_dtype (plan), (elements - linear) / cut)
+                  + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
+                  + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
+                  + plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
+  if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+    bytes -= plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
+  else if (value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
+    bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG_SQ), own);
+  if (value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO)
+    bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_PARAMS), own);
+  return bytes;
+}
+
+/* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
+ * but for what is made again cheaply. */
+static guint64
+kept_bytes (const PlanNetwork *net, const Plan *plan)
+{
+  const gboolean is_selective = plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE;
+  const gint64 modules = is_selective ? plan->value[PLAN_RECOMPUTE_MODULES] : 0;
+  gboolean is_kept[PLAN_N_VALUES] = { FALSE }, is_cheap[PLAN_N_VALUES] = { FALSE };
+  guint64 bytes = 0;
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      const gboolean again
+          = (node->module == PLAN_MODULE_MLP && (modules >> PLAN_RECOMPUTE_MODULES_MLP & 1))
+            || (node->module == PLAN_MODULE_CORE_ATTN
+                && (modules >> PLAN_RECOMPUTE_MODULES_CORE_ATTN & 1));
+      PlanValueId needs[3];
+      for (guint n = again ? 0 : plan_node_needs (node, needs); n-- > 0;)
+        is_kept[needs[n]] = TRUE;
+      if (node->is_cheap)
+        is_cheap[node->out] = TRUE;
+    }
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    if (is_kept[v] && !is_cheap[v])
+      bytes += plan_dtype_bytes (net->values[v].dtype, net->values[v].elements);
+  return bytes;
+}
+
+/* Activations of all layers as the loss begins. */
+static guint64
+activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  const gint64 layers = model->layers;
+  const PlanValue *x = &net->values[PLAN_VALUE_X];
+  const guint64 input = plan_dtype_bytes (x->dtype, x->elements);
+  const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
+  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
+  if (value[PLAN_TASK] != PLAN_TASK_TRAIN || value[PLAN_OFFLOAD_LAYERS] > 0
+      || value[PLAN_OFFLOAD_MODULES] > 0)
+    return 0;
+  if (is_full && !is_block)
+    return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
+  const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
+  return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
+}
+
+guint64
+plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
+                   const PlanStack *stack)
+{
+  PlanNetwork net;
+  plan_network_init (&net, model, resolved, stack, cluster);
+  /* The loss has the logits and their softmax in fp32 at once. */
+  const guint64 logits = (guint64)net.rows * (guint64)net.vocab;
+  return plan_dtype_bytes (net.compute, logits) + 4 * logits
+         + activation_bytes (model, &net, resolved) + state_bytes (model, cluster, resolved, stack)
+         + stack->fixed_bytes + stack->context_bytes;
+}
+
+gint64
+plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved)
+{
+  const gint64 *value = resolved->value;
+  const double peak = cluster->peak_flops[plan_field_dtype (resolved, PLAN_COMPUTE)];
+  const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  const double flops = tokens * plan_model_flops_per_token (model, value[PLAN_SEQ], model->vocab);
+  if (peak <= 0 || value[PLAN_TASK] != PLAN_TASK_TRAIN)
+    return 0;
+  return (gint64)(1e9 * flops / (double)plan_cluster_devices (cluster) / peak);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/space.h"
+
+#include "planner/error.h"
+#include "planner/layout.h"
+#include "planner/stack.h"
+#include "planner/text.h"
+
+#include <string.h>
+
+struct _PlanSpace
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  Plan base;
+  guint allow;
+  GPtrArray *axes; /* of GArray of PlanChoice */
+};
+
+#define SET(field, id) PLAN_##field, PLAN_##field##_##id
+
+static const char *const allow_names[] = {
+#define X(id, name, summary) name,
+  PLAN_CLASS_OF_NUMERICS_LIST (X)
+#undef X
+      NULL
+};
+
+static gboolean
+allows (const PlanSpace *self, PlanAllow class)
+{
+  return (self->allow >> class & 1) != 0;
+}
+
+/* A choice from pairs of field and value. */
+static PlanChoice
+choice_of (guint n_pairs, const gint64 *pairs)
+{
+  PlanChoice choice = { .n = n_pairs };
+  for (guint i = 0; i < n_pairs; i++)
+    {
+      choice.field[i] = (PlanField)pairs[2 * i];
+      choice.value[i] = pairs[2 * i + 1];
+    }
+  return choice;
+}
+
+static GArray *
+new_axis (PlanSpace *self)
+{
+  GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
+  g_ptr_array_add (self->axes, axis);
+  return axis;
+}
+
+#define ADD(axis, ...) \
+  add (axis, sizeof ((gint64[]){ __VA_ARGS__ }) / sizeof (gint64) / 2, (gint64[]){ __VA_ARGS__ })
+
+static void
+add (GArray *axis, guint n_pairs, const gint64 *pairs)
+{
+  const PlanChoice choice = choice_of (n_pairs, pairs);
+  g_array_append_val (axis, choice);
+}
+
+static void
+add_sharding (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
+    ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD));
+  /* Replicas of whole nodes, and of two, four, ... of them. */
+  for (gint64 outer = 2; outer <= self->cluster->nodes; outer *= 2)
+    {
+      for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
+        ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, outer, SET (OUTER_STRATEGY, NO_SHARD));
+      ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, outer,
+           SET (OUTER_STRATEGY, OPTIM));
+    }
+}
+
+static void
+add_powers (PlanSpace *self, PlanField field, gint64 most)
+{
+  GArray *axis = new_axis (self);
+  for (gint64 value = 1; value <= most; value *= 2)
+    ADD (axis, field, value);
+}
+
+#define NO_MODULES PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN
+#define NO_METHOD SET (RECOMPUTE_METHOD, UNIFORM), PLAN_RECOMPUTE_LAYERS, 1
+
+/* Nothing, MLPs, all layers, or as many of them as needed, in sixteenths. */
+static void
+add_recompute (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  const gint64 layers = self->model->layers, step = (layers + 15) / 16;
+  ADD (axis, SET (RECOMPUTE, NONE), NO_MODULES, NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_MLP,
+       NO_METHOD);
+  for (gint64 n = step; n < layers; n += step)
+    ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
+         PLAN_RECOMPUTE_LAYERS, n);
+  ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
+}
+
+static void
+add_buffers (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
+  ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, OFF));
+  ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
+}
+
+/* What the framework takes by itself, no prefetch, and one unit ahead with two or three gradient
+ * buckets alive. */
+static void
+add_comm_unit (PlanSpace *self)
+{
+  PlanLayout layout;
+  Plan plan = self->base;
+  GArray *axis = new_axis (self);
+  ADD (axis, PLAN_COMM_UNIT, PLAN_UNSET);
+  const PlanStack *stack = plan_stack_of (&plan, self->cluster->kind, NULL);
+  if (!stack)
+    return;
+  plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  plan_layout_init (&layout, self->model, stack, &plan, plan_cluster_devices (self->cluster));
+  const gint64 unit = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded
+                               + layout.buckets[PLAN_BUCKET_PLAIN].padded);
+  ADD (axis, PLAN_COMM_UNIT, unit - 1);
+  ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
+}
+
+static void
+add_numerics (PlanSpace *self)
+{
+  GArray *grads = new_axis (self);
+  ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, FP32), SET (PRECISION_AWARE, OFF));
+  ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, OFF));
+  if (allows (self, PLAN_ALLOW_MIXED))
+    ADD (grads, SET (MAIN_GRADS, BF16), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, ON));
+  if (allows (self, PLAN_ALLOW_MOMENTS))
+    {
+      GArray *moments = new_axis (self);
+      ADD (moments, SET (EXP_AVG, FP32), SET (EXP_AVG_SQ, FP32));
+      ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
+    }
+  if (!allows (self, PLAN_ALLOW_LOWBIT))
+    return;
+  GArray *compute = new_axis (self);
+  ADD (compute, PLAN_COMPUTE, self->base.value[PLAN_COMPUTE], PLAN_PARAM_GATHER,
+       self->base.value[PLAN_PARAM_GATHER]);
+  for (gint64 recipe = PLAN_COMPUTE_FP8_DELAYED; recipe <= PLAN_COMPUTE_FP8_BLOCKWISE; recipe++)
+    {
+      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, COMPUTE));
+      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, FP8));
+    }
+  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, COMPUTE));
+  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, MXFP8));
+  ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE));
+}
+
+/* Takes out what contradicts a field that is pinned. */
+static void
+pin (PlanSpace *self, PlanField field)
+{
+  for (guint a = 0; a < self->axes->len; a++)
+    {
+      GArray *axis = self->axes->pdata[a];
+      for (guint c = axis->len; c-- > 0;)
+        {
+          const PlanChoice *choice = &g_array_index (axis, PlanChoice, c);
+          for (guint i = 0; i < choice->n; i++)
+            if (choice->field[i] == field && choice->value[i] != self->base.value[field])
+              {
+                g_array_remove_index (axis, c);
+                break;
+              }
+        }
+    }
+}
+
+PlanSpace *
+plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
+                const gboolean pinned[PLAN_N_FIELDS], guint allow)
+{
+  PlanSpace *self = g_new0 (PlanSpace, 1);
+  const gint64 gbs = MAX (base->value[PLAN_GBS], 1);
+  self->model = model;
+  self->cluster = cluster;
+  self->base = *base;
+  self->allow = allow;
+  self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
+  add_sharding (self);
+  add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
+  add_powers (self, PLAN_MBS, MIN (gbs, 16));
+  add_recompute (self);
+  add_buffers (self);
+  add_comm_unit (self);
+  add_numerics (self);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (pinned[f])
+      pin (self, f);
+  /* A field that was pinned where no choice has it leaves the base as it is. */
+  for (guint a = self->axes->len; a-- > 0;)
+    if (((GArray *)self->axes->pdata[a])->len == 0)
+      g_ptr_array_remove_index (self->axes, a);
+  return self;
+}
+
+void
+plan_space_free (PlanSpace *self)
+{
+  if (!self)
+    return;
+  g_ptr_array_unref (self->axes);
+  g_free (self);
+}
+
+static gboolean
+sets (const PlanChoice *choice, PlanField field, gint64 *out_value)
+{
+  for (guint i = 0; i < choice->n; i++)
+    if (choice->field[i] == field)
+      {
+        *out_value = choice->value[i];
+        return TRUE;
+      }
+  return FALSE;
+}
+
+static gboolean
+is_among (gint64 value, const gint64 *values, guint n)
+{
+  for (guint i = 0; i < n; i++)
+    if (values[i] == value)
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
+                     GError **error)
+{
+  gboolean is_there = FALSE;
+  gint64 value;
+  for (guint a = 0; a < self->axes->len; a++)
+    {
+      GArray *axis = self->axes->pdata[a];
+      if (!sets (&g_array_index (axis, PlanChoice, 0), field, &value))
+        continue;
+      is_there = TRUE;
+      for (guint c = axis->len; c-- > 0;)
+        if (sets (&g_array_index (axis, PlanChoice, c), field, &value)
+            && !is_among (value, values, n))
+          g_array_remove_index (axis, c);
+      if (axis->len > 0)
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--only %s: none of these values is searched; set one with --set %s=VALUE",
+                   plan_field_name (field), plan_field_name (field));
+      return FALSE;
+    }
+  if (is_there)
+    return TRUE;
+  GArray *axis = new_axis (self);
+  for (guint i = 0; i < n; i++)
+    ADD (axis, field, values[i]);
+  return TRUE;
+}
+
+gboolean
+plan_space_allow_parse (const char *text, guint *out_allow, GError **error)
+{
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  guint allow = 0;
+  for (char **w = words; *w; w++)
+    {
+      guint i = 0;
+      while (allow_names[i] && strcmp (allow_names[i], *w) != 0)
+        i++;
+      if (!allow_names[i])
+        {
+          g_autofree char *shown = plan_text_quote (*w);
+          g_autofree char *hint = plan_text_suggest (*w, allow_names);
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--allow: %s is not a class of arithmetic: %s", shown, hint);
+          return FALSE;
+        }
+      allow |= 1u << i;
+    }
+  *out_allow = allow;
+  return TRUE;
+}
+
+guint64
+plan_space_size (const PlanSpace *self)
+{
+  guint64 size = 1;
+  for (guint a = 0; a < self->axes->len; a++)
+    size *= ((GArray *)self->axes->pdata[a])->len;
+  return size;
+}
+
+/* bf16 on the wire is still summed in fp32 by NCCL's symmetric kernels: registered buffers, inside
+ * NVLink, 2.27 or newer; or by an all-to-all and a local sum. */
+static gboolean
+sums_in_fp32 (const PlanSpace *self, const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  const gint64 all = plan_cluster_devices (self->cluster) / value[PLAN_TP];
+  const gboolean inside
+      = all * value[PLAN_TP] / value[PLAN_DP_OUTER] <= plan_cluster_linked_devices (self->cluster)
+        && value[PLAN_DP_OUTER] == 1;
+  return value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_A2A
+         || (value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON && value[PLAN_NCCL] >= 2027 && inside
+             && value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS);
+}
+
+gboolean
+plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan)
+{
+  *out_plan = self->base;
+  for (guint a = 0; a < self->axes->len; a++)
+    {
+      const GArray *axis = self->axes->pdata[a];
+      const PlanChoice *choice = &g_array_index (axis, PlanChoice, point % axis->len);
+      point /= axis->len;
+      for (guint i = 0; i < choice->n; i++)
+        out_plan->value[choice->field[i]] = choice->value[i];
+    }
+  return allows (self, PLAN_ALLOW_MIXED) || out_plan->value[PLAN_GRAD_COMM] != PLAN_GRAD_COMM_BF16
+         || out_plan->value[PLAN_MAIN_GRADS] != PLAN_MAIN_GRADS_FP32
+         || self->base.value[PLAN_GRAD_COMM] == PLAN_GRAD_COMM_BF16
+         || sums_in_fp32 (self, out_plan);
+}

@@ -1,0 +1,58 @@
+/* PlanSpace: the plans that a search may choose from.
+ *
+ * A base plan and axes: each a short list of choices, a choice setting one or more fields. A point
+ * is one choice per axis. Fields that were pinned, and classes of arithmetic that were not allowed,
+ * leave no choice. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Fields that change arithmetic move only inside the classes that are allowed: X (ID, "name",
+ * "summary"). */
+#define PLAN_CLASS_OF_NUMERICS_LIST(X) \
+  X (MIXED, "mixed", "bf16 sums and bf16 main gradients") \
+  X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
+  X (MOMENTS, "moments", "optimizer states in less than fp32")
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_ALLOW_##id,
+  PLAN_CLASS_OF_NUMERICS_LIST (X)
+#undef X
+      PLAN_N_ALLOW
+} PlanAllow;
+
+#define PLAN_MAX_SET 5
+
+typedef struct
+{
+  guint n;
+  PlanField field[PLAN_MAX_SET];
+  gint64 value[PLAN_MAX_SET];
+} PlanChoice;
+
+typedef struct _PlanSpace PlanSpace;
+
+/* `base` is not resolved; `pinned` marks the fields that stay as they are in it. `allow` is a bit
+ * mask of PlanAllow. */
+PlanSpace *plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
+                           const gboolean pinned[PLAN_N_FIELDS], guint allow);
+void plan_space_free (PlanSpace *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
+
+/* Leaves only those values of a field; INVALID where none of them is a choice. */
+gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
+                              GError **error);
+
+/* "mixed", "lowbit", "moments" joined by commas. */
+gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
+
+guint64 plan_space_size (const PlanSpace *self);
+
+/* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
+gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
+
+G_END_DECLS

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives: the cheapest of the algorithms that NCCL may use for an operation, its links, its
+ * version and what is registered. Each is a time to start, hops, and bytes over a bandwidth; where
+ * a group reaches over nodes, the slower of the link inside and the network between sets the pace.
+ */
+#include "config.h"
+
+#include "sim/cost-private.h"
+
+/* NCCL versions as PLAN_NCCL holds them, major x 1000 + minor. */
+#define NCCL_PAT 2023              /* log-depth gathers and reductions, one member per node */
+#define NCCL_SYMMETRIC 2027        /* kernels on symmetric memory, inside an NVLink domain */
+#define NCCL_COPY_ENGINE 2028      /* gathers without processors */
+#define NCCL_SYMMETRIC_REDUCE 2029 /* symmetric reduce-scatter over InfiniBand */
+
+/* NCCL's ways to say that data has come, in the order of their parameters. */
+typedef enum
+{
+  LL,
+  LL128,
+  SIMPLE,
+} Protocol;
+
+typedef struct
+{
+  const SimCostInput *input;
+  gint64 ranks, linked, nodes; /* members; of them, those in one node; nodes */
+  double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
+  double link, nics;           /* B/s of a device inside, and of its node's members together */
+  gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
+  gint64 nccl;
+  double best_seconds;
+  guint best_sms;
+  gboolean best_stages; /* goes through buffers of the library's */
+} Collective;
+
+static double
+param (const Collective *self, SimParam which)
+{
+  return sim_cost_param (self->input, which);
+}
+
+static gint64
+value (const Collective *self, PlanField field, gint64 otherwise)
+{
+  return self->input->plan ? self->input->plan->value[field] : otherwise;
+}
+
+static void
+consider (Collective *self, double seconds, double sms, gboolean stages)
+{
+  if (seconds >= self->best_seconds)
+    return;
+  self->best_seconds = seconds;
+  self->best_sms = (guint)sms;
+  self->best_stages = stages;
+}
+
+static gint64
+log2_up (gint64 n)
+{
+  gint64 levels = 0;
+  while ((G_GINT64_CONSTANT (1) << levels) < n)
+    levels++;
+  return levels;
+}
+
+/* One way over the network, in the protocol whose parameter is given. */
+static double
+net_hop (const Collective *self, SimParam hop)
+{
+  return 1e-9 * param (self, hop) * (double)self->input->cluster->nic_latency_ns;
+}
+
+/* Of a gather or a reduction, whatever the way. */
+static double
+sent_by_each (const Collective *self)
+{
+  return self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
+}
+
+/* What every collective pays before the first byte, in one protocol or algorithm. */
+static double
+start (const Collective *self, SimParam own)
+{
+  return 1e-9 * (param (self, own) + (self->crosses ? param (self, SIM_PARAM_NET_NS) : 0));
+}
+
+static double
+processors (const Collective *self)
+{
+  if (!self->crosses)
+    return param (self, SIM_PARAM_RING_SMS);
+  if (self->has_sharp && self->is_registered)
+    return param (self, self->linked > 1 ? SIM_PARAM_SHARP_SMS : SIM_PARAM_RAIL_GATHER_SMS);
+  if (self->linked > 1)
+    return param (self, SIM_PARAM_NET_SMS);
+  return param (self, self->is_registered && !self->is_reduction ? SIM_PARAM_RAIL_GATHER_SMS
+                                                                 : SIM_PARAM_RAIL_REDUCE_SMS);
+}
+
+/* The bandwidth that a collective keeps up which reaches this share of the link. */
+static double
+pace (const Collective *self, SimParam link_share)
+{
+  const double inside = self->linked > 1 ? self->link * param (self, link_share) : G_MAXDOUBLE;
+  const double across
+      = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
+  return MIN (inside, across);
+}
+
+/* So many hops, one after the other. */
+static double
+hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
+{
+  const double hop = 1e-9 * (double)self->input->cluster->link_latency_ns
+                     * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol);
+  return (double)inside * hop
+         + (double)across * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol);
+}
+
+/* Every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice. There is a
+ * ring per network port of the members, so that between nodes all of them work side by side. */
+static void
+consider_rings (Collective *self, Protocol protocol, double bandwidth)
+{
+  const double rounds = self->is_all_reduce ? 2 : 1;
+  const double once = hops (self, protocol, self->ranks - self->nodes, self->nodes - 1)
+                      + sent_by_each (self) / (pace (self, SIM_PARAM_RING_SHARE) * bandwidth);
+  consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + rounds * once,
+            processors (self), TRUE);
+}
+
+/* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
+static void
+consider_tree (Collective *self, Protocol protocol, double bandwidth)
+{
+  const double once = hops (self, protocol, self->linked - 1, log2_up (self->nodes))
+                      + self->bytes / (pace (self, SIM_PARAM_TREE_SHARE) * bandwidth);
+  if (self->is_all_reduce)
+    consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + 2 * once,
+              processors (self), TRUE);
+}
+
+static void
+consider_protocol (Collective *self, Protocol protocol)
+{
+  const double bandwidth
+      = protocol == SIMPLE ? 1 : param (self, SIM_PARAM_LL_SHARE + (SimParam)protocol);
+  if (bandwidth <= 0 || (protocol == LL128 && !self->has_nvlink))
+    return;
+  consider_rings (self, protocol, bandwidth);
+  consider_tree (self, protocol, bandwidth);
+}
+
+/* NVSwitch adds up and spreads: each device sends the data once and takes its share once more.
+ * Nodes then exchange shares by trees, or through switches that reduce too. */
+static void
+consider_nvls (Collective *self, PlanDtype dtype)
+{
+  if (!self->is_all_reduce || self->input->cluster->nvls != PLAN_ANSWER_YES || self->linked < 2
+      || plan_dtype_bits (dtype) < 16)
+    return;
+  const double inside = self->bytes * (1 + 1 / (double)self->linked)
+                        / (self->link * param (self, SIM_PARAM_NVLS_SHARE));
+  double across = 0, latency = start (self, SIM_PARAM_NVLS_NS);
+  if (self->crosses)
+    {
+      const double sent = self->has_sharp ? 1 : 2 * (double)(self->nodes - 1) / (double)self->nodes;
+      across = self->bytes * sent / (self->nics * param (self, SIM_PARAM_NET_SHARE));
+      latency += 2 * (double)(self->has_sharp ? 1 : log2_up (self->nodes))
+                 * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP);
+    }
+  consider (self, latency + MAX (inside, across),
+            self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
+            !self->is_registered);
+}
+
+/* Every member reads or writes all others' registered memory at once; never all-reduce. */
+static void
+consider_registered (Collective *self)
+{
+  const double sent = sent_by_each (self);
+  const double moving = sent / pace (self, SIM_PARAM_SYMMETRIC_SHARE);
+  const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
+  if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
+    return;
+  if (self->is_reduction && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
+    return; /* another factor than a sum's goes round the ring */
+  if (!self->crosses && self->nccl >= NCCL_SYMMETRIC)
+    consider (self, begin + moving,
+              param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
+                                              : SIM_PARAM_SYMMETRIC_GATHER_SMS),
+              FALSE);
+  if (!self->crosses && !self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
+    consider (self, start (self, SIM_PARAM_ENGINE_NS) + sent / pace (self, SIM_PARAM_ENGINE_SHARE),
+              0, FALSE);
+  if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
+    consider (self,
+              begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP) + moving,
+              processors (self), FALSE);
+}
+
+/* One member per node: partners double their distance at every step. */
+static void
+consider_doubling (Collective *self)
+{
+  if (self->is_all_reduce || self->linked > 1 || !self->crosses || self->nccl < NCCL_PAT
+      || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return;
+  const double sent = sent_by_each (self);
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP)
+                + sent / pace (self, SIM_PARAM_RING_SHARE),
+            processors (self), TRUE);
+}
+
+/* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
+ * Nothing is passed on, so each has its own link and its own port. */
+static void
+consider_direct (Collective *self, const PlanOp *op)
+{
+  const double part = self->bytes / (double)self->ranks;
+  const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
+  const double inside = is_exchange ? (self->linked > 1 ? 1 : 0) : (double)(self->linked - 1);
+  const double across
+      = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
+  const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
+  const double port = self->nics / (double)self->linked * param (self, SIM_PARAM_NET_SHARE);
+  const double moving
+      = MAX (inside > 0 ? inside * part / link : 0, across > 0 ? across * part / port : 0);
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0) + moving,
+            processors (self), TRUE);
+}
+
+gint64
+sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = plan_cluster_linked_devices (cluster);
+  return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
+}
+
+static void
+describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDtype dtype)
+{
+  const PlanCluster *c = input->cluster;
+  const PlanGroup *group = plan_schedule_group (input->schedule, (guint)op->group);
+  *self = (Collective){ .input = input, .best_seconds = G_MAXDOUBLE };
+  self->ranks = group->size;
+  self->linked = sim_cost_linked (c, group);
+  self->nodes = (self->ranks + self->linked - 1) / self->linked;
+  self->crosses = self->nodes > 1;
+  self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
+  self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;
+  const guint64 count = (guint64)(self->is_all_reduce ? op->dims[0] : op->dims[0] * self->ranks);
+  self->bytes = (double)plan_dtype_bytes (dtype, count);
+  self->link = c->link_bytes_per_s;
+  self->nics = c->nic_bytes_per_s * (double)self->linked;
+  self->has_nvlink = c->nvlink_domain > 1;
+  self->nccl = value (self, PLAN_NCCL, 0);
+  self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
+                        && op->stream != PLAN_STREAM_TENSOR;
+  const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
+  self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses
+                    && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);
+}
+
+static void
+consider_algorithms (Collective *self, PlanDtype dtype)
+{
+  for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
+    consider_protocol (self, protocol);
+  consider_nvls (self, dtype);
+  consider_registered (self);
+  consider_doubling (self);
+}
+
+SimTime
+sim_cost_collective (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  Collective self;
+  describe (&self, input, op, dtype);
+  SimTime time = { .provenance
+                   = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
+  if (self.ranks == 1)
+    return time;
+  if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
+    consider_direct (&self, op);
+  else
+    consider_algorithms (&self, dtype);
+  time.seconds = self.best_seconds;
+  time.sms = self.best_sms;
+  /* Everything is written once and read once, and staged in between where it is not registered. */
+  time.memory = self.bytes * (self.is_all_reduce ? 2 : 1) * (self.best_stages ? 4 : 2);
+  return time;
+}

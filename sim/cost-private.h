@@ -1,0 +1,41 @@
+/* What the parts of the cost model share: the rates of one device, and one op's cost. */
+#pragma once
+#include "planner/schedule.h"
+#include "sim/cost.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  double seconds; /* below 0: it cannot be told, and an error says why */
+  SimProvenance provenance;
+  guint sms;     /* processors it keeps from others */
+  double memory; /* bytes it reads and writes */
+} SimTime;
+
+/* Element formats as products know them. */
+typedef enum
+{
+  SIM_FORMAT_FP32,
+  SIM_FORMAT_BF16,
+  SIM_FORMAT_FP8,
+  SIM_FORMAT_MXFP8,
+  SIM_FORMAT_NVFP4,
+} SimFormat;
+
+/* Bytes an op reads and writes, each operand once. */
+double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
+
+/* Members of a group that reach one another without the network. */
+gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
+
+SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
+SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op);
+
+static inline double
+sim_cost_param (const SimCostInput *input, SimParam param)
+{
+  return input->params->value[param];
+}
+
+G_END_DECLS

@@ -1,0 +1,14 @@
+# DeepSeek-V3: latent attention, three dense layers and then experts, one prediction module.
+torchrun --nproc_per_node 8 --nnodes 32 pretrain_gpt.py \
+  --num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 \
+  --seq-length 4096 --max-position-embeddings 163840 --position-embedding-type rope --rotary-base 10000 \
+  --swiglu --normalization RMSNorm --norm-epsilon 1e-6 --qk-layernorm \
+  --disable-bias-linear --untie-embeddings-and-output-weights \
+  --multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 \
+  --v-head-dim 128 --num-experts 256 --moe-layer-freq "([0]*3+[1]*58)" --moe-ffn-hidden-size 2048 \
+  --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 --moe-router-enable-expert-bias \
+  --mtp-num-layers 1 --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 512 --bf16 \
+  --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer \
+  --overlap-grad-reduce --overlap-param-gather --init-model-with-meta-device \
+  --no-gradient-accumulation-fusion --no-check-for-nan-in-loss-and-grad \
+  --tokenizer-type NullTokenizer --vocab-size 129280

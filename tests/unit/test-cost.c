@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "sim/cost.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const PlanStack plain = { .allocation_bytes = 1 };
+
+static PlanSchedule *
+parse (const char *text)
+{
+  g_autoptr (GError) error = NULL;
+  PlanSchedule *schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  return schedule;
+}
+
+static SimCost *
+cost_of (const SimCostInput *input)
+{
+  g_autoptr (GError) error = NULL;
+  SimCost *cost = sim_cost_new (input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return cost;
+}
+
+/* A machine on which everything is reached, and nothing costs but what a test says. */
+static SimParams
+ideal (void)
+{
+  SimParams params = { .id = "ideal" };
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    params.value[p] = g_str_equal (sim_param_unit (p), "ns") ? 0 : 1;
+  params.value[SIM_PARAM_PRODUCT_FILL] = 0;
+  params.value[SIM_PARAM_ATTENTION_HALF] = params.value[SIM_PARAM_ATTENTION_BWD_HALF] = 0;
+  params.value[SIM_PARAM_ATTENTION_HEAD] = 0;
+  params.value[SIM_PARAM_LL_SHARE] = params.value[SIM_PARAM_LL128_SHARE] = 0;
+  return params;
+}
+
+/* out[m,n] = a[m,k] b[n,k] on a device of `processors`, 1 TFLOP/s and ample memory bandwidth. */
+static gint64
+product_ns (const SimParams *params, gint64 processors, gint64 m, gint64 n, gint64 k)
+{
+  g_autofree char *text = g_strdup_printf (
+      "schedule 2 rank=0 ranks=1\n"
+      "buffer out elements=%" G_GINT64_FORMAT " dtype=bf16 category=activations\n"
+      "buffer a elements=%" G_GINT64_FORMAT " dtype=bf16 category=activations\n"
+      "buffer b elements=%" G_GINT64_FORMAT " dtype=bf16 category=weights\n"
+      "section setup\ngemm compute out=out a=a b=b m=%" G_GINT64_FORMAT " n=%" G_GINT64_FORMAT
+      " k=%" G_GINT64_FORMAT " layout=1\nsection step\nsection teardown\n",
+      m * n, m * k, n * k, m, n, k);
+  g_autoptr (PlanSchedule) schedule = parse (text);
+  const PlanCluster cluster = { .name = (char *)"test",
+                                .nodes = 1,
+                                .devices_per_node = 1,
+                                .sm_count = processors,
+                                .memory_bytes_per_s = 1e15,
+                                .peak_flops = { [PLAN_DTYPE_BF16] = 1e12 } };
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = params };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  return sim_cost_ns (cost, 0);
+}
+
+/* Four processors, tiles of 128 x 256 only: the fifth tile takes a wave of its own, unless the
+ * inner dimension is cut, here in eight: 40 parts in 10 waves of an eighth. */
+START_TEST (products_go_in_waves)
+{
+  SimParams params = ideal ();
+  params.value[SIM_PARAM_PRODUCT_TILE_2] = params.value[SIM_PARAM_PRODUCT_TILE_4] = 0.01;
+  params.value[SIM_PARAM_PRODUCT_TILE_8] = 0.01;
+  const gint64 tile_ns = 2 * 128 * 256 * 4096 / 250; /* a quarter of 1 TFLOP/s */
+  const gint64 part_ns = 8 * 640 * 256 * 8 / 1000000;
+  ck_assert_int_le (ABS (product_ns (&params, 4, 512, 256, 4096) - tile_ns), 1);
+  ck_assert_int_le (ABS (product_ns (&params, 4, 384, 256, 4096) - (tile_ns * 3 / 4 + 3)), 2);
+  ck_assert_int_le (ABS (product_ns (&params, 4, 640, 256, 4096) - (tile_ns * 10 / 8 + part_ns)),
+                    4);
+  /* without processors to count, only the arithmetic */
+  ck_assert_int_le (ABS (product_ns (&params, 0, 384, 256, 4096) - tile_ns * 3 / 4), 1);
+}
+END_TEST
+
+START_TEST (short_and_odd_products_pay)
+{
+  SimParams params = ideal ();
+  const gint64 whole = product_ns (&params, 4, 512, 512, 4096);
+  params.value[SIM_PARAM_PRODUCT_UNALIGNED] = 0.5;
+  const gint64 odd = product_ns (&params, 4, 512, 512, 4095);
+  ck_assert_int_eq (product_ns (&params, 4, 512, 512, 4096), whole);
+  ck_assert_int_gt (odd, 19 * whole / 10);
+  params.value[SIM_PARAM_PRODUCT_FILL] = 512; /* 256 elements of bf16 */
+  const gint64 deep = product_ns (&params, 4, 512, 512, 4096);
+  const gint64 shallow = product_ns (&params, 4, 512, 512, 256);
+  ck_assert_int_le (ABS (deep - whole * 17 / 16), 2);
+  ck_assert_int_le (ABS (shallow - whole * 2 / 16), 2);
+  params.value[SIM_PARAM_PRODUCT_NS] = 77;
+  ck_assert_int_eq (product_ns (&params, 4, 512, 512, 256), shallow + 77);
+}
+END_TEST
+
+/* cuDNN 9.19 on one H200, 64 query and 8 key heads of 128, causal, one sequence (cudnn-frontend,
+ * benchmark/sdpa_benchmark_training): milliseconds forward and backward. */
+static const struct
+{
+  gint64 seq;
+  double forward_ms, backward_ms;
+} attention[] = { { 2048, 0.142, 0.464 },
+                  { 4096, 0.465, 1.450 },
+                  { 8192, 1.708, 5.083 },
+                  { 16384, 6.531, 19.00 },
+                  { 32768, 25.57, 75.69 } };
+
+START_TEST (attention_follows_its_curve)
+{
+  const gint64 seq = attention[_i].seq;
+  g_autofree char *text = g_strdup_printf (
+      "schedule 2 rank=0 ranks=1\n"
+      "buffer out elements=%" G_GINT64_FORMAT " dtype=bf16 category=activations\n"
+      "buffer qkv elements=%" G_GINT64_FORMAT " dtype=bf16 category=activations\n"
+      "buffer lse elements=%" G_GINT64_FORMAT " dtype=fp32 category=activations\n"
+      "section setup\n"
+      "attention compute out=out lse=lse qkv=qkv batch=1 seq=%" G_GINT64_FORMAT
+      " heads=64 kv_heads=8 head_dim=128 keys=%" G_GINT64_FORMAT "\n"
+      "attention_bwd compute dqkv=qkv dout=out out=out lse=lse qkv=qkv batch=1 "
+      "seq=%" G_GINT64_FORMAT " heads=64 kv_heads=8 head_dim=128 keys=%" G_GINT64_FORMAT "\n"
+      "section step\nsection teardown\n",
+      seq * 64 * 128, seq * 80 * 128, seq * 64, seq, seq, seq, seq);
+  g_autoptr (PlanSchedule) schedule = parse (text);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("h200-141gb:1", NULL);
+  const SimCostInput input = { .schedule = schedule, .cluster = cluster, .stack = &plain };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  const double forward = 1e-6 * (double)sim_cost_ns (cost, 0) / attention[_i].forward_ms;
+  const double backward = 1e-6 * (double)sim_cost_ns (cost, 1) / attention[_i].backward_ms;
+  ck_assert_msg (ABS (forward - 1) < 0.05, "%d: forward %.3f", (int)seq, forward);
+  ck_assert_msg (ABS (backward - 1) < 0.06, "%d: backward %.3f", (int)seq, backward);
+}
+END_TEST
+
+#define FOUR_RANKS \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer in elements=8000000 dtype=u8 category=weights\n" \
+  "buffer out elements=32000000 dtype=u8 category=gathered\n" \
+  "section setup\n" \
+  "all_gather gather group=all out=out in=in count=8000000\n" \
+  "all_reduce reduce group=all buf=out count=32000000\n" \
+  "section step\nsection teardown\n"
+
+/* Rings by hand: 8 MB per rank gathered by 4 ranks, inside a node and on two of them. */
+START_TEST (rings_take_the_pace_of_the_slowest_link)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e12,
+                          .link_bytes_per_s = 200e9,
+                          .link_latency_ns = 1000,
+                          .nic_bytes_per_s = 10e9,
+                          .nic_latency_ns = 5000 };
+  g_autoptr (PlanSchedule) schedule = parse (FOUR_RANKS);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  params.value[SIM_PARAM_RING_SHARE] = 0.5;
+  params.value[SIM_PARAM_TREE_SHARE] = 0.1;
+  params.value[SIM_PARAM_SIMPLE_NS] = 7;
+  params.value[SIM_PARAM_SIMPLE_HOP] = 2;
+  g_autoptr (SimCost) inside = cost_of (&input);
+  /* 24 MB over 100 GB/s, three hops */
+  ck_assert_int_eq (sim_cost_ns (inside, 0), 240000 + 3 * 2000 + 7);
+  ck_assert_int_eq (sim_cost_ns (inside, 1), 2 * (240000 + 3 * 2000) + 7);
+  cluster.nodes = cluster.devices_per_node = 2;
+  params.value[SIM_PARAM_NET_NS] = 11;
+  g_autoptr (SimCost) across = cost_of (&input);
+  /* two cards of 10 GB/s per node; two hops inside, one across */
+  ck_assert_int_eq (sim_cost_ns (across, 0), 1200000 + 2 * 2000 + 5000 + 7 + 11);
+}
+END_TEST
+
+/* Who may use what: the processors kept busy tell which algorithm was taken. */
+static const struct
+{
+  const char *cluster, *fields, *op;
+  gint64 size, stride;
+  guint sms;
+} eligible[] = {
+  { "dgx-h100:1", "", "all_gather", 8, 1, 24 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 0 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 5 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "reduce_scatter", 8, 1, 24 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 24 },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_reduce", 8, 1, 16 }, /* by the switches */
+  { "dgx-a100:1", "", "all_reduce", 8, 1, 24 },                     /* whose do not reduce */
+  { "dgx-h100:2", "nccl_ub=on nccl=2.28", "all_gather", 16, 1, 16 },
+  { "dgx-h100:2", "nccl_ub=on nccl=2.28 sharp=ib", "all_gather", 16, 1, 6 },
+  { "dgx-h100:2", "nccl_ub=on", "all_gather", 2, 8, 1 },
+  { "dgx-h100:2", "", "reduce_scatter", 2, 8, 4 },
+  { "a100-pcie-8x", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 24 }, /* no NVLink */
+};
+
+static SimCost *
+collective (const char *cluster_spec, const char *words, const char *op, gint64 size, gint64 stride,
+            gint64 share)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (cluster_spec, &error);
+  ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
+  g_auto (GStrv) fields = g_strsplit (words, " ", -1);
+  Plan plan;
+  plan_init (&plan);
+  for (char **f = fields; *f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      ck_assert_msg (!*halves || plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+    }
+  const gint64 in = g_str_equal (op, "all_gather") ? share : share * size;
+  const gint64 out = g_str_equal (op, "reduce_scatter") ? share : share * size;
+  const gboolean is_all_reduce = g_str_equal (op, "all_reduce");
+  g_autofree char *text
+      = g_strdup_printf ("schedule 2 rank=0 ranks=%" G_GINT64_FORMAT "\n"
+                         "group g size=%" G_GINT64_FORMAT " stride=%" G_GINT64_FORMAT "\n"
+                         "buffer in elements=%" G_GINT64_FORMAT " dtype=bf16 category=weights\n"
+                         "buffer out elements=%" G_GINT64_FORMAT " dtype=bf16 category=gathered\n"
+                         "section setup\n%s gather group=g %s count=%" G_GINT64_FORMAT "\n"
+                         "section step\nsection teardown\n",
+                         size * stride, size, stride, in, out, op,
+                         is_all_reduce ? "buf=in" : "out=out in=in", is_all_reduce ? in : share);
+  g_autoptr (PlanSchedule) schedule = parse (text);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan };
+  return cost_of (&input);
+}
+
+START_TEST (algorithms_need_what_they_need)
+{
+  g_autoptr (SimCost) cost = collective (eligible[_i].cluster, eligible[_i].fields, eligible[_i].op,
+                                         eligible[_i].size, eligible[_i].stride, 32 * 1024 * 1024);
+  ck_assert_msg (sim_cost_sms (cost, 0) == eligible[_i].sms, "%s on %s, %s: %u", eligible[_i].op,
+                 eligible[_i].cluster, eligible[_i].fields, sim_cost_sms (cost, 0));
+}
+END_TEST
+
+/* More bytes are never faster, and registering never costs. */
+START_TEST (collectives_grow_with_size)
+{
+  const char *const ops[] = { "all_gather", "reduce_scatter", "all_reduce" };
+  const char *const clusters[] = { "dgx-h100:1", "dgx-h100:2", "dgx-b200:4" };
+  for (guint o = 0; o < G_N_ELEMENTS (ops); o++)
+    for (guint c = 0; c < G_N_ELEMENTS (clusters); c++)
+      {
+        const gint64 ranks = 8 << c;
+        gint64 before = 0;
+        for (gint64 share = 16; share < 1 << 28; share *= 4)
+          {
+            g_autoptr (SimCost) plain_buffers
+                = collective (clusters[c], "", ops[o], c == 1 ? 16 : ranks, 1, share);
+            g_autoptr (SimCost) registered
+                = collective (clusters[c], "nccl_ub=on", ops[o], c == 1 ? 16 : ranks, 1, share);
+            ck_assert_int_ge (sim_cost_ns (plain_buffers, 0), before);
+            ck_assert_int_le (sim_cost_ns (registered, 0), sim_cost_ns (plain_buffers, 0));
+            ck_assert_uint_le (sim_cost_memory_bytes (registered, 0),
+                               sim_cost_memory_bytes (plain_buffers, 0));
+            before = sim_cost_ns (plain_buffers, 0);
+          }
+      }
+}
+END_TEST
+
+/* A plan on GPUs, lowered. */
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  PlanSchedule *schedule;
+} Case;
+
+static void
+case_init (Case *c)
+{
+  Plan plan;
+  c->model = plan_model_new ("llama3-8b", NULL);
+  c->cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "gbs", "16", NULL) && plan_set (&plan, "seq", "2048", NULL));
+  ck_assert (plan_resolve (&plan, c->model, c->cluster, &c->plan, NULL));
+  ck_assert ((c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, NULL)) != NULL);
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+  plan_schedule_free (c->schedule);
+}
+
+/* One shape measured: its ops take what it took, and say so; no other op changes. */
+START_TEST (a_measurement_changes_its_shape_alone)
+{
+  Case c;
+  case_init (&c);
+  const SimProduct down = { .m = 2048,
+                            .n = 4096,
+                            .k = 14336,
+                            .layout = 1,
+                            .in = PLAN_DTYPE_BF16,
+                            .out = PLAN_DTYPE_BF16,
+                            .flops_per_s = 123e12 };
+  g_autoptr (SimMeasurements) measurements = sim_measurements_new (&down, 1);
+  SimCostInput input = { .schedule = c.schedule,
+                         .cluster = c.cluster,
+                         .stack = plan_stack_of (&c.plan, c.cluster->kind, NULL),
+                         .plan = &c.plan };
+  g_autoptr (SimCost) before = cost_of (&input);
+  input.measurements = measurements;
+  g_autoptr (SimCost) after = cost_of (&input);
+  guint changed = 0;
+  for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (c.schedule, node);
+      const gboolean is_it = op->kind == PLAN_OP_GEMM && op->dims[0] == down.m
+                             && op->dims[1] == down.n && op->dims[2] == down.k
+                             && op->dims[3] == down.layout;
+      ck_assert_int_eq (sim_cost_provenance (before, node) == SIM_PROVENANCE_MEASURED, 0);
+      ck_assert_int_eq (sim_cost_provenance (after, node) == SIM_PROVENANCE_MEASURED, is_it);
+      ck_assert_int_eq (sim_cost_ns (after, node) != sim_cost_ns (before, node), is_it);
+      if (is_it)
+        ck_assert_int_eq (sim_cost_ns (after, node),
+                          (gint64)(2e9 * 2048 * 4096 * 14336 / 123e12 + 0.5));
+      changed += is_it;
+    }
+  ck_assert_uint_gt (changed, 0);
+  case_clear (&c);
+}
+END_TEST
+
+/* Corners of a box, all but one at 100 TFLOP/s. */
+START_TEST (shapes_among_measured_ones_are_interpolated)
+{
+  SimProduct rows[8];
+  for (guint i = 0; i < 8; i++)
+    rows[i] = (SimProduct){ .m = i & 1 ? 4096 : 2048,
+                            .n = i & 2 ? 4096 : 2048,
+                            .k = i & 4 ? 4096 : 2048,
+                            .layout = 1,
+                            .in = PLAN_DTYPE_BF16,
+                            .out = PLAN_DTYPE_BF16,
+                            .flops_per_s = i == 7 ? 200e12 : 100e12 };
+  g_autoptr (SimMeasurements) measurements = sim_measurements_new (rows, 8);
+  SimProduct shape = rows[0];
+  double rate;
+  shape.m = shape.n = shape.k = 2049;
+  ck_assert (!sim_measurements_find (measurements, &shape, &rate));
+  ck_assert (sim_measurements_interpolate (measurements, &shape, &rate));
+  ck_assert_msg (ABS (rate / 100e12 - 1) < 1e-3, "%g", rate);
+  shape.m = shape.n = shape.k = 4000;
+  ck_assert (sim_measurements_interpolate (measurements, &shape, &rate));
+  ck_assert (rate > 190e12 && rate < 200e12);
+  const SimProduct outside[] = { { .m = 2047, .n = 4000, .k = 4000 },
+                                 { .m = 4000, .n = 4097, .k = 4000 },
+                                 { .m = 4000, .n = 4000, .k = 65536 } };
+  for (guint i = 0; i < G_N_ELEMENTS (outside); i++)
+    {
+      shape.m = outside[i].m;
+      shape.n = outside[i].n;
+      shape.k = outside[i].k;
+      ck_assert (!sim_measurements_interpolate (measurements, &shape, &rate));
+    }
+  shape = rows[3];
+  shape.layout = 2; /* nobody timed it */
+  ck_assert (!sim_measurements_interpolate (measurements, &shape, &rate));
+  ck_assert (sim_measurements_find (measurements, &rows[7], &rate) && rate == 200e12);
+}
+END_TEST
+
+/* Repeats of one shape: the mean of their times. */
+START_TEST (repeated_measurements_are_averaged)
+{
+  SimProduct rows[2] = { { .m = 64, .n = 64, .k = 64, .flops_per_s = 1e12 },
+                         { .m = 64, .n = 64, .k = 64, .flops_per_s = 3e12 } };
+  g_autoptr (SimMeasurements) measurements = sim_measurements_new (rows, 2);
+  double rate;
+  ck_assert (sim_measurements_find (measurements, &rows[1], &rate));
+  ck_assert (ABS (rate / 1.5e12 - 1) < 1e-12);
+  g_autoptr (SimMeasurements) none = sim_measurements_new (NULL, 0);
+  ck_assert (!sim_measurements_find (none, &rows[0], &rate));
+  ck_assert (!sim_measurements_interpolate (none, &rows[0], &rate));
+  ck_assert_uint_eq (sim_measurements_n (none), 0);
+}
+END_TEST
+
+/* What issuing costs the host depends on the op, and structure costs nothing. */
+START_TEST (issuing_costs_by_kind)
+{
+  Case c;
+  case_init (&c);
+  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
+  const SimCostInput input
+      = { .schedule = c.schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (c.schedule, node);
+      gint64 expected = 0;
+      if (op->kind == PLAN_OP_GEMM)
+        expected = stack->launch_ns[PLAN_LAUNCH_PRODUCT];
+      else if (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
+        expected = stack->launch_ns[PLAN_LAUNCH_COLLECTIVE];
+      else if (op->kind == PLAN_OP_CAST || op->kind == PLAN_OP_RMSNORM)
+        expected = stack->launch_ns[PLAN_LAUNCH_KERNEL];
+      else if (op->kind < PLAN_N_OPS && op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_WAIT)
+        continue;
+      ck_assert_int_eq (sim_cost_launch_ns (cost, node), expected);
+    }
+  case_clear (&c);
+}
+END_TEST
+
+START_TEST (every_parameter_has_a_source)
+{
+  const SimParams *params;
+  for (guint i = 0; (params = sim_params_get (i)); i++)
+    for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+      {
+        const char *source = sim_params_source (params, p);
+        ck_assert_msg (source && *source, "%s: %s", params->id, sim_param_key (p));
+        ck_assert (params->value[p] >= 0 && *sim_param_meaning (p));
+        for (SimParam q = 0; q < p; q++)
+          ck_assert_str_ne (sim_param_key (p), sim_param_key (q));
+      }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cost");
+  TCase *tcase = tcase_create ("cost");
+  tcase_add_test (tcase, products_go_in_waves);
+  tcase_add_test (tcase, short_and_odd_products_pay);
+  tcase_add_loop_test (tcase, attention_follows_its_curve, 0, G_N_ELEMENTS (attention));
+  tcase_add_test (tcase, rings_take_the_pace_of_the_slowest_link);
+  tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));
+  tcase_add_test (tcase, collectives_grow_with_size);
+  tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
+  tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);
+  tcase_add_test (tcase, repeated_measurements_are_averaged);
+  tcase_add_test (tcase, issuing_costs_by_kind);
+  tcase_add_test (tcase, every_parameter_has_a_source);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models that Megatron-LM's flags describe, and which layers are of a kind. */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/megatron-pattern.h"
+#include "planner/megatron.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN "torchrun --nproc_per_node 8 p.py --vocab-size 256 --max-position-embeddings 128 "
+#define GPT RUN "--num-layers 4 --hidden-size 64 --num-attention-heads 4 "
+#define LLAMA \
+  GPT "--ffn-hidden-size 176 --position-embedding-type rope --swiglu --normalization RMSNorm " \
+      "--disable-bias-linear --untie-embeddings-and-output-weights "
+#define MOE LLAMA "--num-experts 8 "
+#define MLA LLAMA "--multi-latent-attention --qk-layernorm "
+
+#define DIMENSIONS(ffn, head_dim) \
+  "layers=4,hidden=64,ffn=" ffn ",heads=4,kv_heads=4,head_dim=" head_dim ",vocab=256,max_seq=128"
+#define LLAMA_TEXT "family=llama," DIMENSIONS ("176", "16")
+#define GPT_TEXT "family=gpt2," DIMENSIONS ("256", "16")
+#define MIXTRAL "family=mixtral," DIMENSIONS ("176", "16") ",rope_theta=10000"
+#define MIXTRAL_TEXT MIXTRAL ",expert_ffn=176"
+
+static const struct
+{
+  const char *flags, *text;
+} models[] = {
+  { LLAMA, LLAMA_TEXT },
+  { LLAMA "--group-query-attention --num-query-groups 2",
+    "family=llama,layers=4,hidden=64,ffn=176,heads=4,kv_heads=2,head_dim=16,vocab=256,max_seq="
+    "128" },
+  { LLAMA "--kv-channels 32", "family=llama," DIMENSIONS ("176", "32") },
+  { LLAMA "--norm-epsilon 1e-6 --rotary-base 500000",
+    LLAMA_TEXT ",norm_eps=1e-06,rope_theta=500000" },
+  { LLAMA "--apply-layernorm-1p", LLAMA_TEXT ",norm_1p=on" },
+  { LLAMA "--qk-layernorm", LLAMA_TEXT ",qk_norm=on" },
+  { LLAMA "--qk-layernorm --norm-epsilon 1e-6", "family=qwen3," DIMENSIONS ("176", "16") },
+  { LLAMA "--add-qkv-bias", LLAMA_TEXT ",qkv_bias=on" },
+  { LLAMA "--add-qkv-bias --norm-epsilon 1e-6", "family=qwen2," DIMENSIONS ("176", "16") },
+  { LLAMA "--rotary-percent 0.25", LLAMA_TEXT ",rope_fraction=0.25" },
+  { LLAMA "--position-embedding-type none", LLAMA_TEXT ",positions=none" },
+  { LLAMA "--position-embedding-type yarn", LLAMA_TEXT },
+  { LLAMA "--window-size 63,0", LLAMA_TEXT ",window=64" },
+  { LLAMA "--window-size '(63, -1)'", LLAMA_TEXT ",window=64" },
+  { LLAMA "--window-size -1,0", LLAMA_TEXT },
+  { LLAMA "--window-size 63,0 --window-attn-skip-freq 2", LLAMA_TEXT ",window=64,window_every=2" },
+  { LLAMA "--window-size 63,0 --window-attn-skip-freq 1", LLAMA_TEXT },
+  { LLAMA "--window-size 63,0 --window-attn-skip-freq '[0]*2+[1]*2'",
+    LLAMA_TEXT ",window=64,window_from=2" },
+  { LLAMA "--window-size 63,0 --window-attn-skip-freq '[0,1]*2'",
+    LLAMA_TEXT ",window=64,window_from=1,window_every=2" },
+  { LLAMA "--mtp-num-layers 1", LLAMA_TEXT ",mtp=1" },
+  { GPT, GPT_TEXT },
+  { GPT "--no-bias-gelu-fusion", GPT_TEXT ",activation=gelu" },
+  { GPT "--untie-embeddings-and-output-weights", GPT_TEXT ",tied=off" },
+  { GPT "--disable-bias-linear",
+    "family=mpt," DIMENSIONS ("256", "16") ",norm_bias=on,positions=learned" },
+  { GPT "--untie-embeddings-and-output-weights --use-rotary-position-embeddings "
+        "--rotary-percent 0.25 --no-bias-gelu-fusion",
+    "family=gpt_neox," DIMENSIONS ("256", "16") ",parallel=off" },
+  { GPT "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear "
+        "--untie-embeddings-and-output-weights --squared-relu",
+    "family=llama," DIMENSIONS ("256", "16") ",activation=relu2,gated=off" },
+  { GPT "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear "
+        "--untie-embeddings-and-output-weights --quick-geglu",
+    "family=llama," DIMENSIONS ("256", "16") ",activation=quick_gelu" },
+  { MOE, MIXTRAL_TEXT },
+  { MOE "--moe-router-topk 1", LLAMA_TEXT ",experts=8,topk=1,expert_ffn=176" },
+  { MOE "--moe-ffn-hidden-size 32", MIXTRAL ",expert_ffn=32" },
+  { MOE "--moe-shared-expert-gate", MIXTRAL_TEXT },
+  { MOE "--moe-shared-expert-intermediate-size 48 --moe-shared-expert-gate",
+    MIXTRAL_TEXT ",shared_ffn=48,shared_gate=on" },
+  { MOE "--moe-router-enable-expert-bias", MIXTRAL_TEXT ",router_bias=on" },
+  { MOE "--moe-layer-freq '([0]*1+[1]*3)'", MIXTRAL_TEXT ",dense_layers=1" },
+  { MOE "--moe-layer-freq '([0]+[1])*2'", MIXTRAL_TEXT ",moe_every=2" },
+  { MOE "--moe-layer-freq '[0,0,0,1]'", MIXTRAL_TEXT ",moe_every=4" },
+  { MOE "--num-layers 8 --moe-layer-freq '[0]*3+[1]+([0]+[1])*2'",
+    "family=mixtral,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=16,vocab=256,max_seq="
+    "128,"
+    "rope_theta=10000,expert_ffn=176,dense_layers=3,moe_every=2" },
+  { LLAMA "--num-experts 0", LLAMA_TEXT },
+  { MLA,
+    "family=llama," DIMENSIONS ("176", "192") ",kv_lora=32,nope_dim=128,rope_dim=64,v_dim=128" },
+  { MLA "--q-lora-rank 24 --kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 4 "
+        "--v-head-dim 12 --add-qkv-bias",
+    "family=llama," DIMENSIONS ("176",
+                                "12") ",q_lora=24,kv_lora=16,nope_dim=8,rope_dim=4,v_dim=12" },
+};
+
+static void
+read_text (const char *text, PlanMegatron *out)
+{
+  g_autoptr (GError) error = NULL;
+  ck_assert_msg (plan_megatron_parse (text, "t.sh", 0, out, &error), "%s: %s", text,
+                 error ? error->message : "");
+}
+
+START_TEST (flags_mean_models)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autoptr (GError) error = NULL;
+  read_text (models[_i].flags, &megatron);
+  g_autoptr (PlanModel) model = plan_megatron_model (&megatron, &error);
+  ck_assert_msg (model != NULL, "%s: %s", models[_i].flags, error ? error->message : "");
+  g_autofree char *text = plan_model_print (model);
+  ck_assert_msg (strcmp (text, models[_i].text) == 0, "%s\nnot %s\nfrom %s", text, models[_i].text,
+                 models[_i].flags);
+}
+END_TEST
+
+#define UNSUPPORTED PLAN_ERROR_UNSUPPORTED
+#define INVALID PLAN_ERROR_INVALID
+
+static const struct
+{
+  const char *flags;
+  PlanErrorCode code;
+  const char *message;
+} failures[] = {
+  { GPT "--qk-layernorm", UNSUPPORTED, "--qk-layernorm with --normalization LayerNorm" },
+  { LLAMA "--multi-latent-attention", UNSUPPORTED, "without --qk-layernorm" },
+  { MLA "--position-embedding-type learned_absolute", UNSUPPORTED, "learned_absolute" },
+  { LLAMA "--position-embedding-type relative", UNSUPPORTED, "--position-embedding-type relative" },
+  { GPT "--num-experts 8", UNSUPPORTED, "--num-experts without --disable-bias-linear" },
+  { MOE "--mtp-num-layers 1 --normalization LayerNorm", UNSUPPORTED, "--mtp-num-layers with" },
+  { LLAMA "--hybrid-layer-pattern M*M*", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--qk-l2-norm", UNSUPPORTED, "--qk-l2-norm" },
+  { LLAMA "--attention-output-gate", UNSUPPORTED, "--attention-output-gate" },
+  { MOE "--moe-latent-size 16", UNSUPPORTED, "--moe-latent-size" },
+  { MOE "--moe-layer-freq 2", UNSUPPORTED, "--moe-layer-freq '2'" },
+  { MOE "--moe-layer-freq '[1,0,0,1]'", UNSUPPORTED, "--moe-layer-freq '[1,0,0,1]'" },
+  { MOE "--moe-layer-freq '[0]*4'", UNSUPPORTED, "no layer has experts" },
+  { MOE "--moe-layer-freq '[1]*5'", INVALID, "5 marks, but there are 4 layers" },
+  { MOE "--moe-layer-freq 'often'", INVALID, "'often' is neither a number nor a list" },
+  { MOE "--moe-layer-freq 0", INVALID, "'0' is neither" },
+  { MOE "--moe-layer-freq '[1,2,1,1]'", INVALID, "neither" },
+  { MOE "--moe-layer-freq '[1'", INVALID, "neither" },
+  { MOE "--moe-layer-freq '[1]*[1]'", INVALID, "neither" },
+  { MOE "--moe-layer-freq '[1]+4'", INVALID, "neither" },
+  { MOE "--moe-layer-freq '[1]*99999'", INVALID, "neither" },
+  { MOE "--moe-router-topk 9", INVALID, "topk: 9 is out of range" },
+  { LLAMA "--window-size 63", INVALID, "--window-size: '63' is not two numbers" },
+  { LLAMA "--window-size left,right", INVALID, "--window-size: 'left,right'" },
+  { LLAMA "--window-size 63,0 --window-attn-skip-freq 3", UNSUPPORTED, "--window-attn-skip-freq" },
+  { LLAMA "--rotary-percent 0.01", INVALID, "rope_fraction" },
+  { LLAMA "--num-layers 65537", INVALID, "layers" },
+  { "torchrun p.py --hidden-size 64", INVALID, "--num-layers is missing" },
+};
+
+START_TEST (failures_are_explained)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autoptr (GError) error = NULL;
+  read_text (failures[_i].flags, &megatron);
+  g_autoptr (PlanModel) model = plan_megatron_model (&megatron, &error);
+  ck_assert_msg (model == NULL, "%s", failures[_i].flags);
+  ck_assert_msg (g_error_matches (error, PLAN_ERROR, (gint)failures[_i].code)
+                     && strstr (error->message, failures[_i].message),
+                 "%s: %s", failures[_i].flags, error->message);
+}
+END_TEST
+
+/* A model beside the text, and what must be said of it; NULL: nothing. */
+static const struct
+{
+  const char *flags, *model, *message;
+} pairs[] = {
+  { LLAMA, LLAMA_TEXT, NULL },
+  { LLAMA, "llama3-8b", "layers=32, not 4; hidden=4096, not 64" },
+  { LLAMA "--qk-layernorm", LLAMA_TEXT, "qk_norm=off, not on" },
+  { GPT, LLAMA_TEXT, "norm=rmsnorm, not layernorm" },
+  { "torchrun p.py --bf16", "llama3-8b", NULL }, /* says nothing of a model */
+  { "torchrun p.py --hidden-size 64 --ffn-hidden-size 176 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights",
+    LLAMA_TEXT, NULL },                           /* the rest only the model knows */
+  { LLAMA "--vocab-size 250", LLAMA_TEXT, NULL }, /* padded to the same */
+  { LLAMA "--vocab-size 512", LLAMA_TEXT, "vocab=256, not 512" },
+  { LLAMA "--hybrid-layer-pattern M", LLAMA_TEXT, "cannot be compared" },
+};
+
+START_TEST (another_model_is_noted)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autoptr (PlanModel) model = plan_model_new (pairs[_i].model, NULL);
+  read_text (pairs[_i].flags, &megatron);
+  g_ptr_array_set_size (megatron.notes, 0);
+  plan_megatron_note_other_model (&megatron, "X", model);
+  const PlanMegatronNote *note = megatron.notes->len ? g_ptr_array_index (megatron.notes, 0) : NULL;
+  ck_assert_msg (!note == !pairs[_i].message, "%s: %s", pairs[_i].flags, note ? note->text : "");
+  ck_assert_msg (!note || strstr (note->text, pairs[_i].message), "%s", note ? note->text : "");
+}
+END_TEST
+
+/* A sum of products in Python's words, and the marks that it has. */
+static void
+random_pattern (GRand *rand, guint depth, GString *text, GByteArray *marks)
+{
+  const guint terms = (guint)g_rand_int_range (rand, 1, 4);
+  for (guint i = 0; i < terms; i++)
+    {
+      g_autoptr (GByteArray) term = g_byte_array_new ();
+      const guint times = (guint)g_rand_int_range (rand, 0, 4);
+      const gboolean is_before = g_rand_boolean (rand);
+      g_string_append (text, i > 0 ? " +" : "");
+      if (is_before)
+        g_string_append_printf (text, "%u*", times);
+      if (depth > 0 && g_rand_boolean (rand))
+        {
+          g_string_append (text, "( ");
+          random_pattern (rand, depth - 1, text, term);
+          g_string_append (text, ")");
+        }
+      else
+        {
+          const guint n = (guint)g_rand_int_range (rand, 0, 4);
+          g_string_append (text, "[");
+          for (guint j = 0; j < n; j++)
+            {
+              const guint8 mark = (guint8)g_rand_int_range (rand, 0, 2);
+              g_string_append_printf (text, "%s%u", j > 0 ? ", " : "", mark);
+              g_byte_array_append (term, &mark, 1);
+            }
+          g_string_append (text, "]");
+        }
+      if (!is_before)
+        g_string_append_printf (text, "*%u", times);
+      for (guint t = 0; t < times; t++)
+        g_byte_array_append (marks, term->data, term->len);
+    }
+}
+
+START_TEST (patterns_are_evaluated)
+{
+  GRand *rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_autoptr (GByteArray) marks = g_byte_array_new ();
+  g_autoptr (GError) error = NULL;
+  random_pattern (rand, 3, text, marks);
+  g_rand_free (rand);
+  g_autofree guint8 *got = plan_megatron_pattern_parse (text->str, "--x", marks->len, &error);
+  ck_assert_msg (error == NULL, "seed %d: %s", _i, error ? error->message : "");
+  ck_assert_msg (marks->len == 0 || memcmp (got, marks->data, marks->len) == 0, "seed %d: %s", _i,
+                 text->str);
+}
+END_TEST
+
+/* Every pattern of six layers is our words for it, or refused: compared with the model's layers. */
+START_TEST (patterns_become_layers)
+{
+  g_autoptr (GString) text = g_string_new (MOE "--num-layers 6 --moe-layer-freq '[");
+  for (guint i = 0; i < 6; i++)
+    g_string_append_printf (text, "%s%d", i > 0 ? "," : "", _i >> i & 1);
+  g_string_append (text, "]'");
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autoptr (GError) error = NULL;
+  gboolean is_sayable = FALSE;
+  read_text (text->str, &megatron);
+  g_autoptr (PlanModel) model = plan_megatron_model (&megatron, &error);
+  for (guint i = 0; model && i < 6; i++)
+    ck_assert_int_eq (plan_model_is_moe_layer (model, i), _i >> i & 1);
+  for (gint64 dense = 0; dense < 6; dense++)
+    for (gint64 every = 1; every <= 6; every++)
+      {
+        int marks = 0;
+        for (gint64 i = dense; i < 6; i++)
+          marks |= ((i + 1) % every == 0) << i;
+        is_sayable = is_sayable || (marks == _i && marks != 0);
+      }
+  ck_assert_msg ((model != NULL) == is_sayable, "%s", text->str);
+}
+END_TEST
+
+int
+main (void)
+{
+  TCase *tcase = tcase_create ("megatron-shape");
+  tcase_add_loop_test (tcase, flags_mean_models, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, failures_are_explained, 0, G_N_ELEMENTS (failures));
+  tcase_add_loop_test (tcase, another_model_is_noted, 0, G_N_ELEMENTS (pairs));
+  tcase_add_loop_test (tcase, patterns_are_evaluated, 0, 300);
+  tcase_add_loop_test (tcase, patterns_become_layers, 0, 64);
+  Suite *suite = suite_create ("megatron-shape");
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int n_failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

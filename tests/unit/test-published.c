@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Step times that the authors of Megatron-FSDP logged (Megatron-LM PRs #3067 and #4133, rows as in
+ * the memory tests), against what is predicted from published figures. None was solved for; what
+ * issuing costs the host was chosen with the level of A11 and D2 in sight. Streams do not slow one
+ * another down yet, so that runs bound by the device are predicted too fast. */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "sim/sim.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define LLAMA "family=llama,head_dim=128,kv_heads=8,vocab=128384,max_seq=8192,rope_theta=500000,"
+#define LLAMA_8B LLAMA "layers=32,hidden=4096,ffn=14336,heads=32"
+#define LLAMA_70B LLAMA "layers=80,hidden=8192,ffn=28672,heads=64"
+#define FP8 "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 "
+#define UB "grad_comm=bf16 nccl_ub=on "
+#define HFSDP "dp_outer=2 outer_strategy=optim "
+#define NARROW "precision_aware=on main_grads=bf16 grad_comm=bf16 "
+
+typedef enum
+{
+  A2,
+  A3,
+  A4,
+  A5,
+  A6,
+  A11,
+  A12,
+  A13,
+  D1,
+  D2,
+  N_ROWS
+} Row;
+
+/* A1 and A10 are A2 and A11 before a change that does not show here. A7 and A8 gathered fp8 weights
+ * under strategy=optim, which the rules refuse; A9 and A14 are no measurements of a steady step. */
+static const struct
+{
+  const char *name, *model, *cluster, *fields;
+  double step_ms;
+} rows[N_ROWS] = {
+  [A2] = { "A2", LLAMA_8B, "dgx-h100:1", FP8 "seq=8192", 10893.1 },
+  [A3] = { "A3", LLAMA_8B, "dgx-h100:1", FP8 UB "seq=8192", 10424.1 },
+  [A4] = { "A4", LLAMA_70B, "dgx-h100:8", FP8 "nccl_ub=on seq=1024", 3300.5 },
+  [A5] = { "A5", LLAMA_70B, "dgx-h100:8", FP8 UB "seq=1024", 2559.1 },
+  [A6] = { "A6", LLAMA_8B, "dgx-h100:4", FP8 UB HFSDP "seq=8192", 2845.5 },
+  [A11] = { "A11", LLAMA_8B, "dgx-h100:1", FP8 HFSDP "seq=1024", 3779.1 },
+  [A12] = { "A12", LLAMA_8B, "dgx-h100:1", FP8 HFSDP "nccl_ub=on seq=1024", 3685.9 },
+  [A13] = { "A13", LLAMA_8B, "dgx-h100:1", FP8 HFSDP UB "seq=1024", 3482.6 },
+  [D1] = { "D1", LLAMA_8B, "dgx-h100:1", FP8 HFSDP NARROW "seq=1024 stack=megatron-fsdp@2026-04-10",
+           3263.1 },
+  [D2] = { "D2", LLAMA_8B, "dgx-h100:1",
+           FP8 HFSDP NARROW "seq=1024 fused_masters=on stack=megatron-fsdp@2026-04-03", 3149.4 },
+};
+
+static double
+predict_ms (Row row)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (rows[row].model, &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (rows[row].cluster, &error);
+  ck_assert_msg (model && cluster, "%s: %s", rows[row].name, error ? error->message : "");
+  g_auto (GStrv) fields = g_strsplit (rows[row].fields, " ", -1);
+  Plan plan, resolved;
+  plan_init (&plan);
+  for (char **f = fields; *f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+    }
+  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s: %s", rows[row].name,
+                 error ? error->message : "");
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  return 1e-6 * (double)trace->step_ns;
+}
+
+START_TEST (steps_take_about_what_was_logged)
+{
+  const double predicted = predict_ms ((Row)_i);
+  const double ratio = predicted / rows[_i].step_ms;
+  g_print ("# %s: %.1f ms predicted, %.1f measured, %+.1f %%\n", rows[_i].name, predicted,
+           rows[_i].step_ms, 100 * (ratio - 1));
+  ck_assert_msg (ratio > 0.74 && ratio < 1.1, "%s: %.1f ms, not %.1f", rows[_i].name, predicted,
+                 rows[_i].step_ms);
+}
+END_TEST
+
+/* What one change does to the step. */
+static const struct
+{
+  Row from, to;
+  double least, most; /* of the logged change, as a share of the step */
+} changes[] = {
+  { A2, A3, 0.4, 1.5 },    /* bf16 reductions from registered, double buffers */
+  { A4, A5, 0.5, 1.5 },    /* bf16 reductions where the network is the limit */
+  { A3, A6, 0.9, 1.1 },    /* four times the nodes */
+  { A11, A12, 0.1, 1.5 },  /* registered, double buffers, where the host is the limit */
+  { A11, A13, 0.05, 1.5 }, /* with bf16 reductions too: of their -7.8 %, little is explained */
+};
+
+START_TEST (changes_go_the_right_way)
+{
+  const Row from = changes[_i].from, to = changes[_i].to;
+  const double predicted = predict_ms (to) / predict_ms (from) - 1;
+  const double measured = rows[to].step_ms / rows[from].step_ms - 1;
+  g_print ("# %s to %s: %+.1f %% predicted, %+.1f %% measured\n", rows[from].name, rows[to].name,
+           100 * predicted, 100 * measured);
+  ck_assert_msg (predicted / measured > changes[_i].least
+                     && predicted / measured < changes[_i].most,
+                 "%s to %s: %.1f %%, not %.1f %%", rows[from].name, rows[to].name, 100 * predicted,
+                 100 * measured);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("published");
+  TCase *tcase = tcase_create ("published");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, steps_take_about_what_was_logged, 0, N_ROWS);
+  tcase_add_loop_test (tcase, changes_go_the_right_way, 0, G_N_ELEMENTS (changes));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
