@@ -219,9 +219,6 @@ widen_logits (PlanLower *self)
   plan_lower_alloc (self, ONE (wide_logits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
                       PLAN_DIMS (net->rows * net->vocab));
-  for (guint i = 0; self->tensor_group < 0 && i < 2; i++) /* maxima, then sums */
-    plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), ONE (wide_logits)),
-                        PLAN_DIMS (net->rows, net->vocab));
   return ONE (wide_logits);
 }
 

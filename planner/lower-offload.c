@@ -11,6 +11,8 @@
 #include "planner/lower-emit.h"
 #include "planner/lower-step.h"
 
+#include <string.h>
+
 #define ONE(array) plan_lower_ref (self->array)
 
 /* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
@@ -49,27 +51,33 @@ is_module_input (const PlanLower *self, PlanValueId id)
   return FALSE;
 }
 
-/* Which values of a layer go out. */
-static gboolean
-goes_out (const PlanLower *self, gint64 layer, PlanValueId id)
+/* Which values of a layer go out; returns how many. */
+static guint
+find_outgoing (const PlanLower *self, gint64 layer, gboolean *out_outgoing)
 {
+  const gint64 *value = self->plan->value;
   gboolean kept[PLAN_N_VALUES];
-  if (self->is_eval || id == PLAN_VALUE_OUT)
-    return FALSE;
+  guint n = 0;
+  memset (out_outgoing, 0, PLAN_N_VALUES * sizeof *out_outgoing);
+  if (self->is_eval || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
+    return 0;
   plan_lower_kept (self, plan_lower_keep (self, layer), kept);
-  if (!kept[id])
-    return FALSE;
-  return layer < self->plan->value[PLAN_OFFLOAD_LAYERS]
-         || (self->net.values[id].elements >= LEAST_ELEMENTS && is_module_input (self, id));
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    if (kept[id] && id != PLAN_VALUE_OUT
+        && (layer < value[PLAN_OFFLOAD_LAYERS]
+            || (self->net.values[id].elements >= LEAST_ELEMENTS && is_module_input (self, id))))
+      {
+        out_outgoing[id] = TRUE;
+        n++;
+      }
+  return n;
 }
 
 gboolean
 plan_lower_offloads (const PlanLower *self, gint64 layer)
 {
-  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-    if (goes_out (self, layer, id))
-      return TRUE;
-  return FALSE;
+  gboolean outgoing[PLAN_N_VALUES];
+  return find_outgoing (self, layer, outgoing) > 0;
 }
 
 void
@@ -81,18 +89,23 @@ plan_lower_declare_offload (PlanLower *self)
     updates |= plan_lower_host_elements (self, kind) > 0;
   self->copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
   self->updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
+  gint64 count[PLAN_N_VALUES] = { 0 }; /* those that go out are the first ones */
+  for (gint64 layer = 0; layer < layers; layer++)
+    {
+      gboolean outgoing[PLAN_N_VALUES];
+      any |= find_outgoing (self, layer, outgoing) > 0;
+      for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+        count[id] = outgoing[id] ? layer + 1 : count[id];
+    }
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     {
-      gint64 count = 0; /* those that go out are the first ones */
-      for (gint64 layer = 0; layer < layers; layer++)
-        count = goes_out (self, layer, id) ? layer + 1 : count;
-      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
       const PlanValue *value = &self->net.values[id];
-      self->host[id] = count == 0 ? -1
-                                  : plan_schedule_add_buffer (self->schedule, name, (guint32)count,
-                                                              value->elements, value->dtype,
-                                                              PLAN_CATEGORY_HOST);
-      any |= count > 0;
+      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
+      self->host[id]
+          = count[id] == 0
+                ? -1
+                : plan_schedule_add_buffer (self->schedule, name, (guint32)count[id],
+                                            value->elements, value->dtype, PLAN_CATEGORY_HOST);
     }
   self->offloaded
       = any ? plan_schedule_add_event (self->schedule, "offloaded", (guint32)layers) : -1;
@@ -113,9 +126,11 @@ static void
 move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
 {
   const PlanRef record = plan_lower_unit_ref (is_back ? self->fetched : self->offloaded, unit, 0);
+  gboolean outgoing[PLAN_N_VALUES];
+  find_outgoing (self, layer, outgoing);
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     {
-      if (!goes_out (self, layer, id))
+      if (!outgoing[id])
         continue;
       const PlanRef here = plan_lower_unit_ref (self->value[id], unit, 0);
       const PlanRef there = plan_lower_unit_ref (self->host[id], unit, 0);
@@ -141,9 +156,11 @@ plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 void
 plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 {
+  gboolean outgoing[PLAN_N_VALUES];
+  find_outgoing (self, layer, outgoing);
   plan_lower_wait (self, plan_lower_unit_ref (self->offloaded, unit, 0));
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-    if (goes_out (self, layer, id))
+    if (outgoing[id])
       plan_lower_free (self, plan_lower_unit_ref (self->value[id], unit, 0));
 }
 
@@ -182,8 +199,11 @@ plan_lower_host_memory (PlanLower *self, void (*visit) (PlanLower *self, PlanRef
   for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, array);
-      for (guint i = 0; buffer->category == PLAN_CATEGORY_HOST && i < buffer->count; i++)
-        visit (self, (PlanRef){ .array = (gint32)array, .offset = (gint32)i, .loop = -1 });
+      if (buffer->category != PLAN_CATEGORY_HOST)
+        continue;
+      const PlanLowerUnit one = plan_lower_begin_repeat (self, "b", 0, buffer->count, 1);
+      visit (self, plan_lower_unit_ref ((gint32)array, one, 0));
+      plan_lower_end_units (self, one);
     }
 }
 

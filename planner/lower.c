@@ -224,7 +224,7 @@ declare_head (PlanLower *self)
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", self->tensor_group >= 0 || separate, rows, PLAN_DTYPE_FP32,
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, rows, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)

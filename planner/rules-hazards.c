@@ -78,6 +78,12 @@ pool_unused (const PlanFacts *f)
 
 /* See plan-fields.h: symmetric kernels and all-to-all sum in fp32 whatever travels. */
 static gboolean
+all_to_all_unused (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && IS (f, STRATEGY, NO_SHARD);
+}
+
+static gboolean
 rounds_per_hop (const PlanFacts *f)
 {
   const gint64 version = f->value[PLAN_NCCL];
@@ -134,6 +140,9 @@ static const PlanRuleEntry hazards[] = {
   { { "double-buffer-unused", "double_buffer has no effect with strategy=no_shard, which has no units",
       "Megatron-LM param_and_grad_buffer.py", 0 },
     pool_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER) },
+  { { "all-to-all-unused", "reduce_algo=a2a has no effect with strategy=no_shard, which has no shards to sum: gradients are "
+      "all-reduced", "Megatron-LM param_and_grad_buffer.py", 0 },
+    all_to_all_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_REDUCE_ALGO, PLAN_STRATEGY) },
   { { "sum-rounds-per-hop", "grad_comm narrower than main_grads rounds the sum at every hop of a ring; nccl_ub=on with "
       "NCCL 2.27 or newer (inside NVLink, where its symmetric kernel is taken) or reduce_algo=a2a sums in fp32",
       "NCCL symmetric kernels; Megatron-LM PR #3067", 0 },

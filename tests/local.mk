@@ -190,6 +190,8 @@ golden_tests = \
   %D%/golden/help-sim.test \
   %D%/golden/help.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-native-chunks.test \
+  %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-no_shard.test \
   %D%/golden/lower-native-optim.test \
   %D%/golden/lower-native-optim_grads.test \

@@ -61,7 +61,6 @@ for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; d
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "needs the op row_stat" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set ce_fusion=off
 expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:

@@ -94,6 +94,8 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
       set (&plan, "overlap_grad_reduce", "off");
       set (&plan, "overlap_param_gather", "off");
     }
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    set (&plan, "ce_fusion", "off");
   if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
   if (!plan_resolve (&plan, model, cluster, &resolved, &error))
