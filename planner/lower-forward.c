@@ -209,7 +209,7 @@ share_loss (PlanLower *self, PlanRef logits)
     }
 }
 
-/* In separate kernels the loss leaves an fp32 image of the logits. */
+/* Where separate kernels do not work in place, they leave an fp32 image of the logits. */
 static PlanRef
 widen_logits (PlanLower *self)
 {

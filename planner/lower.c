@@ -197,7 +197,8 @@ declare_head (PlanLower *self)
   const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
-  const gboolean separate = IS (self, CE_FUSION, OFF);
+  const gboolean is_fused = IS (self, CE_FUSION, ON);
+  const gboolean widens = !is_fused && !self->stack->separate_loss_image;
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const struct
   {
@@ -216,10 +217,10 @@ declare_head (PlanLower *self)
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
     { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->image, "loss_image", self->stack->separate_loss_image, logits, PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_LOSS },
-    { &self->wide_logits, "wide_logits", separate, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_dlogits, "wide_dlogits", separate, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->image, "loss_image", is_fused && self->stack->separate_loss_image, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_logits, "wide_logits", widens, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", widens, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,

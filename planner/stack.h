@@ -40,9 +40,10 @@ typedef struct
   gboolean repeats_outer_gather;    /* shards between replicas are gathered for both passes */
   gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
                            where theirs is another; it lives until gradients are next zeroed */
-  gboolean widens_moments;       /* the optimizer works on fp32 copies of narrow moments */
-  gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
-  gboolean separate_loss_image;  /* a second fp32 image of the logits in the loss */
+  gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
+  gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
+  gboolean
+      separate_loss_image; /* of the fp32 logits, in a fused loss; op by op it works in place */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
