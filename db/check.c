@@ -22,7 +22,8 @@ static const struct
     " WHERE step > steps",
     "is beyond the steps asked for" },
   { "SELECT 'trace ' || id || ' of run ' || run_id FROM trace WHERE step_ns <> compute_ns"
-    " + exposed_tensor_ns + exposed_gather_ns + exposed_reduce_ns + host_ns + idle_ns",
+    " + exposed_tensor_ns + exposed_gather_ns + exposed_reduce_ns + exposed_copy_ns + host_ns + "
+    "idle_ns",
     "takes another time than its parts" },
   { "SELECT 'trace ' || trace_id FROM trace_op GROUP BY trace_id"
     " HAVING min (position) <> 0 OR max (position) <> count (*) - 1",

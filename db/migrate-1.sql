@@ -40,9 +40,12 @@ DROP TABLE run;
 ALTER TABLE new_run RENAME TO run;
 CREATE INDEX run_by_plan ON run (plan_id);
 
--- Time within a tensor-parallel group, of which version 1 knew nothing.
+-- Time within tensor- and context-parallel groups, and of copies to and from the host, of which
+-- version 1 knew nothing.
 ALTER TABLE trace ADD COLUMN
   exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE trace ADD COLUMN
+  exposed_copy_ns     INTEGER NOT NULL DEFAULT 0;
 
 -- A cluster of the user's own.
 CREATE TABLE cluster (

@@ -76,7 +76,8 @@ CREATE TABLE trace (
   device_bytes        INTEGER NOT NULL CHECK (device_bytes >= 0),  -- with context and libraries
   peak_node           INTEGER NOT NULL, -- the op that reaches max_allocated_bytes
   peak_unit           INTEGER NOT NULL,
-  exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0, -- one of the parts of step_ns; new in version 2
+  exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0, -- parts of step_ns, both: new in version 2
+  exposed_copy_ns     INTEGER NOT NULL DEFAULT 0,
   UNIQUE (run_id, origin, rank)
 ) STRICT;
 

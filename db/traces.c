@@ -15,8 +15,8 @@ add_header (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace, G
                          "INSERT INTO trace (run_id, origin, rank, step_ns, compute_ns,"
                          " exposed_gather_ns, exposed_reduce_ns, host_ns, idle_ns,"
                          " allocated_bytes, max_allocated_bytes, reserved_bytes, device_bytes,"
-                         " peak_node, peak_unit, exposed_tensor_ns)"
-                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         " peak_node, peak_unit, exposed_tensor_ns, exposed_copy_ns)"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                          error))
     return FALSE;
   db_query_put_int (&add, run_id);
@@ -35,6 +35,7 @@ add_header (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace, G
   db_query_put_int (&add, trace->memory.peak_node);
   db_query_put_int (&add, trace->memory.peak_unit);
   db_query_put_int (&add, trace->exposed_tensor_ns);
+  db_query_put_int (&add, trace->exposed_copy_ns);
   return db_query_run (&add, error);
 }
 
@@ -181,7 +182,7 @@ load_header (DbStore *self, gint64 run_id, gint64 rank, PlanTrace *trace, gint64
                          "SELECT id, step_ns, compute_ns, exposed_gather_ns, exposed_reduce_ns,"
                          " host_ns, idle_ns, allocated_bytes, max_allocated_bytes,"
                          " reserved_bytes, device_bytes, peak_node, peak_unit,"
-                         " exposed_tensor_ns FROM trace"
+                         " exposed_tensor_ns, exposed_copy_ns FROM trace"
                          " WHERE run_id = ? AND origin = ? AND rank = ?",
                          error))
     return FALSE;
@@ -204,6 +205,7 @@ load_header (DbStore *self, gint64 run_id, gint64 rank, PlanTrace *trace, gint64
       trace->memory.peak_node = (guint32)db_query_take_int (&load);
       trace->memory.peak_unit = (gint32)db_query_take_int (&load);
       trace->exposed_tensor_ns = db_query_take_int (&load);
+      trace->exposed_copy_ns = db_query_take_int (&load);
     }
   if (!db_query_end (&load, error))
     return FALSE;

@@ -21,6 +21,7 @@
   X ("exposed_gather_ns", exposed_gather_ns) \
   X ("exposed_reduce_ns", exposed_reduce_ns) \
   X ("exposed_tensor_ns", exposed_tensor_ns) \
+  X ("exposed_copy_ns", exposed_copy_ns) \
   X ("host_ns", host_ns) \
   X ("idle_ns", idle_ns) \
   X ("allocated", memory.allocated) \

@@ -89,8 +89,8 @@ busy_seek (Busy *self, gint64 now)
 /* Time belongs to the first of these streams that is busy: what compute hides costs nothing. Where
  * none is, all of them wait for the host to issue something. */
 static const PlanStream precedence[]
-    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,     PLAN_STREAM_GATHER,
-        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE };
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
+        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
 void
 plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
@@ -99,7 +99,7 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
   gint64 *const share[]
       = { &self->compute_ns,        &self->exposed_tensor_ns, &self->exposed_tensor_ns,
           &self->exposed_gather_ns, &self->exposed_gather_ns, &self->exposed_reduce_ns,
-          &self->exposed_reduce_ns };
+          &self->exposed_reduce_ns, &self->exposed_copy_ns };
   self->host_ns = self->idle_ns = 0;
   for (guint i = 0; i < G_N_ELEMENTS (precedence); i++)
     {
@@ -197,7 +197,8 @@ gboolean
 plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, GError **error)
 {
   const gint64 parts = self->compute_ns + self->exposed_tensor_ns + self->exposed_gather_ns
-                       + self->exposed_reduce_ns + self->host_ns + self->idle_ns;
+                       + self->exposed_reduce_ns + self->exposed_copy_ns + self->host_ns
+                       + self->idle_ns;
   if (parts != self->step_ns)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,

@@ -41,7 +41,8 @@ typedef struct
   gint64 compute_ns;                           /* this and the next two lines add up to the step */
   gint64 exposed_tensor_ns;                    /* of tensor- and context-parallel groups */
   gint64 exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
-  gint64 host_ns, idle_ns; /* waiting for the host or copies to and from it; for other ranks */
+  gint64 exposed_copy_ns;                      /* to the host and back */
+  gint64 host_ns, idle_ns;                     /* waiting for the host; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */
   GArray *samples; /* PlanMemorySample, in issue order */

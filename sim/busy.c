@@ -7,8 +7,8 @@
 
 /* Time belongs to the first of these that is busy, as in planner/trace.c. */
 static const PlanStream precedence[SIM_BUSY_STREAMS]
-    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,     PLAN_STREAM_GATHER,
-        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE };
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
+        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
 static guint
 rank_of (PlanStream stream)
@@ -290,6 +290,7 @@ sim_busy_split (const SimBusy *self, gint64 step_ns, SimShares *out_shares)
                              .exposed_tensor_ns = shares[1] + shares[2],
                              .exposed_gather_ns = shares[3] + shares[4],
                              .exposed_reduce_ns = shares[5] + shares[6],
-                             .host_ns = shares[7] };
+                             .exposed_copy_ns = shares[7],
+                             .host_ns = shares[8] };
   return TRUE;
 }

@@ -10,10 +10,11 @@ G_BEGIN_DECLS
 /* What plan_trace_attribute finds. */
 typedef struct
 {
-  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, host_ns;
+  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, exposed_copy_ns,
+      host_ns;
 } SimShares;
 
-#define SIM_BUSY_STREAMS 7
+#define SIM_BUSY_STREAMS 8
 
 typedef struct
 {

@@ -93,8 +93,8 @@ split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out,
   g_autoptr (PlanTrace) trace = sim_run (schedule, cost, NULL, error);
   if (!trace)
     return FALSE;
-  *out = (SimShares){ trace->compute_ns, trace->exposed_tensor_ns, trace->exposed_gather_ns,
-                      trace->exposed_reduce_ns, trace->host_ns };
+  *out = (SimShares){ trace->compute_ns,        trace->exposed_tensor_ns, trace->exposed_gather_ns,
+                      trace->exposed_reduce_ns, trace->exposed_copy_ns,   trace->host_ns };
   return TRUE;
 }
 
@@ -117,6 +117,7 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
   summary.exposed_tensor_ns = shares.exposed_tensor_ns;
   summary.exposed_gather_ns = shares.exposed_gather_ns;
   summary.exposed_reduce_ns = shares.exposed_reduce_ns;
+  summary.exposed_copy_ns = shares.exposed_copy_ns;
   summary.host_ns = shares.host_ns;
   summary.n_ops = workspace->fold.n_ops;
   summary.n_walked = workspace->fold.n_walked;

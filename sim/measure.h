@@ -11,7 +11,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 step_ns;
-  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, host_ns, idle_ns;
+  gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, exposed_copy_ns,
+      host_ns, idle_ns;
   PlanMemory memory;
   guint64 n_ops, n_walked; /* timed ops of all steps; those that were gone through one by one */
 } SimSummary;

@@ -129,6 +129,8 @@ add_costs (CliTable *table, const CliPrediction *a, const CliPrediction *b)
               1e-6 * (double)t->exposed_tensor_ns, 2);
   add_number (table, "exposed_reduce_ms", 1e-6 * (double)s->exposed_reduce_ns,
               1e-6 * (double)t->exposed_reduce_ns, 2);
+  add_number (table, "exposed_copy_ms", 1e-6 * (double)s->exposed_copy_ns,
+              1e-6 * (double)t->exposed_copy_ns, 2);
   add_number (table, "idle_ms", 1e-6 * (double)s->idle_ns, 1e-6 * (double)t->idle_ns, 2);
   add_number (table, "host_ms", 1e-6 * (double)s->host_ns, 1e-6 * (double)t->host_ns, 2);
   add_number (table, "tokens_per_s_per_gpu", a->tokens_per_s_per_gpu, b->tokens_per_s_per_gpu, 1);

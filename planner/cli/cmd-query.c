@@ -185,6 +185,7 @@ bound_by (const PlanTrace *t)
   } parts[] = { { "gather", t->exposed_gather_ns },
                 { "reduce", t->exposed_reduce_ns },
                 { "tensor", t->exposed_tensor_ns },
+                { "copies", t->exposed_copy_ns },
                 { "host", t->host_ns } };
   const char *name = "compute";
   gint64 most = t->step_ns / 10;
@@ -225,12 +226,13 @@ explain (const Answer *self, const Answer *next)
   {
     const char *name;
     gint64 ns;
-  } parts[]
-      = { { "compute", b->compute_ns - a->compute_ns },
-          { "exposed gathers", b->exposed_gather_ns - a->exposed_gather_ns },
-          { "exposed reductions", b->exposed_reduce_ns - a->exposed_reduce_ns },
-          { "exposed tensor-parallel communication", b->exposed_tensor_ns - a->exposed_tensor_ns },
-          { "waiting for the host", b->host_ns - a->host_ns } };
+  } parts[] = { { "compute", b->compute_ns - a->compute_ns },
+                { "exposed gathers", b->exposed_gather_ns - a->exposed_gather_ns },
+                { "exposed reductions", b->exposed_reduce_ns - a->exposed_reduce_ns },
+                { "exposed tensor- and context-parallel communication",
+                  b->exposed_tensor_ns - a->exposed_tensor_ns },
+                { "exposed copies to and from the host", b->exposed_copy_ns - a->exposed_copy_ns },
+                { "waiting for the host", b->host_ns - a->host_ns } };
   guint most = 0;
   for (guint i = 1; i < G_N_ELEMENTS (parts); i++)
     if (parts[i].ns > parts[most].ns)

@@ -146,6 +146,7 @@ print_time (const CliPrediction *p)
                { "exposed gather", t->exposed_gather_ns },
                { "exposed reduce", t->exposed_reduce_ns },
                { "exposed tensor", t->exposed_tensor_ns },
+               { "exposed copy", t->exposed_copy_ns },
                { "host", t->host_ns },
                { "idle", t->idle_ns },
                { "step", t->step_ns } };

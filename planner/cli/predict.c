@@ -205,6 +205,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);
   add_number (builder, "reduce", 1e-6 * (double)t->exposed_reduce_ns);
   add_number (builder, "tensor", 1e-6 * (double)t->exposed_tensor_ns);
+  add_number (builder, "copy", 1e-6 * (double)t->exposed_copy_ns);
   json_builder_end_object (builder);
   add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
   add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);

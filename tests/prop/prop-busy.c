@@ -106,6 +106,7 @@ START_TEST (equals_the_split_of_all_spans)
   if (sim_busy_split (&both.busy, trace->step_ns, &shares))
     ck_assert_msg (shares.compute_ns == trace->compute_ns
                        && shares.exposed_tensor_ns == trace->exposed_tensor_ns
+                       && shares.exposed_copy_ns == trace->exposed_copy_ns
                        && shares.exposed_gather_ns == trace->exposed_gather_ns
                        && shares.exposed_reduce_ns == trace->exposed_reduce_ns
                        && shares.host_ns == trace->host_ns,

@@ -47,6 +47,7 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
         { s.step_ns, trace->step_ns },
         { s.compute_ns, trace->compute_ns },
         { s.exposed_tensor_ns, trace->exposed_tensor_ns },
+        { s.exposed_copy_ns, trace->exposed_copy_ns },
         { s.exposed_gather_ns, trace->exposed_gather_ns },
         { s.exposed_reduce_ns, trace->exposed_reduce_ns },
         { s.host_ns, trace->host_ns },

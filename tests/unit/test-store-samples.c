@@ -220,7 +220,8 @@ sample_trace (const PlanSchedule *schedule, const char *origin, guint n_spans)
   trace->exposed_gather_ns = 300;
   trace->exposed_reduce_ns = 120;
   trace->exposed_tensor_ns = 30;
-  trace->host_ns = 50;
+  trace->exposed_copy_ns = 10;
+  trace->host_ns = 40;
   trace->idle_ns = 1;
   trace->memory = (PlanMemory){ .allocated = 11,
                                 .max_allocated = G_MAXINT64,
@@ -246,6 +247,7 @@ ck_assert_trace_eq (const PlanTrace *a, const PlanTrace *b)
   ck_assert_int_eq (a->exposed_gather_ns, b->exposed_gather_ns);
   ck_assert_int_eq (a->exposed_reduce_ns, b->exposed_reduce_ns);
   ck_assert_int_eq (a->exposed_tensor_ns, b->exposed_tensor_ns);
+  ck_assert_int_eq (a->exposed_copy_ns, b->exposed_copy_ns);
   ck_assert_int_eq (a->host_ns, b->host_ns);
   ck_assert_int_eq (a->idle_ns, b->idle_ns);
   ck_assert_mem_eq (&a->memory, &b->memory, sizeof a->memory);
