@@ -39,14 +39,12 @@ read_products (const char *gpu, GError **error)
   return products ? sim_measurements_new ((const SimProduct *)rows->data, rows->len) : NULL;
 }
 
-const SimMeasurements *
-cli_measurements (const PlanCluster *cluster)
+/* By name of device, what is known of it; read when first asked for. */
+static const SimMeasurements *
+find (const char *device)
 {
-  static GMutex mutex;
-  static GHashTable *by_device = NULL; /* name to what is known of it */
-  g_autoptr (GMutexLocker) locker = g_mutex_locker_new (&mutex);
+  static GHashTable *by_device = NULL;
   g_autoptr (GError) error = NULL;
-  const char *device = cluster->device_name;
   if (!by_device)
     by_device = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   if (!g_hash_table_contains (by_device, device))
@@ -56,4 +54,14 @@ cli_measurements (const PlanCluster *cluster)
         g_warning ("nothing measured is used: %s", error->message);
     }
   return g_hash_table_lookup (by_device, device);
+}
+
+const SimMeasurements *
+cli_measurements (const PlanCluster *cluster)
+{
+  static GMutex mutex;
+  g_mutex_lock (&mutex);
+  const SimMeasurements *found = find (cluster->device_name);
+  g_mutex_unlock (&mutex);
+  return found;
 }
