@@ -20,11 +20,13 @@ G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 #define MAX_POINTS 150
 
 /* From the bottom: what always stays first, what comes and goes last. */
-static const PlanCategory stack[PLAN_N_CATEGORIES] = {
-  PLAN_CATEGORY_MAIN_PARAMS, PLAN_CATEGORY_OPTIMIZER, PLAN_CATEGORY_MAIN_GRADS,
-  PLAN_CATEGORY_WEIGHTS,     PLAN_CATEGORY_GATHERED,  PLAN_CATEGORY_GRAD_BUCKETS,
-  PLAN_CATEGORY_ACTIVATIONS, PLAN_CATEGORY_LOSS,      PLAN_CATEGORY_WORKSPACE,
+static const PlanCategory stack[] = {
+  PLAN_CATEGORY_MAIN_PARAMS,  PLAN_CATEGORY_OPTIMIZER,   PLAN_CATEGORY_MAIN_GRADS,
+  PLAN_CATEGORY_WEIGHTS,      PLAN_CATEGORY_DERIVED,     PLAN_CATEGORY_GATHERED,
+  PLAN_CATEGORY_GRAD_BUCKETS, PLAN_CATEGORY_ACTIVATIONS, PLAN_CATEGORY_LOSS,
+  PLAN_CATEGORY_WORKSPACE,
 };
+G_STATIC_ASSERT (G_N_ELEMENTS (stack) == PLAN_N_CATEGORIES);
 
 /* What is live from at_ns on. */
 typedef struct
@@ -290,7 +292,8 @@ make_peak_label (const View *self, const PlanTrace *trace, const PlanSchedule *s
 }
 
 /* Letters of the categories, in the order of the stack. */
-static const char letters[PLAN_N_CATEGORIES + 1] = "POGwgbalx";
+static const char letters[] = "POGwdgbalx";
+G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
 
 /* Columns and lines that a text needs beside its plot. */
 #define TEXT_MARGIN 9

@@ -12,7 +12,7 @@
 # have both their corners.
 
 # Neighbours differ in lightness, too.
-array colour[10] = [sky, blue, grey, orange, green, yellow, vermillion, purple, dark_grey, light_grey]
+array colour[10] = [sky, blue, grey, orange, light_grey, green, yellow, vermillion, purple, dark_grey]
 
 set xrange [0:to]
 set yrange [0:top]

@@ -308,9 +308,9 @@ short_label (const char *label)
 }
 
 /* Labels of the front, from both ends inwards: the ends say most. Those left of their points are
- * aligned with their ends, the others with their starts. Returns how many found room. */
-static guint
-append_labels (GString *data, Layout *layout)
+ * aligned with their ends, the others with their starts. */
+static void
+append_labels (GString *data, Layout *layout, PlotFigure *figure)
 {
   guint n_front = layout->front->len;
   g_autoptr (GString) left = g_string_new (NULL);
@@ -334,11 +334,14 @@ append_labels (GString *data, Layout *layout)
       plot_append_quoted (side, label);
       g_string_append_c (side, '\n');
     }
-  begin_block (data, "left", "memory_gib tokens_per_s label");
+  if (left->len > 0) /* gnuplot takes an empty block's name for the next one's */
+    begin_block (data, "left", "memory_gib tokens_per_s label");
   g_string_append (data, left->str);
-  begin_block (data, "right", "memory_gib tokens_per_s label");
+  if (right->len > 0)
+    begin_block (data, "right", "memory_gib tokens_per_s label");
   g_string_append (data, right->str);
-  return layout->placed->len;
+  plot_figure_set_real (figure, "n_left", left->len > 0);
+  plot_figure_set_real (figure, "n_right", right->len > 0);
 }
 
 /* Columns that gnuplot needs beside a text's plot, and lines above and below it. */
@@ -420,7 +423,7 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
   g_autofree char *note = NULL;
   Layout layout;
   GString *data;
-  guint n_beyond, n_labels;
+  guint n_beyond;
 
   if (!plot_figure_init (&figure, path, script, error))
     return FALSE;
@@ -439,8 +442,10 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
                      .capacity_gib = capacity_gib,
                      .placed = placed };
   data = make_data (points, n_points, front);
-  n_labels = figure.format == PLOT_TEXT ? append_numbers (data, &layout, &figure)
-                                        : append_labels (data, &layout);
+  if (figure.format == PLOT_TEXT)
+    plot_figure_set_real (&figure, "n_labels", append_numbers (data, &layout, &figure));
+  else
+    append_labels (data, &layout, &figure);
   figure.data = g_string_free (data, FALSE);
 
   if (n_beyond > 0)
@@ -448,6 +453,5 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
                             n_beyond == 1 ? "" : "s");
   plot_figure_set_title (&figure, title, note);
   set_variables (&layout, &figure);
-  plot_figure_set_real (&figure, "n_labels", n_labels);
   return plot_figure_draw (&figure, out_text, error);
 }

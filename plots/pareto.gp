@@ -2,7 +2,8 @@
 #
 # x_from, x_to, y_from, y_to    ranges of the axes
 # left, right, bottom, top      edges of the plot, as parts of the picture
-# n_front, n_others, n_unfit, n_labels    how many points and labels there are
+# n_front, n_others, n_unfit    how many points there are
+# n_labels; n_left, n_right     numbers in a text; whether there are labels on that side of a point
 # capacity, capacity_key        of the device, GiB, 0: not known; and in words
 
 set xrange [x_from:x_to]
@@ -36,6 +37,6 @@ if (text) {
          pointtype 7 pointsize 0.8 linewidth 1.5 linecolor rgb blue title 'best for its memory', \
        for [i = 1:capacity > 0] NaN with lines linecolor rgb black linewidth 1.2 dashtype 2 \
          title capacity_key, \
-       for [i = 1:n_labels > 0] data index 'left' using 1:2:3 with labels right notitle, \
-       for [i = 1:n_labels > 0] data index 'right' using 1:2:3 with labels left notitle
+       for [i = 1:n_left] data index 'left' using 1:2:3 with labels right notitle, \
+       for [i = 1:n_right] data index 'right' using 1:2:3 with labels left notitle
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/error.h"
+#include "planner/units.h"
 #include "plots/plot.h"
 
 #include <check.h>
@@ -324,6 +325,32 @@ START_TEST (long_memory_keeps_its_peak)
 }
 END_TEST
 
+static guint
+count (const char *text, const char *word)
+{
+  guint n = 0;
+  for (const char *at = strstr (text, word); at; at = strstr (at + 1, word))
+    n++;
+  return n;
+}
+
+START_TEST (every_category_is_drawn_once)
+{
+  g_autoptr (PlanTrace) trace = small_trace ("sim", 100);
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    trace->memory.resting[c] = PLAN_MIB;
+  ck_assert (plot_memory (trace, NULL, schedule, "", NULL, &text, &error));
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      g_autofree char *word = g_strdup_printf (" %s ", plan_category_name (c));
+      ck_assert_msg (count (text, word) == 1, "%s in:\n%s", word, text);
+    }
+}
+END_TEST
+
 static char *
 picture_path (const char *name)
 {
@@ -455,6 +482,26 @@ START_TEST (nothing_to_draw)
 }
 END_TEST
 
+/* Also where all labels are on the same side of their points. */
+START_TEST (labels_are_drawn_once)
+{
+  static const PlotPoint two[] = { { "alpha", 5, 700, TRUE }, { "beta", 60, 900, TRUE } };
+  g_autofree char *path = picture_path ("figure.svg");
+
+  for (guint from = 0; from < 2; from++)
+    for (guint n = 1; from + n <= 2; n++)
+      {
+        g_autofree char *svg = NULL;
+        g_autoptr (GError) error = NULL;
+        ck_assert (plot_pareto (two + from, n, 80, "", path, NULL, &error));
+        ck_assert (g_file_get_contents (path, &svg, NULL, &error));
+        ck_assert_uint_eq (count (svg, "alpha"), from == 0);
+        ck_assert_uint_eq (count (svg, "beta"), from + n == 2);
+      }
+  g_remove (path);
+}
+END_TEST
+
 /* Sparse figures, in every way that something may be missing or be the same. */
 START_TEST (odd_points_are_drawn)
 {
@@ -570,7 +617,9 @@ plot_suite (void)
       tcase_add_loop_test (tcase, text_is_for_a_terminal, 0, 3);
       tcase_add_test (tcase, text_is_as_wide_as_the_terminal);
       tcase_add_test (tcase, titles_are_only_text);
+      tcase_add_test (tcase, every_category_is_drawn_once);
       tcase_add_test (tcase, odd_points_are_drawn);
+      tcase_add_test (tcase, labels_are_drawn_once);
       tcase_add_test (tcase, failing_write_is_reported);
     }
   suite_add_tcase (suite, tcase);
