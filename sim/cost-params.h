@@ -67,6 +67,10 @@ G_BEGIN_DECLS
   X (SYMMETRIC_NS, "symmetric.ns", "ns", "start and end of such a kernel") \
   X (ENGINE_SHARE, "engine.share", "", "share of the link, copy engines") \
   X (ENGINE_NS, "engine.ns", "ns", "start and end of a gather by copy engines") \
+  X (SHARED_PROCESSORS, "shared.processors", "", \
+     "of the processors a collective keeps, those that products beside it miss") \
+  X (SHARED_MEMORY, "shared.memory", "", "of an op's memory traffic, what slows others") \
+  X (SHARED_LINKS, "shared.links", "", "of a collective's time on links, what slows others") \
   X (RING_SMS, "ring.sms", "", "processors a ring inside a node keeps busy") \
   X (NET_SMS, "net.sms", "", "processors a collective between nodes keeps busy") \
   X (NVLS_SMS, "nvls.sms", "", "processors a reduction by switches keeps busy") \

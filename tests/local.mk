@@ -90,7 +90,7 @@ tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES = $(test_archives)
-tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random.h
+tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(check_tests)
 endif

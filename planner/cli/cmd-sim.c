@@ -143,6 +143,7 @@ print_time (const CliPrediction *p)
     const char *name;
     gint64 ns;
   } rows[] = { { "compute", t->compute_ns },
+               { "  of it slowed by others", (gint64)(1e6 * p->slowed_ms) },
                { "exposed gather", t->exposed_gather_ns },
                { "exposed reduce", t->exposed_reduce_ns },
                { "exposed tensor", t->exposed_tensor_ns },

@@ -27,7 +27,7 @@ cli_mib (guint64 bytes)
 }
 
 static void
-count_provenance (CliPrediction *self, const SimCost *cost)
+count_spans (CliPrediction *self, const SimCost *cost)
 {
   double total = 0;
   for (guint i = 0; i < self->trace->spans->len; i++)
@@ -36,6 +36,8 @@ count_provenance (CliPrediction *self, const SimCost *cost)
       const double ns = (double)(span->end_ns - span->start_ns);
       self->provenance_pct[sim_cost_provenance (cost, span->node)] += ns;
       total += ns;
+      if (plan_schedule_node (self->schedule, span->node)->stream == PLAN_STREAM_COMPUTE)
+        self->slowed_ms += 1e-6 * (ns - (double)sim_cost_ns (cost, span->node));
     }
   for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
     self->provenance_pct[p] *= 100.0 / total;
@@ -97,7 +99,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
     return FALSE;
   self->params_id = sim_params_default (input->cluster)->id;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
-  count_provenance (self, cost);
+  count_spans (self, cost);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
   const gint64 vocab
@@ -200,6 +202,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_set_member_name (builder, "time");
   json_builder_begin_object (builder);
   add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);
+  add_number (builder, "slowed_ms", self->slowed_ms);
   json_builder_set_member_name (builder, "exposed_ms");
   json_builder_begin_object (builder);
   add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);

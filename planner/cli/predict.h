@@ -17,6 +17,7 @@ typedef struct
   PlanTrace *trace;
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
+  double slowed_ms;                         /* that compute takes longer for what runs beside it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
   gboolean fits;                            /* device memory within the cluster's */
   GPtrArray *hazards;                       /* texts: what to know before it runs */
