@@ -133,7 +133,10 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->load[node] = load_of (&complete, op, &time);
       self->provenance[node] = time.provenance;
       if (!plan_schedule_is_graph (input->schedule)) /* else the host launches the whole, once */
-        self->launch_ns[node] = input->stack->launch_ns[launch_of (input->schedule, op)];
+        self->launch_ns[node]
+            = (gint64)((double)input->stack->launch_ns[launch_of (input->schedule, op)]
+                           * sim_cost_param (&complete, SIM_PARAM_LAUNCH)
+                       + 0.5);
     }
   return g_steal_pointer (&self);
 }

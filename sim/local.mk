@@ -1,7 +1,9 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
+  %D%/adjust.c %D%/adjust.h \
   %D%/blocks.c %D%/blocks.h \
   %D%/busy.c %D%/busy.h \
+  %D%/calibrate.c %D%/calibrate.h \
   %D%/cost.c %D%/cost.h \
   %D%/cost-collective.c \
   %D%/cost-compute.c \

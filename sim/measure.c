@@ -134,3 +134,13 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
   *out_summary = summary;
   return TRUE;
 }
+
+gint64
+sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
+{
+  gint64 step_ns;
+  sim_program_compile (&workspace->program, schedule, cost);
+  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
+  run_steps (workspace, &step_ns);
+  return step_ns;
+}

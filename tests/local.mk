@@ -31,6 +31,7 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
   %D%/unit/test-clusters.tap \
@@ -97,6 +98,7 @@ endif
 
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
+  %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
   %D%/fuzz/replay-import.tap \
   %D%/fuzz/replay-megatron.tap \
@@ -106,6 +108,7 @@ fuzz_replays = \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
+tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/replay.c
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
 tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
@@ -116,6 +119,7 @@ tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
 fuzzers = \
+  %D%/fuzz/fuzz-adjust \
   %D%/fuzz/fuzz-cluster \
   %D%/fuzz/fuzz-import \
   %D%/fuzz/fuzz-megatron \
@@ -124,6 +128,7 @@ fuzzers = \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
+tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)

@@ -11,7 +11,7 @@ cli_shared = \
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
-plan_libs = $(probe_libs) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
+plan_libs = $(probe_libs) $(NLOPT_LIBS) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
