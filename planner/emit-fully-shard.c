@@ -108,11 +108,11 @@ append_head (GString *text, const PlanEmitSubject *subject)
         g_string_append_printf (text, "#   %s=%s: %s\n", plan_field_name (field), shown,
                                 around[i].how);
     }
-  g_string_append (text,
-                   IS (SYNC_EVERY_MICRO_BATCH, ON)
-                       ? ""
-                       : "#   sync_every_micro_batch=off: every micro batch but the last runs "
-                         "under model.no_sync\n");
+  if (value[PLAN_TP] > 1)
+    g_string_append_printf (text, "#   sp=%s: the same layers' too\n", IS (SP, ON) ? "on" : "off");
+  if (IS (SYNC_EVERY_MICRO_BATCH, OFF))
+    g_string_append (text, "#   sync_every_micro_batch=off: model.set_model_auto_sync(True) before "
+                           "the last one of a step, False behind it\n");
 }
 
 /* Ranks of tensor parallelism are neighbours, then come those that shard, then replicas. */
@@ -134,7 +134,9 @@ append_mesh (GString *text, const PlanEmitSubject *subject)
                             "        (" INT ", " INT "),\n"
                             "        mesh_dim_names=(\"dp_shard\", \"tp\"),\n    )\n",
                             shards, tp);
-  if (IS (AG_GROUP, ON))
+  if (IS (AG_GROUP, ON) && tp == 1)
+    g_string_append (text, "    gathers = torch.distributed.new_group()\n");
+  else if (IS (AG_GROUP, ON))
     g_string_append_printf (text,
                             "    gathers, _ = torch.distributed.new_subgroups_by_enumeration(\n"
                             "        [list(range(i, " INT ", " INT ")) for i in range(" INT ")]\n"
@@ -164,6 +166,8 @@ append_arguments (GString *text, const PlanEmitSubject *subject)
                           plan_field_names (PLAN_OUTER_STRATEGY)[value[PLAN_OUTER_STRATEGY]],
                           dtype_of (value[PLAN_MAIN_PARAMS]), dtype_of (value[PLAN_MAIN_GRADS]),
                           dtype_of (value[PLAN_GRAD_COMM]));
+  if (!IS (STRATEGY, NO_SHARD)) /* which refuses it */
+    g_string_append (text, "        init_model_with_meta_device=is_meta,\n");
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     append_switch (text, switches[i].argument, value[switches[i].field] != 0);
   append_switch (text, "fsdp_double_buffer", !IS (DOUBLE_BUFFER, OFF));
@@ -183,9 +187,10 @@ plan_emit_fully_shard (const PlanEmitSubject *subject, GPtrArray *reasons)
   g_string_append_printf (text,
                           "\nimport torch\nfrom megatron_fsdp import MixedPrecisionPolicy, %s\n"
                           "from torch.distributed.device_mesh import init_device_mesh\n\n\n"
-                          "def shard(module, optimizer, unit_modules):\n"
+                          "def shard(module, optimizer, unit_modules, is_meta=False):\n"
                           "    \"\"\"unit_modules: the classes of the layers, each gathered as "
-                          "one.\"\"\"\n",
+                          "one;\n    is_meta: the module was made on the meta "
+                          "device.\"\"\"\n",
                           in_two ? "fully_shard_model, fully_shard_optimizer" : "fully_shard");
   append_mesh (text, subject);
   g_string_append (text, in_two ? "    model = fully_shard_model(\n        module=module,\n"
@@ -196,9 +201,12 @@ plan_emit_fully_shard (const PlanEmitSubject *subject, GPtrArray *reasons)
     append_switch (text, "enable_fine_grained_param_gather", TRUE);
   g_string_append (text, "    )\n");
   if (in_two)
-    g_string_append (text, "    optimizer.param_groups.clear()\n"
-                           "    optimizer.state.clear()\n"
-                           "    optimizer.add_param_group({\"params\": model.parameters()})\n"
-                           "    return model, fully_shard_optimizer(optimizer)\n");
+    g_string_append (
+        text, "    # As fully_shard goes on, which does not pass that argument to the model.\n"
+              "    model._replace_param_with_distributed_if_needed()\n"
+              "    optimizer.param_groups.clear()\n"
+              "    optimizer.state.clear()\n"
+              "    optimizer.add_param_group({\"params\": model.parameters()})\n"
+              "    return model, fully_shard_optimizer(optimizer)\n");
   return g_string_free (text, FALSE);
 }

@@ -65,6 +65,7 @@ check_tests = \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
+  %D%/prop/prop-emit.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
