@@ -37,7 +37,9 @@ static const struct
   { PLAN_PARAM_GATHER, "quantised weights by Transformer Engine's quantized_model_init" },
   { PLAN_TP, "the model's own layers, on the mesh's \"tp\"" },
   { PLAN_CP, "attention's own, within \"dp_shard\"" },
+  { PLAN_NCCL_UB, "symmetric memory is of megatron-core's allocator, which must be there too" },
   { PLAN_OPTIMIZER, "which one is given" },
+  { PLAN_PRECISION_AWARE, "use_decoupled_grad of Transformer Engine's FusedAdam" },
   { PLAN_EXP_AVG, "a setting of Transformer Engine's FusedAdam" },
   { PLAN_EXP_AVG_SQ, "a setting of Transformer Engine's FusedAdam" },
   { PLAN_RECOMPUTE, "torch.utils.checkpoint in the model" },
@@ -46,6 +48,7 @@ static const struct
   { PLAN_RECOMPUTE_MODULES, "which modules" },
   { PLAN_GRAD_ACCUM_FUSION, "fuse_wgrad_accumulation of Transformer Engine's layers" },
   { PLAN_CE_FUSION, "the loss" },
+  { PLAN_CUDA_GRAPH, "the loop's capture" },
   { PLAN_DETERMINISTIC, "torch.use_deterministic_algorithms" },
   { PLAN_TASK, "evaluation is forward only, under torch.no_grad" },
 };

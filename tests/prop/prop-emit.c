@@ -213,7 +213,7 @@ END_TEST
 int
 main (void)
 {
-  Suite *suite = suite_create ("emit");
+  Suite *suite = suite_create ("prop-emit");
   TCase *tcase = tcase_create ("random plans");
   tcase_add_loop_test (tcase, what_is_written_reads_back, 0, 1000);
   tcase_add_loop_test (tcase, every_flag_of_a_model_reads_back, 0, 600);
@@ -223,5 +223,5 @@ main (void)
   srunner_run_all (runner, CK_ENV);
   const int failed = srunner_ntests_failed (runner);
   srunner_free (runner);
-  return failed != 0;
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
