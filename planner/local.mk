@@ -6,6 +6,11 @@ libplanner_a_SOURCES = \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-text.c \
   %D%/dtype.c %D%/dtype.h \
+  %D%/emit.c %D%/emit.h %D%/emit-private.h \
+  %D%/emit-fully-shard.c \
+  %D%/emit-megatron.c \
+  %D%/emit-megatron-model.c \
+  %D%/emit-script.c \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \

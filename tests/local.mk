@@ -39,6 +39,7 @@ check_tests = \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-dtype.tap \
+  %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
@@ -66,6 +67,7 @@ check_tests = \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
+  %D%/prop/prop-emit.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
@@ -165,6 +167,17 @@ golden_tests = \
   %D%/golden/diff-models.test \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
+  %D%/golden/emit-fully-shard.test \
+  %D%/golden/emit-fully-shard-hybrid.test \
+  %D%/golden/emit-megatron.test \
+  %D%/golden/emit-megatron-nodes.test \
+  %D%/golden/emit-plan.test \
+  %D%/golden/emit-read-back.test \
+  %D%/golden/emit-refused.test \
+  %D%/golden/emit-slurm.test \
+  %D%/golden/emit-slurm-native.test \
+  %D%/golden/emit-torchrun.test \
+  %D%/golden/emit-unknown.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
@@ -187,6 +200,7 @@ golden_tests = \
   %D%/golden/help-completion.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
+  %D%/golden/help-emit.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
   %D%/golden/help-query.test \
@@ -241,6 +255,7 @@ script_tests = \
   %D%/check-style.sh \
   %D%/exec/catalogue.sh \
   %D%/exec/completion.sh \
+  %D%/exec/emit.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \

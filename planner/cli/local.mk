@@ -18,6 +18,7 @@ fsdplan_SOURCES = \
   %D%/cmd-completion.c \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
+  %D%/cmd-emit.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
   %D%/cmd-query.c \
@@ -65,6 +66,7 @@ command_mans = \
   fsdplan-completion.1 \
   fsdplan-db.1 \
   fsdplan-diff.1 \
+  fsdplan-emit.1 \
   fsdplan-lower.1 \
   fsdplan-plot.1 \
   fsdplan-query.1 \

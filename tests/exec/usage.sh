@@ -45,6 +45,16 @@ expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
+expect 2 "--as is needed" fsdplan emit
+expect 2 "did you mean 'slurm'" fsdplan emit --as slrum
+expect 2 "did you mean 'fsdplan'" fsdplan emit --as slurm --runtime fsdplam
+expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8
+expect 2 "a model is needed" fsdplan emit --as megatron
+expect 2 "pipeline" fsdplan emit --as megatron --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
+expect 1 "has no GPUs" fsdplan emit --as torchrun --model llama-tiny --cluster local-cpu:2 --gbs 8
+expect 1 "cannot express this plan: stack=native" fsdplan emit --as fully_shard --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 expect 2 "--rank: this plan has ranks 0 to 7" \
   fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8
@@ -114,7 +124,7 @@ list >"$work/before"
 # refuse STATUS KIND PATTERN: every way to name such a file.
 refuse () {
   kind=$files/$2
-  for command in show sim lower run; do
+  for command in show sim lower "emit --as plan" run; do
     expect $1 "$3" fsdplan $command --plan "$kind" --model llama-tiny --cluster dgx-h100:1 --gbs 8
     expect $1 "$3" fsdplan $command --from-megatron "$kind" --cluster dgx-h100:1
     expect $1 "$3" fsdplan $command --model "$kind.json" --cluster dgx-h100:1 --gbs 8
@@ -152,6 +162,8 @@ expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
 plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
 expect 1 "directory" fsdplan sim $plan --trace "$files/folder"
+expect 1 "No such file" fsdplan emit --as plan $plan -o "$files/none/plan"
+expect 1 "directory" fsdplan emit --as plan $plan -o "$files/folder"
 expect 2 "extension\|svg" fsdplan plot memory $plan -o "$files/picture.xyz"
 list | diff "$work/before" - || complain "something was written"
 
