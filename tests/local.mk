@@ -195,6 +195,7 @@ golden_tests = \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-validate.test \
   %D%/golden/help.test \
   %D%/golden/lower-megatron-fsdp.test \
   %D%/golden/lower-native-chunks.test \
@@ -236,7 +237,13 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
-  %D%/golden/sim-sweep.test
+  %D%/golden/sim-sweep.test \
+  %D%/golden/validate-json.test \
+  %D%/golden/validate-refused.test \
+  %D%/golden/validate-rows.test \
+  %D%/golden/validate-small.test \
+  %D%/golden/validate-stdin.test \
+  %D%/golden/validate-wrong.test
 script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
@@ -256,6 +263,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/golden/store-small.json \
+  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \
