@@ -12,6 +12,7 @@
 
 /* Below the folder of a program that was built and not installed. */
 #define BUILT "db" G_DIR_SEPARATOR_S "catalogue.db"
+#define RUNS "runs.csv"
 #define INSTALLED PKGDATADIR G_DIR_SEPARATOR_S "catalogue.db"
 
 static char *
@@ -24,6 +25,14 @@ find (void)
   g_autofree char *folder = program ? g_path_get_dirname (program) : g_strdup (".");
   g_autofree char *built = g_build_filename (folder, BUILT, NULL);
   return g_strdup (g_file_test (built, G_FILE_TEST_EXISTS) ? built : INSTALLED);
+}
+
+char *
+db_catalogue_runs_path (void)
+{
+  g_autofree char *path = find ();
+  g_autofree char *folder = g_path_get_dirname (path);
+  return g_build_filename (folder, RUNS, NULL);
 }
 
 /* The name under which SQLite opens a file that nobody writes: no locks, no journal. */

@@ -38,6 +38,7 @@ check_tests = \
   %D%/unit/test-comm.tap \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
+  %D%/unit/test-csv.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
@@ -55,6 +56,7 @@ check_tests = \
   %D%/unit/test-plot.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
+  %D%/unit/test-run-table.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
@@ -64,6 +66,7 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-accuracy.tap \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
@@ -106,6 +109,7 @@ fuzz_replays = \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
+  %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-schedule.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
@@ -116,6 +120,7 @@ tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
+tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
@@ -127,6 +132,7 @@ fuzzers = \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
+  %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
@@ -136,6 +142,7 @@ tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
@@ -207,6 +214,7 @@ golden_tests = \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-validate.test \
   %D%/golden/help.test \
   %D%/golden/lower-megatron-fsdp.test \
   %D%/golden/lower-native-chunks.test \
@@ -248,7 +256,13 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
-  %D%/golden/sim-sweep.test
+  %D%/golden/sim-sweep.test \
+  %D%/golden/validate-json.test \
+  %D%/golden/validate-refused.test \
+  %D%/golden/validate-rows.test \
+  %D%/golden/validate-small.test \
+  %D%/golden/validate-stdin.test \
+  %D%/golden/validate-wrong.test
 script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
@@ -269,6 +283,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/golden/store-small.json \
+  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \

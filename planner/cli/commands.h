@@ -16,6 +16,7 @@ G_BEGIN_DECLS
   X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto")                               \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
+  X ("validate", cmd_validate, "predicted against measured, for a table of training runs")         \
   X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
   GROUP ("Help")                                                                                   \
   X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \

@@ -25,11 +25,14 @@ fsdplan_SOURCES = \
   %D%/cmd-run.c \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
+  %D%/cmd-validate.c \
   %D%/commands.h \
   %D%/main.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
-  %D%/show-plan.c %D%/show-plan.h
+  %D%/show-plan.c %D%/show-plan.h \
+  %D%/validate.c %D%/validate.h \
+  %D%/validate-report.c %D%/validate-report.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
 fsdplan_exec_cpu_SOURCES = \
@@ -72,7 +75,8 @@ command_mans = \
   fsdplan-query.1 \
   fsdplan-run.1 \
   fsdplan-show.1 \
-  fsdplan-sim.1
+  fsdplan-sim.1 \
+  fsdplan-validate.1
 man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
 CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
 fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m

@@ -46,13 +46,13 @@ count_spans (CliPrediction *self, const SimCost *cost)
 /* What a resolved plan's schedule costs, from the best sources there are. */
 static SimCost *
 cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
-         const PlanStack *stack, GError **error)
+         const PlanStack *stack, const SimParams *params, GError **error)
 {
   const SimCostInput costs = { .schedule = schedule,
                                .cluster = input->cluster,
                                .stack = stack,
                                .plan = resolved,
-                               .params = sim_params_default (input->cluster),
+                               .params = params ? params : sim_params_default (input->cluster),
                                .measurements = cli_measurements (input->cluster) };
   return sim_cost_new (&costs, error);
 }
@@ -74,14 +74,22 @@ own_workspace (void)
 }
 
 gboolean
-cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+cli_measure (const CliInput *input, const Plan *resolved, const SimParams *params,
+             SimSummary *out_summary, GError **error)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
-  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
+  g_autoptr (SimCost) cost
+      = schedule ? cost_of (input, resolved, schedule, stack, params, error) : NULL;
+  return cost && sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
+}
+
+gboolean
+cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+{
   SimSummary summary;
-  if (!cost || !sim_measure (schedule, cost, stack, own_workspace (), &summary, error))
+  if (!cli_measure (input, resolved, NULL, &summary, error))
     return FALSE;
   *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
   return TRUE;
@@ -94,7 +102,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
+  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, NULL, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
   self->params_id = sim_params_default (input->cluster)->id;

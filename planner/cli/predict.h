@@ -6,6 +6,7 @@
 #include "planner/stack.h"
 #include "planner/trace.h"
 #include "sim/cost.h"
+#include "sim/measure.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
@@ -27,6 +28,10 @@ void cli_prediction_clear (CliPrediction *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
+
+/* The totals of a resolved plan; `params` NULL: the cluster's. Safe in several threads. */
+gboolean cli_measure (const CliInput *input, const Plan *resolved, const SimParams *params,
+                      SimSummary *out_summary, GError **error);
 
 /* Time and device memory of a resolved plan, for a search; safe in several threads. */
 gboolean cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score,
