@@ -5,6 +5,7 @@ libplanner_a_SOURCES = \
   %D%/bound.c %D%/bound.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
+  %D%/cluster-names.c \
   %D%/cluster-text.c \
   %D%/csv.c %D%/csv.h \
   %D%/dtype.c %D%/dtype.h \

@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libplots.a
 libplots_a_SOURCES = \
+  %D%/labels.c %D%/labels.h \
   %D%/memory.c \
   %D%/pareto.c \
   %D%/plot.c %D%/plot.h %D%/plot-private.h \

@@ -233,6 +233,8 @@ golden_tests = \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
+  %D%/golden/show-cluster-alias.test \
+  %D%/golden/show-cluster-ambiguous.test \
   %D%/golden/show-cluster-unknown.test \
   %D%/golden/show-costs.test \
   %D%/golden/show-dgx-h100.test \
