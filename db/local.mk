@@ -34,14 +34,17 @@ catalogue_data = \
   %D%/data/points.csv \
   %D%/data/products.csv \
   %D%/data/sources.csv
-nodist_pkgdata_DATA = %D%/catalogue.db %D%/runs.csv
+nodist_pkgdata_DATA = %D%/catalogue.db %D%/runs.csv %D%/adjustments.txt
 BUILT_SOURCES += %D%/catalogue.sql.inc
-CLEANFILES += %D%/catalogue.sql.inc %D%/catalogue.db %D%/catalogue.db.tmp %D%/runs.csv
-EXTRA_DIST += %D%/catalogue.sql $(catalogue_data) %D%/data/runs.csv
+CLEANFILES += %D%/catalogue.sql.inc %D%/catalogue.db %D%/catalogue.db.tmp %D%/runs.csv \
+  %D%/adjustments.txt
+EXTRA_DIST += %D%/catalogue.sql $(catalogue_data) %D%/data/runs.csv %D%/data/adjustments.txt
 %D%/catalogue.sql.inc: %D%/catalogue.sql
 	$(EMBED)
 %D%/catalogue.db: %D%/catalogue-build$(EXEEXT) $(catalogue_data)
 	$(AM_V_GEN)%D%/catalogue-build$(EXEEXT) $@.tmp $(srcdir)/%D%/data && mv $@.tmp $@
-# Training runs, read as they are.
+# Training runs, and what they taught: read as they are.
 %D%/runs.csv: %D%/data/runs.csv
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@.tmp && chmod u+w $@.tmp && mv $@.tmp $@
+%D%/adjustments.txt: %D%/data/adjustments.txt
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@.tmp && chmod u+w $@.tmp && mv $@.tmp $@

@@ -160,6 +160,8 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/calibrate-refused.test \
+  %D%/golden/calibrate-small.test \
   %D%/golden/db-delete.test \
   %D%/golden/db-export-csv.test \
   %D%/golden/db-export-sql.test \
@@ -214,6 +216,7 @@ golden_tests = \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-calibrate.test \
   %D%/golden/help-validate.test \
   %D%/golden/help.test \
   %D%/golden/lower-megatron-fsdp.test \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/output.h"
@@ -16,7 +17,7 @@
 /* What is asked. */
 typedef struct
 {
-  char *stack, *use, *params, *format;
+  char *stack, *use, *params, *db, *format;
   char **where;
   gboolean shows_rows;
 } Question;
@@ -27,36 +28,11 @@ question_clear (Question *self)
   g_free (self->stack);
   g_free (self->use);
   g_free (self->params);
+  g_free (self->db);
   g_free (self->format);
   g_strfreev (self->where);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
-
-/* NULL without an error: each cluster's own. */
-static gboolean
-find_params (const char *id, const SimParams **out_params, GError **error)
-{
-  g_autoptr (GPtrArray) names = g_ptr_array_new ();
-  const SimParams *params;
-  *out_params = NULL;
-  if (!id)
-    return TRUE;
-  for (guint i = 0; (params = sim_params_get (i)); i++)
-    {
-      if (g_str_equal (params->id, id))
-        {
-          *out_params = params;
-          return TRUE;
-        }
-      g_ptr_array_add (names, (gpointer)params->id);
-    }
-  g_ptr_array_add (names, NULL);
-  g_autofree char *shown = plan_text_quote (id);
-  g_autofree char *hint = plan_text_suggest (id, (const char *const *)names->pdata);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--params: %s is no set of parameters: %s",
-               shown, hint);
-  return FALSE;
-}
 
 static gboolean
 select_rows (CliValidation *validation, const Question *question, GError **error)
@@ -152,7 +128,7 @@ cmd_validate (int argc, char **argv, GError **error)
 {
   g_auto (Question) question = { 0 };
   g_auto (CliValidation) validation = { 0 };
-  const SimParams *params;
+  const SimAdjustments *adjustments = NULL;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only rows of that framework", "STACK" },
@@ -164,7 +140,11 @@ cmd_validate (int argc, char **argv, GError **error)
     { "rows", 0, 0, G_OPTION_ARG_NONE, &question.shows_rows,
       "a line per row instead of a summary; JSON has both", NULL },
     { "params", 0, 0, G_OPTION_ARG_STRING, &question.params,
-      "cost parameters to predict with; each device's own unless said", "ID" },
+      "what measured runs taught: a set of the store, or the shipped one; " CLI_NO_ADJUSTMENTS
+      " for none; the newest unless said",
+      "ID" },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &question.db,
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &question.format, "how to print it", "table|csv|json" },
     G_OPTION_ENTRY_NULL,
   };
@@ -185,11 +165,13 @@ cmd_validate (int argc, char **argv, GError **error)
       return CLI_FAILED;
     }
   if (!cli_format_parse (question.format, &format, error)
-      || !find_params (question.params, &params, error)
       || !cli_validation_read (argc > 1 ? argv[1] : NULL, &validation, error)
       || !select_rows (&validation, &question, error))
     return CLI_FAILED;
-  cli_validation_predict (&validation, params);
+  adjustments = cli_adjustments (question.params, question.db, error);
+  if (*error)
+    return CLI_FAILED;
+  cli_validation_predict (&validation, adjustments);
   print (&validation, &question, format);
   return report_wrong (&validation, error);
 }

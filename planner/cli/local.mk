@@ -2,6 +2,7 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/adjustments.c %D%/adjustments.h \
   %D%/complete.c \
   %D%/context.c %D%/context.h \
   %D%/measurements.c %D%/measurements.h \
@@ -15,6 +16,7 @@ plan_libs = $(probe_libs) $(NLOPT_LIBS) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
+  %D%/cmd-calibrate.c \
   %D%/cmd-completion.c \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
@@ -66,6 +68,7 @@ EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
 # Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
 command_mans = \
+  fsdplan-calibrate.1 \
   fsdplan-completion.1 \
   fsdplan-db.1 \
   fsdplan-diff.1 \

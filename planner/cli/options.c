@@ -6,6 +6,7 @@
 #include "db/clusters.h"
 #include "db/runs.h"
 #include "exec/probe.h"
+#include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/error.h"
@@ -42,7 +43,7 @@ cli_options_clear (CliOptions *self)
 {
   char **const texts[]
       = { &self->model, &self->cluster, &self->plan, &self->from_megatron, &self->gbs, &self->seq,
-          &self->mbs,   &self->format,  &self->db };
+          &self->mbs,   &self->format,  &self->db,   &self->params };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   g_clear_pointer (&self->set, g_strfreev);
@@ -73,6 +74,10 @@ cli_options_add (CliOptions *self, CliContext *context)
     { "db", 0, 0, G_OPTION_ARG_STRING, &self->db,
       "the store of runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps nothing",
       "FILE" },
+    { "params", 0, 0, G_OPTION_ARG_STRING, &self->params,
+      "what measured runs taught: a set of the store, or the shipped one; " CLI_NO_ADJUSTMENTS
+      " for none; the newest unless said",
+      "ID" },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -364,6 +369,13 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
   if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
+  g_autoptr (GError) cause = NULL;
+  input->adjustments = cli_adjustments (options->params, options->db, &cause);
+  if (cause)
+    {
+      g_propagate_error (error, g_steal_pointer (&cause));
+      return FALSE;
+    }
   return apply_fields (options, &input->plan, error);
 }
 

@@ -3,6 +3,7 @@
 
 #include "planner/cli/predict.h"
 
+#include "planner/cli/adjustments.h"
 #include "planner/cli/measurements.h"
 #include "planner/error.h"
 #include "planner/lower.h"
@@ -46,13 +47,14 @@ count_spans (CliPrediction *self, const SimCost *cost)
 /* What a resolved plan's schedule costs, from the best sources there are. */
 static SimCost *
 cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
-         const PlanStack *stack, const SimParams *params, GError **error)
+         const PlanStack *stack, GError **error)
 {
+  const SimParams params = cli_params (input->adjustments, input->cluster, stack);
   const SimCostInput costs = { .schedule = schedule,
                                .cluster = input->cluster,
                                .stack = stack,
                                .plan = resolved,
-                               .params = params ? params : sim_params_default (input->cluster),
+                               .params = &params,
                                .measurements = cli_measurements (input->cluster) };
   return sim_cost_new (&costs, error);
 }
@@ -74,14 +76,12 @@ own_workspace (void)
 }
 
 gboolean
-cli_measure (const CliInput *input, const Plan *resolved, const SimParams *params,
-             SimSummary *out_summary, GError **error)
+cli_measure (const CliInput *input, const Plan *resolved, SimSummary *out_summary, GError **error)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
-  g_autoptr (SimCost) cost
-      = schedule ? cost_of (input, resolved, schedule, stack, params, error) : NULL;
+  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
   return cost && sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
 }
 
@@ -89,7 +89,7 @@ gboolean
 cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
 {
   SimSummary summary;
-  if (!cli_measure (input, resolved, NULL, &summary, error))
+  if (!cli_measure (input, resolved, &summary, error))
     return FALSE;
   *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
   return TRUE;
@@ -102,10 +102,13 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, NULL, error);
+  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
-  self->params_id = sim_params_default (input->cluster)->id;
+  self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
+  self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
+                              input->adjustments, input->cluster->device_name, self->stack->name)
+                                             : -1;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   count_spans (self, cost);
 
@@ -257,7 +260,10 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
   add_number (builder, "mfu", self->mfu);
   json_builder_set_member_name (builder, "uncertainty_pct");
-  json_builder_add_null_value (builder);
+  if (self->uncertainty_pct < 0)
+    json_builder_add_null_value (builder);
+  else
+    json_builder_add_double_value (builder, self->uncertainty_pct);
   add_text (builder, "params_id", self->params_id);
   json_builder_set_member_name (builder, "fits");
   json_builder_add_boolean_value (builder, self->fits);

@@ -296,18 +296,19 @@ predict_naively (CliValidation *self)
 typedef struct
 {
   GPtrArray *runs; /* CliRun *, one of each plan */
-  const SimParams *params;
+  const SimAdjustments *adjustments;
   gint next;
 } Work;
 
 static void
-predict_run (CliRun *run, const SimParams *params)
+predict_run (CliRun *run, const SimAdjustments *adjustments)
 {
-  const CliInput input
-      = { .model = (PlanModel *)run->row.model, .cluster = (PlanCluster *)run->row.cluster };
+  const CliInput input = { .model = (PlanModel *)run->row.model,
+                           .cluster = (PlanCluster *)run->row.cluster,
+                           .adjustments = adjustments };
   g_autoptr (GError) why = NULL;
   SimSummary summary;
-  if (!cli_measure (&input, &run->plan, params, &summary, &why))
+  if (!cli_measure (&input, &run->plan, &summary, &why))
     {
       run->row.skipped = g_strdup (why->message);
       return;
@@ -327,7 +328,7 @@ work (gpointer data)
   Work *self = data;
   guint i;
   while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->runs->len)
-    predict_run (self->runs->pdata[i], self->params);
+    predict_run (self->runs->pdata[i], self->adjustments);
   return NULL;
 }
 
@@ -354,7 +355,7 @@ share_out (Work *shared)
 }
 
 void
-cli_validation_predict (CliValidation *self, const SimParams *params)
+cli_validation_predict (CliValidation *self, const SimAdjustments *adjustments)
 {
   g_autoptr (GPtrArray) first = g_ptr_array_new ();
   g_autoptr (GHashTable) by_plan = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
@@ -377,7 +378,7 @@ cli_validation_predict (CliValidation *self, const SimParams *params)
       g_hash_table_insert (by_plan, key, run);
       g_ptr_array_add (first, run);
     }
-  Work shared = { .runs = first, .params = params };
+  Work shared = { .runs = first, .adjustments = adjustments };
   share_out (&shared);
   for (guint i = 0; i < self->runs->len; i++)
     if (same[i])

@@ -1,7 +1,7 @@
 /* CliValidation: measured runs beside what is predicted for them. */
 #pragma once
 #include "planner/run-table.h"
-#include "sim/cost-params.h"
+#include "sim/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -36,8 +36,8 @@ gboolean cli_validation_read (const char *path, CliValidation *out_self, GError 
 /* "COLUMN=VALUE": unselects the rows of another value. */
 gboolean cli_validation_where (CliValidation *self, const char *text, GError **error);
 
-/* Predicts the selected rows on all processors; `params` NULL: each cluster's own. Rows that break
+/* Predicts the selected rows on all processors; `adjustments` NULL: none. Rows that break
  * a rule are skipped with it. */
-void cli_validation_predict (CliValidation *self, const SimParams *params);
+void cli_validation_predict (CliValidation *self, const SimAdjustments *adjustments);
 
 G_END_DECLS
