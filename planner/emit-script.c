@@ -35,13 +35,6 @@ plan_emit_torchrun (const PlanCluster *cluster, const char *separator)
 }
 
 static void
-append_head (GString *text, const PlanEmitSubject *subject, const char *kind)
-{
-  g_autofree char *title = plan_emit_title (subject);
-  g_string_append_printf (text, "# %s\n# Written by fsdplan emit --as %s\n", title, kind);
-}
-
-static void
 append_versions (GString *text, const PlanEmitSubject *subject)
 {
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->plan->value[PLAN_NCCL]);
@@ -92,7 +85,7 @@ char *
 plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand *command)
 {
   GString *text = g_string_new ("#!/bin/bash\n");
-  append_head (text, subject, "megatron");
+  plan_emit_head (text, subject, PLAN_EMIT_MEGATRON);
   append_versions (text, subject);
   g_string_append (text, subject->cluster->nodes == 1
                              ? "# Run it in Megatron-LM's folder\n"
@@ -126,14 +119,15 @@ append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node
 {
   const PlanCluster *const c = subject->cluster;
   g_string_append (text, "#!/bin/bash\n");
-  append_head (text, subject, "slurm");
+  plan_emit_head (text, subject, PLAN_EMIT_SLURM);
   g_string_append_printf (
       text, "#SBATCH --job-name=%s\n#SBATCH --nodes=" INT "\n#SBATCH --ntasks-per-node=" INT "\n",
       subject->model->name, c->nodes, tasks_per_node);
   if (c->kind == PLAN_DEVICE_GPU)
     g_string_append_printf (text, "#SBATCH --gpus-per-node=" INT "\n", c->devices_per_node);
-  g_string_append (text, "#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --output=%x-%j.log\n"
-                         "# Yours to add: --partition, --account, --time\n");
+  g_string_append (
+      text, "#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --output=%x-%j.log\n"
+            "# Yours to add: --partition, --account, --time, and srun's --container-image\n");
 }
 
 char *

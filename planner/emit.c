@@ -4,6 +4,7 @@
 #include "planner/emit-private.h"
 
 #include "planner/error.h"
+#include "planner/rules.h"
 #include "planner/stack.h"
 #include "planner/text.h"
 
@@ -82,14 +83,19 @@ plan_emit_command_clear (PlanEmitCommand *self)
   g_clear_pointer (&self->environment, g_ptr_array_unref);
 }
 
-char *
-plan_emit_title (const PlanEmitSubject *subject)
+void
+plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind)
 {
   const PlanCluster *const c = subject->cluster;
   g_autofree char *hash = plan_hash (subject->plan);
-  return g_strdup_printf ("%s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " %s), plan %s",
+  g_autoptr (GPtrArray) hazards = plan_rules_hazards (subject->plan, subject->model, c);
+  g_string_append_printf (text,
+                          "# %s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+                          " %s), plan %s\n# Written by fsdplan emit --as %s\n",
                           subject->model->name, c->name, c->nodes, c->devices_per_node,
-                          c->device_name, hash);
+                          c->device_name, hash, kinds[kind]);
+  for (guint i = 0; i < hazards->len; i++)
+    g_string_append_printf (text, "# Note: %s\n", (char *)hazards->pdata[i]);
 }
 
 char *
@@ -102,6 +108,9 @@ plan_emit_plan (const PlanEmitSubject *subject)
   g_string_append_printf (text, "# plan %s\nmodel=%s\n", hash, model);
   if (subject->cluster_spec)
     g_string_append_printf (text, "cluster=%s\n", subject->cluster_spec);
+  else
+    g_string_append_printf (text, "# cluster %s of a stored run: give one with --cluster\n",
+                            subject->cluster->name);
   g_string_append (text, fields);
   return g_string_free (text, FALSE);
 }
@@ -125,6 +134,12 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons)
   plan_emit_refuse (
       reasons, is_fsdp && date != 0 && stack && date != stack->newest,
       "stack=%s: what is written is for " PLAN_EMIT_VERSION ": use stack=megatron-fsdp", name);
+  plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
+                    "unit=block: Megatron-FSDP's units are layers: use layer");
+  plan_emit_refuse (reasons, value[PLAN_COMPILE] == PLAN_COMPILE_ON,
+                    "compile=on: Megatron-FSDP's steps are not compiled: use off");
+  plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
+                    "fused_masters=on: that version's optimizer keeps none: use off");
   plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
                     "cluster %s: has no GPUs, which Megatron-FSDP needs", subject->cluster->name);
   plan_emit_refuse (reasons, value[PLAN_REDUCE_ALGO] != PLAN_REDUCE_ALGO_RS,

@@ -162,6 +162,7 @@ golden_tests = \
   %D%/golden/diff-models.test \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
+  %D%/golden/emit-from-megatron.test \
   %D%/golden/emit-fully-shard.test \
   %D%/golden/emit-fully-shard-hybrid.test \
   %D%/golden/emit-megatron.test \

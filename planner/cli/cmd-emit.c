@@ -7,6 +7,8 @@
 #include "planner/emit.h"
 #include "planner/error.h"
 
+#include <stdio.h>
+
 static const char help[] = "What can be written:"
 #define X(id, name, summary) "\n  " name ": " summary
     PLAN_EMIT_LIST (X)
@@ -61,6 +63,11 @@ cmd_emit (int argc, char **argv, GError **error)
                                     .cluster = input.cluster,
                                     .cluster_spec = input.cluster_spec,
                                     .plan = &plan };
+  if (options.from_megatron && kind != PLAN_EMIT_PLAN)
+    fprintf (stderr,
+             "%s: note: its data, checkpoints and learning rates are no part of a plan: what is "
+             "written has others\n",
+             options.from_megatron);
   g_autofree char *text = plan_emit (kind, runtime, &subject, error);
   return text && cli_write (path ? path : "-", text, error) ? CLI_DONE : CLI_FAILED;
 }
