@@ -35,6 +35,12 @@ find_name (const char *name, const char *const *names, const char *what, guint *
   return FALSE;
 }
 
+const char *const *
+plan_emit_kinds (void)
+{
+  return kinds;
+}
+
 gboolean
 plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error)
 {

@@ -41,6 +41,9 @@ typedef struct
   const Plan *plan;         /* resolved */
 } PlanEmitSubject;
 
+/* NULL-terminated names, in that order. */
+const char *const *plan_emit_kinds (void);
+
 gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
 gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);
 

@@ -22,8 +22,8 @@ parse_kind (const char *as, const char *runtime, PlanEmitKind *out_kind,
   *out_runtime = PLAN_EMIT_RUNTIME_OF_STACK;
   if (!as)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--as is needed: megatron, fully_shard, torchrun, slurm or plan");
+      g_autofree char *names = g_strjoinv (", ", (char **)plan_emit_kinds ());
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--as is needed, one of %s", names);
       return FALSE;
     }
   return plan_emit_kind_parse (as, out_kind, error)
@@ -36,12 +36,12 @@ cmd_emit (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
   g_autofree char *as = NULL, *runtime_name = NULL, *path = NULL;
+  g_autofree char *names = g_strjoinv ("|", (char **)plan_emit_kinds ());
   PlanEmitKind kind;
   PlanEmitRuntime runtime;
   Plan plan;
   const GOptionEntry entries[] = {
-    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written",
-      "megatron|fully_shard|torchrun|slurm|plan" },
+    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written", names },
     { "runtime", 0, 0, G_OPTION_ARG_STRING, &runtime_name,
       "what a job starts; by the plan's stack unless said", "stack|megatron|fsdplan" },
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output unless said",

@@ -73,7 +73,8 @@ grep -q "MASTER_ADDR: the first node" "$work/err" || complain "does not ask for 
 test ! -e "$work/run/words" || complain "starts without MASTER_ADDR"
 
 # Our own runtime: the plan lies beside the job, as --as plan writes it.
-ln -s /bin/true "$work/bin/fsdplan"
+printf '#!/bin/sh\n' >"$work/bin/fsdplan"
+chmod +x "$work/bin/fsdplan"
 plan="--model llama3-8b --cluster dgx-h100:2 --gbs 128 --set stack=native"
 fsdplan emit --as slurm $plan >"$work/own" && fsdplan emit --as plan $plan >"$work/plan"
 (cd "$work/run" && PATH=$work/bin:$PATH SLURM_JOB_ID=7 bash "$work/own") || complain "the own job fails"
