@@ -63,6 +63,7 @@ char *plan_emit_torchrun (const PlanCluster *cluster, const char *separator);
 /* Scripts around a command. */
 char *plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand *command);
 char *plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *command);
+char *plan_emit_script_line_own (const PlanEmitSubject *subject);
 char *plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *command);
 char *plan_emit_script_slurm_own (const PlanEmitSubject *subject);
 

@@ -113,6 +113,30 @@ plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *co
   return g_string_free (text, FALSE);
 }
 
+#define OWN_STEPS " --steps 100\n"
+
+char *
+plan_emit_script_line_own (const PlanEmitSubject *subject)
+{
+  const PlanCluster *const c = subject->cluster;
+  g_autofree char *model = plan_model_print (subject->model);
+  g_autofree char *fields = plan_print (subject->plan);
+  g_autofree char *cluster = subject->cluster_spec ? g_shell_quote (subject->cluster_spec) : NULL;
+  g_auto (GStrv) lines = g_strsplit (fields, "\n", -1);
+  GString *text = g_string_new (NULL);
+  g_string_append_printf (text, "mpirun -n " INT, plan_cluster_devices (c));
+  if (c->nodes > 1)
+    g_string_append_printf (text, " --map-by ppr:" INT ":node", c->devices_per_node);
+  g_string_append_printf (text, " fsdplan run --model %s", model);
+  if (cluster)
+    g_string_append_printf (text, " --cluster %s", cluster);
+  for (char **line = lines; *line; line++)
+    if (**line)
+      g_string_append_printf (text, " --set %s", *line);
+  g_string_append (text, OWN_STEPS);
+  return g_string_free (text, FALSE);
+}
+
 /* What sbatch reads. A node is taken whole: its memory and its processors are the job's. */
 static void
 append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node)
@@ -156,7 +180,7 @@ plan_emit_script_slurm_own (const PlanEmitSubject *subject)
                           "# Submit it in a folder that all nodes share\nset -euo pipefail\n\n"
                           "PLAN=plan-$SLURM_JOB_ID.txt\ncat >\"$PLAN\" <<'END'\n%sEND\n\n"
                           "srun --mpi=pmix --kill-on-bad-exit=1 "
-                          "fsdplan run --plan \"$PLAN\" --steps 100\n",
+                          "fsdplan run --plan \"$PLAN\"" OWN_STEPS,
                           plan);
   return g_string_free (text, FALSE);
 }

@@ -134,7 +134,7 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons)
   g_autofree char *name = plan_field_print (PLAN_STACK, value[PLAN_STACK]);
   plan_emit_refuse (
       reasons, !is_fsdp,
-      "stack=%s: what is written is for stack=megatron-fsdp; fsdplan run and --as slurm "
+      "stack=%s: what is written is for stack=megatron-fsdp; --as mpirun and --as slurm "
       "start stack=native",
       name);
   plan_emit_refuse (
@@ -208,6 +208,8 @@ plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *su
     }
   if (kind == PLAN_EMIT_PLAN)
     return plan_emit_plan (subject);
+  if (kind == PLAN_EMIT_MPIRUN)
+    return plan_emit_script_line_own (subject);
   if (kind == PLAN_EMIT_SLURM && is_own)
     return plan_emit_script_slurm_own (subject);
   if (kind == PLAN_EMIT_FULLY_SHARD)

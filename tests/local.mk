@@ -167,6 +167,7 @@ golden_tests = \
   %D%/golden/emit-fully-shard-hybrid.test \
   %D%/golden/emit-megatron.test \
   %D%/golden/emit-megatron-nodes.test \
+  %D%/golden/emit-mpirun.test \
   %D%/golden/emit-plan.test \
   %D%/golden/emit-read-back.test \
   %D%/golden/emit-refused.test \

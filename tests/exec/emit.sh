@@ -83,6 +83,14 @@ grep -q "fsdplan run --plan plan-7.txt" "$work/run/srun-words" || complain "the 
 fsdplan show --plan "$work/run/plan-7.txt" >/dev/null || complain "the job's plan is none"
 rm "$work/bin/fsdplan"
 
+# The line says the same plan.
+fsdplan emit --as mpirun $plan --set tp=2 --set sp=off --set recompute=selective \
+  --set recompute_modules=mlp+core_attn >"$work/line" || complain "no line"
+grep -q "^mpirun -n 16 --map-by ppr:8:node fsdplan run " "$work/line" || complain "ranks of the line"
+sed 's/.*fsdplan run /fsdplan emit --as plan /; s/ --steps .*//' "$work/line" | sh >"$work/said"
+fsdplan emit --as plan $plan --set tp=2 --set sp=off --set recompute=selective \
+  --set recompute_modules=mlp+core_attn | cmp - "$work/said" || complain "the line is of another plan"
+
 # A file is written whole or stays as it was.
 echo precious >"$work/file"
 fsdplan emit --as megatron $plan -o "$work/file" 2>/dev/null && complain "native is not Megatron's"
