@@ -58,6 +58,8 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
   plan_emit_refuse_common (subject, reasons);
+  plan_emit_refuse (reasons, value[PLAN_PP] > 1, "pp: the call knows no pipeline: use 1");
+  plan_emit_refuse (reasons, value[PLAN_EP] > 1, "ep: a mesh of experts is not written: use 1");
   plan_emit_refuse (reasons, value[PLAN_COMM_UNIT] != PLAN_UNSET,
                     "comm_unit: the call takes none: use auto, or --as megatron");
   plan_emit_refuse (reasons, !IS (SHARP, OFF),
@@ -91,18 +93,17 @@ static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->plan->value;
-  g_autofree char *title = plan_emit_title (subject);
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, value[PLAN_NCCL]);
   Plan initial;
   plan_init (&initial);
+  plan_emit_head (text, subject, PLAN_EMIT_FULLY_SHARD);
   g_string_append_printf (text,
-                          "# %s\n# Written by fsdplan emit --as fully_shard\n"
                           "# For megatron_fsdp of %s, with NCCL %s\n#\n"
                           "# One process per GPU, for a program train.py that imports this:\n"
                           "#   env -u CUDA_DEVICE_MAX_CONNECTIONS %s train.py\n#\n"
                           "# The program's own part of the plan:\n",
-                          title, PLAN_EMIT_VERSION, nccl, launch);
+                          PLAN_EMIT_VERSION, nccl, launch);
   for (guint i = 0; i < G_N_ELEMENTS (around); i++)
     {
       const PlanField field = around[i].field;

@@ -50,37 +50,39 @@ has_all_biases (const PlanModel *m)
 static void
 refuse_properties (const PlanModel *m, GPtrArray *reasons)
 {
+  const gboolean is_rms = m->norm == PLAN_NORM_RMSNORM;
+  const gboolean is_rope = m->positions == PLAN_POSITIONS_ROPE;
   plan_emit_refuse (reasons, m->experts > 0 || m->kv_lora > 0,
-                    "model experts or kv_lora: experts and latent attention are not written");
+                    "model experts, kv_lora: only dense models with plain attention are written");
   plan_emit_refuse (reasons, m->positions == PLAN_POSITIONS_ALIBI,
                     "model positions=alibi: Megatron-LM has rope, learned and none");
-  plan_emit_refuse (reasons, m->norm == PLAN_NORM_LAYERNORM && !m->norm_bias,
-                    "model norm_bias=off: its layer norms add biases: only norm_bias=on or "
-                    "norm=rmsnorm can be written");
-  plan_emit_refuse (reasons, m->norm == PLAN_NORM_RMSNORM && m->norm_bias,
-                    "model norm_bias=on: its RMS norms add no biases: only norm_bias=off or "
-                    "norm=layernorm can be written");
+  plan_emit_refuse (reasons, !is_rms && !m->norm_bias,
+                    "model norm_bias=off: its layer norms add biases: only norm_bias=on, or "
+                    "norm=rmsnorm");
+  plan_emit_refuse (reasons, is_rms && m->norm_bias,
+                    "model norm_bias=on: its RMS norms add none: only norm_bias=off, or "
+                    "norm=layernorm");
   plan_emit_refuse (reasons, m->post_norms,
-                    "model post_norms=on: it has no norms behind attention and MLP");
-  plan_emit_refuse (reasons, m->qk_norm && m->norm != PLAN_NORM_RMSNORM,
-                    "model qk_norm=on: with norm=layernorm its norms of queries and keys add "
-                    "biases: only norm=rmsnorm can be written");
+                    "model post_norms=on: it has no norms behind attention and MLP: only off");
+  plan_emit_refuse (reasons, m->qk_norm && !is_rms,
+                    "model qk_norm=on: its layer norms of queries and keys add biases: only off, "
+                    "or norm=rmsnorm");
   plan_emit_refuse (reasons, m->proj_bias != m->mlp_bias || (m->proj_bias && !m->qkv_bias),
                     "model qkv_bias, proj_bias, mlp_bias: it has all three, qkv_bias alone, or "
                     "none");
   plan_emit_refuse (reasons, m->parallel,
-                    "model parallel=on: its MLP reads what attention has written");
-  plan_emit_refuse (reasons, m->embed_scale, "model embed_scale=on: it does not scale embeddings");
+                    "model parallel=on: its MLP reads what attention has written: only off");
+  plan_emit_refuse (reasons, m->embed_scale,
+                    "model embed_scale=on: it does not scale embeddings: only off");
   plan_emit_refuse (reasons, m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim,
-                    "model attn_scalar: it divides scores by the root of head_dim");
+                    "model attn_scalar: it divides scores by the root of head_dim: only 0");
   plan_emit_refuse (reasons, m->attn_softcap > 0,
-                    "model attn_softcap: it does not bound attention scores");
-  plan_emit_refuse (reasons, m->logit_softcap > 0, "model logit_softcap: it does not bound logits");
-  plan_emit_refuse (reasons,
-                    m->positions == PLAN_POSITIONS_ROPE
-                        && m->rope_theta != (double)(gint64)m->rope_theta,
-                    "model rope_theta: --rotary-base is a whole number");
-  plan_emit_refuse (reasons, m->mtp > 0 && m->norm != PLAN_NORM_RMSNORM,
+                    "model attn_softcap: it does not bound attention scores: only 0");
+  plan_emit_refuse (reasons, m->logit_softcap > 0,
+                    "model logit_softcap: it does not bound logits: only 0");
+  plan_emit_refuse (reasons, is_rope && m->rope_theta != (double)(gint64)m->rope_theta,
+                    "model rope_theta: --rotary-base takes whole numbers only");
+  plan_emit_refuse (reasons, m->mtp > 0 && !is_rms,
                     "model mtp: its prediction modules need norm=rmsnorm");
 }
 

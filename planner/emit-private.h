@@ -53,8 +53,8 @@ void plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons
 
 void plan_emit_line (GPtrArray *lines, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
-/* "llama3-8b on dgx-h100 (1 x 8 h100-80gb), plan 1e97aae2365d9657"; the caller frees. */
-char *plan_emit_title (const PlanEmitSubject *subject);
+/* Comments: the plan, and what is surprising about it. */
+void plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind);
 
 /* "torchrun" with its options for these nodes; one node needs no address. `separator` stands where
  * a line may end; the caller frees. */
@@ -63,6 +63,7 @@ char *plan_emit_torchrun (const PlanCluster *cluster, const char *separator);
 /* Scripts around a command. */
 char *plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand *command);
 char *plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *command);
+char *plan_emit_script_line_own (const PlanEmitSubject *subject);
 char *plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *command);
 char *plan_emit_script_slurm_own (const PlanEmitSubject *subject);
 

@@ -35,13 +35,6 @@ plan_emit_torchrun (const PlanCluster *cluster, const char *separator)
 }
 
 static void
-append_head (GString *text, const PlanEmitSubject *subject, const char *kind)
-{
-  g_autofree char *title = plan_emit_title (subject);
-  g_string_append_printf (text, "# %s\n# Written by fsdplan emit --as %s\n", title, kind);
-}
-
-static void
 append_versions (GString *text, const PlanEmitSubject *subject)
 {
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->plan->value[PLAN_NCCL]);
@@ -92,7 +85,7 @@ char *
 plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand *command)
 {
   GString *text = g_string_new ("#!/bin/bash\n");
-  append_head (text, subject, "megatron");
+  plan_emit_head (text, subject, PLAN_EMIT_MEGATRON);
   append_versions (text, subject);
   g_string_append (text, subject->cluster->nodes == 1
                              ? "# Run it in Megatron-LM's folder\n"
@@ -120,20 +113,45 @@ plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *co
   return g_string_free (text, FALSE);
 }
 
+#define OWN_STEPS " --steps 100\n"
+
+char *
+plan_emit_script_line_own (const PlanEmitSubject *subject)
+{
+  const PlanCluster *const c = subject->cluster;
+  g_autofree char *model = plan_model_print (subject->model);
+  g_autofree char *fields = plan_print (subject->plan);
+  g_autofree char *cluster = subject->cluster_spec ? g_shell_quote (subject->cluster_spec) : NULL;
+  g_auto (GStrv) lines = g_strsplit (fields, "\n", -1);
+  GString *text = g_string_new (NULL);
+  g_string_append_printf (text, "mpirun -n " INT, plan_cluster_devices (c));
+  if (c->nodes > 1)
+    g_string_append_printf (text, " --map-by ppr:" INT ":node", c->devices_per_node);
+  g_string_append_printf (text, " fsdplan run --model %s", model);
+  if (cluster)
+    g_string_append_printf (text, " --cluster %s", cluster);
+  for (char **line = lines; *line; line++)
+    if (**line)
+      g_string_append_printf (text, " --set %s", *line);
+  g_string_append (text, OWN_STEPS);
+  return g_string_free (text, FALSE);
+}
+
 /* What sbatch reads. A node is taken whole: its memory and its processors are the job's. */
 static void
 append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node)
 {
   const PlanCluster *const c = subject->cluster;
   g_string_append (text, "#!/bin/bash\n");
-  append_head (text, subject, "slurm");
+  plan_emit_head (text, subject, PLAN_EMIT_SLURM);
   g_string_append_printf (
       text, "#SBATCH --job-name=%s\n#SBATCH --nodes=" INT "\n#SBATCH --ntasks-per-node=" INT "\n",
       subject->model->name, c->nodes, tasks_per_node);
   if (c->kind == PLAN_DEVICE_GPU)
     g_string_append_printf (text, "#SBATCH --gpus-per-node=" INT "\n", c->devices_per_node);
-  g_string_append (text, "#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --output=%x-%j.log\n"
-                         "# Yours to add: --partition, --account, --time\n");
+  g_string_append (
+      text, "#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --output=%x-%j.log\n"
+            "# Yours to add: --partition, --account, --time, and srun's --container-image\n");
 }
 
 char *
@@ -162,7 +180,7 @@ plan_emit_script_slurm_own (const PlanEmitSubject *subject)
                           "# Submit it in a folder that all nodes share\nset -euo pipefail\n\n"
                           "PLAN=plan-$SLURM_JOB_ID.txt\ncat >\"$PLAN\" <<'END'\n%sEND\n\n"
                           "srun --mpi=pmix --kill-on-bad-exit=1 "
-                          "fsdplan run --plan \"$PLAN\" --steps 100\n",
+                          "fsdplan run --plan \"$PLAN\"" OWN_STEPS,
                           plan);
   return g_string_free (text, FALSE);
 }

@@ -4,6 +4,7 @@
 #include "planner/emit-private.h"
 
 #include "planner/error.h"
+#include "planner/rules.h"
 #include "planner/stack.h"
 #include "planner/text.h"
 
@@ -32,6 +33,12 @@ find_name (const char *name, const char *const *names, const char *what, guint *
   g_autofree char *hint = plan_text_suggest (name, names);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: there is no %s: %s", what, shown, hint);
   return FALSE;
+}
+
+const char *const *
+plan_emit_kinds (void)
+{
+  return kinds;
 }
 
 gboolean
@@ -82,14 +89,19 @@ plan_emit_command_clear (PlanEmitCommand *self)
   g_clear_pointer (&self->environment, g_ptr_array_unref);
 }
 
-char *
-plan_emit_title (const PlanEmitSubject *subject)
+void
+plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind)
 {
   const PlanCluster *const c = subject->cluster;
   g_autofree char *hash = plan_hash (subject->plan);
-  return g_strdup_printf ("%s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " %s), plan %s",
+  g_autoptr (GPtrArray) hazards = plan_rules_hazards (subject->plan, subject->model, c);
+  g_string_append_printf (text,
+                          "# %s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+                          " %s), plan %s\n# Written by fsdplan emit --as %s\n",
                           subject->model->name, c->name, c->nodes, c->devices_per_node,
-                          c->device_name, hash);
+                          c->device_name, hash, kinds[kind]);
+  for (guint i = 0; i < hazards->len; i++)
+    g_string_append_printf (text, "# Note: %s\n", (char *)hazards->pdata[i]);
 }
 
 char *
@@ -102,6 +114,9 @@ plan_emit_plan (const PlanEmitSubject *subject)
   g_string_append_printf (text, "# plan %s\nmodel=%s\n", hash, model);
   if (subject->cluster_spec)
     g_string_append_printf (text, "cluster=%s\n", subject->cluster_spec);
+  else
+    g_string_append_printf (text, "# cluster %s of a stored run: give one with --cluster\n",
+                            subject->cluster->name);
   g_string_append (text, fields);
   return g_string_free (text, FALSE);
 }
@@ -119,12 +134,18 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons)
   g_autofree char *name = plan_field_print (PLAN_STACK, value[PLAN_STACK]);
   plan_emit_refuse (
       reasons, !is_fsdp,
-      "stack=%s: what is written is for stack=megatron-fsdp; fsdplan run and --as slurm "
+      "stack=%s: what is written is for stack=megatron-fsdp; --as mpirun and --as slurm "
       "start stack=native",
       name);
   plan_emit_refuse (
       reasons, is_fsdp && date != 0 && stack && date != stack->newest,
       "stack=%s: what is written is for " PLAN_EMIT_VERSION ": use stack=megatron-fsdp", name);
+  plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
+                    "unit=block: Megatron-FSDP's units are layers: use layer");
+  plan_emit_refuse (reasons, value[PLAN_COMPILE] == PLAN_COMPILE_ON,
+                    "compile=on: Megatron-FSDP's steps are not compiled: use off");
+  plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
+                    "fused_masters=on: that version's optimizer keeps none: use off");
   plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
                     "cluster %s: has no GPUs, which Megatron-FSDP needs", subject->cluster->name);
   plan_emit_refuse (reasons, value[PLAN_REDUCE_ALGO] != PLAN_REDUCE_ALGO_RS,
@@ -187,6 +208,8 @@ plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *su
     }
   if (kind == PLAN_EMIT_PLAN)
     return plan_emit_plan (subject);
+  if (kind == PLAN_EMIT_MPIRUN)
+    return plan_emit_script_line_own (subject);
   if (kind == PLAN_EMIT_SLURM && is_own)
     return plan_emit_script_slurm_own (subject);
   if (kind == PLAN_EMIT_FULLY_SHARD)

@@ -14,6 +14,7 @@ G_BEGIN_DECLS
   X (MEGATRON, "megatron", "a script that starts Megatron-LM, with every flag") \
   X (FULLY_SHARD, "fully_shard", "Megatron-FSDP's call for models of one's own, in Python") \
   X (TORCHRUN, "torchrun", "Megatron-LM's command alone, on one line") \
+  X (MPIRUN, "mpirun", "fsdplan run's command alone, on one line") \
   X (SLURM, "slurm", "a job for sbatch, around Megatron-LM or fsdplan run") \
   X (PLAN, "plan", "the plan itself, as --plan reads it")
 
@@ -40,6 +41,9 @@ typedef struct
   const char *cluster_spec; /* the words for it; NULL where it has none */
   const Plan *plan;         /* resolved */
 } PlanEmitSubject;
+
+/* NULL-terminated names, in that order. */
+const char *const *plan_emit_kinds (void);
 
 gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
 gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);

@@ -176,10 +176,12 @@ golden_tests = \
   %D%/golden/diff-models.test \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
+  %D%/golden/emit-from-megatron.test \
   %D%/golden/emit-fully-shard.test \
   %D%/golden/emit-fully-shard-hybrid.test \
   %D%/golden/emit-megatron.test \
   %D%/golden/emit-megatron-nodes.test \
+  %D%/golden/emit-mpirun.test \
   %D%/golden/emit-plan.test \
   %D%/golden/emit-read-back.test \
   %D%/golden/emit-refused.test \

@@ -7,6 +7,8 @@
 #include "planner/emit.h"
 #include "planner/error.h"
 
+#include <stdio.h>
+
 static const char help[] = "What can be written:"
 #define X(id, name, summary) "\n  " name ": " summary
     PLAN_EMIT_LIST (X)
@@ -20,8 +22,8 @@ parse_kind (const char *as, const char *runtime, PlanEmitKind *out_kind,
   *out_runtime = PLAN_EMIT_RUNTIME_OF_STACK;
   if (!as)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--as is needed: megatron, fully_shard, torchrun, slurm or plan");
+      g_autofree char *names = g_strjoinv (", ", (char **)plan_emit_kinds ());
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--as is needed, one of %s", names);
       return FALSE;
     }
   return plan_emit_kind_parse (as, out_kind, error)
@@ -34,12 +36,12 @@ cmd_emit (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
   g_autofree char *as = NULL, *runtime_name = NULL, *path = NULL;
+  g_autofree char *names = g_strjoinv ("|", (char **)plan_emit_kinds ());
   PlanEmitKind kind;
   PlanEmitRuntime runtime;
   Plan plan;
   const GOptionEntry entries[] = {
-    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written",
-      "megatron|fully_shard|torchrun|slurm|plan" },
+    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written", names },
     { "runtime", 0, 0, G_OPTION_ARG_STRING, &runtime_name,
       "what a job starts; by the plan's stack unless said", "stack|megatron|fsdplan" },
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output unless said",
@@ -61,6 +63,11 @@ cmd_emit (int argc, char **argv, GError **error)
                                     .cluster = input.cluster,
                                     .cluster_spec = input.cluster_spec,
                                     .plan = &plan };
+  if (options.from_megatron && kind != PLAN_EMIT_PLAN)
+    fprintf (stderr,
+             "%s: note: its data, checkpoints and learning rates are no part of a plan: what is "
+             "written has others\n",
+             options.from_megatron);
   g_autofree char *text = plan_emit (kind, runtime, &subject, error);
   return text && cli_write (path ? path : "-", text, error) ? CLI_DONE : CLI_FAILED;
 }

@@ -73,7 +73,8 @@ grep -q "MASTER_ADDR: the first node" "$work/err" || complain "does not ask for 
 test ! -e "$work/run/words" || complain "starts without MASTER_ADDR"
 
 # Our own runtime: the plan lies beside the job, as --as plan writes it.
-ln -s /bin/true "$work/bin/fsdplan"
+printf '#!/bin/sh\n' >"$work/bin/fsdplan"
+chmod +x "$work/bin/fsdplan"
 plan="--model llama3-8b --cluster dgx-h100:2 --gbs 128 --set stack=native"
 fsdplan emit --as slurm $plan >"$work/own" && fsdplan emit --as plan $plan >"$work/plan"
 (cd "$work/run" && PATH=$work/bin:$PATH SLURM_JOB_ID=7 bash "$work/own") || complain "the own job fails"
@@ -81,6 +82,14 @@ cmp "$work/plan" "$work/run/plan-7.txt" || complain "the job's plan is another"
 grep -q "fsdplan run --plan plan-7.txt" "$work/run/srun-words" || complain "the job runs another plan"
 fsdplan show --plan "$work/run/plan-7.txt" >/dev/null || complain "the job's plan is none"
 rm "$work/bin/fsdplan"
+
+# The line says the same plan.
+fsdplan emit --as mpirun $plan --set tp=2 --set sp=off --set recompute=selective \
+  --set recompute_modules=mlp+core_attn >"$work/line" || complain "no line"
+grep -q "^mpirun -n 16 --map-by ppr:8:node fsdplan run " "$work/line" || complain "ranks of the line"
+sed 's/.*fsdplan run /fsdplan emit --as plan /; s/ --steps .*//' "$work/line" | sh >"$work/said"
+fsdplan emit --as plan $plan --set tp=2 --set sp=off --set recompute=selective \
+  --set recompute_modules=mlp+core_attn | cmp - "$work/said" || complain "the line is of another plan"
 
 # A file is written whole or stays as it was.
 echo precious >"$work/file"

@@ -4,6 +4,7 @@
 #include "planner/emit.h"
 #include "planner/error.h"
 #include "planner/megatron.h"
+#include "planner/stack.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static const struct
 } refusals[] = {
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=native",
     "stack=native: what is written is for stack=megatron-fsdp" },
-  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native", "--as slurm start stack=native" },
+  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native", "--as mpirun and --as slurm start stack=native" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
     "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "reduce_algo=a2a", "reduce_algo=a2a: " },
@@ -141,6 +142,47 @@ START_TEST (a_cpu_has_no_megatron)
   c.cluster->kind = PLAN_DEVICE_CPU;
   g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);
   ck_assert (!text && strstr (error->message, "cluster dgx-h100: has no GPUs"));
+}
+END_TEST
+
+/* Values that no rule lets through yet are named all the same. */
+START_TEST (what_is_not_built_is_named)
+{
+  static const struct
+  {
+    PlanField field;
+    gint64 value;
+    const char *reason;
+    gboolean is_call; /* of fully_shard; else of both */
+  } unbuilt[] = { { PLAN_UNIT, PLAN_UNIT_BLOCK, "unit=block: ", FALSE },
+                  { PLAN_COMPILE, PLAN_COMPILE_ON, "compile=on: ", FALSE },
+                  { PLAN_FUSED_MASTERS, PLAN_FUSED_MASTERS_ON, "fused_masters=on: ", FALSE },
+                  { PLAN_PP, 2, "pp: ", TRUE },
+                  { PLAN_EP, 2, "ep: ", TRUE } };
+  static const PlanEmitKind kinds[] = { PLAN_EMIT_FULLY_SHARD, PLAN_EMIT_MEGATRON };
+  for (guint i = 0; i < G_N_ELEMENTS (unbuilt); i++)
+    for (guint k = 0; k < (unbuilt[i].is_call ? 1 : 2); k++)
+      {
+        g_auto (Case) c = { 0 };
+        g_autoptr (GError) error = NULL;
+        ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", &error));
+        c.plan.value[unbuilt[i].field] = unbuilt[i].value;
+        g_autofree char *text = emit (&c, kinds[k], PLAN_EMIT_RUNTIME_OF_STACK, &error);
+        ck_assert_msg (!text && strstr (error->message, unbuilt[i].reason), "%s",
+                       unbuilt[i].reason);
+      }
+}
+END_TEST
+
+/* What is written is of the version that is modelled. */
+START_TEST (versions_agree)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", &error));
+  const PlanStack *const stack = plan_stack_of (&c.plan, PLAN_DEVICE_GPU, &error);
+  g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert (stack && strstr (text, stack->source));
 }
 END_TEST
 
@@ -436,6 +478,8 @@ main (void)
   const int n_presets = (int)g_strv_length ((char **)plan_model_presets ());
   tcase_add_loop_test (tcase, what_cannot_be_said_is_named, 0, G_N_ELEMENTS (refusals));
   tcase_add_test (tcase, a_cpu_has_no_megatron);
+  tcase_add_test (tcase, what_is_not_built_is_named);
+  tcase_add_test (tcase, versions_agree);
   tcase_add_loop_test (tcase, no_value_is_lost, 0, PLAN_N_FIELDS);
   tcase_add_loop_test (tcase, shipped_models_are_written, 0, n_presets);
   tcase_add_test (tcase, rare_flags_are_known);
