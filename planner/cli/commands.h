@@ -12,7 +12,7 @@ G_BEGIN_DECLS
   X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side")              \
   X ("diff", cmd_diff, "two plans side by side: what differs, and where memory and time move")     \
   X ("lower", cmd_lower, "print a plan's schedule")                                                \
-  X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto")                               \
+  X ("plot", cmd_plot, "draw a picture: where time and memory go, or how plans compare")           \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
   X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
