@@ -307,13 +307,14 @@ append_footer (GString *footer, const GArray *groups, const Histogram *histogram
   for (guint g = 0; g < groups->len; g++)
     {
       const GArray *errors = group_at (groups, g)->errors;
+      const char *name = group_at (groups, g)->name;
 
       g_string_append_printf (footer, "  %6u", errors->len);
       append_figure (footer, "%10.1f", mean_of (errors));
       append_figure (footer, "%12.1f", quantile_of (errors, 0.5));
       append_figure (footer, "%9.1f", quantile_of (errors, 0.9));
       append_figure (footer, "%9.1f", quantile_of (errors, 1));
-      g_string_append_printf (footer, "  %s\n", group_at (groups, g)->name);
+      g_string_append_printf (footer, "  %s\n", *name ? name : "all");
     }
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NO_TOP G_MININT
 #define USUAL_TOP 4
 #define MAX_TOP 8
 
@@ -170,9 +171,9 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--sweep", self->sweeps != NULL, TAKES_SWEEP },
     { "--gpus", self->gpus != NULL, TAKES_SIZES },
     { "--weak", self->weak, TAKES_SIZES },
-    { "--top", self->top > 0, TAKES_TOP },
+    { "--top", self->top != NO_TOP, TAKES_TOP },
     { "--from", self->from != NULL, TAKES_FROM },
-    { "a plan behind the picture", *self->plans != NULL, TAKES_PLANS },
+    { "naming a plan", *self->plans != NULL, TAKES_PLANS },
   };
   for (guint i = 0; i < G_N_ELEMENTS (options); i++)
     if (options[i].is_given && !(takes & options[i].what))
@@ -181,7 +182,7 @@ check_options (const CliPlot *self, guint takes, GError **error)
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for %s", options[i].name, who);
         return FALSE;
       }
-  if (self->top >= 0 && self->top <= MAX_TOP)
+  if (self->top == NO_TOP || (self->top >= 1 && self->top <= MAX_TOP))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--top: %d is not from 1 to %d", self->top,
                MAX_TOP);
@@ -202,7 +203,7 @@ draw (const char *name, CliPlot *self, char **out_text, GError **error)
     }
   if (!check_options (self, kinds[kind].takes, error))
     return FALSE;
-  if (self->top == 0)
+  if (self->top == NO_TOP)
     self->top = USUAL_TOP;
   return kinds[kind].draw (self, out_text, error);
 }
@@ -222,7 +223,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
 int
 cmd_plot (int argc, char **argv, GError **error)
 {
-  g_auto (CliPlot) self = { 0 };
+  g_auto (CliPlot) self = { .top = NO_TOP };
   g_autofree char *text = NULL;
   const GOptionEntry entries[] = {
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
@@ -237,7 +238,7 @@ cmd_plot (int argc, char **argv, GError **error)
       "FIELD[=V1,V2,…]" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &self.gpus,
       "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
-      "N..N|N,N,…" },
+      "SIZES" },
     { "weak", 0, 0, G_OPTION_ARG_NONE, &self.weak,
       "scaling: the global batch is for the smallest size and grows with it", NULL },
     { "top", 0, 0, G_OPTION_ARG_INT, &self.top,

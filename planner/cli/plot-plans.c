@@ -62,13 +62,41 @@ cli_plot_title (const CliInput *input, const char *label, char *const *sweeps)
   return g_string_free (title, FALSE);
 }
 
+gboolean
+cli_plot_read (const CliPlot *self, char *const *sweeps, CliInput *out_input, GError **error)
+{
+  if (!cli_input_read (&self->options, NULL, out_input, error))
+    return FALSE;
+  if (out_input->plan.value[PLAN_GBS] != PLAN_UNSET || is_swept (PLAN_GBS, sweeps))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "gbs is needed: --gbs N, in sequences per step over all devices");
+  return FALSE;
+}
+
 void
 cli_plot_add_refused (char **title, guint n_refused, guint n, const GError *first)
 {
+  if (n_refused == 0)
+    return;
   g_autofree char *before = *title;
-  *title = n_refused == 0 ? g_strdup (before)
-                          : g_strdup_printf ("%s\nleft out: %u of %u, the first because: %s",
-                                             before, n_refused, n, first->message);
+  const char *const why = first->message;
+  const char *const colon = g_str_has_prefix (why, "rule ") ? strchr (why, ':') : NULL;
+  *title = colon ? g_strdup_printf ("%s\nleft out: %u of %u; the first breaks the %.*s", before,
+                                    n_refused, n, (int)(colon - why), why)
+                 : g_strdup_printf ("%s\nleft out: %u of %u; the first because: %s", before,
+                                    n_refused, n, why);
+}
+
+gboolean
+cli_plot_refuse (guint n, const GError *first, GError **error)
+{
+  if (n == 1)
+    g_propagate_error (error, g_error_copy (first));
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of these %u plans is allowed, the first because: %s", n, first->message);
+  return FALSE;
 }
 
 /* Predictions of every combination that is allowed, with words for each. */
@@ -120,11 +148,7 @@ predict_plans (const CliInput *input, const GArray *plans, Swept *self, GError *
       else
         self->n_refused++;
     }
-  if (self->predictions->len > 0)
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "none of these %u plans is allowed: %s",
-               plans->len, self->why ? self->why->message : "there are none");
-  return FALSE;
+  return self->predictions->len > 0 || cli_plot_refuse (self->n_refused, self->why, error);
 }
 
 static double
@@ -138,7 +162,7 @@ static gboolean
 sweep_plans (const CliPlot *self, char *const *sweeps, CliInput *input, Swept *out_swept,
              GError **error)
 {
-  if (!cli_input_read (&self->options, NULL, input, error))
+  if (!cli_plot_read (self, sweeps, input, error))
     return FALSE;
   g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
   return plans && predict_plans (input, plans, out_swept, error);
@@ -181,6 +205,7 @@ cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
       g_array_append_val (points, point);
     }
   g_autofree char *title = cli_plot_title (&input, NULL, sweeps);
+  cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
                       gib (input.cluster->memory_bytes), title, self->path, out_text, error);
 }
@@ -333,7 +358,7 @@ find_plans (const CliPlot *self, CliInput *input, Swept *out_swept, GPtrArray *l
     }
   else
     {
-      if (!cli_input_read (&self->options, NULL, input, error))
+      if (!cli_plot_read (self, NULL, input, error))
         return FALSE;
       base = input->plan;
       g_autoptr (GArray) best = find_best (self, input, error);

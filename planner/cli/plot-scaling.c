@@ -17,11 +17,22 @@
 /* How often the cluster is doubled where no sizes are given. */
 #define DOUBLINGS 5
 
+/* Each size once, in order. */
+static void
+add_size (GArray *sizes, gint64 size)
+{
+  guint i = 0;
+  while (i < sizes->len && g_array_index (sizes, gint64, i) < size)
+    i++;
+  if (i == sizes->len || g_array_index (sizes, gint64, i) != size)
+    g_array_insert_val (sizes, i, size);
+}
+
 static gboolean
 add_sizes (GArray *sizes, gint64 from, gint64 to, GError **error)
 {
   for (gint64 size = from; size <= to; size *= 2)
-    g_array_append_val (sizes, size);
+    add_size (sizes, size);
   if (sizes->len <= MAX_SIZES)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MAX_SIZES);
@@ -38,21 +49,25 @@ read_sizes (const char *text, const PlanCluster *cluster, GError **error)
   if (!text)
     return add_sizes (sizes, devices, devices << DOUBLINGS, error) ? g_steal_pointer (&sizes)
                                                                    : NULL;
+  gint64 from = 0, to;
   g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  if (!*words) /* an empty text has none */
+    plan_units_parse_int (text, "--gpus", 1, MAX_DEVICES, &from, error);
   for (char **word = words; *word; word++)
     {
-      g_auto (GStrv) ends = g_strsplit (*word, "..", 2);
-      gint64 from, to;
-      if (!plan_units_parse_int (ends[0] ? ends[0] : "", "--gpus", 1, MAX_DEVICES, &from, error))
+      char *const dots = strstr (*word, "..");
+      if (dots)
+        *dots = '\0';
+      if (!plan_units_parse_int (*word, "--gpus", 1, MAX_DEVICES, &from, error))
         return NULL;
       to = from;
-      if (ends[0] && ends[1]
-          && !plan_units_parse_int (ends[1], "--gpus", from, MAX_DEVICES, &to, error))
+      if (dots
+          && !plan_units_parse_int (dots + strlen (".."), "--gpus", from, MAX_DEVICES, &to, error))
         return NULL;
       if (!add_sizes (sizes, from, to, error))
         return NULL;
     }
-  return g_steal_pointer (&sizes);
+  return *words ? g_steal_pointer (&sizes) : NULL;
 }
 
 /* What is drawn, as it grows. */
@@ -161,9 +176,10 @@ title_of (const CliInput *input, const Growth *growth, char *const *sweeps)
       = g_strdup_printf (" (%" G_GINT64_FORMAT " x ", plan_cluster_devices (input->cluster));
   g_auto (GStrv) halves = g_strsplit (plain, start, 2); /* the number is what varies */
   g_autofree char *devices = g_strjoinv (" (", halves);
-  char *title = growth->first > 0 ? g_strdup_printf (
-                    "%s; weak scaling, that gbs on %" G_GINT64_FORMAT, devices, growth->first)
-                                  : g_strdup_printf ("%s; strong scaling", devices);
+  char *title = growth->first > 0
+                    ? g_strdup_printf ("%s; weak scaling, that gbs on %" G_GINT64_FORMAT " GPUs",
+                                       devices, growth->first)
+                    : g_strdup_printf ("%s; strong scaling", devices);
   cli_plot_add_refused (&title, growth->n_refused, growth->n, growth->why);
   return title;
 }
@@ -176,7 +192,7 @@ cli_plot_scaling (CliPlot *self, char **out_text, GError **error)
                              .names = g_ptr_array_new_with_free_func (g_free) };
   const char *const standard[] = { "strategy", NULL };
   char *const *sweeps = self->sweeps ? self->sweeps : (char *const *)standard;
-  if (!cli_input_read (&self->options, NULL, &input, error))
+  if (!cli_plot_read (self, sweeps, &input, error))
     return FALSE;
   g_autoptr (GArray) sizes = read_sizes (self->gpus, input.cluster, error);
   g_autoptr (GArray) plans = sizes ? cli_sweep (&input.plan, sweeps, error) : NULL;
@@ -191,11 +207,7 @@ cli_plot_scaling (CliPlot *self, char **out_text, GError **error)
         return FALSE;
     }
   if (growth.points->len == 0)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                   "none of these %u plans is allowed: %s", growth.n, growth.why->message);
-      return FALSE;
-    }
+    return cli_plot_refuse (growth.n, growth.why, error);
   g_autofree char *title = title_of (&input, &growth, sweeps);
   return plot_scaling ((const PlotScalingPoint *)(gpointer)growth.points->data, growth.points->len,
                        title, self->path, out_text, error);
