@@ -163,6 +163,14 @@ home_of (const char *device)
   return NULL;
 }
 
+static void
+take_part_of_node (PlanCluster *self, gint64 count)
+{
+  self->nodes = 1;
+  self->devices_per_node = count;
+  self->nvlink_domain = MIN (self->nvlink_domain, count);
+}
+
 /* `count` devices of one node of the first shipped cluster that has them. */
 static PlanCluster *
 new_of_device (const char *device, const char *home, gint64 count, GError **error)
@@ -180,10 +188,30 @@ new_of_device (const char *device, const char *home, gint64 count, GError **erro
                    (count + whole - 1) / whole);
       return NULL;
     }
-  self->nodes = 1;
-  self->devices_per_node = count;
-  self->nvlink_domain = MIN (self->nvlink_domain, count);
+  take_part_of_node (self, count);
   return g_steal_pointer (&self);
+}
+
+PlanCluster *
+plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error)
+{
+  const gint64 whole = self->devices_per_node;
+  if (devices < 1 || (devices > whole && (devices % whole != 0 || devices / whole > MAX_NODES)))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "cluster: %" G_GINT64_FORMAT
+                   " devices of %s are neither a part of a node, which "
+                   "has %" G_GINT64_FORMAT ", nor some of these",
+                   devices, self->name, whole);
+      return NULL;
+    }
+  g_autofree char *text = plan_cluster_print (self);
+  PlanCluster *other = plan_cluster_parse (text, self->name, error);
+  if (other && devices <= whole)
+    take_part_of_node (other, devices);
+  else if (other)
+    other->nodes = devices / whole;
+  return other;
 }
 
 static PlanCluster *

@@ -59,6 +59,9 @@ PlanCluster *plan_cluster_new_device (const char *device, GError **error);
 /* The text of an .ini file; `origin` names it in errors. */
 PlanCluster *plan_cluster_parse (const char *text, const char *origin, GError **error);
 
+/* The same nodes and network with so many devices: whole nodes, or a part of one. */
+PlanCluster *plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error);
+
 void plan_cluster_free (PlanCluster *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanCluster, plan_cluster_free)
 

@@ -13,7 +13,7 @@
 
 /* Long labels are broken into lines; what is longer still is cut. */
 #define MAX_LINES 4
-static const glong widths[] = { 28, 60 }; /* characters; the wider where there is no room */
+static const guint widths[] = { 28, 60 }; /* characters; the wider where there is no room */
 
 typedef struct
 {
@@ -151,67 +151,67 @@ is_free (const PlotLabels *self, const PlotBox *box, gboolean is_at_a_pinch)
   return !overlaps_any (box, self->placed) && (is_at_a_pinch || !overlaps_any (box, self->points));
 }
 
-/* A label in lines. */
-typedef struct
-{
-  GString *text;
-  guint n_lines;
-  glong width; /* of the longest, in characters */
-} Text;
-
-static void
-text_clear (Text *self)
-{
-  g_string_free (self->text, TRUE);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Text, text_clear)
-
-static void
-text_init (Text *self, const char *label, glong max_width)
+char *
+plot_break_label (const char *label, guint max_width, guint max_lines)
 {
   g_autofree char *valid = g_utf8_make_valid (label, -1);
   g_auto (GStrv) words = g_strsplit (valid, " ", -1);
+  GString *text = g_string_new (NULL);
   glong width = 0;
+  guint n_lines = 1;
 
-  *self = (Text){ .text = g_string_new (NULL), .n_lines = 1 };
   for (char **word = words; *word; word++)
     {
       glong length = g_utf8_strlen (*word, -1);
-      gboolean is_first = word == words, is_new = width + 1 + length > max_width && !is_first;
+      gboolean is_first = word == words, is_new = !is_first && width + 1 + length > max_width;
 
-      if (length > max_width || (is_new && self->n_lines == MAX_LINES))
+      if (length > max_width || (is_new && n_lines == max_lines))
         {
-          g_string_append (self->text, is_first ? "..." : " ...");
-          self->width = MAX (self->width, width + 4);
-          return;
+          g_string_append (text, is_first ? "..." : " ...");
+          break;
         }
-      g_string_append_printf (self->text, "%s%s", is_first ? "" : is_new ? "\n" : " ", *word);
-      self->n_lines += is_new;
+      g_string_append_printf (text, "%s%s", is_first ? "" : is_new ? "\n" : " ", *word);
+      n_lines += is_new;
       width = is_first || is_new ? length : width + 1 + length;
-      self->width = MAX (self->width, width);
     }
+  return g_string_free (text, FALSE);
+}
+
+/* The size of a label in points. */
+static void
+measure (const char *text, double *out_width, double *out_height)
+{
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  glong width = 0;
+
+  for (char **line = lines; *line; line++)
+    width = MAX (width, g_utf8_strlen (*line, -1));
+  *out_width = CHARACTER_WIDTH * (double)width;
+  *out_height = LINE_HEIGHT * MAX (1, g_strv_length (lines));
 }
 
 /* Those left of their points are aligned with their ends, the others with their starts. */
 static void
-take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const Text *text)
+take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const char *text)
 {
   GString *side = is_left ? self->left : self->right;
 
   g_array_append_vals (self->placed, box, 1);
   append_place (side, self, is_left ? box->right : box->left, box->top - LINE_HEIGHT / 2);
-  plot_append_quoted (side, text->text->str);
+  plot_append_quoted (side, text);
   g_string_append_c (side, '\n');
 }
 
 /* The box of a label that is to the left (-1) or right (1) of a point, below (-1), beside or above
  * (1) it. */
 static PlotBox
-box_at (double x, double y, int side, int level, const Text *text)
+box_at (double x, double y, int side, int level, const char *text)
 {
-  double width = CHARACTER_WIDTH * (double)text->width, height = LINE_HEIGHT * text->n_lines;
-  double left = side < 0 ? x - DISTANCE - width : x + DISTANCE;
-  double bottom = y + level * DISTANCE - LINE_HEIGHT / 2;
+  double width, height, left, bottom;
+
+  measure (text, &width, &height);
+  left = side < 0 ? x - DISTANCE - width : x + DISTANCE;
+  bottom = y + level * DISTANCE - LINE_HEIGHT / 2;
 
   if (level <= 0)
     bottom -= (height - LINE_HEIGHT) / (level == 0 ? 2 : 1);
@@ -219,7 +219,7 @@ box_at (double x, double y, int side, int level, const Text *text)
 }
 
 static gboolean
-place (PlotLabels *self, double x, double y, const Text *text, gboolean is_at_a_pinch)
+place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_pinch)
 {
   static const struct
   {
@@ -245,10 +245,9 @@ plot_labels_place (PlotLabels *self, double x, double y, const char *text, gbool
   for (gboolean pinch = FALSE; pinch <= is_at_a_pinch; pinch++)
     for (guint i = 0; i < G_N_ELEMENTS (widths); i++)
       {
-        g_auto (Text) label = { 0 };
+        g_autofree char *label = plot_break_label (text, widths[i], MAX_LINES);
 
-        text_init (&label, text, widths[i]);
-        if (place (self, x, y, &label, pinch))
+        if (place (self, x, y, label, pinch))
           return TRUE;
       }
   return FALSE;

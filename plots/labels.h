@@ -38,6 +38,9 @@ gboolean plot_labels_place (PlotLabels *self, double x, double y, const char *te
  * n_left and n_right that say so. */
 void plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figure);
 
+/* A label broken into lines at its spaces, cut where it needs more; the caller frees. */
+char *plot_break_label (const char *label, guint max_width, guint max_lines);
+
 /* In a text points are numbers from 1 on; those that would run into one another are one, as in
  * "3-5". Appends the block "numbers" of x, y, text; returns how many there are. */
 guint plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figure,

@@ -15,7 +15,8 @@ static const char script[] =
 #define BOTTOM 0.17
 #define TOP 0.885
 
-/* Points with more memory than so many devices have are left out: they would squeeze the rest. */
+/* Points with more memory than so many devices have, or than so many times what the least wants,
+ * are left out: they would squeeze the rest. */
 #define MAX_CAPACITIES 2.0
 
 static gint
@@ -108,12 +109,17 @@ plot_pareto_data (const PlotPoint *points, guint n_points)
 static PlotBox
 find_range (const PlotPoint *points, guint n_points, double capacity_gib, guint *out_n_beyond)
 {
-  double limit = capacity_gib > 0 ? MAX_CAPACITIES * capacity_gib : G_MAXDOUBLE;
+  double least = G_MAXDOUBLE, limit = G_MAXDOUBLE;
   PlotBox range = { .left = G_MAXDOUBLE, .bottom = G_MAXDOUBLE };
   double width, height;
 
+  for (guint i = 0; i < n_points; i++)
+    least = MIN (least, points[i].memory_gib);
   if (capacity_gib > 0)
-    range.left = range.right = capacity_gib;
+    {
+      range.left = range.right = capacity_gib;
+      limit = MAX_CAPACITIES * MAX (capacity_gib, least);
+    }
   *out_n_beyond = 0;
   for (guint i = 0; i < n_points; i++)
     {
@@ -275,8 +281,8 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
   figure.data = g_string_free (data, FALSE);
 
   if (n_beyond > 0)
-    note = g_strdup_printf ("left out: %u plan%s of more than twice the capacity", n_beyond,
-                            n_beyond == 1 ? "" : "s");
+    note = g_strdup_printf ("left out: %u plan%s far more memory", n_beyond,
+                            n_beyond == 1 ? " that wants" : "s that want");
   plot_figure_set_title (&figure, title, note);
   set_variables (&view, &figure);
   return plot_figure_draw (&figure, out_text, error);

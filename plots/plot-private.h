@@ -36,7 +36,8 @@ gboolean plot_figure_init (PlotFigure *self, const char *path, const char *scrip
 void plot_figure_clear (PlotFigure *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlotFigure, plot_figure_clear)
 
-/* The title, and what a reader must know about this figure (or NULL). */
+/* The title, and what a reader must know about this figure (or NULL). Where a title is over several
+ * plots, these end at `title_top` of the picture. */
 void plot_figure_set_title (PlotFigure *self, const char *title, const char *note);
 
 /* A gnuplot variable. */
@@ -52,6 +53,10 @@ gboolean plot_figure_write (PlotFigure *self, const char *body, char **out_text,
 /* A block of the data file: its name, and above it what its columns are, since gnuplot takes the
  * last comment for the name. A block must not be empty. */
 void plot_begin_block (GString *data, const char *name, const char *columns);
+
+/* The category at a place in a stack of memory, from the bottom, and its letter. */
+PlanCategory plot_memory_category (guint place);
+char plot_memory_letter (guint place);
 
 /* Nanoseconds as exact milliseconds: "1.421000". */
 void plot_append_ms (GString *text, gint64 ns);

@@ -20,6 +20,10 @@ static const char style[] =
 /* Longest line of a title in a picture, in characters. */
 #define TITLE_WIDTH 100
 
+/* What a title takes above several plots, as parts of the picture: around it, and for each line. */
+#define TITLE_MARGIN 0.055
+#define TITLE_LINE 0.027
+
 /* Text is as wide as the terminal, within reason. */
 #define DEFAULT_COLUMNS 100
 #define MIN_COLUMNS 60
@@ -181,6 +185,16 @@ append_wrapped (GString *text, const char *string, gsize width)
     }
 }
 
+static guint
+n_lines (const char *text)
+{
+  guint n = *text != '\0';
+
+  for (; *text; text++)
+    n += *text == '\n';
+  return n;
+}
+
 void
 plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
 {
@@ -195,9 +209,10 @@ plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
         g_string_append_c (text, '\n');
       append_wrapped (text, note, width);
     }
-  plot_figure_set_text (self, "figure_title", text->str);
   g_free (self->title);
   self->title = g_string_free (g_steal_pointer (&text), FALSE);
+  plot_figure_set_text (self, "figure_title", self->title);
+  plot_figure_set_real (self, "title_top", 1 - (TITLE_MARGIN + TITLE_LINE * n_lines (self->title)));
 }
 
 static char *

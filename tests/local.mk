@@ -54,6 +54,7 @@ check_tests = \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
+  %D%/unit/test-plot-plans.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
   %D%/unit/test-run-table.tap \
@@ -229,6 +230,11 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
+  %D%/golden/plot-breakdown.test \
+  %D%/golden/plot-breakdown-named.test \
+  %D%/golden/plot-nothing-fits.test \
+  %D%/golden/plot-scaling.test \
+  %D%/golden/plot-scaling-weak.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \

@@ -30,6 +30,9 @@ fsdplan_SOURCES = \
   %D%/cmd-validate.c \
   %D%/commands.h \
   %D%/main.c \
+  %D%/plot-accuracy.c %D%/plot-kinds.h \
+  %D%/plot-plans.c \
+  %D%/plot-scaling.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h \

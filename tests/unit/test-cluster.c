@@ -237,6 +237,47 @@ START_TEST (one_node_of_a_device)
 }
 END_TEST
 
+/* What --cluster of that size would be. */
+START_TEST (sizes_are_like_specs)
+{
+  static const struct
+  {
+    const char *from;
+    gint64 devices;
+    const char *to;
+  } cases[] = {
+    { "dgx-h100:1", 64, "dgx-h100:8" }, { "dgx-h100:8", 4, "h100-80gb:4" },
+    { "dgx-h100:8", 8, "dgx-h100:1" },  { "gb200-nvl72:2", 2, "gb200:2" },
+    { "rtx4090-8x:1", 1, "rtx4090:1" }, { "gb200-nvl72:18", 144, "gb200-nvl72:36" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      g_autoptr (PlanCluster) from = plan_cluster_new (cases[i].from, NULL);
+      g_autoptr (PlanCluster) to = plan_cluster_new (cases[i].to, NULL);
+      g_autoptr (PlanCluster) resized = plan_cluster_resize (from, cases[i].devices, NULL);
+      g_autofree char *expected = plan_cluster_print (to);
+      g_autofree char *got = plan_cluster_print (resized);
+      ck_assert_str_eq (got, expected);
+      ck_assert_int_eq (plan_cluster_devices (resized), cases[i].devices);
+    }
+}
+END_TEST
+
+START_TEST (sizes_are_whole_nodes)
+{
+  static const gint64 sizes[] = { 0, -8, 9, 12, 8000008 };
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:2", NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanCluster) none = plan_cluster_resize (cluster, sizes[i], &error);
+      ck_assert_ptr_null (none);
+      ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+      ck_assert_ptr_nonnull (strstr (error->message, "neither a part of a node, which has 8"));
+    }
+}
+END_TEST
+
 static const struct
 {
   const char *spec, *message;
@@ -554,6 +595,8 @@ main (void)
   tcase_add_test (tcase, facts_have_their_own_sources);
   tcase_add_test (tcase, figures_of_dgx_h100);
   tcase_add_test (tcase, one_node_of_a_device);
+  tcase_add_test (tcase, sizes_are_like_specs);
+  tcase_add_test (tcase, sizes_are_whole_nodes);
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
   tcase_add_loop_test (tcase, devices_have_other_names, 0, G_N_ELEMENTS (other_names));
   tcase_add_test (tcase, what_is_shipped_is_known);
