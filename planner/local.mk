@@ -49,6 +49,7 @@ libplanner_a_SOURCES = \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
   %D%/rules-hazards.c \
   %D%/rules-illegal.c \
+  %D%/rules-stacks.c \
   %D%/rules-unbuilt.c \
   %D%/run-notes.c \
   %D%/run-row.c \

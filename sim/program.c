@@ -145,6 +145,7 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
       = { .kind = op->kind == PLAN_OP_ALLOC ? SIM_ITEM_OP : SIM_ITEM_FREE,
           .index = (guint32)ref->array,
           .node = node,
+          .stream = op->stream,
           .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
                       .offset = ref->offset,
                       .loop = ref->loop,

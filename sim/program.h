@@ -31,6 +31,7 @@ typedef struct
   guint32 index;
   guint32 node;
   SimRef buffer;
+  PlanStream stream; /* that takes memory */
 } SimItem;
 
 typedef struct

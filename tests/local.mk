@@ -61,6 +61,7 @@ check_tests = \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
+  %D%/unit/test-stack-memory.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
@@ -222,7 +223,9 @@ golden_tests = \
   %D%/golden/help-calibrate.test \
   %D%/golden/help-validate.test \
   %D%/golden/help.test \
+  %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-no_shard.test \
@@ -239,6 +242,10 @@ golden_tests = \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
+  %D%/golden/sim-fsdp1.test \
+  %D%/golden/sim-fsdp2.test \
+  %D%/golden/sim-megatron.test \
+  %D%/golden/sim-nanotron.test \
   %D%/golden/sim-gpt2.test \
   %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/refused-mixtral.test \
