@@ -197,6 +197,11 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
+  %D%/golden/query-explain-illegal.test \
+  %D%/golden/query-explain-too-large.test \
+  %D%/golden/query-explain-twice.test \
+  %D%/golden/query-explain.test \
+  %D%/golden/query-from-megatron.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \

@@ -25,7 +25,12 @@ fsdplan_SOURCES = \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
   %D%/commands.h \
+  %D%/compare.c %D%/compare.h \
   %D%/main.c \
+  %D%/query.c %D%/query.h \
+  %D%/query-closest.c \
+  %D%/query-explain.c \
+  %D%/query-print.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h
