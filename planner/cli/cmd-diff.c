@@ -101,8 +101,9 @@ cmd_diff (int argc, char **argv, GError **error)
   g_autoptr (CliContext) context = cli_context_new (
       "[PLAN [PLAN]]", "two plans side by side: what differs, and where memory and time move");
   cli_context_describe (
-      context, "Plans are files, stored runs (@ID) or - for standard input; with --to, the second "
-               "is the first with other fields.");
+      context,
+      "Plans are files, stored ones (@ID, @runID) or - for standard input; with --to, the second "
+      "is the first with other fields.");
   cli_context_add (context, entries);
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);

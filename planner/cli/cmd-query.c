@@ -21,6 +21,7 @@ request_clear (Request *self)
   g_free (self->question.memory);
   g_free (self->question.headroom);
   g_free (self->question.allow);
+  g_free (self->question.words);
   g_free (self->explain);
 }
 
@@ -36,6 +37,7 @@ answer (const Request *request, const CliInput *input, CliFormat format, GError 
     return FALSE;
   if (query.answers->len == 0)
     return cli_query_refuse (&query, &choice, error);
+  cli_query_keep_answers (&request->question, input, query.answers);
   cli_query_print (&query, &choice, format);
   return TRUE;
 }
@@ -150,6 +152,8 @@ cmd_query (int argc, char **argv, GError **error)
       "why this plan is not the best, and which one change of it helps most: a plan file, @ID, or "
       "FIELD=VALUE,…",
       "PLAN" },
+    { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
+      "leave no plan in the store, and give them no numbers", NULL },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context
@@ -160,6 +164,7 @@ cmd_query (int argc, char **argv, GError **error)
   cli_context_add (context, entries);
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);
+  question->words = cli_query_words (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (!check_request (&request, &options, error)
@@ -168,6 +173,7 @@ cmd_query (int argc, char **argv, GError **error)
   if (request.explain && !is_settings (request.explain))
     options.plan = g_strdup (request.explain);
   question->set = options.set;
+  question->db = options.db;
   if (!cli_input_read (&options, NULL, &input, error))
     return CLI_FAILED;
   if (input.plan.value[PLAN_GBS] == PLAN_UNSET)

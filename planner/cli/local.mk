@@ -30,6 +30,7 @@ fsdplan_SOURCES = \
   %D%/query.c %D%/query.h \
   %D%/query-closest.c \
   %D%/query-explain.c \
+  %D%/query-keep.c \
   %D%/query-print.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \

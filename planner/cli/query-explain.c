@@ -24,6 +24,7 @@ typedef struct
   CliQuery query;
   GArray *changes;                 /* Change, best first: the best of each field */
   guint n_legal;                   /* of which they are */
+  gint64 id;                       /* of mine, in the store */
   gboolean is_idle[PLAN_N_FIELDS]; /* changing it does nothing here */
 } Explanation;
 
@@ -153,6 +154,31 @@ find_out (Explanation *self, const CliChoice *choice, const Plan *mine, GError *
   return cli_query_ask (choice, 1, &self->query, error) && find_changes (self, error);
 }
 
+/* Both plans get a number. */
+static void
+keep (Explanation *self)
+{
+  const CliInput *input = &self->mine;
+  const CliAnswer *best = cli_query_best (&self->query);
+  CliKept kept[2];
+  guint n = 0;
+  if (!self->illegal)
+    kept[n++]
+        = (CliKept){ input->model,
+                     input->cluster,
+                     &self->prediction.plan,
+                     { self->prediction.trace->step_ns, self->prediction.trace->memory.device },
+                     0 };
+  if (best)
+    kept[n++]
+        = (CliKept){ input->model, input->cluster, &best->found->plan, best->found->score, 0 };
+  cli_query_keep (self->choice->question, kept, n);
+  if (!self->illegal)
+    self->id = kept[0].id;
+  if (best)
+    g_array_index (self->query.answers, CliAnswer, 0).id = kept[n - 1].id;
+}
+
 /* Milliseconds, with their sign. */
 static void
 add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns)
@@ -243,6 +269,13 @@ comparison (const Explanation *self)
       = { { "what", FALSE }, { "yours", TRUE }, { "best", TRUE }, { "change", TRUE } };
   const CliAnswer *best = cli_query_best (&self->query);
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  if (best->id)
+    {
+      cli_table_add (table, "id");
+      cli_query_add_id (table, self->id);
+      cli_query_add_id (table, best->id);
+      cli_table_add (table, NULL);
+    }
   cli_compare_fields (table, &self->prediction.plan, &best->found->plan);
   cli_compare_costs (table, &self->prediction, &best->prediction);
   return table;
@@ -329,6 +362,7 @@ cli_query_explain (const CliChoice *choice, const Plan *mine, CliFormat format, 
   g_auto (Explanation) self = { 0 };
   if (!find_out (&self, choice, mine, error))
     return FALSE;
+  keep (&self);
   if (format == CLI_FORMAT_TABLE)
     print_table (&self);
   else if (format == CLI_FORMAT_JSON)

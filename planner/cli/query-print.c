@@ -51,6 +51,7 @@ add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *
   const CliPrediction *p = &self->prediction;
   g_autofree char *plan = cli_query_differences (&self->found->plan, base);
   cli_table_add_int (table, rank);
+  cli_query_add_id (table, self->id);
   cli_table_add_real (table, p->step_ms, 1);
   cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
   cli_table_add_real (table, p->tflops_per_gpu, 1);
@@ -68,6 +69,7 @@ static CliTable *
 answer_table (const GArray *answers, const Plan *base)
 {
   static const CliColumn columns[] = { { "rank", TRUE },
+                                       { "id", FALSE },
                                        { "step_ms", TRUE },
                                        { "tokens_per_s_per_gpu", TRUE },
                                        { "tflops_per_gpu", TRUE },
@@ -122,6 +124,14 @@ print_words (const CliQuery *self, const CliChoice *choice)
 }
 
 static void
+add_id (JsonBuilder *b, gint64 id)
+{
+  g_autofree char *text = id ? g_strdup_printf ("@%" G_GINT64_FORMAT, id) : NULL;
+  json_builder_set_member_name (b, "id");
+  json_builder_add_string_value (b, text);
+}
+
+static void
 add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
 {
   json_builder_set_member_name (b, "results");
@@ -133,6 +143,7 @@ add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
       json_builder_begin_object (b);
       json_builder_set_member_name (b, "rank");
       json_builder_add_int_value (b, i + 1);
+      add_id (b, answer->id);
       cli_prediction_to_json (&answer->prediction, input, b);
       json_builder_set_member_name (b, "bound_by");
       json_builder_add_string_value (b, cli_query_bound_by (answer->prediction.trace));

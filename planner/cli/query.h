@@ -16,6 +16,9 @@ typedef struct
   char **only, **set; /* `set` is borrowed */
   char *memory, *headroom, *allow;
   gint top;
+  gboolean keeps_nothing;
+  const char *db; /* borrowed: where it is kept */
+  char *words;    /* all of them, as the shell takes them */
 } CliQuestion;
 
 /* What to choose from, and for what. */
@@ -78,5 +81,28 @@ gboolean cli_query_refuse (const CliQuery *self, const CliChoice *choice, GError
  * chosen from. */
 gboolean cli_query_explain (const CliChoice *choice, const Plan *mine, CliFormat format,
                             GError **error);
+
+/* A plan to be kept; its number in the store, 0 where it was not. */
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  const Plan *plan; /* resolved */
+  PlanScore score;
+  gint64 id;
+} CliKept;
+
+/* Stores the question with these answers. Where that cannot be done stderr says so, and nothing
+ * else happens. */
+void cli_query_keep (const CliQuestion *question, CliKept *kept, guint n);
+
+/* Stores answers, and gives them their numbers. */
+void cli_query_keep_answers (const CliQuestion *question, const CliInput *input, GArray *answers);
+
+/* "@7", or an empty cell. */
+void cli_query_add_id (CliTable *table, gint64 id);
+
+/* The words of a command line, quoted where a shell needs it; the caller frees. */
+char *cli_query_words (int argc, char **argv);
 
 G_END_DECLS
