@@ -5,21 +5,24 @@ libdb_a_SOURCES = \
   %D%/clusters.c %D%/clusters.h \
   %D%/query.c \
   %D%/check.c \
+  %D%/plans.c %D%/plans.h \
   %D%/runs.c %D%/runs.h \
   %D%/traces.c %D%/traces.h \
   %D%/tables.c %D%/tables.h %D%/tables-private.h \
   %D%/tables-text.c \
   %D%/dump.c %D%/dump-private.h \
   %D%/import.c %D%/transfer.h
-nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc
+nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc %D%/migrate-2.sql.inc
 libdb_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGDATADIR='"$(pkgdatadir)"'
 
 BUILT_SOURCES += $(nodist_libdb_a_SOURCES)
 CLEANFILES += $(nodist_libdb_a_SOURCES)
-EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql
+EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql
 %D%/schema.sql.inc: %D%/schema.sql
 	$(EMBED)
 %D%/migrate-1.sql.inc: %D%/migrate-1.sql
+	$(EMBED)
+%D%/migrate-2.sql.inc: %D%/migrate-2.sql
 	$(EMBED)
 
 # The shipped catalogue: text here, a database for the program.

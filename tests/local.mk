@@ -238,6 +238,12 @@ golden_tests = \
   %D%/golden/plot-nothing-fits.test \
   %D%/golden/plot-scaling.test \
   %D%/golden/plot-scaling-weak.test \
+  %D%/golden/query-explain-illegal.test \
+  %D%/golden/query-explain-too-large.test \
+  %D%/golden/query-explain-twice.test \
+  %D%/golden/query-explain.test \
+  %D%/golden/query-from-megatron.test \
+  %D%/golden/query-kept.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
@@ -302,7 +308,7 @@ TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
-  %D%/unit/store-v1.sql %D%/golden/store-small.json \
+  %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \

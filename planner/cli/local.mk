@@ -29,10 +29,16 @@ fsdplan_SOURCES = \
   %D%/cmd-sim.c \
   %D%/cmd-validate.c \
   %D%/commands.h \
+  %D%/compare.c %D%/compare.h \
   %D%/main.c \
   %D%/plot-accuracy.c %D%/plot-kinds.h \
   %D%/plot-plans.c \
   %D%/plot-scaling.c \
+  %D%/query.c %D%/query.h \
+  %D%/query-closest.c \
+  %D%/query-explain.c \
+  %D%/query-keep.c \
+  %D%/query-print.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h \
