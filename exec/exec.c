@@ -7,12 +7,16 @@
 #include "exec/exec.h"
 
 #include "exec/data.h"
+#include "exec/exact.h"
+#include "exec/number.h"
+#include "exec/runnable.h"
 #include "planner/arena.h"
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/meter.h"
 #include "planner/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,13 +34,15 @@ typedef struct
 typedef struct
 {
   guint32 buffer;
-  guint64 bytes;
+  PlanDtype dtype;
+  guint64 at, count; /* elements */
 } MainShard;
 
 typedef struct
 {
   const ExecJob *job;
-  ExecComm *comm;
+  ExecComm *comm;                   /* of all ranks */
+  ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule's groups */
   const PlanSchedule *schedule;
   PlanLayout layout;
   PlanArena arena;
@@ -51,6 +57,7 @@ typedef struct
   guint next_alloc;   /* in this section */
   gint64 begin_ns;    /* of this step */
   double loss, grad_norm;
+  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
   gboolean poisons;
 } Walk;
 
@@ -157,8 +164,10 @@ mark_written (Walk *walk, const PlanCursor *cursor, const PlanOp *op)
       tag->is_written = TRUE;
       if (moves_weights (op->kind))
         tag->version = walk->tags[plan_cursor_buffer (cursor, &op->refs[1])].version;
-      else if (op->kind == PLAN_OP_ADAMW)
+      else if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)
         tag->version = walk->step + 1;
+      else if (op->kind == PLAN_OP_INIT)
+        tag->version = walk->step;
     }
 }
 
@@ -171,17 +180,24 @@ run_init (Walk *walk, const PlanCursor *cursor, const ExecArgs *args)
   const guint64 part = bucket->padded / (guint64)op->dims[2];
   const guint64 first = part * (guint64)op->dims[1];
   const gint64 unit = MAX (plan_cursor_unit (cursor, op), 0);
-  float *out = args->ptr[0];
-  const MainShard shard = { plan_cursor_buffer (cursor, &op->refs[0]), part * sizeof (float) };
+  const PlanDtype dtype = args->dtype[0];
+  guint8 *const out = args->ptr[0];
+  const MainShard shard = { .buffer = plan_cursor_buffer (cursor, &op->refs[0]),
+                            .dtype = dtype,
+                            .at = op->refs[0].at,
+                            .count = part };
 
-  memset (out, 0, part * sizeof (float));
+  memset (out, 0, plan_dtype_bytes (dtype, part));
   for (guint s = 0; s < bucket->n_slots; s++)
     {
       const PlanSlot *slot = &bucket->slots[s];
       const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
       for (guint64 i = MAX (first, slot->offset); i < MIN (first + part, end); i++)
-        out[i - first] = exec_data_weight (walk->job->seed, walk->job->model, slot->tensor.role,
-                                           unit, i - slot->offset);
+        {
+          const float weight = exec_data_weight (walk->job->seed, walk->job->model,
+                                                 slot->tensor.role, unit, i - slot->offset);
+          exec_number_narrow (out + plan_dtype_bytes (dtype, i - first), dtype, &weight, 1);
+        }
     }
   g_array_append_val (walk->mains, shard);
 }
@@ -203,9 +219,11 @@ static gboolean
 run_collective (Walk *walk, const ExecArgs *args, GError **error)
 {
   const guint64 count = (guint64)args->op->dims[0];
-  ExecComm *comm = walk->comm;
+  ExecComm *comm = walk->group[args->op->group];
   switch ((int)args->op->kind)
     {
+    case PLAN_OP_ALL_TO_ALL:
+      return comm->ops->all_to_all (comm, args->ptr[0], args->ptr[1], count, args->dtype[0], error);
     case PLAN_OP_ALL_GATHER:
       return comm->ops->all_gather (comm, args->ptr[0], args->ptr[1], count, args->dtype[0], error);
     case PLAN_OP_REDUCE_SCATTER:
@@ -214,6 +232,50 @@ run_collective (Walk *walk, const ExecArgs *args, GError **error)
     default:
       return comm->ops->all_reduce (comm, args->ptr[0], count, args->dtype[0], error);
     }
+}
+
+/* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
+static gboolean
+blame (const Walk *walk, const PlanCursor *cursor, const PlanRef *destination, GError **error)
+{
+  const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)walk->suspect);
+  const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)destination->array);
+  const gint64 layer
+      = destination->offset + (destination->loop >= 0 ? cursor->loop[destination->loop].value : 0);
+  g_autofree char *where
+      = buffer->count > 1 ? g_strdup_printf (" of layer %" G_GINT64_FORMAT, layer) : g_strdup ("");
+  return fail (walk, cursor, error,
+               "nan_check: the gradient of %s%s is not finite in micro batch %" G_GINT64_FORMAT,
+               strchr (raw->name, '.') ? strchr (raw->name, '.') + 1 : raw->name, where,
+               walk->micro_batch);
+}
+
+/* What the host reads of an op's results: the loss, and with nan_check whether numbers are ones.
+ * Which layer a gradient belongs to shows where it is put next. */
+static gboolean
+look (Walk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const PlanOp *op = args->op;
+  const gint64 checks = walk->job->plan->value[PLAN_NAN_CHECK];
+  if (op->kind == PLAN_OP_CLIP)
+    {
+      const float *coef = args->ptr[0];
+      walk->grad_norm = (double)coef[1];
+      walk->loss = (double)coef[2];
+    }
+  if (checks == PLAN_NAN_CHECK_LOSS && op->kind == PLAN_OP_CROSS_ENTROPY
+      && !isfinite (exec_exact_value (args->ptr[0])))
+    return fail (walk, cursor, error,
+                 "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
+                 walk->micro_batch);
+  if (checks != PLAN_NAN_CHECK_PARAMS)
+    return TRUE;
+  if (walk->suspect >= 0 && plan_op_n_refs (op->kind) > 1 && op->refs[1].array == walk->suspect)
+    return blame (walk, cursor, &op->refs[0], error);
+  if (op->kind == PLAN_OP_NORM_SQ && op->refs[0].at == 0 /* others add to the sums of the norm */
+      && !isfinite (exec_exact_value (args->ptr[0])))
+    walk->suspect = op->refs[1].array;
+  return TRUE;
 }
 
 static gboolean
@@ -235,12 +297,8 @@ run_op (Walk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
   else if (op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT) /* nothing is ever pending here */
     walk->job->kernels->run[op->kind](&args);
   mark_written (walk, cursor, op);
-  if (op->kind == PLAN_OP_CLIP)
-    {
-      const float *coef = args.ptr[0];
-      walk->grad_norm = (double)coef[1];
-      walk->loss = (double)coef[2];
-    }
+  if (!look (walk, cursor, &args, error))
+    return FALSE;
   if (walk->trace)
     plan_trace_add_span (walk->trace, cursor->node, (gint32)plan_cursor_unit (cursor, op),
                          start_ns - walk->begin_ns, now_ns () - walk->begin_ns);
@@ -299,8 +357,12 @@ keep_params (const Walk *walk, ExecResult *result)
   for (guint i = 0; i < walk->mains->len; i++)
     {
       const MainShard *shard = &g_array_index (walk->mains, MainShard, i);
-      g_byte_array_append (result->main_params, walk->tags[shard->buffer].bytes,
-                           (guint)shard->bytes);
+      const guint8 *bytes = walk->tags[shard->buffer].bytes;
+      const guint begin = result->main_params->len;
+      g_byte_array_set_size (result->main_params, begin + (guint)(shard->count * sizeof (float)));
+      exec_number_widen ((float *)(gpointer)(result->main_params->data + begin),
+                         bytes + plan_dtype_bytes (shard->dtype, shard->at), shard->dtype,
+                         shard->count);
     }
 }
 
@@ -328,107 +390,15 @@ walk_clear (Walk *walk)
   g_array_unref (walk->mains);
 }
 
-/* The operand of a product that no kernel here adds. */
-#define GEMM_BIAS 3
-
-/* Formats that the kernels here read and write. */
 static gboolean
-is_runnable (PlanDtype dtype)
-{
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_I32
-         || dtype == PLAN_DTYPE_I64;
-}
-
-static gboolean
-can_run (const Walk *walk, const PlanOp *op)
-{
-  switch (plan_op_class (op->kind))
-    {
-    case PLAN_CLASS_COMPUTE:
-      return walk->job->kernels->run[op->kind]
-             && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0);
-    case PLAN_CLASS_COLLECTIVE:
-      return op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER
-             || op->kind == PLAN_OP_ALL_REDUCE;
-    case PLAN_CLASS_HOST:
-    case PLAN_CLASS_MEMORY:
-      return TRUE;
-    }
-  g_assert_not_reached ();
-}
-
-/* What a schedule does not show: the walk neither looks for NaN, nor replays graphs, nor keeps a
- * model between an evaluation and a step. */
-static gboolean
-check_fields (const Plan *plan, GError **error)
-{
-  static const struct
-  {
-    PlanField field;
-    gint64 runs;
-  } fields[] = { { PLAN_TASK, PLAN_TASK_TRAIN },
-                 { PLAN_NAN_CHECK, PLAN_NAN_CHECK_OFF },
-                 { PLAN_CUDA_GRAPH, PLAN_CUDA_GRAPH_OFF },
-                 { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF } };
-  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
-    {
-      const PlanField field = fields[i].field;
-      if (plan->value[field] == fields[i].runs)
-        continue;
-      g_autofree char *wanted = plan_field_print (field, plan->value[field]);
-      g_autofree char *runs = plan_field_print (field, fields[i].runs);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "%s=%s is modelled and not executed yet: it must be %s", plan_field_name (field),
-                   wanted, runs);
-      return FALSE;
-    }
-  return TRUE;
-}
-
-/* Whether these kernels and this communicator can run all of a schedule. */
-static gboolean
-check_runnable (const Walk *walk, GError **error)
+find_groups (Walk *walk, GError **error)
 {
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      if (group->size == walk->comm->ranks)
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan communicates in groups of %u (%s) among %u ranks, which is modelled "
-                   "and not executed yet: dp_outer, tp and cp must be 1",
-                   group->size, group->name, walk->comm->ranks);
-      return FALSE;
-    }
-  if (!plan_model_is_llama_shaped (walk->job->model, walk->job->plan->value[PLAN_SEQ]))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "models of other shapes than llama's are modelled and not executed yet; %s has "
-                   "other norms, activations, biases, positions or attention",
-                   walk->job->model->name);
-      return FALSE;
-    }
-  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
-    {
-      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
-      const gboolean is_main = buffer->category == PLAN_CATEGORY_MAIN_PARAMS
-                               || buffer->category == PLAN_CATEGORY_OPTIMIZER;
-      if (is_runnable (buffer->dtype) && (!is_main || buffer->dtype == PLAN_DTYPE_FP32))
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan keeps %s in %s, which is modelled and not executed yet", buffer->name,
-                   plan_dtype_name (buffer->dtype));
-      return FALSE;
-    }
-  for (guint i = 0; i < plan_schedule_n_nodes (walk->schedule); i++)
-    {
-      const PlanOp *op = plan_schedule_node (walk->schedule, i);
-      if (op->kind >= PLAN_N_OPS || can_run (walk, op))
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan needs the op %s, which is modelled and not executed by %s yet",
-                   plan_op_name (op->kind), walk->job->kernels->name);
-      return FALSE;
+      walk->group[g] = exec_comm_group (walk->comm, group->size, group->stride, error);
+      if (!walk->group[g])
+        return FALSE;
     }
   return TRUE;
 }
@@ -439,7 +409,7 @@ run_walk (Walk *walk, gboolean keeps_params, ExecProgress progress, gpointer use
 {
   const ExecJob *job = walk->job;
   const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
-  if (!stack || !check_fields (job->plan, error) || !check_runnable (walk, error)
+  if (!stack || !exec_runnable_check (job, walk->schedule, error) || !find_groups (walk, error)
       || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
       || !job->kernels->open (error))
     return FALSE;
@@ -470,6 +440,7 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
                 .tags = g_new0 (Tag, plan_schedule_n_buffer_ids (schedule) + 1),
                 .mains = g_array_new (FALSE, FALSE, sizeof (MainShard)),
                 .constants = job->constants,
+                .suspect = -1,
                 .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   const gboolean ok = run_walk (&walk, keeps_params, progress, user_data, &result, &why);
   walk_clear (&walk);

@@ -53,19 +53,19 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "only pp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=native \
   --set pp=2
-expect 1 "needs the op exchange, which is modelled and not executed" \
+expect 1 "cp=2 is modelled and not executed yet: it must be 1" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cp=2
-for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; do
+expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
+  --set sync_every_micro_batch=on --set strategy=optim
+for field in task=eval cuda_graph=on; do
   expect 1 "$field is modelled and not executed" \
     fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set $field
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
-expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set main_params=bf16
+  --set main_params=fp16
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
 expect 2 "db: use list" fsdplan db delete
