@@ -19,12 +19,12 @@ typedef struct
 
 typedef struct
 {
+  const ExecJob *job;
   const PlanModel *model;
   guint ranks, inner; /* each `inner` of them in a row are a replica */
   guint rank;         /* that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
   gint64 qkv_width, attention_width;
-  guint64 seed;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
   gboolean reduces_every_micro_batch, is_sgd;

@@ -4,14 +4,15 @@
 
 #include "exec/evaluate.h"
 
-#include "exec/data.h"
 #include "exec/evaluate-private.h"
 #include "exec/exact.h"
 #include "exec/number.h"
+#include "exec/source.h"
 #include "planner/error.h"
 #include "planner/scratch.h"
 #include "planner/stack.h"
 
+#include <math.h>
 #include <string.h>
 
 ExecArray
@@ -100,14 +101,17 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
 }
 
-static void
-load (ExecEvaluator *self, gint64 step, gint64 micro_batch)
+static gboolean
+load (ExecEvaluator *self, gboolean is_eval, gint64 step, gint64 micro_batch, GError **error)
 {
-  gint64 first = step * self->gbs + (micro_batch * self->ranks + self->rank) * self->mbs;
+  gint64 first = exec_source_first_sequence (self->job, step)
+                 + (micro_batch * self->ranks + self->rank) * self->mbs;
 
   for (gint64 i = 0; i < self->mbs; i++)
-    exec_data_sequence (self->seed, self->model->vocab, first + i, self->seq,
-                        self->tokens + i * self->seq, self->targets + i * self->seq);
+    if (!exec_source_sequence (self->job, is_eval, first + i, self->tokens + i * self->seq,
+                               self->targets + i * self->seq, error))
+      return FALSE;
+  return TRUE;
 }
 
 /* --- sums of gradients -------------------------------------------------------------------- */
@@ -231,8 +235,8 @@ reduce_step (ExecEvaluator *self)
   sum_on_the_wire (self, self->main_grad, self->sent, self->ranks / self->inner);
 }
 
-static void
-compute_gradients (ExecEvaluator *self, gint64 step)
+static gboolean
+compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
   for (guint rank = 0; rank < self->ranks; rank++)
@@ -243,7 +247,8 @@ compute_gradients (ExecEvaluator *self, gint64 step)
     {
       for (self->rank = 0; self->rank < self->ranks; self->rank++)
         {
-          load (self, step, micro_batch);
+          if (!load (self, FALSE, step, micro_batch, error))
+            return FALSE;
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
           keep_raw (self);
@@ -252,6 +257,23 @@ compute_gradients (ExecEvaluator *self, gint64 step)
         reduce_micro_batch (self);
     }
   reduce_step (self);
+  return TRUE;
+}
+
+/* The mean loss on what is never trained on. */
+static gboolean
+compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
+{
+  zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
+  for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
+    for (self->rank = 0; self->rank < self->ranks; self->rank++)
+      {
+        if (!load (self, TRUE, self->job->first_step, micro_batch, error))
+          return FALSE;
+        exec_evaluator_forward (self);
+      }
+  *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
+  return TRUE;
 }
 
 static void
@@ -261,6 +283,7 @@ update (ExecEvaluator *self, gint64 step)
   ExecArray grad = self->main_grad[0];
 
   self->constants.step = step + 1;
+  self->constants.lr = exec_source_rate (self->job, step);
   exec_evaluator_run (self, PLAN_OP_NORM_SQ,
                       EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
                       count);
@@ -299,18 +322,31 @@ lay_out (ExecEvaluator *self)
   self->parameters = at + (guint64)self->model->layers * self->layer_parameters;
 }
 
-static void
-init_tensor (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
+static gboolean
+init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTensor *tensor,
+             gint64 layer, GError **error)
 {
-  ExecArray out
-      = exec_evaluator_from (self->main_params, exec_evaluator_place (self, tensor->role, layer));
+  ExecArray out = exec_evaluator_from (all, exec_evaluator_place (self, tensor->role, layer));
+  guint64 n = numel (tensor);
+  g_autofree float *values = g_new (float, n);
 
-  for (guint64 i = 0; i < numel (tensor); i++)
-    {
-      float value = exec_data_weight (self->seed, self->model, tensor->role, layer, i);
+  if (!exec_source_state (self->job, state, tensor->role, layer, 0, n, values, error))
+    return FALSE;
+  exec_number_narrow (out.data, out.dtype, values, n);
+  return TRUE;
+}
 
-      exec_number_narrow (exec_evaluator_from (out, i).data, out.dtype, &value, 1);
-    }
+static gboolean
+init_state (ExecEvaluator *self, ExecArray all, ExecState state, GError **error)
+{
+  for (guint i = 0; i < self->n_outer; i++)
+    if (!init_tensor (self, all, state, &self->outer[i], 0, error))
+      return FALSE;
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      if (!init_tensor (self, all, state, &self->layer[i], layer, error))
+        return FALSE;
+  return TRUE;
 }
 
 static ExecArray *
@@ -324,8 +360,8 @@ take_arrays (ExecEvaluator *self, guint n, PlanDtype dtype)
   return arrays;
 }
 
-static void
-init_params (ExecEvaluator *self)
+static gboolean
+init_params (ExecEvaluator *self, GError **error)
 {
   self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
   self->weights = exec_evaluator_array (self, self->compute, self->parameters);
@@ -336,12 +372,12 @@ init_params (ExecEvaluator *self)
   self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
   self->kept = take_arrays (self, self->ranks, self->grad);
   self->sent = take_arrays (self, self->ranks, self->wire);
-  for (guint i = 0; i < self->n_outer; i++)
-    init_tensor (self, &self->outer[i], 0);
-  for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      init_tensor (self, &self->layer[i], layer);
+  if (!init_state (self, self->main_params, EXEC_STATE_MAIN, error)
+      || !init_state (self, self->exp_avg, EXEC_STATE_EXP_AVG, error)
+      || (!self->is_sgd && !init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error)))
+    return FALSE;
   cast (self, self->weights, self->main_params, self->parameters);
+  return TRUE;
 }
 
 static gboolean
@@ -415,7 +451,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
     return FALSE;
   self->model = m;
   self->ranks = ranks;
-  self->seed = job->seed;
+  self->job = job;
   self->constants = job->constants;
   self->vocab = plan_stack_padded_vocab (stack, m->vocab, 1);
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
@@ -445,32 +481,43 @@ clear (ExecEvaluator *self)
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)
 
+static gboolean
+train_step (ExecEvaluator *self, gint64 i, ExecResult *result, GError **error)
+{
+  const ExecJob *job = self->job;
+  const float *coef = self->coef.data;
+  gint64 start_us = g_get_monotonic_time (), step = job->first_step + i;
+
+  if (!compute_gradients (self, step, error))
+    return FALSE;
+  update (self, step);
+  result->grad_norms[i] = (double)coef[1];
+  result->losses[i] = (double)coef[2];
+  result->step_ns[i] = 1000 * (g_get_monotonic_time () - start_us);
+  result->eval_losses[i] = NAN;
+  return job->eval_every == 0 || (step + 1) % job->eval_every != 0
+         || compute_eval_loss (self, &result->eval_losses[i], error);
+}
+
 gboolean
 exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error)
 {
   g_auto (ExecEvaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
-  ExecResult result = { 0 };
+  g_auto (ExecResult) result = { 0 };
 
-  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error))
+  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error)
+      || !init_params (&self, error))
     return FALSE;
-  init_params (&self);
   exec_evaluator_take_activations (&self);
-
   result.losses = g_new0 (double, job->steps);
   result.grad_norms = g_new0 (double, job->steps);
+  result.eval_losses = g_new0 (double, job->steps);
   result.step_ns = g_new0 (gint64, job->steps);
-  for (gint64 step = 0; step < job->steps; step++)
-    {
-      const float *coef = self.coef.data;
-      gint64 start_us = g_get_monotonic_time ();
-
-      compute_gradients (&self, step);
-      update (&self, step);
-      result.grad_norms[step] = (double)coef[1];
-      result.losses[step] = (double)coef[2];
-      result.step_ns[step] = 1000 * (g_get_monotonic_time () - start_us);
-    }
+  for (gint64 i = 0; i < job->steps; i++)
+    if (!train_step (&self, i, &result, error))
+      return FALSE;
   result.main_params = widened_params (&self);
   *out_result = result;
+  result = (ExecResult){ 0 };
   return TRUE;
 }

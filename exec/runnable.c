@@ -65,9 +65,8 @@ refuse_field (const Plan *plan, PlanField field, const char *why, GError **error
 
 /* What a schedule does not show, or shows as something else. */
 static gboolean
-check_fields (const ExecJob *job, guint ranks, GError **error)
+check_fields (const Plan *plan, guint ranks, GError **error)
 {
-  const Plan *plan = job->plan;
   const gint64 *value = plan->value;
   const gboolean shards_grads
       = value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS && ranks > value[PLAN_DP_OUTER];
@@ -75,8 +74,6 @@ check_fields (const ExecJob *job, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
-    return refuse_field (plan, PLAN_TASK, LATER ": it must be train", error);
   if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
   if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
@@ -119,9 +116,10 @@ check_buffers (const PlanSchedule *schedule, GError **error)
 }
 
 gboolean
-exec_runnable_check (const ExecJob *job, const PlanSchedule *schedule, GError **error)
+exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
+                     GError **error)
 {
-  if (!check_fields (job, plan_schedule_ranks (schedule), error) || !check_model (job, error)
+  if (!check_fields (plan, plan_schedule_ranks (schedule), error) || !check_model (job, error)
       || !check_buffers (schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)

@@ -66,6 +66,22 @@ expect 1 "no host_bandwidth is known, which offloading needs" \
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
   --set main_params=fp16
+run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
+printf '\001\000\377' >"$work/odd.bin"
+printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
+expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
+expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
+expect 1 "No such file" $run --data "$work/none.bin"
+expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
+expect 2 "no .safetensors file is here" $run --init "$work"
+expect 1 "No such file" $run --init "$work/none"
+expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
+expect 2 "each give the weights: use one" $run --resume "$work" --init "$work"
+expect 2 "say where with --save" $run --save-every 2
+expect 2 "'hourly' is not one of none, linear, cosine" $run --decay hourly
+expect 2 "--min-lr" $run --lr 0.1 --min-lr 0.2
+expect 2 "--warmup" $run --steps 2 --warmup 3
+expect 1 "/dev/null: Not a directory" $run --save /dev/null
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
 expect 2 "db: use list" fsdplan db delete

@@ -9,6 +9,7 @@
 #include "tests/prop/random.h"
 
 #include <check.h>
+#include <glib/gstdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan;
+  Plan plan, eval_plan;
   ExecJob job;
   guint ranks;
 } Case;
@@ -62,7 +63,7 @@ is_refused (const Case *c, const Plan *plan)
   g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, plan, 0, &error);
   if (!schedule)
     g_error ("%s", error->message);
-  return !exec_runnable_check (&job, schedule, NULL);
+  return !exec_runnable_check (&job, plan, schedule, NULL);
 }
 
 /* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
@@ -115,6 +116,19 @@ case_init (Case *c, int seed)
                                      .max_norm = seed % 3 ? 1.0 : 0.0 } };
 }
 
+/* Evaluates after every step. */
+static void
+case_add_evaluation (Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan = c->plan;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  if (!plan_resolve (&plan, c->model, c->cluster, &c->eval_plan, &error))
+    g_error ("%s", error->message);
+  c->job.eval_plan = &c->eval_plan;
+  c->job.eval_every = 1;
+}
+
 static void
 case_clear (Case *c)
 {
@@ -159,6 +173,30 @@ assemble (const Case *c, const ExecResult *results)
   return whole;
 }
 
+/* Losses from step `first` of the expected ones on, and the weights they lead to. */
+static void
+check_results (const Case *c, int seed, const ExecResult *results, const ExecResult *expected,
+               gint64 first)
+{
+  const gsize bytes = (gsize)c->job.steps * sizeof (double);
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      ck_assert_msg (memcmp (results[r].losses, expected->losses + first, bytes) == 0,
+                     "seed %d: rank %u has loss %.9g, not %.9g", seed, r, results[r].losses[0],
+                     expected->losses[first]);
+      ck_assert_msg (memcmp (results[r].grad_norms, expected->grad_norms + first, bytes) == 0,
+                     "seed %d: rank %u has norm %.9g, not %.9g", seed, r, results[r].grad_norms[0],
+                     expected->grad_norms[first]);
+      ck_assert_msg (memcmp (results[r].eval_losses, expected->eval_losses + first, bytes) == 0,
+                     "seed %d: rank %u has evaluation loss %.9g, not %.9g", seed, r,
+                     results[r].eval_losses[0], expected->eval_losses[first]);
+    }
+  g_autoptr (GByteArray) found = assemble (c, results);
+  ck_assert_uint_eq (found->len, expected->main_params->len);
+  ck_assert_msg (memcmp (found->data, expected->main_params->data, found->len) == 0,
+                 "seed %d: weights differ", seed);
+}
+
 START_TEST (threads_equal_the_evaluator_bit_for_bit)
 {
   Case c;
@@ -166,26 +204,69 @@ START_TEST (threads_equal_the_evaluator_bit_for_bit)
   ExecResult results[MAX_RANKS] = { { 0 } };
   g_auto (ExecResult) expected = { 0 };
   case_init (&c, _i);
+  if (_i % 4 == 0)
+    case_add_evaluation (&c);
   ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error),
                  "seed %d: %s", _i, error ? error->message : "");
   ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", _i,
                  error ? error->message : "");
-  for (guint r = 0; r < c.ranks; r++)
-    {
-      ck_assert_msg (memcmp (results[r].losses, expected.losses, STEPS * sizeof (double)) == 0,
-                     "seed %d: rank %u has loss %.9g, not %.9g", _i, r, results[r].losses[0],
-                     expected.losses[0]);
-      ck_assert_msg (memcmp (results[r].grad_norms, expected.grad_norms, STEPS * sizeof (double))
-                         == 0,
-                     "seed %d: rank %u has norm %.9g, not %.9g", _i, r, results[r].grad_norms[0],
-                     expected.grad_norms[0]);
-    }
-  g_autoptr (GByteArray) found = assemble (&c, results);
-  ck_assert_uint_eq (found->len, expected.main_params->len);
-  ck_assert_msg (memcmp (found->data, expected.main_params->data, found->len) == 0,
-                 "seed %d: weights differ", _i);
+  check_results (&c, _i, results, &expected, 0);
   for (guint r = 0; r < c.ranks; r++)
     exec_result_clear (&results[r]);
+  case_clear (&c);
+}
+END_TEST
+
+static void
+remove_folder (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_folder (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
+}
+
+/* Some steps, a checkpoint, and the others from there are what all of them are at once. */
+START_TEST (resumed_runs_equal_the_evaluator)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  ExecResult results[MAX_RANKS] = { { 0 } };
+  g_auto (ExecResult) expected = { 0 };
+  g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
+  case_init (&c, 1000 + _i);
+  c.job.rate = (ExecRate){ (ExecDecay)(_i % 3), _i % 4, 4, 0.1 };
+  c.job.steps = 4;
+  ck_assert (exec_evaluate (&c.job, c.ranks, &expected, &error));
+  c.job.steps = 1 + _i % 3;
+  c.job.save = folder;
+  c.job.save_every = _i % 2;
+  ck_assert_msg (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error), "%s",
+                 error ? error->message : "");
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&results[r]);
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, c.model, &error);
+  ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
+  c.job.resume = checkpoint;
+  c.job.first_step = exec_checkpoint_step (checkpoint);
+  ck_assert_int_eq (c.job.first_step, c.job.steps);
+  c.job.steps = 4 - c.job.first_step;
+  c.job.save = NULL;
+  ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error), "%s",
+                 error ? error->message : "");
+  for (gint64 i = 0; i < 4; i++) /* there was none */
+    expected.eval_losses[i] = results[0].eval_losses[0];
+  check_results (&c, _i, results, &expected, c.job.first_step);
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&results[r]);
+  remove_folder (folder);
   case_clear (&c);
 }
 END_TEST
@@ -254,6 +335,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 300);
   tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, SEEDS);
+  tcase_add_loop_test (tcase, resumed_runs_equal_the_evaluator, 0, 30);
   tcase_add_test (tcase, every_value_is_run);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 40);
   suite_add_tcase (suite, tcase);

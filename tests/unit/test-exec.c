@@ -229,7 +229,7 @@ START_TEST (what_is_not_executed_is_refused_by_name)
   static const struct
   {
     const char *field, *value, *message;
-  } cases[] = { { "task", "eval", "task=eval is modelled and not executed yet" },
+  } cases[] = { { "task", "eval", "task=eval is modelled and not executed by itself" },
                 { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
                 { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
                 { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
