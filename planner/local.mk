@@ -58,6 +58,7 @@ libplanner_a_SOURCES = \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
+  %D%/safetensors.c %D%/safetensors.h \
   %D%/scratch.c %D%/scratch.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \

@@ -34,6 +34,7 @@ check_tests = \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
+  %D%/unit/test-checkpoint.tap \
   %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
   %D%/unit/test-cost.tap \
@@ -66,9 +67,11 @@ check_tests = \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
+  %D%/unit/test-tokens.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-accuracy.tap \
+  %D%/unit/test-weights.tap \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
@@ -81,11 +84,14 @@ check_tests = \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
+tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
@@ -112,6 +118,7 @@ fuzz_replays = \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
   %D%/fuzz/replay-runs.tap \
+  %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
@@ -123,6 +130,7 @@ tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/repla
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
+tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
@@ -135,6 +143,7 @@ fuzzers = \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
   %D%/fuzz/fuzz-runs \
+  %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
@@ -145,6 +154,7 @@ tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
@@ -294,6 +304,7 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/catalogue.sh \
+  %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
   %D%/exec/local.sh \

@@ -90,19 +90,35 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "only pp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=native \
   --set pp=2
-expect 1 "needs the op exchange, which is modelled and not executed" \
+expect 1 "cp=2 is modelled and not executed yet: it must be 1" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cp=2
-for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; do
+expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
+  --set sync_every_micro_batch=on --set strategy=optim
+for field in task=eval cuda_graph=on; do
   expect 1 "$field is modelled and not executed" \
     fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set $field
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
-expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set main_params=bf16
+  --set main_params=fp16
+run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
+printf '\001\000\377' >"$work/odd.bin"
+printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
+expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
+expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
+expect 1 "No such file" $run --data "$work/none.bin"
+expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
+expect 2 "no .safetensors file is here" $run --init "$work"
+expect 1 "No such file" $run --init "$work/none"
+expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
+expect 2 "each give the weights: use one" $run --resume "$work" --init "$work"
+expect 2 "say where with --save" $run --save-every 2
+expect 2 "'hourly' is not one of none, linear, cosine" $run --decay hourly
+expect 2 "--min-lr" $run --lr 0.1 --min-lr 0.2
+expect 2 "--warmup" $run --steps 2 --warmup 3
+expect 1 "/dev/null: Not a directory" $run --save /dev/null
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
 expect 2 "db: use list" fsdplan db delete
