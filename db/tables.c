@@ -287,6 +287,23 @@ db_table_n_rows (const DbTable *self)
   return self->cells->len / kinds[self->kind].n_columns;
 }
 
+void
+db_table_add (DbTable *self, const char *const (*cells)[2], guint n_cells, guint line)
+{
+  const guint start = self->cells->len;
+
+  g_ptr_array_set_size (self->cells, (gint)(start + kinds[self->kind].n_columns));
+  for (guint i = 0; i < n_cells; i++)
+    {
+      guint c = 0;
+
+      while (strcmp (kinds[self->kind].columns[c].name, cells[i][0]) != 0)
+        c++;
+      self->cells->pdata[start + c] = g_strdup (cells[i][1]);
+    }
+  g_array_append_val (self->lines, line);
+}
+
 const char *
 db_table_cell (const DbTable *self, guint row, guint column)
 {
@@ -523,6 +540,18 @@ add_row (Putter *self, char *const *cells, GError **error)
   return FALSE;
 }
 
+/* A column that says how the row came into this store, and nothing about it: its own number, and
+ * when what others measured was read. */
+static gboolean
+is_local (DbKind kind, guint column)
+{
+  const Column *c = &kinds[kind].columns[column];
+
+  return (column == 0 && c->value)
+         || ((kind == DB_KIND_MEASUREMENTS || kind == DB_KIND_OPS)
+             && strcmp (c->name, "created") == 0);
+}
+
 /* A run may have ended since it was stored, or since it was exported; nothing else may differ. */
 static gboolean
 meet_row (Putter *self, char *const *cells, char *const *stored, GError **error)
@@ -532,9 +561,7 @@ meet_row (Putter *self, char *const *cells, char *const *stored, GError **error)
 
   for (guint c = 0; c < kinds[self->kind].n_columns; c++)
     {
-      const gboolean is_own_number = c == 0 && columns[0].value;
-
-      if (is_own_number || g_strcmp0 (cells[c], stored[c]) == 0)
+      if (is_local (self->kind, c) || g_strcmp0 (cells[c], stored[c]) == 0)
         continue;
       if (columns[c].may_end && !has_ended)
         has_ended = strcmp (columns[c].name, "state") == 0

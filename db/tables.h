@@ -50,6 +50,10 @@ DbTable *db_table_new (DbKind kind);
 void db_table_free (DbTable *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (DbTable, db_table_free)
 
+/* A row of cells by the names of their columns, which must exist; the others are empty. `line` is
+ * that of the file it is from. */
+void db_table_add (DbTable *self, const char *const (*cells)[2], guint n_cells, guint line);
+
 guint db_table_n_rows (const DbTable *self);
 const char *db_table_cell (const DbTable *self, guint row, guint column);
 

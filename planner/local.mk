@@ -16,6 +16,7 @@ libplanner_a_SOURCES = \
   %D%/emit-script.c \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
+  %D%/lines.c %D%/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
   %D%/lower-backward.c \
@@ -43,6 +44,7 @@ libplanner_a_SOURCES = \
   %D%/model-json.c \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
+  %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
@@ -67,6 +69,7 @@ libplanner_a_SOURCES = \
   %D%/trace.c %D%/trace.h \
   %D%/trace-phases.c \
   %D%/trace-text.c \
+  %D%/train-log.c %D%/train-log.h \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 

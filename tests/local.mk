@@ -46,6 +46,7 @@ check_tests = \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-layout.tap \
+  %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
@@ -114,6 +115,7 @@ fuzz_replays = \
   %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
   %D%/fuzz/replay-import.tap \
+  %D%/fuzz/replay-logs.tap \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
@@ -126,6 +128,7 @@ TESTS += $(fuzz_replays)
 tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/replay.c
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
 tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
+tests_fuzz_replay_logs_tap_SOURCES = %D%/fuzz/fuzz-logs.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
@@ -139,6 +142,7 @@ fuzzers = \
   %D%/fuzz/fuzz-adjust \
   %D%/fuzz/fuzz-cluster \
   %D%/fuzz/fuzz-import \
+  %D%/fuzz/fuzz-logs \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
@@ -150,6 +154,7 @@ noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_logs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -224,6 +229,7 @@ golden_tests = \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-emit.test \
+  %D%/golden/help-import.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
   %D%/golden/help-query.test \
@@ -233,6 +239,13 @@ golden_tests = \
   %D%/golden/help-calibrate.test \
   %D%/golden/help-validate.test \
   %D%/golden/help.test \
+  %D%/golden/import-export.test \
+  %D%/golden/import-line.test \
+  %D%/golden/import-megatron.test \
+  %D%/golden/import-nccl.test \
+  %D%/golden/import-refused.test \
+  %D%/golden/import-tables.test \
+  %D%/golden/import-torchtitan.test \
   %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
   %D%/golden/lower-nanotron.test \
@@ -320,7 +333,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
-  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv \
+  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \

@@ -273,7 +273,7 @@ keep (const SimAdjustments *set, const Question *question, const char *validatio
     append_cell (csv, cells[i], ',');
   g_string_append_printf (csv, "%.4f\n", error_pct);
   DbImport done;
-  const DbSource source = { csv->str, "calibrate" };
+  const DbSource source = { .text = csv->str, .origin = "calibrate" };
   g_autoptr (DbStore) store = db_store_open (question->db, error);
   return store && db_store_import (store, &source, 1, FALSE, &done, error);
 }

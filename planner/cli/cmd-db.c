@@ -471,7 +471,7 @@ import_stored (const Request *request, GError **error)
       if (!read_text (request->words[i], &text, error))
         return FALSE;
       g_ptr_array_add (texts, text);
-      sources[i] = (DbSource){ text, request->words[i] };
+      sources[i] = (DbSource){ .text = text, .origin = request->words[i] };
     }
   g_autoptr (DbStore) store = open_for_import (request, error);
   if (!store

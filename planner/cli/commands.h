@@ -18,6 +18,7 @@ G_BEGIN_DECLS
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
   X ("validate", cmd_validate, "predicted against measured, for a table of training runs")         \
   X ("calibrate", cmd_calibrate, "fit the cost model to measured runs")                            \
+  X ("import", cmd_import, "measurements of other tools: training logs, nccl-tests, tables")       \
   X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
   GROUP ("Help")                                                                                   \
   X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \

@@ -21,6 +21,7 @@ fsdplan_SOURCES = \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
   %D%/cmd-emit.c \
+  %D%/cmd-import.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
   %D%/cmd-query.c \
@@ -30,6 +31,9 @@ fsdplan_SOURCES = \
   %D%/cmd-validate.c \
   %D%/commands.h \
   %D%/compare.c %D%/compare.h \
+  %D%/import.c %D%/import.h \
+  %D%/import-log.c \
+  %D%/import-op.c \
   %D%/main.c \
   %D%/plot-accuracy.c %D%/plot-kinds.h \
   %D%/plot-plans.c \
@@ -82,6 +86,7 @@ command_mans = \
   fsdplan-db.1 \
   fsdplan-diff.1 \
   fsdplan-emit.1 \
+  fsdplan-import.1 \
   fsdplan-lower.1 \
   fsdplan-plot.1 \
   fsdplan-query.1 \

@@ -147,6 +147,7 @@ for command in $commands; do
   done
   case $(fsdplan $command --help | head -n 1) in
     *"[OPTION…]" | *"[OPTION...]") expect 2 "unexpected 'now'" fsdplan $command now ;;
+    *" FILE…") expect 1 "now: No such file" fsdplan $command now ;;
     *) expect 2 "$command: \|no picture" fsdplan $command now now now ;;
   esac
 done

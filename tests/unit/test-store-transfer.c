@@ -43,7 +43,7 @@ ck_assert_texts_eq (const char *a, const char *b, int seed)
 static DbImport
 import (DbStore *store, const char *text)
 {
-  const DbSource source = { text, "text" };
+  const DbSource source = { .text = text, .origin = "text" };
   DbImport result;
   g_autoptr (GError) error = NULL;
 
@@ -54,7 +54,7 @@ import (DbStore *store, const char *text)
 static gboolean
 try_import (DbStore *store, const char *text, gboolean is_dry_run, DbImport *result, GError **error)
 {
-  const DbSource source = { text, "text" };
+  const DbSource source = { .text = text, .origin = "text" };
 
   return db_store_import (store, &source, 1, is_dry_run, result, error);
 }
@@ -248,7 +248,7 @@ START_TEST (csv_makes_the_same_rows)
   for (guint t = 0; t < tables->len; t++)
     {
       csv[t] = print_csv (g_ptr_array_index (tables, t));
-      sources[t] = (DbSource){ csv[t], db_kind_name (t) };
+      sources[t] = (DbSource){ .text = csv[t], .origin = db_kind_name (t) };
     }
   for (guint times = 0; times < 2; times++)
     must (db_store_import (copy, sources, DB_N_KINDS, FALSE, &result, &error), &error, "import");
