@@ -65,6 +65,17 @@ static const struct
   { "pipeline_balance", NULL, MEANS_REMARK, NULL },
 };
 
+/* Sources that say every flag they set: what they do not say is Megatron-LM's default
+ * (megatron/training/arguments.py). */
+static const struct
+{
+  const char *source, *setting;
+} defaults[] = {
+  { "NVIDIA/Megatron-LM tests/", "ce_fusion=off" },
+  { "NVIDIA/Megatron-LM tests/", "per_token_loss=off" },
+  { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on" },
+};
+
 static gboolean
 set_field (PlanRunRow *row, const char *text, const char *value, GError **error)
 {
@@ -90,6 +101,10 @@ applies (guint i, const char *value)
 gboolean
 plan_run_row_apply_notes (PlanRunRow *self, GError **error)
 {
+  for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
+    if (g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], defaults[i].source)
+        && !set_field (self, defaults[i].setting, NULL, error))
+      return FALSE;
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     {
       g_autofree char *value = plan_run_row_note (self, switches[i].key);

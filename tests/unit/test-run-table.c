@@ -150,6 +150,8 @@ static const struct
     "comm_unit=800000000\noverlap_grad_reduce=off\noverlap_param_gather=off\n", NULL, NULL, NULL },
   { "notes+=grad_accumulation_fusion=yes; ce_fusion=yes; nan_check=report_nan_in_param_grad",
     "grad_accum_fusion=on\nnan_check=params\n", NULL, NULL, NULL },
+  { "source=NVIDIA/Megatron-LM tests/x|notes=",
+    "grad_accum_fusion=on\nper_token_loss=off\nce_fusion=off\n", NULL, NULL, NULL },
   { "step_ms=|notes=ce_fusion=no", "ce_fusion=off\n", NULL, NULL, NULL },
   { "notes=date=2020-05", "@2026-01-21\n", NULL, NULL,
     "of 2020-05 what is nearest is known: 2026-01-21" },
