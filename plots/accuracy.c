@@ -95,7 +95,7 @@ find_groups (const PlotAccuracyPoint *points, guint n_points)
   return groups;
 }
 
-/* Errors without sign: their mean, and how large those of some part are at most. */
+/* Errors without sign: their mean, median, and how large those of some part are at most. */
 static double
 mean_of (const GArray *errors)
 {
@@ -104,6 +104,15 @@ mean_of (const GArray *errors)
   for (guint i = 0; i < errors->len; i++)
     sum += fabs (g_array_index (errors, double, i));
   return sum / errors->len;
+}
+
+static double
+median_of (const GArray *errors)
+{
+  guint n = errors->len;
+  double low = fabs (g_array_index (errors, double, (n - 1) / 2));
+
+  return (low + fabs (g_array_index (errors, double, n / 2))) / 2;
 }
 
 static double
@@ -218,7 +227,7 @@ make_note (const GArray *errors, const Histogram *histogram)
   g_string_append_printf (note, "%u: ", errors->len);
   plot_append_real (note, mean_of (errors), 1);
   g_string_append (note, " % off in the mean, ");
-  plot_append_real (note, quantile_of (errors, 0.5), 1);
+  plot_append_real (note, median_of (errors), 1);
   g_string_append (note, " % in the median, 9 in 10 within ");
   plot_append_real (note, quantile_of (errors, 0.9), 1);
   g_string_append (note, " %");
@@ -298,7 +307,7 @@ append_footer (GString *footer, const GArray *groups, const Histogram *histogram
       append_figure (footer, "%9.1f", bin_start (histogram, bin));
       g_string_append (footer, " to");
       append_figure (footer, "%7.1f", bin_start (histogram, bin + 1));
-      g_string_append_printf (footer, " %6u  ", histogram->n[bin]);
+      g_string_append_printf (footer, " %6u%s", histogram->n[bin], n_cells > 0 ? "  " : "");
       for (guint i = 0; i < n_cells; i++)
         g_string_append_c (footer, '#');
       g_string_append_c (footer, '\n');
@@ -311,7 +320,7 @@ append_footer (GString *footer, const GArray *groups, const Histogram *histogram
 
       g_string_append_printf (footer, "  %6u", errors->len);
       append_figure (footer, "%10.1f", mean_of (errors));
-      append_figure (footer, "%12.1f", quantile_of (errors, 0.5));
+      append_figure (footer, "%12.1f", median_of (errors));
       append_figure (footer, "%9.1f", quantile_of (errors, 0.9));
       append_figure (footer, "%9.1f", quantile_of (errors, 1));
       g_string_append_printf (footer, "  %s\n", *name ? name : "all");

@@ -244,14 +244,14 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
       g_ptr_array_add (words, g_string_free (line, FALSE));
       const PlotTradeoffPoint point = { .line = words->pdata[2 * i + 1],
                                         .label = words->pdata[2 * i],
-                                        .memory_gib = gib (p->trace->memory.device),
-                                        .step_ms = p->step_ms };
+                                        .memory_bytes = p->trace->memory.device,
+                                        .step_ns = p->trace->step_ns };
       g_array_append_val (points, point);
     }
   g_autofree char *title = cli_plot_title (&input, NULL, self->sweeps);
   cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_tradeoff ((const PlotTradeoffPoint *)(gpointer)points->data, points->len,
-                        gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+                        input.cluster->memory_bytes, title, self->path, out_text, error);
 }
 
 static gboolean
@@ -401,5 +401,5 @@ cli_plot_breakdown (CliPlot *self, char **out_text, GError **error)
   if (!are_named)
     cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len,
-                         gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+                         input.cluster->memory_bytes, title, self->path, out_text, error);
 }
