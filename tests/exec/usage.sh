@@ -45,6 +45,16 @@ expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
+expect 2 "--as is needed" fsdplan emit
+expect 2 "did you mean 'slurm'" fsdplan emit --as slrum
+expect 2 "did you mean 'fsdplan'" fsdplan emit --as slurm --runtime fsdplam
+expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8
+expect 2 "a model is needed" fsdplan emit --as megatron
+expect 2 "pipeline" fsdplan emit --as megatron --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
+expect 1 "has no GPUs" fsdplan emit --as torchrun --model llama-tiny --cluster local-cpu:2 --gbs 8
+expect 1 "cannot express this plan: stack=native" fsdplan emit --as fully_shard --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 plot_tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"
 expect 2 "--run is for timeline and memory" fsdplan plot pareto $plot_tiny --run 1
@@ -80,19 +90,35 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "only pp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=native \
   --set pp=2
-expect 1 "needs the op exchange, which is modelled and not executed" \
+expect 1 "cp=2 is modelled and not executed yet: it must be 1" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cp=2
-for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; do
+expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
+  --set sync_every_micro_batch=on --set strategy=optim
+for field in task=eval cuda_graph=on; do
   expect 1 "$field is modelled and not executed" \
     fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set $field
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
-expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
 expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set main_params=bf16
+  --set main_params=fp16
+run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
+printf '\001\000\377' >"$work/odd.bin"
+printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
+expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
+expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
+expect 1 "No such file" $run --data "$work/none.bin"
+expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
+expect 2 "no .safetensors file is here" $run --init "$work"
+expect 1 "No such file" $run --init "$work/none"
+expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
+expect 2 "each give the weights: use one" $run --resume "$work" --init "$work"
+expect 2 "say where with --save" $run --save-every 2
+expect 2 "'hourly' is not one of none, linear, cosine" $run --decay hourly
+expect 2 "--min-lr" $run --lr 0.1 --min-lr 0.2
+expect 2 "--warmup" $run --steps 2 --warmup 3
+expect 1 "/dev/null: Not a directory" $run --save /dev/null
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
 expect 2 "db: use list" fsdplan db delete
@@ -141,7 +167,7 @@ list >"$work/before"
 # refuse STATUS KIND PATTERN: every way to name such a file.
 refuse () {
   kind=$files/$2
-  for command in show sim lower run; do
+  for command in show sim lower "emit --as plan" run; do
     expect $1 "$3" fsdplan $command --plan "$kind" --model llama-tiny --cluster dgx-h100:1 --gbs 8
     expect $1 "$3" fsdplan $command --from-megatron "$kind" --cluster dgx-h100:1
     expect $1 "$3" fsdplan $command --model "$kind.json" --cluster dgx-h100:1 --gbs 8
@@ -179,6 +205,8 @@ expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
 plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
 expect 1 "directory" fsdplan sim $plan --trace "$files/folder"
+expect 1 "No such file" fsdplan emit --as plan $plan -o "$files/none/plan"
+expect 1 "directory" fsdplan emit --as plan $plan -o "$files/folder"
 expect 2 "extension\|svg" fsdplan plot memory $plan -o "$files/picture.xyz"
 list | diff "$work/before" - || complain "something was written"
 
