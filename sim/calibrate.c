@@ -37,7 +37,7 @@ static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
   [SIM_EFFECT_SUSTAINED] = { 0, 0.15, 0, 0.05 },
   [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0.10 },
   [SIM_EFFECT_TRAFFIC] = { 0, 0.15, 0.20, 0.10 },
-  [SIM_EFFECT_LAUNCH] = { 0.30, 0, 0.50, 0.30 },
+  [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.30 },
   [SIM_EFFECT_LINKS] = { 0, 0.10, 0, 0.10 },
   [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0.20 },
   [SIM_EFFECT_SHARED] = { 0.30, 0, 0, 0.20 },
@@ -234,6 +234,31 @@ minimise (Fit *self, double *theta)
   nlopt_set_maxeval (opt, MOST_EVALUATIONS);
   nlopt_optimize (opt, theta, &least); /* wherever it stopped is the best it saw */
   nlopt_destroy (opt);
+}
+
+/* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
+ * issuing costs. So far steps are tried for it. */
+static void
+leap (Fit *self, double *theta)
+{
+  static const double widths_away[] = { -2, -1, 1, 2, 3 };
+  const guint n = self->unknowns->len;
+  double least = objective (n, theta, NULL, self);
+  for (guint u = 0; u < n; u++)
+    {
+      const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      double best = theta[u];
+      for (guint i = 0; unknown->effect == SIM_EFFECT_LAUNCH && i < G_N_ELEMENTS (widths_away); i++)
+        {
+          theta[u]
+              = CLAMP (widths_away[i] * unknown->width, log (sim_effect_least (unknown->effect)),
+                       log (sim_effect_most (unknown->effect)));
+          const double sum = objective (n, theta, NULL, self);
+          best = sum < least ? theta[u] : best;
+          least = MIN (least, sum);
+        }
+      theta[u] = best;
+    }
 }
 
 /* Which effects change anything of a row's costs. */
@@ -479,7 +504,11 @@ fit (Fit *self, GError **error)
   evaluate (self, theta, FALSE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].before_ns = exp (self->log_ns[i]);
-  minimise (self, theta);
+  for (guint i = 0; i < 2; i++)
+    {
+      leap (self, theta);
+      minimise (self, theta);
+    }
   evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].after_ns = self->rows[i].left_ns = exp (self->log_ns[i]);

@@ -73,6 +73,18 @@ launch_of (const PlanSchedule *schedule, const PlanOp *op)
   return plan_dtype_bits (factor) < 16 ? PLAN_LAUNCH_QUANTISED_PRODUCT : PLAN_LAUNCH_PRODUCT;
 }
 
+/* What the host does to issue an op. */
+static gint64
+host_ns (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op)];
+  const gboolean has_pieces
+      = (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
+        && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
+  return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
+                    : ns;
+}
+
 static guint16
 permille (double share)
 {
@@ -133,10 +145,9 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->load[node] = load_of (&complete, op, &time);
       self->provenance[node] = time.provenance;
       if (!plan_schedule_is_graph (input->schedule)) /* else the host launches the whole, once */
-        self->launch_ns[node]
-            = (gint64)((double)input->stack->launch_ns[launch_of (input->schedule, op)]
-                           * sim_cost_param (&complete, SIM_PARAM_LAUNCH)
-                       + 0.5);
+        self->launch_ns[node] = (gint64)(sim_cost_param (&complete, SIM_PARAM_LAUNCH)
+                                             * (double)host_ns (&complete, op)
+                                         + 0.5);
     }
   return g_steal_pointer (&self);
 }
