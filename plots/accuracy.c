@@ -25,6 +25,7 @@ typedef struct
 {
   const char *name;
   GArray *errors; /* double, by size without sign once they are all there */
+  guint first;    /* how many groups began before it */
 } Group;
 
 static void
@@ -59,7 +60,7 @@ name_of (const PlotAccuracyPoint *point)
   return point->group ? point->group : "";
 }
 
-/* The group of a point; groups are in the order in which they begin. */
+/* The group of a point, the last one where there are too many; `groups` has the others. */
 static guint
 find_group (const GArray *groups, const PlotAccuracyPoint *point)
 {
@@ -70,32 +71,58 @@ find_group (const GArray *groups, const PlotAccuracyPoint *point)
   return MIN (i, MAX_GROUPS);
 }
 
+static gint
+compare_groups (gconstpointer a, gconstpointer b)
+{
+  const Group *x = a, *y = b;
+
+  if (x->errors->len != y->errors->len)
+    return x->errors->len > y->errors->len ? -1 : 1;
+  return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* By their number of points; what is behind the last that has a colour is one. */
 static GArray *
 find_groups (const PlotAccuracyPoint *points, guint n_points)
 {
   GArray *groups = g_array_new (FALSE, FALSE, sizeof (Group));
+  g_autoptr (GHashTable) places = g_hash_table_new (g_str_hash, g_str_equal);
 
   g_array_set_clear_func (groups, group_clear);
   for (guint i = 0; i < n_points; i++)
     {
-      guint g = find_group (groups, &points[i]);
+      const char *name = name_of (&points[i]);
       double error = error_of (&points[i]);
+      gpointer place;
 
-      if (g == groups->len)
+      if (!g_hash_table_lookup_extended (places, name, NULL, &place))
         {
-          Group group = { g == MAX_GROUPS ? OTHERS : name_of (&points[i]),
-                          g_array_new (FALSE, FALSE, sizeof (double)) };
+          Group group = { name, g_array_new (FALSE, FALSE, sizeof (double)), groups->len };
 
+          place = GUINT_TO_POINTER (groups->len);
+          g_hash_table_insert (places, (gpointer)name, place);
           g_array_append_val (groups, group);
         }
-      g_array_append_val (group_at (groups, g)->errors, error);
+      g_array_append_val (group_at (groups, GPOINTER_TO_UINT (place))->errors, error);
+    }
+  g_array_sort (groups, compare_groups);
+  for (guint g = MAX_GROUPS + 1; g < groups->len; g++)
+    {
+      const GArray *more = group_at (groups, g)->errors;
+
+      g_array_append_vals (group_at (groups, MAX_GROUPS)->errors, more->data, more->len);
+    }
+  if (groups->len > MAX_GROUPS + 1)
+    {
+      g_array_index (groups, Group, MAX_GROUPS).name = OTHERS;
+      g_array_set_size (groups, MAX_GROUPS + 1);
     }
   for (guint g = 0; g < groups->len; g++)
     g_array_sort (group_at (groups, g)->errors, compare_sizes);
   return groups;
 }
 
-/* Errors without sign: their mean, and how large those of some part are at most. */
+/* Errors without sign: their mean, median, and how large those of some part are at most. */
 static double
 mean_of (const GArray *errors)
 {
@@ -104,6 +131,15 @@ mean_of (const GArray *errors)
   for (guint i = 0; i < errors->len; i++)
     sum += fabs (g_array_index (errors, double, i));
   return sum / errors->len;
+}
+
+static double
+median_of (const GArray *errors)
+{
+  guint n = errors->len;
+  double low = fabs (g_array_index (errors, double, (n - 1) / 2));
+
+  return (low + fabs (g_array_index (errors, double, n / 2))) / 2;
 }
 
 static double
@@ -218,7 +254,7 @@ make_note (const GArray *errors, const Histogram *histogram)
   g_string_append_printf (note, "%u: ", errors->len);
   plot_append_real (note, mean_of (errors), 1);
   g_string_append (note, " % off in the mean, ");
-  plot_append_real (note, quantile_of (errors, 0.5), 1);
+  plot_append_real (note, median_of (errors), 1);
   g_string_append (note, " % in the median, 9 in 10 within ");
   plot_append_real (note, quantile_of (errors, 0.9), 1);
   g_string_append (note, " %");
@@ -298,7 +334,7 @@ append_footer (GString *footer, const GArray *groups, const Histogram *histogram
       append_figure (footer, "%9.1f", bin_start (histogram, bin));
       g_string_append (footer, " to");
       append_figure (footer, "%7.1f", bin_start (histogram, bin + 1));
-      g_string_append_printf (footer, " %6u  ", histogram->n[bin]);
+      g_string_append_printf (footer, " %6u%s", histogram->n[bin], n_cells > 0 ? "  " : "");
       for (guint i = 0; i < n_cells; i++)
         g_string_append_c (footer, '#');
       g_string_append_c (footer, '\n');
@@ -311,7 +347,7 @@ append_footer (GString *footer, const GArray *groups, const Histogram *histogram
 
       g_string_append_printf (footer, "  %6u", errors->len);
       append_figure (footer, "%10.1f", mean_of (errors));
-      append_figure (footer, "%12.1f", quantile_of (errors, 0.5));
+      append_figure (footer, "%12.1f", median_of (errors));
       append_figure (footer, "%9.1f", quantile_of (errors, 0.9));
       append_figure (footer, "%9.1f", quantile_of (errors, 1));
       g_string_append_printf (footer, "  %s\n", *name ? name : "all");

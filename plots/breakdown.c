@@ -4,7 +4,6 @@
 #include "plots/labels.h"
 
 #include "planner/error.h"
-#include "planner/units.h"
 
 #include <string.h>
 
@@ -40,12 +39,12 @@ static const struct
 /* A bar in two of these: time, memory. */
 typedef struct
 {
-  const char *name; /* of the quantity */
-  const char *unit;
+  const char *name;
   guint n_parts;
   const char *(*part_name) (guint part);
   char (*part_letter) (guint part);
-  double (*part_of) (const PlanTrace *trace, guint part);
+  double (*part_of) (const PlanTrace *trace, guint part); /* in ns, in bytes */
+  const char *(*find_unit) (double most, double *out_size);
 } Quantity;
 
 static const char *
@@ -63,7 +62,7 @@ time_letter (guint part)
 static double
 time_of (const PlanTrace *trace, guint part)
 {
-  return 1e-6 * (double)G_STRUCT_MEMBER (gint64, trace, times[part].offset);
+  return (double)G_STRUCT_MEMBER (gint64, trace, times[part].offset);
 }
 
 static const char *
@@ -86,15 +85,15 @@ memory_of (const PlanTrace *trace, guint part)
   guint64 beside = memory->device;
 
   if (part < PLAN_N_CATEGORIES)
-    return (double)memory->by_category[plot_memory_category (part)] / PLAN_GIB;
+    return (double)memory->by_category[plot_memory_category (part)];
   for (guint i = 0; i < PLAN_N_CATEGORIES; i++)
     beside -= MIN (beside, memory->by_category[i]);
-  return (double)beside / PLAN_GIB;
+  return (double)beside;
 }
 
 static const Quantity quantities[]
-    = { { "step time", "ms", N_TIMES, time_name, time_letter, time_of },
-        { "device memory", "GiB", N_MEMORIES, memory_name, memory_letter, memory_of } };
+    = { { "step time", N_TIMES, time_name, time_letter, time_of, plot_time_unit },
+        { "device memory", N_MEMORIES, memory_name, memory_letter, memory_of, plot_memory_unit } };
 
 static double
 total_of (const Quantity *self, const PlanTrace *trace)
@@ -116,6 +115,13 @@ most_of (const Quantity *self, const PlotBreakdown *plans, guint n_plans)
   return most;
 }
 
+/* The unit that the most is read in. */
+static const char *
+unit_of (const Quantity *self, const PlotBreakdown *plans, guint n_plans, double *out_size)
+{
+  return self->find_unit (most_of (self, plans, n_plans), out_size);
+}
+
 static gboolean
 occurs (const Quantity *self, const PlotBreakdown *plans, guint n_plans, guint part)
 {
@@ -129,7 +135,9 @@ occurs (const Quantity *self, const PlotBreakdown *plans, guint n_plans, guint p
 static void
 append_quantity (GString *data, const Quantity *self, const PlotBreakdown *plans, guint n_plans)
 {
-  g_autofree char *columns = g_strdup_printf ("from_%s to_%s row", self->unit, self->unit);
+  double size;
+  const char *unit = unit_of (self, plans, n_plans, &size);
+  g_autofree char *columns = g_strdup_printf ("from_%s to_%s row", unit, unit);
 
   for (guint part = 0; part < self->n_parts; part++)
     {
@@ -142,9 +150,9 @@ append_quantity (GString *data, const Quantity *self, const PlotBreakdown *plans
 
           for (guint before = 0; before < part; before++)
             from += self->part_of (plans[i].trace, before);
-          plot_append_real (data, from, 4);
+          plot_append_real (data, from / size, 4);
           g_string_append_c (data, ' ');
-          plot_append_real (data, from + self->part_of (plans[i].trace, part), 4);
+          plot_append_real (data, (from + self->part_of (plans[i].trace, part)) / size, 4);
           g_string_append_printf (data, " %u\n", n_plans - 1 - i);
         }
     }
@@ -154,15 +162,19 @@ static GString *
 make_data (const PlotBreakdown *plans, guint n_plans)
 {
   GString *data = g_string_new (NULL);
+  double ns, bytes;
+  const char *time_unit = unit_of (&quantities[0], plans, n_plans, &ns);
+  const char *memory_unit = unit_of (&quantities[1], plans, n_plans, &bytes);
+  g_autofree char *columns = g_strdup_printf ("%s %s row plan", time_unit, memory_unit);
 
   for (guint q = 0; q < G_N_ELEMENTS (quantities); q++)
     append_quantity (data, &quantities[q], plans, n_plans);
-  plot_begin_block (data, "totals", "ms GiB row plan");
+  plot_begin_block (data, "totals", columns);
   for (guint i = 0; i < n_plans; i++)
     {
-      plot_append_real (data, total_of (&quantities[0], plans[i].trace), 1);
+      plot_append_real (data, total_of (&quantities[0], plans[i].trace) / ns, 2);
       g_string_append_c (data, ' ');
-      plot_append_real (data, total_of (&quantities[1], plans[i].trace), 1);
+      plot_append_real (data, total_of (&quantities[1], plans[i].trace) / bytes, 2);
       g_string_append_printf (data, " %u ", n_plans - 1 - i);
       plot_append_quoted (data, plans[i].label);
       g_string_append_c (data, '\n');
@@ -198,14 +210,8 @@ set_parts (const Quantity *self, const char *name, const PlotBreakdown *plans, g
 }
 
 static void
-set_variables (const PlotBreakdown *plans, guint n_plans, double capacity_gib, PlotFigure *figure)
+set_labels (const PlotBreakdown *plans, guint n_plans, PlotFigure *figure)
 {
-  g_autoptr (GString) key = g_string_new ("capacity, ");
-  double most_ms = most_of (&quantities[0], plans, n_plans);
-  gboolean is_long = most_ms >= 10000; /* numbers of five digits run into one another */
-
-  set_parts (&quantities[0], "time", plans, n_plans, figure);
-  set_parts (&quantities[1], "memory", plans, n_plans, figure);
   g_string_append_printf (figure->settings, "n_plans = %u\narray label[%u]\n", n_plans, n_plans);
   for (guint i = 0; i < n_plans; i++)
     {
@@ -215,14 +221,27 @@ set_variables (const PlotBreakdown *plans, guint n_plans, double capacity_gib, P
 
       plot_figure_set_text (figure, name, label);
     }
-  plot_figure_set_text (figure, "time_unit", is_long ? "s" : "ms");
-  plot_figure_set_real (figure, "time_scale", is_long ? 1000 : 1);
-  plot_figure_set_real (figure, "time_to", 1.2 * most_ms / (is_long ? 1000 : 1));
-  plot_figure_set_real (figure, "gib_to",
-                        1.15 * MAX (most_of (&quantities[1], plans, n_plans), capacity_gib));
-  plot_figure_set_real (figure, "capacity", capacity_gib);
-  plot_append_real (key, capacity_gib, 1);
-  g_string_append (key, " GiB");
+}
+
+static void
+set_variables (const PlotBreakdown *plans, guint n_plans, double capacity_bytes, PlotFigure *figure)
+{
+  g_autoptr (GString) key = g_string_new ("capacity, ");
+  double most_ns = most_of (&quantities[0], plans, n_plans), ns;
+  double most_bytes = MAX (most_of (&quantities[1], plans, n_plans), capacity_bytes), bytes;
+  const char *time_unit = unit_of (&quantities[0], plans, n_plans, &ns);
+  const char *memory_unit = unit_of (&quantities[1], plans, n_plans, &bytes);
+
+  set_parts (&quantities[0], "time", plans, n_plans, figure);
+  set_parts (&quantities[1], "memory", plans, n_plans, figure);
+  set_labels (plans, n_plans, figure);
+  plot_figure_set_text (figure, "time_unit", time_unit);
+  plot_figure_set_text (figure, "memory_unit", memory_unit);
+  plot_figure_set_real (figure, "time_to", 1.2 * most_ns / ns);
+  plot_figure_set_real (figure, "memory_to", 1.15 * most_bytes / bytes);
+  plot_figure_set_real (figure, "capacity", capacity_bytes / bytes);
+  plot_append_real (key, capacity_bytes / bytes, 1);
+  g_string_append_printf (key, " %s", memory_unit);
   plot_figure_set_text (figure, "capacity_key", key->str);
 }
 
@@ -273,9 +292,9 @@ static void
 append_rows (GString *text, const Quantity *self, const PlotBreakdown *plans, guint n_plans,
              double limit, guint n_cells)
 {
-  double cell = MAX (most_of (self, plans, n_plans), limit) / n_cells;
+  double cell = MAX (most_of (self, plans, n_plans), limit) / n_cells, size;
 
-  g_string_append_printf (text, "%s [%s]\n", self->name, self->unit);
+  g_string_append_printf (text, "%s [%s]\n", self->name, unit_of (self, plans, n_plans, &size));
   for (guint i = 0; i < n_plans; i++)
     {
       g_autoptr (GString) bar = g_string_new (NULL);
@@ -286,21 +305,21 @@ append_rows (GString *text, const Quantity *self, const PlotBreakdown *plans, gu
         g_string_append_c (bar, ' ');
       if (limit > 0)
         bar->str[(guint)(limit / cell)] = '|';
-      g_ascii_formatd (total, sizeof total, "%10.1f", total_of (self, plans[i].trace));
+      g_ascii_formatd (total, sizeof total, "%10.2f", total_of (self, plans[i].trace) / size);
       g_string_append_printf (text, "%3u  %s%s\n", i + 1, bar->str, total);
     }
 }
 
 static char *
-make_text (const PlotBreakdown *plans, guint n_plans, double capacity_gib, guint columns)
+make_text (const PlotBreakdown *plans, guint n_plans, double capacity_bytes, guint columns)
 {
   GString *text = g_string_new (NULL);
   guint n_cells = columns - TEXT_MARGIN - TEXT_RIGHT;
 
   append_rows (text, &quantities[0], plans, n_plans, 0, n_cells);
   append_legend (text, &quantities[0], plans, n_plans, FALSE, columns);
-  append_rows (text, &quantities[1], plans, n_plans, capacity_gib, n_cells);
-  append_legend (text, &quantities[1], plans, n_plans, capacity_gib > 0, columns);
+  append_rows (text, &quantities[1], plans, n_plans, capacity_bytes, n_cells);
+  append_legend (text, &quantities[1], plans, n_plans, capacity_bytes > 0, columns);
   for (guint i = 0; i < n_plans; i++)
     g_string_append_printf (text, "%3u  %s\n", i + 1, plans[i].label);
   return g_string_free (text, FALSE);
@@ -327,21 +346,28 @@ check (const PlotBreakdown *plans, guint n_plans, GError **error)
 }
 
 gboolean
-plot_breakdown (const PlotBreakdown *plans, guint n_plans, double capacity_gib, const char *title,
-                const char *path, char **out_text, GError **error)
+plot_breakdown (const PlotBreakdown *plans, guint n_plans, guint64 capacity_bytes,
+                const char *title, const char *path, char **out_text, GError **error)
 {
   g_auto (PlotFigure) figure = { 0 };
+  g_autofree char *note = NULL;
   g_autofree char *text = NULL;
+  double capacity = (double)capacity_bytes;
 
   if (!plot_figure_init (&figure, path, script, error) || !check (plans, n_plans, error))
     return FALSE;
-  plot_figure_set_title (&figure, title, NULL);
+  if (capacity > PLOT_FAR_AWAY * most_of (&quantities[1], plans, n_plans))
+    {
+      capacity = 0;
+      note = plot_far_below (capacity_bytes);
+    }
+  plot_figure_set_title (&figure, title, note);
   if (figure.format == PLOT_TEXT)
     {
-      text = make_text (plans, n_plans, capacity_gib, figure.columns);
+      text = make_text (plans, n_plans, capacity, figure.columns);
       return plot_figure_write (&figure, text, out_text, error);
     }
   figure.data = g_string_free (make_data (plans, n_plans), FALSE);
-  set_variables (plans, n_plans, capacity_gib, &figure);
+  set_variables (plans, n_plans, capacity, &figure);
   return plot_figure_draw (&figure, out_text, error);
 }

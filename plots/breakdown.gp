@@ -3,12 +3,12 @@
 # n_plans, label[i]                     rows, from the bottom
 # n_time, time[i], time_place[i]        parts of the step that occur: their blocks, and colours
 # n_memory, memory[i], memory_place[i]  likewise of the memory
-# time_unit, time_scale                 of the step time, in ms
-# time_to, gib_to                       ends of the axes
-# capacity, capacity_key                of the device, GiB, 0: not known; and in words
+# time_unit, memory_unit                of the axes
+# time_to, memory_to                    their ends
+# capacity, capacity_key                of the device, 0: not drawn; and in words
 
 # Neighbours differ in lightness, too. Memory has the colours that it has over time.
-array time_colour[7] = [blue, orange, vermillion, green, purple, grey, light_grey]
+array time_colour[7] = [blue, orange, vermillion, yellow, green, grey, light_grey]
 array memory_colour[11] = [sky, blue, grey, orange, light_grey, green, yellow, vermillion, purple, \
   dark_grey, '#FFFFFF']
 
@@ -28,14 +28,14 @@ set lmargin at screen 0.215
 set rmargin at screen 0.58
 set xrange [0:time_to]
 set xlabel 'step time ['.time_unit.']'
-plot for [i = 1:n_time] data index time[i] using ($1 / time_scale):3:($1 / time_scale):($2 / time_scale):($3 - half):($3 + half) \
-       with boxxyerror linewidth 0.4 fillcolor rgb time_colour[time_place[i]], \
-     data index 'totals' using (time_to):3:(sprintf(time_scale > 1 ? '%.2f' : '%.1f', $1 / time_scale)) with labels right offset -0.3, 0
+plot for [i = 1:n_time] data index time[i] using 1:3:1:2:($3 - half):($3 + half) with boxxyerror \
+       linewidth 0.4 fillcolor rgb time_colour[time_place[i]], \
+     data index 'totals' using (time_to):3:(sprintf('%.2f', $1)) with labels right offset -0.3, 0
 
 set lmargin at screen 0.615
 set rmargin at screen 0.98
-set xrange [0:gib_to]
-set xlabel 'device memory at its fullest [GiB]'
+set xrange [0:memory_to]
+set xlabel 'device memory at its fullest ['.memory_unit.']'
 unset ytics
 if (capacity > 0) {
   set arrow 1 from capacity, graph 0 to capacity, graph 1 nohead front linecolor rgb black \
@@ -43,7 +43,7 @@ if (capacity > 0) {
 }
 plot for [i = 1:n_memory] data index memory[i] using 1:3:1:2:($3 - half):($3 + half) with boxxyerror \
        linewidth 0.4 fillcolor rgb memory_colour[memory_place[i]], \
-     data index 'totals' using (gib_to):3:(sprintf('%.1f', $2)) with labels right offset -0.3, 0
+     data index 'totals' using (memory_to):3:(sprintf('%.2f', $2)) with labels right offset -0.3, 0
 
 # a key for each, as wide as there is room
 unset arrow

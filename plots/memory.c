@@ -143,19 +143,6 @@ typedef struct
   guint kind[PLAN_N_CATEGORIES]; /* their places in the stack */
 } View;
 
-static void
-find_unit (View *self)
-{
-  static const char *const units[] = { "GiB", "MiB", "KiB", "B" };
-  gint64 peak_bytes = moment_at (self->simulated, self->peak)->total;
-  guint unit = 0;
-
-  self->unit_bytes = (double)PLAN_GIB;
-  for (; unit < G_N_ELEMENTS (units) - 1 && (double)peak_bytes < self->unit_bytes; unit++)
-    self->unit_bytes /= 1024;
-  self->unit = units[unit];
-}
-
 /* The largest value on each axis; above the peak there is room for its label. */
 static void
 find_ends (View *self)
@@ -197,7 +184,8 @@ view_init (View *self, const PlanTrace *simulated, const PlanTrace *measured)
 
       self->measured = thin (all_measured, MAX_POINTS);
     }
-  find_unit (self);
+  self->unit = plot_memory_unit ((double)moment_at (self->simulated, self->peak)->total,
+                                 &self->unit_bytes);
   find_ends (self);
   find_categories (self);
 }

@@ -54,6 +54,15 @@ gboolean plot_figure_write (PlotFigure *self, const char *body, char **out_text,
  * last comment for the name. A block must not be empty. */
 void plot_begin_block (GString *data, const char *name, const char *columns);
 
+/* The unit in which people like to read so much: "GiB", "ms"; and how much it is. */
+const char *plot_memory_unit (double bytes, double *out_bytes);
+const char *plot_time_unit (double ns, double *out_ns);
+
+/* A capacity of more than so many times what there is to see is not drawn: the rest would be too
+ * small. These words say so instead; the caller frees. */
+#define PLOT_FAR_AWAY 3.0
+char *plot_far_below (guint64 capacity_bytes);
+
 /* The category at a place in a stack of memory, from the bottom, and its letter. */
 PlanCategory plot_memory_category (guint place);
 char plot_memory_letter (guint place);

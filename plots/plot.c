@@ -4,6 +4,7 @@
 #include "plots/plot-private.h"
 
 #include "planner/error.h"
+#include "planner/units.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>
@@ -67,6 +68,51 @@ void
 plot_begin_block (GString *data, const char *name, const char *columns)
 {
   g_string_append_printf (data, "%s# %s\n# %s\n", data->len > 0 ? "\n\n" : "", columns, name);
+}
+
+typedef struct
+{
+  const char *name;
+  double size, least; /* used from `least` on */
+} Unit;
+
+/* The first that is not too large, else the last. */
+static const char *
+find_unit (const Unit *units, guint n_units, double value, double *out_size)
+{
+  guint i = 0;
+
+  while (i + 1 < n_units && value < units[i].least)
+    i++;
+  *out_size = units[i].size;
+  return units[i].name;
+}
+
+const char *
+plot_memory_unit (double bytes, double *out_bytes)
+{
+  static const Unit units[] = {
+    { "GiB", 0x1p30, 0x1p30 }, { "MiB", 0x1p20, 0x1p20 }, { "KiB", 0x1p10, 0x1p10 }, { "B", 1, 1 }
+  };
+
+  return find_unit (units, G_N_ELEMENTS (units), bytes, out_bytes);
+}
+
+const char *
+plot_time_unit (double ns, double *out_ns)
+{
+  static const Unit units[]
+      = { { "s", 1e9, 1e10 }, { "ms", 1e6, 1e6 }, { "us", 1e3, 1e3 }, { "ns", 1, 1 } };
+
+  return find_unit (units, G_N_ELEMENTS (units), ns, out_ns);
+}
+
+char *
+plot_far_below (guint64 capacity_bytes)
+{
+  g_autofree char *size = plan_units_format_size (capacity_bytes);
+
+  return g_strdup_printf ("far below the capacity of %s", size);
 }
 
 static guint

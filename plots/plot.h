@@ -38,8 +38,8 @@ typedef struct
 {
   const char *line;
   const char *label;
-  double memory_gib;
-  double step_ms;
+  guint64 memory_bytes;
+  gint64 step_ns;
 } PlotTradeoffPoint;
 
 /* One quantity that was predicted and measured; those of a group share a colour. */
@@ -69,11 +69,11 @@ gboolean plot_scaling (const PlotScalingPoint *points, guint n_points, const cha
                        const char *path, char **out_text, GError **error);
 
 /* Where step time and memory of several plans go: a bar each, and the device's capacity. */
-gboolean plot_breakdown (const PlotBreakdown *plans, guint n_plans, double capacity_gib,
+gboolean plot_breakdown (const PlotBreakdown *plans, guint n_plans, guint64 capacity_bytes,
                          const char *title, const char *path, char **out_text, GError **error);
 
 /* Memory against step time; points of one line are joined in the order given. */
-gboolean plot_tradeoff (const PlotTradeoffPoint *points, guint n_points, double capacity_gib,
+gboolean plot_tradeoff (const PlotTradeoffPoint *points, guint n_points, guint64 capacity_bytes,
                         const char *title, const char *path, char **out_text, GError **error);
 
 /* Predicted against measured, with the errors' distribution. `quantity` and `unit` say of what:

@@ -4,7 +4,8 @@
 # left, right, bottom, top      edges of the plot, as parts of the picture
 # n_lines, key[i]               the lines and what they have in common; block line1 is the first
 # n_left, n_right               whether there are labels on that side of a point
-# capacity, capacity_key        of the device, GiB, 0: not drawn; and in words
+# time_unit, memory_unit        of the axes
+# capacity, capacity_key        of the device, 0: not drawn; and in words
 
 array colour[8] = [blue, vermillion, green, orange, purple, sky, black, dark_grey]
 array point[8] = [7, 5, 9, 11, 13, 6, 4, 8]
@@ -12,8 +13,8 @@ array dash[8] = [1, 4, 5, 2, 1, 4, 5, 2]
 
 set xrange [x_from:x_to]
 set yrange [y_from:y_to]
-set xlabel 'step time [ms]'
-set ylabel 'device memory [GiB]'
+set xlabel 'step time ['.time_unit.']'
+set ylabel 'device memory ['.memory_unit.']'
 if (capacity > 0) {
   set arrow 1 from graph 0, first capacity to graph (text ? 0.99 : 1), first capacity nohead front \
     linecolor rgb black linewidth 1.2 dashtype 2

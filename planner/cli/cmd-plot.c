@@ -173,6 +173,8 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--weak", self->weak, TAKES_SIZES },
     { "--top", self->top != NO_TOP, TAKES_TOP },
     { "--from", self->from != NULL, TAKES_FROM },
+    { "--of", self->of != NULL, TAKES_FROM },
+    { "--by", self->by != NULL, TAKES_FROM },
     { "naming a plan", *self->plans != NULL, TAKES_PLANS },
   };
   for (guint i = 0; i < G_N_ELEMENTS (options); i++)
@@ -216,6 +218,8 @@ plot_clear (CliPlot *self)
   g_free (self->run);
   g_free (self->gpus);
   g_free (self->from);
+  g_free (self->of);
+  g_free (self->by);
   g_strfreev (self->sweeps);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
@@ -244,9 +248,17 @@ cmd_plot (int argc, char **argv, GError **error)
     { "top", 0, 0, G_OPTION_ARG_INT, &self.top,
       "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
     { "from", 0, 0, G_OPTION_ARG_FILENAME, &self.from,
-      "accuracy: a table with columns predicted_step_ms and measured_step_ms, or - for standard "
-      "input, in place of the stored runs",
+      "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
+      "or - "
+      "for standard input",
       "FILE" },
+    { "of", 0, 0, G_OPTION_ARG_STRING, &self.of,
+      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
+      "max_allocated_mib, reserved_mib, device_mib",
+      "NAME" },
+    { "by", 0, 0, G_OPTION_ARG_STRING, &self.by,
+      "accuracy: the column whose values have a colour each; stack, source or group unless said",
+      "COLUMN" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context = cli_context_new (
@@ -256,7 +268,7 @@ cmd_plot (int argc, char **argv, GError **error)
   cli_context_describe (
       context, "timeline and memory show one plan over a step; pareto, tradeoff, breakdown "
                "and scaling compare several; accuracy compares predictions with runs. "
-               "breakdown takes plans by name, FILE or @ID of a stored run.");
+               "breakdown takes plans as --plan does.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc < 2)

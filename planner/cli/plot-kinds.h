@@ -8,8 +8,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   CliOptions options;
-  char *path;              /* of the picture; NULL: text on the terminal */
-  char *run, *gpus, *from; /* as typed; NULL where absent, like the next */
+  char *path;                        /* of the picture; NULL: text on the terminal */
+  char *run, *gpus, *from, *of, *by; /* as typed; NULL where absent, like the next */
   char **sweeps;
   char *const *plans; /* borrowed: words behind the kind of picture */
   gboolean weak;

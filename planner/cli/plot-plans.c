@@ -6,8 +6,8 @@
 #include "planner/cli/plot-kinds.h"
 
 #include "planner/cli/predict.h"
+#include "planner/cli/query.h"
 #include "planner/error.h"
-#include "planner/search.h"
 #include "plots/plot.h"
 
 #include <string.h>
@@ -244,73 +244,31 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
       g_ptr_array_add (words, g_string_free (line, FALSE));
       const PlotTradeoffPoint point = { .line = words->pdata[2 * i + 1],
                                         .label = words->pdata[2 * i],
-                                        .memory_gib = gib (p->trace->memory.device),
-                                        .step_ms = p->step_ms };
+                                        .memory_bytes = p->trace->memory.device,
+                                        .step_ns = p->trace->step_ns };
       g_array_append_val (points, point);
     }
   g_autofree char *title = cli_plot_title (&input, NULL, self->sweeps);
   cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_tradeoff ((const PlotTradeoffPoint *)(gpointer)points->data, points->len,
-                        gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+                        input.cluster->memory_bytes, title, self->path, out_text, error);
 }
 
-static gboolean
-score (const Plan *resolved, gpointer user_data, PlanScore *out_score)
-{
-  return cli_score (user_data, resolved, out_score, NULL);
-}
-
-/* Fields that stay as they are: those that were set. */
-static gboolean
-find_pinned (const CliPlot *self, const Plan *plan, gboolean *out_pinned, GError **error)
-{
-  Plan initial;
-  plan_init (&initial);
-  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
-    out_pinned[f] = plan->value[f] != initial.value[f];
-  for (char **s = self->options.set; s && *s; s++)
-    {
-      PlanField field;
-      if (!cli_plot_swept_field (*s, &field, error))
-        return FALSE;
-      out_pinned[field] = TRUE;
-    }
-  return TRUE;
-}
-
-/* The best plans of the space that query searches, none of which costs the same. */
+/* The best plans, as query finds them. */
 static GArray *
 find_best (const CliPlot *self, const CliInput *input, GError **error)
 {
+  const CliQuestion question = { .set = self->options.set, .keeps_nothing = TRUE };
   g_autoptr (GArray) plans = g_array_new (FALSE, FALSE, sizeof (Plan));
-  g_auto (PlanSearchResult) result = { 0 };
-  gboolean pinned[PLAN_N_FIELDS];
-  if (!find_pinned (self, &input->plan, pinned, error))
+  g_auto (CliQuery) query = { 0 };
+  CliChoice choice;
+  if (!cli_choice_init (&choice, &question, input, error)
+      || !cli_query_ask (&choice, (guint)self->top, &query, error))
     return NULL;
-  g_autoptr (PlanSpace) space
-      = plan_space_new (input->model, input->cluster, &input->plan, pinned, 0);
-  const PlanSearch search = { .model = input->model,
-                              .cluster = input->cluster,
-                              .space = space,
-                              .memory_bytes = input->cluster->memory_bytes,
-                              .best = (guint)self->top,
-                              .threads = g_get_num_processors (),
-                              .score = score,
-                              .user_data = (gpointer)input };
-  plan_search_run (&search, &result);
-  for (guint i = 0; i < result.found->len && plans->len < (guint)self->top; i++)
-    {
-      const PlanFound *found = &g_array_index (result.found, PlanFound, i);
-      const PlanFound *before = i > 0 ? found - 1 : NULL;
-      if (!before || before->score.time_ns != found->score.time_ns
-          || before->score.memory_bytes != found->score.memory_bytes)
-        g_array_append_val (plans, found->plan);
-    }
-  if (plans->len > 0)
-    return g_steal_pointer (&plans);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-               "no plan fits; fsdplan query says what comes closest");
-  return NULL;
+  for (guint i = 0; i < query.answers->len; i++)
+    g_array_append_val (plans, g_array_index (query.answers, CliAnswer, i).found->plan);
+  return plans->len > 0 || cli_query_refuse (&query, &choice, error) ? g_steal_pointer (&plans)
+                                                                     : NULL;
 }
 
 /* The plans of the command line, each with its own model and cluster where it has them. */
@@ -401,5 +359,5 @@ cli_plot_breakdown (CliPlot *self, char **out_text, GError **error)
   if (!are_named)
     cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len,
-                         gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+                         input.cluster->memory_bytes, title, self->path, out_text, error);
 }

@@ -82,6 +82,15 @@ expect 2 "a.csv: its first line has no column predicted_step_ms" fsdplan plot ac
 expect 2 "b.csv:2: measured_step_ms: 'x' is not" fsdplan plot accuracy --from "$work/b.csv"
 expect 2 "c.csv:2: measured_step_ms: '0' is out of range" fsdplan plot accuracy --from "$work/c.csv"
 expect 2 "d.csv: no row has both" fsdplan plot accuracy --from "$work/d.csv"
+printf 'predicted_step_ms,measured_step_ms,time_ok\n1,1,no\n' >"$work/e.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,"1\n' >"$work/f.csv"
+expect 2 "e.csv: no row has both" fsdplan plot accuracy --from "$work/e.csv"
+expect 2 "f.csv:2: " fsdplan plot accuracy --from "$work/f.csv"
+expect 2 "no column predicted_device_mib" fsdplan plot accuracy --from "$work/d.csv" --of device_mib
+expect 2 "--of: 'device_mb' is not predicted: did you mean 'device_mib'?" \
+  fsdplan plot accuracy --from "$work/d.csv" --of device_mb
+expect 2 "no column colour" fsdplan plot accuracy --from "$work/d.csv" --by colour
+expect 2 "--of and --by are for tables" fsdplan plot accuracy --by stack
 expect 1 "nothing.db: cannot open the store" fsdplan plot accuracy --db "$work/nothing.db"
 expect 2 "--rank: this plan has ranks 0 to 7" \
   fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8

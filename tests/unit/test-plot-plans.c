@@ -22,10 +22,10 @@ static const PlotScalingPoint scaling[] = {
 };
 
 static const PlotTradeoffPoint tradeoff[] = {
-  { "recompute=none", "mbs=1", 60, 1000 },
-  { "recompute=full", "mbs=1", 30, 1300 },
-  { "recompute=none", "mbs=2", 90, 900 },
-  { "recompute=full", "mbs=2", 40, 1200 },
+  { "recompute=none", "mbs=1", 60 * PLAN_GIB, 1000000000 },
+  { "recompute=full", "mbs=1", 30 * PLAN_GIB, 1300000000 },
+  { "recompute=none", "mbs=2", 90 * PLAN_GIB, 900000000 },
+  { "recompute=full", "mbs=2", 40 * PLAN_GIB, 1200000000 },
 };
 
 static const PlotAccuracyPoint accuracy[] = {
@@ -65,13 +65,13 @@ teardown (void)
 }
 
 static gboolean
-draw_breakdown (guint n, double capacity_gib, const char *path, char **out_text, GError **error)
+draw_breakdown (guint n, guint64 capacity_bytes, const char *path, char **out_text, GError **error)
 {
   PlotBreakdown plans[10];
   for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
     plans[i] = (PlotBreakdown){ i % 2 ? "b 'plan' of many words that break into lines" : "a",
                                 i % 2 ? other_trace : some_trace };
-  return plot_breakdown (plans, n, capacity_gib, "a title", path, out_text, error);
+  return plot_breakdown (plans, n, capacity_bytes, "a title", path, out_text, error);
 }
 
 #define N_FIGURES 4
@@ -84,10 +84,10 @@ draw (guint figure, const char *path, char **out_text, GError **error)
     case 0:
       return plot_scaling (scaling, G_N_ELEMENTS (scaling), "a title", path, out_text, error);
     case 1:
-      return draw_breakdown (2, 5, path, out_text, error);
+      return draw_breakdown (2, 5 * PLAN_GIB, path, out_text, error);
     case 2:
-      return plot_tradeoff (tradeoff, G_N_ELEMENTS (tradeoff), 80, "a title", path, out_text,
-                            error);
+      return plot_tradeoff (tradeoff, G_N_ELEMENTS (tradeoff), 80 * PLAN_GIB, "a title", path,
+                            out_text, error);
     default:
       return plot_accuracy (accuracy, G_N_ELEMENTS (accuracy), "step time", "ms", "a title", path,
                             out_text, error);
@@ -138,16 +138,16 @@ static const char breakdown_data[] = "# from_ms to_ms row\n"
                                      "\n"
                                      "# ms GiB row plan\n"
                                      "# totals\n"
-                                     "40.0 6.5 1 \"a\"\n"
-                                     "32.0 3.5 0 \"b\"\n";
+                                     "40.00 6.50 1 \"a\"\n"
+                                     "32.00 3.50 0 \"b\"\n";
 
-static const char tradeoff_data[] = "# step_ms memory_gib label\n"
+static const char tradeoff_data[] = "# step_ms memory_GiB label\n"
                                     "# line1\n"
                                     "1000.0000 60.0000 \"mbs=1\"\n"
                                     "900.0000 90.0000 \"mbs=2\"\n"
                                     "\n"
                                     "\n"
-                                    "# step_ms memory_gib label\n"
+                                    "# step_ms memory_GiB label\n"
                                     "# line2\n"
                                     "1300.0000 30.0000 \"mbs=1\"\n"
                                     "1200.0000 40.0000 \"mbs=2\"\n";
@@ -221,13 +221,13 @@ START_TEST (texts_are_exact)
       = "a title\n"
         "\n"
         "step time [ms]\n"
-        "  1  ##############################>>>>>>>>>>>>       40.0\n"
-        "  2  ##################################               32.0\n"
+        "  1  ##############################>>>>>>>>>>>>      40.00\n"
+        "  2  ##################################              32.00\n"
         "     # compute  > exposed gather\n"
         "\n"
         "device memory [GiB]\n"
-        "  1  OOOOOOOOOOOOOaaaaaaaaaaaaaaaaaaa|aaaaaa+++        6.5\n"
-        "  2  OOOOOOOOOOOOOaaaaaa++++         |                 3.5\n"
+        "  1  OOOOOOOOOOOOOaaaaaaaaaaaaaaaaaaa|aaaaaa+++       6.50\n"
+        "  2  OOOOOOOOOOOOOaaaaaa++++         |                3.50\n"
         "     O optimizer  a activations  + beside tensors\n"
         "     | capacity\n"
         "\n"
@@ -283,7 +283,7 @@ START_TEST (pictures_say_what_they_show)
       "device memory [GiB]", "step time [ms]", "a title" },
     { "fsdp2 (3)", "megatron (1)", "equal", "10 % from it", "measured step time [ms]",
       "predicted step time [ms]", "error of the prediction [% of the measured]",
-      "4: 16.5 % off in the mean, 6.0 % in the median, 9 in 10 within 50.0 %" },
+      "4: 16.5 % off in the mean, 8.0 % in the median, 9 in 10 within 50.0 %" },
   };
   g_autofree char *path = g_build_filename (out, "figure.svg", NULL);
   g_autofree char *contents = NULL;
@@ -366,7 +366,8 @@ START_TEST (odd_figures_are_drawn)
 {
   static const PlotScalingPoint one[] = { { "", 1, 1e-3, TRUE } };
   static const PlotScalingPoint far[] = { { "a", 1, 1e6, TRUE }, { "b", 1000000, 1e-6, TRUE } };
-  static const PlotTradeoffPoint same[] = { { "", "a", 5, 7 }, { "", "", 5, 7 } };
+  static const PlotTradeoffPoint same[]
+      = { { "", "a", 5 * PLAN_MIB, 7 }, { "", "", 5 * PLAN_MIB, 7 } };
   static const PlotAccuracyPoint equal[] = { { NULL, 1e-3, 1e-3 } };
   static const PlotAccuracyPoint far_off[] = { { "a", 1e9, 1e-3 }, { "b", 1e-3, 1e9 } };
   g_autofree char *svg = g_build_filename (out, "figure.svg", NULL);
@@ -376,14 +377,39 @@ START_TEST (odd_figures_are_drawn)
       ck_assert (plot_scaling (one, 1, "", path, NULL, NULL));
       ck_assert (plot_scaling (far, 2, "", path, NULL, NULL));
       ck_assert (draw_breakdown (1, 0, path, NULL, NULL));
-      ck_assert (draw_breakdown (8, 1e6, path, NULL, NULL));
+      ck_assert (draw_breakdown (8, 1000 * PLAN_GIB, path, NULL, NULL));
       for (guint n = 1; n <= 2; n++)
-        for (double capacity = 0; capacity <= 1e6; capacity = capacity * 1e3 + 4)
-          ck_assert (plot_tradeoff (same, n, capacity, "", path, NULL, NULL));
+        for (guint capacity = 0; capacity <= 100; capacity += 10)
+          ck_assert (plot_tradeoff (same, n, capacity * PLAN_MIB, "", path, NULL, NULL));
       ck_assert (plot_accuracy (equal, 1, "", "", "", path, NULL, NULL));
       ck_assert (plot_accuracy (far_off, 2, "", "", "", path, NULL, NULL));
     }
   g_remove (svg);
+}
+END_TEST
+
+/* The units are those of what is drawn; a capacity that is far away is only named. */
+START_TEST (units_follow_the_values)
+{
+  static const struct
+  {
+    guint64 bytes, capacity;
+    gint64 ns;
+    const char *part;
+  } cases[] = {
+    { 3 * PLAN_GIB, 0, 20000000000, "3.00 GiB        20.00 s " },
+    { 3 * PLAN_MIB, 4 * PLAN_MIB, 9999000000, "3.00 MiB      9999.00 ms " },
+    { 3 * 1024, 80 * PLAN_GIB, 2500, "3.00 KiB         2.50 us " },
+    { 3 * 1024, 80 * PLAN_GIB, 12, "far below the capacity of 80.0 GiB" },
+    { 3 * PLAN_MIB, 4 * PLAN_MIB, 12, "capacity, 4.0 MiB" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      const PlotTradeoffPoint point = { "", "x", cases[i].bytes, cases[i].ns };
+      g_autofree char *text = NULL;
+      ck_assert (plot_tradeoff (&point, 1, cases[i].capacity, "", NULL, &text, NULL));
+      ck_assert_msg (strstr (text, cases[i].part) != NULL, "no '%s' in\n%s", cases[i].part, text);
+    }
 }
 END_TEST
 
@@ -580,6 +606,7 @@ plans_suite (void)
       tcase_add_loop_test (tcase, pictures_are_well_formed, 0, N_FIGURES * G_N_ELEMENTS (formats));
       tcase_add_loop_test (tcase, pictures_say_what_they_show, 0, N_FIGURES);
       tcase_add_test (tcase, odd_figures_are_drawn);
+      tcase_add_test (tcase, units_follow_the_values);
       tcase_add_test (tcase, many_groups_are_one);
       tcase_add_loop_test (tcase, every_point_has_its_number, 0, 20);
     }
