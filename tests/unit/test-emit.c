@@ -66,7 +66,8 @@ static const struct
 } refusals[] = {
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=native",
     "stack=native: what is written is for stack=megatron-fsdp" },
-  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native", "--as mpirun and --as slurm start stack=native" },
+  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native",
+    "--as mpirun and --as slurm start stack=native" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
     "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "reduce_algo=a2a", "reduce_algo=a2a: " },
