@@ -11,8 +11,11 @@ G_BEGIN_DECLS
 typedef enum
 {
   DB_KIND_CLUSTERS,
+  DB_KIND_PLANS,
   DB_KIND_RUNS,
   DB_KIND_STEPS, /* of runs */
+  DB_KIND_QUERIES,
+  DB_KIND_ANSWERS, /* of queries */
   DB_KIND_MEASUREMENTS,
   DB_KIND_OPS,
   DB_KIND_PARAMS,
@@ -60,7 +63,7 @@ DbTable *db_store_read_table (DbStore *self, DbKind kind, const char *key, GErro
 GPtrArray *db_store_read_tables (DbStore *self, GError **error);
 
 /* Removes rows by their first column with what belongs to them, all or none; INVALID when one is
- * not there, or a parameter set was fitted to it. */
+ * not there, or something else refers to it. */
 gboolean db_store_delete (DbStore *self, DbKind kind, const char *const *keys, guint n_keys,
                           GError **error);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/comm.h"
 #include "exec/exact.h"
 #include "exec/kernels-cpu-private.h"
 #include "exec/kernels.h"
@@ -100,6 +101,19 @@ static void
 run_accumulate (const ExecArgs *args)
 {
   add (args, 0, 1);
+}
+
+/* Operand 1 holds one run of elements after the other. */
+static void
+run_sum_parts (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  guint parts = (guint)args->op->dims[1];
+  g_autofree const void **part = g_new (const void *, parts);
+
+  for (guint i = 0; i < parts; i++)
+    part[i] = (const guint8 *)args->ptr[1] + plan_dtype_bytes (args->dtype[1], i * count);
+  exec_comm_sum (args->ptr[0], part, parts, count, args->dtype[1]);
 }
 
 static void
@@ -538,6 +552,33 @@ run_adamw (const ExecArgs *args)
     }
 }
 
+static void
+run_sgd (const ExecArgs *args)
+{
+  const ExecConstants *constants = args->constants;
+  float scale = ((const float *)args->ptr[3])[0], lr = (float)constants->lr;
+  float momentum = (float)constants->beta1, weight_decay = (float)constants->weight_decay;
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage[0]);
+      const float *momentum_in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage[1]);
+      const float *grad = exec_cpu_read (args->ptr[2], args->dtype[2], at, n, storage[2]);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          momentum_out[i]
+              = momentum * momentum_in[i] + (grad[i] * scale + weight_decay * main_in[i]);
+          main_out[i] = main_in[i] - lr * momentum_out[i];
+        }
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
+      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, momentum_out);
+    }
+}
+
 static gboolean
 open_cpu (GError **error)
 {
@@ -553,6 +594,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
+    [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
     [PLAN_OP_EMBED] = run_embed,
     [PLAN_OP_EMBED_BWD] = run_embed_bwd,
@@ -569,5 +611,6 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_NORM_SQ] = run_norm_sq,
     [PLAN_OP_CLIP] = run_clip,
     [PLAN_OP_ADAMW] = run_adamw,
+    [PLAN_OP_SGD] = run_sgd,
   },
 };

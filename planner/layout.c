@@ -111,6 +111,21 @@ pack (PlanBucket *bucket, guint64 shards)
   bucket->padded = plan_units_round_up (cursor, shards * chunk);
 }
 
+/* Tensor by tensor: the rows of each are a multiple of the shards, so that every rank holds an
+ * equal part of each tensor. */
+static void
+pack_per_tensor (PlanBucket *bucket, guint64 shards)
+{
+  guint64 cursor = 0;
+  for (guint i = 0; i < bucket->n_slots; i++)
+    {
+      const PlanTensor *tensor = &bucket->slots[i].tensor;
+      bucket->slots[i].offset = cursor;
+      cursor += plan_units_round_up (tensor->rows, shards) * tensor->cols;
+    }
+  bucket->padded = cursor;
+}
+
 /* One copy of everything: tensors one after the other, no padding. */
 static void
 pack_plain (PlanBucket *bucket)
@@ -227,10 +242,15 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
     {
       PlanBucket *bucket = &self->buckets[i];
       bucket->units = i >= PLAN_BUCKET_LAYER ? model->layers : 1;
-      if (bucket->n_slots > 0 && self->shards > 1)
+      if (bucket->n_slots == 0 || self->shards == 1 || stack->packing == PLAN_PACKING_FLAT)
+        pack_plain (bucket);
+      else if (stack->packing == PLAN_PACKING_CHUNKS)
         pack (bucket, self->shards);
       else
-        pack_plain (bucket);
+        pack_per_tensor (bucket, self->shards);
+      if (self->shards > 1 && stack->packing == PLAN_PACKING_FLAT)
+        bucket->padded
+            = plan_units_round_up (bucket->padded, lcm (self->shards, stack->shard_multiple));
     }
 }
 

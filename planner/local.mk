@@ -1,10 +1,13 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
+  %D%/accuracy.c %D%/accuracy.h \
   %D%/arena.c %D%/arena.h \
   %D%/bound.c %D%/bound.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
+  %D%/cluster-names.c \
   %D%/cluster-text.c \
+  %D%/csv.c %D%/csv.h \
   %D%/dtype.c %D%/dtype.h \
   %D%/emit.c %D%/emit.h %D%/emit-private.h \
   %D%/emit-fully-shard.c \
@@ -46,10 +49,16 @@ libplanner_a_SOURCES = \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
   %D%/rules-hazards.c \
   %D%/rules-illegal.c \
+  %D%/rules-stacks.c \
   %D%/rules-unbuilt.c \
+  %D%/run-notes.c \
+  %D%/run-row.c \
+  %D%/run-shape.c \
+  %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
+  %D%/safetensors.c %D%/safetensors.h \
   %D%/scratch.c %D%/scratch.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \

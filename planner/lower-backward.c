@@ -101,7 +101,8 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   if (in_place)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
-  plan_lower_emit (self, self->shards_grads ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
+  const gboolean adds = self->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
+  plan_lower_emit (self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
                    PLAN_REFS (self->shards_grads ? grads : plan_lower_at (grads, own), slice),
                    PLAN_DIMS (self->shards_optimizer ? part : full), NULL, record);
 }
@@ -113,6 +114,10 @@ start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbool
   if (!plan_layout_has (&self->layout, kind))
     return;
   self->is_taken[kind] = FALSE;
+  if (self->collects)
+    plan_lower_collect (self, kind, unit);
+  if (self->drops_grads && self->is_first_micro_batch)
+    plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (self->ranks > 1)
     reduce_inner (self, kind, unit, plan_lower_unit_ref (b->reduced, unit, 0));
   if (self->replicas > 1 && is_last)
@@ -193,9 +198,15 @@ loss_backward (PlanLower *self)
 {
   const PlanNetwork *net = &self->net;
   const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  if (self->dprob >= 0)
+    plan_lower_alloc (self, ONE (dprob));
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD, PLAN_REFS (made, ONE (prob), ONE (targets)),
                       PLAN_DIMS (net->rows, net->vocab));
+  if (self->dprob >= 0)
+    plan_lower_free (self, ONE (dprob));
+  if (plan_lower_keeps_logits (self))
+    plan_lower_free (self, ONE (wide_logits));
   plan_lower_free (self, ONE (prob));
   if (self->wide_dlogits < 0)
     return;
@@ -286,9 +297,16 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
     case PLAN_ACT_GATHER:
       plan_lower_gather_bucket (self, kind, unit, 0, is_column);
       return;
+    case PLAN_ACT_GATHER_HEAD:
+      plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
+      return;
+    case PLAN_ACT_GATHER_EMBEDDING:
+      plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
+      return;
     case PLAN_ACT_AWAIT:
       plan_lower_wait (
           self, plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
+      plan_lower_land (self, kind, unit, 0);
       return;
     case PLAN_ACT_DROP:
       if (!self->pools)
@@ -397,7 +415,8 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   PlanLowerQueue queue
       = { .unit = in_flight,
           .limit = self->comm_unit,
-          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units : 0,
+          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units
+                                                    : (guint)self->stack->queued_reductions,
           .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
           .unit_elements
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
@@ -405,14 +424,23 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   self->is_backward = TRUE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
+  const gboolean head_waits
+      = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
   head_backward (self);
-  if (!self->head_holds_positions)
+  if (!head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
+  if (self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
   plan_lower_run (self, &order, is_last);
+  if (self->has_own_groups)
+    plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   embedding_backward (self);
+  plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (!self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   drain (self, &queue, FALSE, is_last);
-  if (self->head_holds_positions)
+  if (head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
   if (reduces)
     start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);

@@ -4,6 +4,7 @@
 #include "planner/lower-order.h"
 
 #include "planner/lower-offload.h"
+#include "planner/lower-step.h"
 
 /* What is there of a piece of a unit's weights. */
 typedef enum
@@ -214,7 +215,7 @@ static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
   PlanPiece pieces[2];
-  if (!b->lower->shards_weights)
+  if (!b->lower->drops_weights)
     return;
   const guint n = pieces_read (b, is_backward, pieces);
   for (guint i = 0; i < n; i++)
@@ -258,6 +259,8 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
   request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
+  if (unit == 0 && lower->has_own_groups)
+    add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
   if (lower->gathers_columns && keep.again != 0)
     {
@@ -292,19 +295,25 @@ init (PlanLowerOrder *self)
 void
 plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
-  const gint64 layers = lower->model->layers, ahead = lower->shards_weights ? lower->ahead : 0;
+  const gboolean in_turn = plan_lower_gathers_in_turn (lower);
+  const gint64 layers = lower->model->layers;
+  const gint64 ahead = in_turn ? 1 : lower->shards_weights ? lower->ahead : 0;
+  const gboolean gathers_head = in_turn && !lower->head_holds_positions
+                                && plan_layout_has (&lower->layout, PLAN_BUCKET_HEAD);
   Builder b = { .lower = lower, .order = self };
   PlanPiece pieces[2];
-  const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
+  const guint n = lower->shards_weights || in_turn ? pieces_read (&b, FALSE, pieces) : 0;
   init (self);
   for (gint64 u = 0; u < layers; u++)
     {
       for (guint i = 0; i < n && u + ahead < layers; i++)
         add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
+      if (u + MAX (ahead, 1) == layers && (gathers_head || lower->has_own_groups))
+        add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
       add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
-      for (guint i = 0; i < n; i++)
+      for (guint i = 0; i < n && (lower->drops_weights || lower->is_eval); i++)
         add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
       if (u + 1 == layers)
         add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
@@ -326,6 +335,9 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   for (gint64 u = 0; u < lower->ahead_of_head; u++)
     for (guint i = 0; i < n; i++)
       *residence (&b, u, pieces[i]) = STALE;
+  for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
+    for (guint i = 0; i < n; i++)
+      *residence (&b, u, pieces[i]) = PRESENT;
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

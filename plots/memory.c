@@ -12,10 +12,10 @@ static const char script[] =
 #include "plots/memory.gp.inc"
     ;
 
-/* Moments drawn at most, and measured points. Thinning keeps the maximum. */
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
+/* Moments drawn at most, and measured points. Thinning keeps the maximum. */
 #define MAX_MOMENTS 1000
 #define MAX_POINTS 150
 
@@ -27,6 +27,22 @@ static const PlanCategory stack[] = {
   PLAN_CATEGORY_WORKSPACE,
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (stack) == PLAN_N_CATEGORIES);
+
+/* Letters of the categories, in the order of the stack. */
+static const char letters[] = "POGwdgbalx";
+G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
+
+PlanCategory
+plot_memory_category (guint place)
+{
+  return stack[place];
+}
+
+char
+plot_memory_letter (guint place)
+{
+  return letters[place];
+}
 
 /* What is live from at_ns on. */
 typedef struct
@@ -290,10 +306,6 @@ make_peak_label (const View *self, const PlanTrace *trace, const PlanSchedule *s
     }
   return g_string_free (g_steal_pointer (&label), FALSE);
 }
-
-/* Letters of the categories, in the order of the stack. */
-static const char letters[] = "POGwdgbalx";
-G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
 
 /* Columns and lines that a text needs beside its plot. */
 #define TEXT_MARGIN 9

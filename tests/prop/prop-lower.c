@@ -252,6 +252,8 @@ sizes_init (Sizes *s, const Case *c)
   s->others = b[PLAN_BUCKET_EMBEDDING].padded + b[PLAN_BUCKET_HEAD].padded;
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
+  /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
+  s->shards[2] = s->shards[2] || (s->shards[1] && s->stack->gathers_each_pass);
   s->is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
   s->has_columns = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
                    || value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_NVFP4;
@@ -272,6 +274,18 @@ updated_here (const Case *c, const Sizes *s)
   return count;
 }
 
+/* Buffers that a tensor-parallel group's sequences are gathered into, where they stay: two. */
+static guint64
+static_bytes (const Case *c, const Sizes *s)
+{
+  const gint64 *value = c->plan.value;
+  if (!s->stack->static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
+    return 0;
+  return 2
+         * plan_dtype_bytes (plan_weights_dtype (&c->plan),
+                             (guint64)(value[PLAN_MBS] * value[PLAN_SEQ] * c->model->hidden));
+}
+
 /* What each strategy keeps between steps, by the table of bytes per parameter. */
 START_TEST (wide_resting_memory_is_the_formula_s)
 {
@@ -289,9 +303,12 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   const PlanDtype plain = plan_weights_dtype (&c.plan), quantised = plan_gathered_dtype (&c.plan);
   const guint64 linear = s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
   const guint64 cut = s.shards[2] ? s.inner : 1;
-  const guint64 weights = plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
-                          + plan_dtype_bytes (plain, (all - linear) / cut);
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
+  const gboolean rests = !(s.shards[2] && s.stack->rounds_as_gathered && has_main);
+  const guint64 weights = rests
+                              ? plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
+                                    + plan_dtype_bytes (plain, (all - linear) / cut)
+                              : 0;
   const guint64 main
       = has_main ? plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_MAIN_PARAMS), optimizer) : 0;
   const guint64 here = updated_here (&c, &s);
@@ -312,7 +329,7 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_WEIGHTS], weights);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_MAIN_PARAMS], main);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_OPTIMIZER], moments);
-  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], 0);
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], static_bytes (&c, &s));
   case_clear (&c);
 }
 END_TEST
@@ -371,11 +388,19 @@ gathers_follow_the_strategy (const Case *c, const Sizes *s, int seed)
   const double w = plan_dtype_bits (plan_gathered_dtype (&c->plan)) / 8.0;
   const double p = plan_dtype_bits (plan_weights_dtype (&c->plan)) / 8.0;
   const double layers = (double)c->model->layers;
-  const double passes = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1 : 2;
+  const gboolean is_eval = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
+  const gboolean stays = c->plan.value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  const double passes = is_eval || stays ? 1 : 2;
   const double linear = w * (double)s->layout.buckets[PLAN_BUCKET_LAYER].padded;
   const double unit = linear + p * (double)s->layout.buckets[PLAN_BUCKET_PLAIN].padded;
+  /* Embedding and head: once per step, or in each pass; with groups of their own the embedding
+   * once more, for a backward pass that does not read it. */
+  const gboolean by_pass = s->stack->outer >= PLAN_OUTER_EACH_PASS;
+  const gboolean has_own = s->stack->outer == PLAN_OUTER_OWN_GROUPS && !c->model->tied_embeddings;
+  const double embedding = (double)s->layout.buckets[PLAN_BUCKET_EMBEDDING].padded;
+  const double others = (double)s->others + (has_own && !is_eval ? embedding : 0);
   const double least = (m * (passes * layers * unit + (s->has_columns ? again * linear : 0))
-                        + p * (double)s->others)
+                        + p * (by_pass ? m * others : (double)s->others))
                        * r;
   /* In a pool, what was gathered ahead of a chunk may have to make room for its other layers. */
   const gboolean pools = c->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF;

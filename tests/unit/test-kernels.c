@@ -671,15 +671,55 @@ START_TEST (kernels_adamw)
 }
 END_TEST
 
+START_TEST (kernels_sgd)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 count[] = { between (rand, 1, 600) };
+  guint64 n = (guint64)count[0];
+  g_auto (Tensor) params = tensor_random (rand, format_of (_i), n, 1);
+  g_auto (Tensor) momentum = tensor_random (rand, format_of (_i / 2), n, 1);
+  g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 4), n, 1);
+  g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  g_autofree double *want = g_new (double, 2 * n);
+
+  for (guint64 i = 0; i < n; i++)
+    {
+      want[n + i] = constants.beta1 * momentum.value[i] + grad.value[i] * coef.value[0]
+                    + constants.weight_decay * params.value[i];
+      want[i] = params.value[i] - constants.lr * want[n + i];
+    }
+  run (PLAN_OP_SGD, (const Tensor *const[]){ &params, &momentum, &grad, &coef }, count,
+       PLAN_DTYPE_FP32);
+  check_close (&params, want, 5e-7, "sgd");
+  check_close (&momentum, want + n, 5e-7, "sgd momentum");
+}
+END_TEST
+
+/* The sum is in fp32 and rounded once: that of all parts, not of each. */
+START_TEST (kernels_sum_parts)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 dims[] = { between (rand, 1, 600), between (rand, 1, 9) };
+  guint64 n = (guint64)dims[0];
+  g_auto (Tensor) in = tensor_random (rand, format_of (_i), n * (guint64)dims[1], 1);
+  g_auto (Tensor) out = tensor_blank (format_of (_i), n);
+  g_autofree double *want = g_new0 (double, n);
+
+  for (guint64 i = 0; i < in.count; i++)
+    want[i % n] += in.value[i];
+  run (PLAN_OP_SUM_PARTS, (const Tensor *const[]){ &out, &in }, dims, PLAN_DTYPE_FP32);
+  check_close (&out, want, 1e-6, "sum_parts");
+}
+END_TEST
+
 /* What only the model of a step knows so far; running it is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_QUANTIZE,      PLAN_OP_TRANSPOSE,     PLAN_OP_SCALE,
-        PLAN_OP_SOFTCAP,       PLAN_OP_SOFTCAP_BWD,   PLAN_OP_POSITIONS,
-        PLAN_OP_POSITIONS_BWD, PLAN_OP_LAYERNORM,     PLAN_OP_LAYERNORM_BWD,
-        PLAN_OP_HEAD_NORM,     PLAN_OP_HEAD_NORM_BWD, PLAN_OP_GEMM_ADD,
-        PLAN_OP_BIAS_BWD,      PLAN_OP_ROW_STAT,      PLAN_OP_ATTENTION_JOIN,
-        PLAN_OP_SUM_PARTS,     PLAN_OP_COPY,          PLAN_OP_ADAMW_HOST,
-        PLAN_OP_ACTIVATE,      PLAN_OP_ACTIVATE_BWD,  PLAN_OP_SGD };
+    = { PLAN_OP_QUANTIZE,      PLAN_OP_TRANSPOSE, PLAN_OP_SCALE,          PLAN_OP_SOFTCAP,
+        PLAN_OP_SOFTCAP_BWD,   PLAN_OP_POSITIONS, PLAN_OP_POSITIONS_BWD,  PLAN_OP_LAYERNORM,
+        PLAN_OP_LAYERNORM_BWD, PLAN_OP_HEAD_NORM, PLAN_OP_HEAD_NORM_BWD,  PLAN_OP_GEMM_ADD,
+        PLAN_OP_BIAS_BWD,      PLAN_OP_ROW_STAT,  PLAN_OP_ATTENTION_JOIN, PLAN_OP_COPY,
+        PLAN_OP_ADAMW_HOST,    PLAN_OP_ACTIVATE,  PLAN_OP_ACTIVATE_BWD,   PLAN_OP_REPEAT_HEADS,
+        PLAN_OP_REPEAT_HEADS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)
@@ -727,6 +767,8 @@ main (void)
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);
   tcase_add_loop_test (tcase, kernels_adamw, 0, 8);
+  tcase_add_loop_test (tcase, kernels_sgd, 0, 8);
+  tcase_add_loop_test (tcase, kernels_sum_parts, 0, 8);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
