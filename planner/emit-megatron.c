@@ -17,6 +17,7 @@ typedef struct
   const gint64 *value;
   PlanEmitCommand *command;
   GPtrArray *reasons;
+  gboolean is_ddp; /* stack=megatron: data parallelism, perhaps with the distributed optimizer */
 } Emit;
 
 /* Fields that a flag says value for value, in the order in which they are written, and the value
@@ -26,33 +27,34 @@ static const struct
   PlanField field;
   PlanEmitGroup group;
   gint64 unsaid;
+  gboolean is_fsdp; /* acts on Megatron-FSDP only */
 } fields[] = {
-  { PLAN_SEQ, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_MBS, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_GBS, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_TP, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_CP, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_PP, PLAN_EMIT_GROUP_BATCH, SAID },
-  { PLAN_EP, PLAN_EMIT_GROUP_BATCH, 1 },
-  { PLAN_STRATEGY, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_DP_OUTER, PLAN_EMIT_GROUP_FSDP, 1 },
-  { PLAN_OUTER_STRATEGY, PLAN_EMIT_GROUP_FSDP, PLAN_OUTER_STRATEGY_NO_SHARD },
-  { PLAN_PER_TOKEN_LOSS, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_MAIN_PARAMS, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_MAIN_GRADS, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_GRAD_COMM, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_GRAD_ACCUM_FUSION, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_COMM_UNIT, PLAN_EMIT_GROUP_FSDP, PLAN_UNSET },
-  { PLAN_NCCL_UB, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_AG_GROUP, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_FINE_GRAINED, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_KEEP_TRANSPOSE, PLAN_EMIT_GROUP_FSDP, SAID },
-  { PLAN_CE_FUSION, PLAN_EMIT_GROUP_PRECISION, SAID },
-  { PLAN_DETERMINISTIC, PLAN_EMIT_GROUP_PRECISION, SAID },
-  { PLAN_PRECISION_AWARE, PLAN_EMIT_GROUP_MEMORY, SAID },
-  { PLAN_EXP_AVG, PLAN_EMIT_GROUP_MEMORY, PLAN_EXP_AVG_FP32 },
-  { PLAN_EXP_AVG_SQ, PLAN_EMIT_GROUP_MEMORY, PLAN_EXP_AVG_SQ_FP32 },
-  { PLAN_OFFLOAD_LAYERS, PLAN_EMIT_GROUP_MEMORY, 0 },
+  { PLAN_SEQ, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_MBS, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_GBS, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_TP, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_CP, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_PP, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
+  { PLAN_EP, PLAN_EMIT_GROUP_BATCH, 1, FALSE },
+  { PLAN_STRATEGY, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_DP_OUTER, PLAN_EMIT_GROUP_SHARDING, 1, FALSE },
+  { PLAN_OUTER_STRATEGY, PLAN_EMIT_GROUP_SHARDING, PLAN_OUTER_STRATEGY_NO_SHARD, TRUE },
+  { PLAN_PER_TOKEN_LOSS, PLAN_EMIT_GROUP_SHARDING, SAID, FALSE },
+  { PLAN_MAIN_PARAMS, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_MAIN_GRADS, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_GRAD_COMM, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_GRAD_ACCUM_FUSION, PLAN_EMIT_GROUP_SHARDING, SAID, FALSE },
+  { PLAN_COMM_UNIT, PLAN_EMIT_GROUP_SHARDING, PLAN_UNSET, TRUE },
+  { PLAN_NCCL_UB, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_AG_GROUP, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_FINE_GRAINED, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_KEEP_TRANSPOSE, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
+  { PLAN_CE_FUSION, PLAN_EMIT_GROUP_PRECISION, SAID, FALSE },
+  { PLAN_DETERMINISTIC, PLAN_EMIT_GROUP_PRECISION, SAID, FALSE },
+  { PLAN_PRECISION_AWARE, PLAN_EMIT_GROUP_MEMORY, SAID, FALSE },
+  { PLAN_EXP_AVG, PLAN_EMIT_GROUP_MEMORY, PLAN_EXP_AVG_FP32, FALSE },
+  { PLAN_EXP_AVG_SQ, PLAN_EMIT_GROUP_MEMORY, PLAN_EXP_AVG_SQ_FP32, FALSE },
+  { PLAN_OFFLOAD_LAYERS, PLAN_EMIT_GROUP_MEMORY, 0, FALSE },
 };
 
 static void
@@ -70,14 +72,21 @@ add_if (const Emit *e, gboolean is_so, PlanEmitGroup group, PlanMegatronFlag fla
     add (e, group, flag, value);
 }
 
-/* Those that every run of Megatron-FSDP gives. */
+/* Those that every run of its kind gives. */
 static void
 add_always (const Emit *e)
 {
-  add (e, PLAN_EMIT_GROUP_FSDP, F (MEGATRON_FSDP), NULL);
-  add (e, PLAN_EMIT_GROUP_FSDP, F (CKPT_FORMAT), "fsdp_dtensor");
-  add (e, PLAN_EMIT_GROUP_FSDP, F (DISTRIBUTED_OPTIMIZER), NULL);
-  add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_FSDP, F (META_DEVICE), NULL);
+  e->command->unsets_connections = !e->is_ddp;
+  if (e->is_ddp)
+    {
+      add_if (e, IS (STRATEGY, OPTIM), PLAN_EMIT_GROUP_SHARDING, F (DISTRIBUTED_OPTIMIZER), NULL);
+      plan_emit_line (e->command->environment, "CUDA_DEVICE_MAX_CONNECTIONS=1");
+      return;
+    }
+  add (e, PLAN_EMIT_GROUP_SHARDING, F (MEGATRON_FSDP), NULL);
+  add (e, PLAN_EMIT_GROUP_SHARDING, F (CKPT_FORMAT), "fsdp_dtensor");
+  add (e, PLAN_EMIT_GROUP_SHARDING, F (DISTRIBUTED_OPTIMIZER), NULL);
+  add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_SHARDING, F (META_DEVICE), NULL);
 }
 
 static void
@@ -87,6 +96,8 @@ add_fields (const Emit *e)
     {
       const PlanField field = fields[i].field;
       PlanMegatronFlag flag;
+      if (e->is_ddp && fields[i].is_fsdp)
+        continue;
       if (!plan_megatron_flag_of_field (field, &flag))
         g_return_if_reached ();
       const PlanMegatronType type = plan_megatron_flag_type (flag);
@@ -102,16 +113,30 @@ add_fields (const Emit *e)
 static void
 add_overlap (const Emit *e)
 {
-  const PlanEmitGroup group = PLAN_EMIT_GROUP_FSDP;
+  const PlanEmitGroup group = PLAN_EMIT_GROUP_SHARDING;
   add_if (e, IS (SP, ON), PLAN_EMIT_GROUP_BATCH, F (SEQUENCE_PARALLEL), NULL);
   add_if (e, IS (OVERLAP_GRAD_REDUCE, ON), group, F (OVERLAP_GRAD_REDUCE), NULL);
-  add_if (e, IS (OVERLAP_PARAM_GATHER, ON), group, F (OVERLAP_PARAM_GATHER), NULL);
+  add_if (e, IS (OVERLAP_PARAM_GATHER, ON) && !(e->is_ddp && IS (STRATEGY, NO_SHARD)), group,
+          F (OVERLAP_PARAM_GATHER), NULL);
   add_if (e, !IS (DOUBLE_BUFFER, OFF), group, F (DOUBLE_BUFFER), NULL);
   add_if (e, IS (DOUBLE_BUFFER, MAX_POOL), group, F (MAX_POOL), NULL);
   add_if (e, IS (NCCL_UB, ON), group, F (MANUAL_REGISTRATION), NULL);
   add_if (e, IS (SHARP, IB) || IS (SHARP, NVL_IB), group, F (USE_SHARP), NULL);
   if (IS (SHARP, NVL) || IS (SHARP, NVL_IB))
     plan_emit_line (e->command->environment, "NCCL_NVLS_ENABLE=1");
+}
+
+/* Formats of stack=megatron, which keeps gradients and sends them in one. */
+static void
+add_states (const Emit *e)
+{
+  const PlanEmitGroup group = PLAN_EMIT_GROUP_SHARDING;
+  if (!e->is_ddp)
+    return;
+  add_if (e, IS (MAIN_GRADS, FP32) && !IS (COMPUTE, FP32), group, F (ACCUMULATE_FP32), NULL);
+  add_if (e, IS (MAIN_GRADS, BF16), group, F (REDUCE_BF16), NULL);
+  add_if (e, IS (MAIN_PARAMS, FP16), group, F (MAIN_PARAMS), "fp16");
+  add_if (e, IS (REDUCE_ALGO, A2A), group, F (FP32_ACCUMULATION), NULL);
 }
 
 static void
@@ -210,13 +235,51 @@ add_data_and_training (const Emit *e)
     plan_emit_line (e->command->groups[PLAN_EMIT_GROUP_TRAINING], "%s", training[i]);
 }
 
+/* What stack=megatron has no flag for. */
+static void
+refuse_ddp (const Emit *e)
+{
+  GPtrArray *const reasons = e->reasons;
+  const gboolean is_aware = IS (PRECISION_AWARE, ON), is_plain = IS (STRATEGY, NO_SHARD);
+  const gint64 weights = IS (COMPUTE, FP32)   ? PLAN_MAIN_GRADS_FP32
+                         : IS (COMPUTE, FP16) ? PLAN_MAIN_GRADS_FP16
+                                              : PLAN_MAIN_GRADS_BF16;
+  const gint64 grads = e->value[PLAN_MAIN_GRADS];
+  plan_emit_refuse (reasons, !IS (MAIN_PARAMS, FP32) && !(is_aware && IS (MAIN_PARAMS, FP16)),
+                    "main_params: stack=megatron keeps fp32, or fp16 with precision_aware=on");
+  plan_emit_refuse (reasons, grads != PLAN_MAIN_GRADS_FP32 && grads != weights,
+                    "main_grads: stack=megatron adds gradients up in fp32 or the weights' format");
+  plan_emit_refuse (reasons, e->value[PLAN_GRAD_COMM] != grads,
+                    "grad_comm: stack=megatron sends gradients as it keeps them, by main_grads");
+  plan_emit_refuse (reasons,
+                    IS (REDUCE_ALGO, A2A)
+                        && (is_plain || e->value[PLAN_DP_OUTER] > 1 || IS (MAIN_GRADS, FP32)),
+                    "reduce_algo=a2a: Megatron-LM has it with strategy=optim, dp_outer=1 and "
+                    "main_grads other than fp32: use rs"); /* param_and_grad_buffer.py */
+  plan_emit_refuse (reasons,
+                    !is_plain && IS (OVERLAP_PARAM_GATHER, ON) && IS (OVERLAP_GRAD_REDUCE, OFF),
+                    "overlap_param_gather=on: Megatron-LM needs overlap_grad_reduce=on beside it");
+  plan_emit_refuse (reasons, is_plain && IS (OVERLAP_PARAM_GATHER, OFF),
+                    "overlap_param_gather=off: strategy=no_shard gathers nothing: use on");
+  plan_emit_refuse (reasons, is_plain && e->value[PLAN_DP_OUTER] > 1,
+                    "dp_outer: without a sharded optimizer all are replicas: use 1, or "
+                    "strategy=optim");
+  plan_emit_refuse (reasons, is_plain && is_aware,
+                    "precision_aware=on: it is of the sharded optimizer: use off, or "
+                    "strategy=optim");
+  plan_emit_refuse (reasons, IS (KEEP_TRANSPOSE, ON),
+                    "keep_transpose=on: only Megatron-FSDP has a flag for it: use off");
+}
+
 /* What no flag says, or another flag of the plan rules out. */
 static void
 refuse (const Emit *e)
 {
   GPtrArray *const reasons = e->reasons;
   const gboolean checks_loss = IS (NAN_CHECK, LOSS);
-  plan_emit_refuse_common (e->subject, reasons);
+  plan_emit_refuse_common (e->subject, TRUE, reasons);
+  if (e->is_ddp)
+    refuse_ddp (e);
   plan_emit_refuse (reasons, IS (NAN_CHECK, PARAMS),
                     "nan_check=params: there is no flag for it: use loss or off, or --as "
                     "fully_shard");
@@ -242,9 +305,12 @@ void
 plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command,
                     GPtrArray *reasons)
 {
-  const Emit emit = {
-    .subject = subject, .value = subject->plan->value, .command = out_command, .reasons = reasons
-  };
+  const gint64 *const value = subject->plan->value;
+  const Emit emit = { .subject = subject,
+                      .value = value,
+                      .command = out_command,
+                      .reasons = reasons,
+                      .is_ddp = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON };
   const Emit *const e = &emit;
   for (guint i = 0; i < PLAN_EMIT_N_GROUPS; i++)
     out_command->groups[i] = g_ptr_array_new_with_free_func (g_free);
@@ -255,6 +321,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   add_compute (e);
   add_always (e);
   add_fields (e);
+  add_states (e);
   add_overlap (e);
   add_memory (e);
   add_step (e);

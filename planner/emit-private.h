@@ -13,7 +13,7 @@ G_BEGIN_DECLS
   X (MODEL, "MODEL") \
   X (BATCH, "BATCH") \
   X (PRECISION, "PRECISION") \
-  X (FSDP, "FSDP") \
+  X (SHARDING, "SHARDING") \
   X (MEMORY, "MEMORY") \
   X (DATA, "DATA") \
   X (TRAINING, "TRAINING")
@@ -31,6 +31,7 @@ typedef struct
 {
   GPtrArray *groups[PLAN_EMIT_N_GROUPS];
   GPtrArray *environment;
+  gboolean unsets_connections; /* Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1 */
 } PlanEmitCommand;
 
 void plan_emit_command_clear (PlanEmitCommand *self);
@@ -48,8 +49,9 @@ void plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *li
 void plan_emit_refuse (GPtrArray *reasons, gboolean is_so, const char *format, ...)
     G_GNUC_PRINTF (3, 4);
 
-/* Adds what no target that runs Megatron-FSDP can say. */
-void plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons);
+/* Adds what neither Megatron-FSDP nor, where the target takes it, stack=megatron can say. */
+void plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron,
+                              GPtrArray *reasons);
 
 void plan_emit_line (GPtrArray *lines, const char *format, ...) G_GNUC_PRINTF (2, 3);
 

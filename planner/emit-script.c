@@ -44,7 +44,8 @@ append_versions (GString *text, const PlanEmitSubject *subject)
 static void
 append_environment (GString *text, const PlanEmitCommand *command)
 {
-  g_string_append (text, "unset CUDA_DEVICE_MAX_CONNECTIONS # Megatron-FSDP refuses 1\n");
+  if (command->unsets_connections)
+    g_string_append (text, "unset CUDA_DEVICE_MAX_CONNECTIONS # Megatron-FSDP refuses 1\n");
   for (guint i = 0; i < command->environment->len; i++)
     g_string_append_printf (text, "export %s\n", (char *)command->environment->pdata[i]);
 }
@@ -102,7 +103,8 @@ char *
 plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *command)
 {
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " ");
-  GString *text = g_string_new ("env -u CUDA_DEVICE_MAX_CONNECTIONS");
+  GString *text
+      = g_string_new (command->unsets_connections ? "env -u CUDA_DEVICE_MAX_CONNECTIONS" : "env");
   for (guint i = 0; i < command->environment->len; i++)
     g_string_append_printf (text, " %s", (char *)command->environment->pdata[i]);
   g_string_append_printf (text, " %s pretrain_gpt.py", launch);

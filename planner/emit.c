@@ -121,33 +121,30 @@ plan_emit_plan (const PlanEmitSubject *subject)
   return g_string_free (text, FALSE);
 }
 
-/* Megatron-FSDP of that version, whatever starts it. */
-void
-plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons)
+static void
+refuse_stack (const PlanEmitSubject *subject, gboolean takes_megatron, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
-  const gint64 date = value[PLAN_STACK] / PLAN_STACK_BASE;
-  const gboolean is_fsdp = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON_FSDP;
+  const gint64 value = subject->plan->value[PLAN_STACK];
+  const gint64 date = value / PLAN_STACK_BASE, id = value % PLAN_STACK_BASE;
+  const gboolean is_taken
+      = id == PLAN_STACK_MEGATRON_FSDP || (takes_megatron && id == PLAN_STACK_MEGATRON);
   const PlanStack *const stack = plan_stack_of (subject->plan, subject->cluster->kind, NULL);
+  g_autofree char *name = plan_field_print (PLAN_STACK, value);
+  plan_emit_refuse (reasons, !is_taken,
+                    "stack=%s: what is written is for stack=megatron-fsdp%s; --as mpirun and "
+                    "--as slurm start stack=native",
+                    name, takes_megatron ? " or megatron" : "");
+  plan_emit_refuse (reasons, is_taken && date != 0 && stack && date != stack->newest,
+                    "stack=%s: what is written is for " PLAN_EMIT_VERSION ": use stack=%s", name,
+                    plan_field_names (PLAN_STACK)[id]);
+}
+
+/* What Megatron-FSDP does whatever it is asked for. */
+static void
+refuse_fsdp (const gint64 *value, GPtrArray *reasons)
+{
   const gboolean is_full = value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
   const gboolean shards_grads = is_full || value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS;
-  g_autofree char *name = plan_field_print (PLAN_STACK, value[PLAN_STACK]);
-  plan_emit_refuse (
-      reasons, !is_fsdp,
-      "stack=%s: what is written is for stack=megatron-fsdp; --as mpirun and --as slurm "
-      "start stack=native",
-      name);
-  plan_emit_refuse (
-      reasons, is_fsdp && date != 0 && stack && date != stack->newest,
-      "stack=%s: what is written is for " PLAN_EMIT_VERSION ": use stack=megatron-fsdp", name);
-  plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
-                    "unit=block: Megatron-FSDP's units are layers: use layer");
-  plan_emit_refuse (reasons, value[PLAN_COMPILE] == PLAN_COMPILE_ON,
-                    "compile=on: Megatron-FSDP's steps are not compiled: use off");
-  plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
-                    "fused_masters=on: that version's optimizer keeps none: use off");
-  plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
-                    "cluster %s: has no GPUs, which Megatron-FSDP needs", subject->cluster->name);
   plan_emit_refuse (reasons, value[PLAN_REDUCE_ALGO] != PLAN_REDUCE_ALGO_RS,
                     "reduce_algo=a2a: Megatron-FSDP has only reduce-scatter: use rs");
   plan_emit_refuse (reasons,
@@ -158,6 +155,24 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, GPtrArray *reasons)
                     is_full && value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF,
                     "overlap_param_gather=off: where parameters are sharded Megatron-FSDP overlaps "
                     "them whatever is asked for: use on, or another strategy");
+}
+
+void
+plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron,
+                         GPtrArray *reasons)
+{
+  const gint64 *const value = subject->plan->value;
+  refuse_stack (subject, takes_megatron, reasons);
+  plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
+                    "unit=block: its units are layers: use layer");
+  plan_emit_refuse (reasons, value[PLAN_COMPILE] == PLAN_COMPILE_ON,
+                    "compile=on: its steps are not compiled: use off");
+  plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
+                    "fused_masters=on: that version's optimizer keeps none: use off");
+  plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
+                    "cluster %s: has no GPUs, which Megatron-LM needs", subject->cluster->name);
+  if (!takes_megatron || value[PLAN_STACK] % PLAN_STACK_BASE != PLAN_STACK_MEGATRON)
+    refuse_fsdp (value, reasons);
 }
 
 static gboolean

@@ -197,6 +197,7 @@ golden_tests = \
   %D%/golden/emit-fully-shard.test \
   %D%/golden/emit-fully-shard-hybrid.test \
   %D%/golden/emit-megatron.test \
+  %D%/golden/emit-megatron-ddp.test \
   %D%/golden/emit-megatron-nodes.test \
   %D%/golden/emit-mpirun.test \
   %D%/golden/emit-plan.test \

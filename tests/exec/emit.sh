@@ -50,10 +50,11 @@ same_words ()
   sh -n "$work/torchrun" || complain "sh does not read the line: $plan"
   cmp -s "$work/megatron.words" "$work/torchrun.words" || complain "script and line differ: $plan"
   cmp -s "$work/megatron.words" "$work/slurm.words" || complain "script and job differ: $plan"
-  grep -q "^connections none" "$work/megatron.words" || complain "CUDA_DEVICE_MAX_CONNECTIONS: $plan"
+  grep -q "^connections $connections" "$work/megatron.words" || complain "CUDA_DEVICE_MAX_CONNECTIONS: $plan"
   test "$(grep -c "^pretrain_gpt.py$" "$work/megatron.words")" = 1 || complain "what runs: $plan"
 }
 
+connections=none
 same_words llama3-8b dgx-h100:1 seq=1024
 grep -qx -e --standalone "$work/slurm.words" || complain "one node needs no address"
 same_words llama3-8b dgx-h100:4 nccl_ub=on sharp=nvl+ib
@@ -63,6 +64,10 @@ same_words gpt2 dgx-b200:2 offload_modules=core_attn+mlp_norm compute=mxfp8 tp=2
 same_words layers=5,hidden=64,ffn=176,heads=4,vocab=256,max_seq=2048,window=128,window_from=1,window_every=2 \
   dgx-h100:2 recompute=selective recompute_modules=mlp+core_attn
 grep -qx "\[0\]\*1+(\[1\]+\[0\]\*1)\*2" "$work/slurm.words" || complain "a pattern is not one word"
+
+connections=1
+same_words llama3-8b dgx-h100:2 stack=megatron strategy=optim tp=2
+connections=none
 
 # Without the first node's name a script for several stops and says so.
 plan="--model llama3-8b --cluster dgx-h100:4 --gbs 128"

@@ -27,6 +27,12 @@ static const struct
   { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_OFF },
   { PLAN_OFFLOAD_LAYERS, 0 },
   { PLAN_TASK, PLAN_TASK_TRAIN },
+  { PLAN_COMPILE, PLAN_COMPILE_OFF },
+  { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_FP32 },
+  { PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_FP32 },
+  { PLAN_DP_OUTER, 1 },
+  { PLAN_PRECISION_AWARE, PLAN_PRECISION_AWARE_OFF },
+  { PLAN_KEEP_TRANSPOSE, PLAN_KEEP_TRANSPOSE_OFF },
 };
 
 /* A model of Megatron-LM's own kind with the same dimensions. */
@@ -61,6 +67,13 @@ follow (const char *message, Plan *plan, PlanModel **model)
       for (guint i = 0; i < G_N_ELEMENTS (remedies); i++)
         if (strcmp (plan_field_name (remedies[i].field), word) == 0)
           plan->value[remedies[i].field] = remedies[i].value;
+    }
+  if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    {
+      plan->value[PLAN_GRAD_COMM] = plan->value[PLAN_MAIN_GRADS];
+      plan->value[PLAN_OVERLAP_GRAD_REDUCE] = PLAN_OVERLAP_GRAD_REDUCE_ON;
+      if (plan->value[PLAN_MAIN_GRADS] == PLAN_MAIN_GRADS_FP32)
+        plan->value[PLAN_REDUCE_ALGO] = PLAN_REDUCE_ALGO_RS;
     }
   plan->value[PLAN_FUSED_MASTERS] = PLAN_FUSED_MASTERS_OFF; /* of older stacks */
 }

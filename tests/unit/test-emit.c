@@ -56,6 +56,7 @@ emit (const Case *self, PlanEmitKind kind, PlanEmitRuntime runtime, GError **err
 }
 
 #define DENSE "llama3-8b"
+#define DDP "stack=megatron strategy=optim "
 #define LOCAL "layers=4,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128"
 
 /* What each target cannot say, and what it says of that. */
@@ -66,7 +67,8 @@ static const struct
 } refusals[] = {
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=native",
     "stack=native: what is written is for stack=megatron-fsdp" },
-  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native", "--as mpirun and --as slurm start stack=native" },
+  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native",
+    "--as mpirun and --as slurm start stack=native" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
     "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "reduce_algo=a2a", "reduce_algo=a2a: " },
@@ -108,6 +110,27 @@ static const struct
   { PLAN_EMIT_MEGATRON, LOCAL ",rope_theta=10000.5", "dgx-h100:1", "", "model rope_theta: " },
   { PLAN_EMIT_MEGATRON, LOCAL ",activation=relu,gated=off", "dgx-h100:1", "",
     "model activation, gated: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=fsdp2", "stack=fsdp2: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_params=auto", "main_params: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_params=fp16", "precision_aware=on" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_grads=fp16 grad_comm=fp16", "main_grads: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "grad_comm=bf16", "grad_comm: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "reduce_algo=a2a", "reduce_algo=a2a: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    DDP "reduce_algo=a2a dp_outer=2 main_grads=bf16 grad_comm=bf16", "reduce_algo=a2a: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "overlap_grad_reduce=off",
+    "overlap_param_gather=on: Megatron-LM needs overlap_grad_reduce=on" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    DDP "compute=fp8-delayed param_gather=fp8 "
+        "keep_transpose=on",
+    "keep_transpose=on: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    "stack=megatron strategy=no_shard overlap_param_gather=off", "no_shard gathers nothing" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron strategy=no_shard dp_outer=2",
+    "dp_outer: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron strategy=no_shard precision_aware=on",
+    "precision_aware=on: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", DDP, "stack=megatron: " },
   { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "stack=native", "stack=native: " },
   { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "comm_unit=1000",
     "comm_unit: the call takes none" },
@@ -212,7 +235,9 @@ START_TEST (no_value_is_lost)
                                        "dp_outer=2",
                                        "precision_aware=on",
                                        "tp=2",
-                                       "nccl_ub=on" };
+                                       "nccl_ub=on",
+                                       "stack=megatron strategy=optim",
+                                       "stack=megatron strategy=no_shard" };
   const PlanField field = (PlanField)_i;
   const char *const *names = plan_field_names (field);
   guint n_said = 0;
@@ -298,7 +323,11 @@ START_TEST (rare_flags_are_known)
           "compute=nvfp4 precision_aware=on exp_avg=bf16 exp_avg_sq=fp8 offload_optimizer=0.5",
           "dp_outer=2 outer_strategy=optim comm_unit=1000 recompute=full optimizer=sgd",
           "double_buffer=max_pool ag_group=on deterministic=on ce_fusion=off tp=2 compute=fp16",
-          "recompute=selective recompute_modules=mlp+layernorm grad_accum_fusion=on" };
+          "recompute=selective recompute_modules=mlp+layernorm grad_accum_fusion=on",
+          DDP "dp_outer=2 tp=2 compute=fp8-delayed param_gather=fp8 sharp=ib",
+          DDP "reduce_algo=a2a main_grads=bf16 grad_comm=bf16 precision_aware=on main_params=fp16",
+          DDP "overlap_grad_reduce=off overlap_param_gather=off compute=fp16",
+          "stack=megatron strategy=no_shard compute=fp32 recompute=full" };
   for (guint i = 0; i < G_N_ELEMENTS (all); i++)
     {
       g_auto (Case) c = { 0 };
