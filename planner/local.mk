@@ -2,6 +2,7 @@ noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/arena.c %D%/arena.h \
   %D%/bound.c %D%/bound.h \
+  %D%/buckets.c %D%/buckets.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-text.c \
@@ -10,6 +11,7 @@ libplanner_a_SOURCES = \
   %D%/layout.c %D%/layout.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
+  %D%/lower-buckets.c %D%/lower-buckets.h \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
