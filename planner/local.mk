@@ -3,6 +3,7 @@ libplanner_a_SOURCES = \
   %D%/accuracy.c %D%/accuracy.h \
   %D%/arena.c %D%/arena.h \
   %D%/bound.c %D%/bound.h \
+  %D%/buckets.c %D%/buckets.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-names.c \
@@ -19,6 +20,7 @@ libplanner_a_SOURCES = \
   %D%/lines.c %D%/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
+  %D%/lower-buckets.c %D%/lower-buckets.h \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \

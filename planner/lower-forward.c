@@ -9,8 +9,6 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-static const PlanBucketKind unit_kinds[] = { PLAN_BUCKET_LAYER, PLAN_BUCKET_PLAIN };
-
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
@@ -101,29 +99,30 @@ plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind)
 void
 plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]))
-      plan_lower_gather_bucket (self, unit_kinds[i], unit, delta, FALSE);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+      plan_lower_gather_bucket (self, kind, unit, delta, FALSE);
 }
 
 void
 plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]) && !self->pools)
-      plan_lower_free (self, plan_lower_weights_ref (self, unit_kinds[i], unit, delta, FALSE));
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) && !self->pools)
+      plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 
 /* Compute waits until a unit's weights are whole, in every copy that stays. */
 void
 plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]) && self->bucket[unit_kinds[i]].gathered >= 0)
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind)
+        && self->bucket[kind].gathered >= 0)
       {
-        const PlanLowerBucket *b = &self->bucket[unit_kinds[i]];
+        const PlanLowerBucket *b = &self->bucket[kind];
         plan_lower_wait (self, plan_lower_unit_ref (b->gathered, unit, delta));
-        plan_lower_land (self, unit_kinds[i], unit, delta);
+        plan_lower_land (self, kind, unit, delta);
         if (!self->shards_weights)
           plan_lower_wait (self, plan_lower_unit_ref (b->columns_gathered, unit, delta));
       }
@@ -179,6 +178,19 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
   if (self->keeps_transposes && self->is_first_micro_batch)
     transpose_weights (self, unit);
   plan_lower_layer_forward (self, unit, keep);
+}
+
+gboolean
+plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
+{
+  const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    {
+      PlanBucketKind holds;
+      if (plan_layout_slot (&self->layout, roles[i], &holds) && holds == kind)
+        return TRUE;
+    }
+  return FALSE;
 }
 
 gboolean

@@ -124,11 +124,13 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
       plan_lower_free (self, raw);
       plan_lower_compute (self, PLAN_OP_ACCUMULATE,
                           PLAN_REFS (destination (self, role, unit), half), PLAN_DIMS (count));
+      plan_lower_gradient_is_there (self, role);
       return;
     }
   plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
                       PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
   plan_lower_free (self, raw);
+  plan_lower_gradient_is_there (self, role);
 }
 
 void
@@ -146,6 +148,7 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
       look_for_nan (self, out, slot);
+      plan_lower_gradient_is_there (self, role);
       return;
     }
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);

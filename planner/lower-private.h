@@ -51,6 +51,13 @@ typedef enum
   PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
 } PlanGatherTime;
 
+/* A unit: a fixed one, or the one a repeat stands at. */
+typedef struct
+{
+  gint8 loop;
+  gint32 offset;
+} PlanLowerUnit;
+
 typedef struct
 {
   const PlanModel *model;
@@ -58,6 +65,8 @@ typedef struct
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
+  PlanBuckets buckets; /* where the layout goes by size */
+  GArray *groups;      /* PlanLowerGroup: when each of them is complete */
   PlanNetwork net;
   PlanSchedule *schedule;
 
@@ -117,16 +126,14 @@ typedef struct
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
   gboolean is_first_micro_batch, is_backward;
+  /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
+  const struct PlanAct *attached;
+  guint n_attached;
+  PlanLowerUnit attached_from;
+  gboolean is_last_micro_batch;
   gint64 units_here; /* gathered before this forward pass asked for them */
   gint8 depth;       /* repeats open */
 } PlanLower;
-
-/* A unit: a fixed one, or the one a repeat stands at. */
-typedef struct
-{
-  gint8 loop;
-  gint32 offset;
-} PlanLowerUnit;
 
 /* Sets of buffers in a pool. */
 #define PLAN_POOL_SETS 2

@@ -334,12 +334,12 @@ static void
 each_bucket (PlanLower *self,
              void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
       visit (self, kind, PLAN_NO_UNIT);
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
       visit (self, kind, unit);
   plan_lower_end_units (self, unit);
 }
@@ -376,7 +376,7 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
-  if (self->stack->outer != PLAN_OUTER_DROPS || kind >= PLAN_BUCKET_LAYER || !self->shards_weights)
+  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind) || !self->shards_weights)
     publish (self, kind, unit);
 }
 
@@ -502,9 +502,9 @@ plan_lower_begin_step (PlanLower *self)
     return;
   if (self->gather_time == PLAN_GATHER_IN_TURN)
     {
-      publish_now (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT);
-      if (self->head_holds_positions)
-        publish_now (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT);
+      for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+        if (plan_lower_is_early (self, kind))
+          publish_now (self, kind, PLAN_NO_UNIT);
     }
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, drop_cast);
@@ -515,9 +515,9 @@ plan_lower_begin_step (PlanLower *self)
 static void
 drop_or_take_non_units (PlanLower *self, gboolean takes)
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (self->shards_weights && self->stack->outer == PLAN_OUTER_DROPS
-        && plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (!plan_bucket_is_unit (kind) && self->shards_weights
+        && self->stack->outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
       {
         const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
         if (takes)

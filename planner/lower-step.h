@@ -22,6 +22,9 @@ void plan_lower_look (PlanLower *self);
 void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
+/* Whether a bucket around the layers is read before them. */
+gboolean plan_lower_is_early (const PlanLower *self, PlanBucketKind kind);
+
 /* Whether each bucket that stays gathered is asked for when the one before is used. */
 gboolean plan_lower_gathers_in_turn (const PlanLower *self);
 
@@ -34,6 +37,9 @@ void plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, 
 void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
+
+/* Starts what waited for a parameter's gradient. */
+void plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role);
 
 /* Moves a unit's gradients into the bucket that is reduced, where they waited for one another. */
 void plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
@@ -15,20 +16,18 @@ buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanD
   return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
 }
 
-static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer", ".plain" };
-
 static gint32
 state_of (PlanLower *self, PlanBucketKind kind, const char *what, gint64 count, guint64 elements,
           PlanDtype dtype, PlanCategory category)
 {
-  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
   return buffer (self, name, count, elements, dtype, category);
 }
 
 static gint32
 event (PlanLower *self, PlanBucketKind kind, const char *what)
 {
-  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
   return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
 }
 
@@ -134,7 +133,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
   memset (b, 0xff, sizeof *b); /* every array: -1 */
-  b->is_unit = kind >= PLAN_BUCKET_LAYER;
+  b->is_unit = plan_bucket_is_unit (kind);
   b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
                  ? plan_gathered_dtype (self->plan)
                  : self->net.compute;
@@ -575,6 +574,7 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
     return NULL;
   g_return_val_if_fail (rank < all, NULL);
   measure (&self, rank);
+  plan_lower_init_buckets (&self);
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
   self.schedule = schedule;
@@ -591,6 +591,7 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
   plan_lower_teardown (&self);
   if (self.scratch >= 0)
     plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
+  plan_lower_clear_buckets (&self);
   if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
     return NULL;
   return g_steal_pointer (&schedule);

@@ -61,6 +61,7 @@ static const PlanStack newest[] = {
       .vocab_multiple = 128,
       .bucket_elements = 40000000,
       .bucket_elements_per_rank = 1000000,
+      .cuts_backwards = TRUE,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 128,
       .outer = PLAN_OUTER_STAYS,

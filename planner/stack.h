@@ -55,6 +55,7 @@ typedef struct
   gint64 vocab_multiple;            /* vocabulary is padded to this, times tp */
   guint64 bucket_elements;          /* a bucket that is no unit's closes at that many, or at */
   guint64 bucket_elements_per_rank; /* this times the ranks; 0: one per module */
+  gboolean cuts_backwards;          /* buckets by size fill from the last parameter to the first */
   gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
   gboolean has_fine_grained;        /* fine_grained can be asked for */
   gboolean has_max_pool;            /* double_buffer=max_pool */

@@ -31,6 +31,7 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \

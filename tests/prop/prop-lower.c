@@ -178,6 +178,17 @@ traffic_of (const PlanSchedule *schedule)
   return t;
 }
 
+/* Elements of all layers, or around them, with padding. */
+static guint64
+elements_of (const PlanLayout *layout, gboolean of_units)
+{
+  guint64 elements = 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind) == of_units)
+      elements += layout->buckets[kind].padded * (guint64)layout->buckets[kind].units;
+  return elements;
+}
+
 /* When each strategy communicates: once per step, or in each micro batch, forward and backward. */
 START_TEST (traffic_follows_the_strategy)
 {
@@ -189,9 +200,7 @@ START_TEST (traffic_follows_the_strategy)
   const guint64 m = (guint64)plan_micro_batches (&c.plan, c.cluster);
   const gint64 strategy = c.plan.value[PLAN_STRATEGY];
   plan_layout_init (&layout, c.model, stack, &c.plan, (gint64)ranks);
-  const guint64 units = layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
-  const guint64 others
-      = layout.buckets[PLAN_BUCKET_EMBEDDING].padded + layout.buckets[PLAN_BUCKET_HEAD].padded;
+  const guint64 units = elements_of (&layout, TRUE), others = elements_of (&layout, FALSE);
   const guint64 ring = ranks - 1;
   const gboolean gathers_more = stack->prefetches_past_head
                                 || (c.plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
@@ -246,10 +255,8 @@ sizes_init (Sizes *s, const Case *c)
   s->inner = all / s->outer;
   s->m = (guint64)plan_micro_batches (&c->plan, c->cluster);
   plan_layout_init (&s->layout, c->model, s->stack, &c->plan, (gint64)all);
-  const PlanBucket *b = s->layout.buckets;
-  s->units
-      = (b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded) * (guint64)c->model->layers;
-  s->others = b[PLAN_BUCKET_EMBEDDING].padded + b[PLAN_BUCKET_HEAD].padded;
+  s->units = elements_of (&s->layout, TRUE);
+  s->others = elements_of (&s->layout, FALSE);
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
   /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
@@ -301,7 +308,9 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   const guint64 optimizer = all / parts / (s.is_hfsdp ? s.outer : 1);
   const gint64 *value = c.plan.value;
   const PlanDtype plain = plan_weights_dtype (&c.plan), quantised = plan_gathered_dtype (&c.plan);
-  const guint64 linear = s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
+  const gboolean is_quantised = value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+  const guint64 linear
+      = is_quantised ? s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers : 0;
   const guint64 cut = s.shards[2] ? s.inner : 1;
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   const gboolean rests = !(s.shards[2] && s.stack->rounds_as_gathered && has_main);
