@@ -42,6 +42,7 @@ check_tests = \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
+  %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
@@ -80,7 +81,11 @@ tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
+kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
+tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
+tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
