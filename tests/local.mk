@@ -265,7 +265,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/golden/store-small.json \
-  %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
+  %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
