@@ -25,7 +25,9 @@ libexec_a_SOURCES = \
   %D%/exec.c %D%/exec.h \
   %D%/kernels.h \
   %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
+  %D%/kernels-cpu-activation.c \
   %D%/kernels-cpu-attention.c \
+  %D%/kernels-cpu-norm.c \
   %D%/number.c %D%/number.h \
   %D%/runnable.c %D%/runnable.h \
   %D%/source.c %D%/source.h \

@@ -29,8 +29,6 @@ is_runnable (PlanDtype dtype)
 static gboolean
 can_run_product (const PlanSchedule *schedule, const PlanOp *op)
 {
-  if (op->refs[GEMM_BIAS].array >= 0)
-    return FALSE;
   for (guint i = GEMM_OUT; op->refs[GEMM_WORK].array < 0 && i <= GEMM_B; i++)
     if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
       return FALSE;
@@ -87,16 +85,38 @@ check_fields (const Plan *plan, guint ranks, GError **error)
   return TRUE;
 }
 
+/* What none of the kernels computes, though their ops do not say so. */
 static gboolean
-check_model (const ExecJob *job, GError **error)
+check_model (const PlanModel *model, gint64 seq, GError **error)
 {
-  if (plan_model_is_llama_shaped (job->model, job->plan->value[PLAN_SEQ]))
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "models of other shapes than llama's are modelled and not executed yet; %s has "
-               "other norms, activations, biases, positions or attention",
-               job->model->name);
-  return FALSE;
+  const struct
+  {
+    gboolean is_there;
+    const char *name;
+  } beyond[] = {
+    { model->norm_1p, "norm_1p=on" },
+    { model->post_norms, "post_norms=on" },
+    { model->parallel, "parallel=on" },
+    { model->embed_scale, "embed_scale=on" },
+    { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
+    { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
+      "rope_fraction below 1" },
+    { model->window > 0 && model->window < seq, "a window shorter than the sequence" },
+    { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,
+      "attn_scalar other than head_dim" },
+    { model->attn_softcap > 0, "attn_softcap" },
+    { model->logit_softcap > 0, "logit_softcap" },
+    { model->kv_lora > 0, "latent attention" },
+    { model->experts > 0, "experts" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
+    if (beyond[i].is_there)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: a model with %s " LATER,
+                     model->name, beyond[i].name);
+        return FALSE;
+      }
+  return TRUE;
 }
 
 static gboolean
@@ -119,7 +139,8 @@ gboolean
 exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
                      GError **error)
 {
-  if (!check_fields (plan, plan_schedule_ranks (schedule), error) || !check_model (job, error)
+  if (!check_fields (plan, plan_schedule_ranks (schedule), error)
+      || !check_model (job->model, plan->value[PLAN_SEQ], error)
       || !check_buffers (schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)

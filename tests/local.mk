@@ -46,6 +46,7 @@ check_tests = \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
+  %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
@@ -90,7 +91,11 @@ tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
+kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
+tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
+tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
@@ -336,7 +341,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
-  %D%/exec/torch-losses.csv %D%/exec/torch-losses.py \
+  %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

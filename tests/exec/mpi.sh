@@ -36,3 +36,23 @@ done
 same 4 --gbs 8 --set dp_outer=2
 same 4 --gbs 8 --set dp_outer=2 --set strategy=optim --set grad_comm=bf16
 same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a --set grad_comm=bf16
+
+# A process that is killed between two steps, or in one, ends the run: it is named, and nothing hangs.
+mpirun -n 3 fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps 1000000 --db :memory: \
+  --save "$work/kept" --save-every 1 >"$work/out" 2>"$work/err" &
+run=$!
+until test -e "$work/kept/manifest"; do kill -0 $run; done
+for pid in $(pgrep -P $run); do
+  if tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'OMPI_COMM_WORLD_RANK=1\|PMIX_RANK=1'; then kill -9 "$pid"; fi
+done
+if wait $run; then echo "a run that lost a rank must fail"; exit 1; fi
+grep -qi 'rank 1.*signal 9\|rank 1.*killed' "$work/err" "$work/out" || {
+  echo "nobody names the rank that was killed:"
+  cat "$work/err" "$work/out"
+  exit 1
+}
+if pgrep -P $run >"$work/left"; then echo "processes are left"; exit 1; fi
+# what it had done is kept
+step=$(sed -n 's/^step=//p' "$work/kept/manifest")
+fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps $((step + 1)) --resume "$work/kept" --db :memory: --format=csv |
+  grep -q "^$((step + 1)),"

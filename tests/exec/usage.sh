@@ -109,7 +109,8 @@ for field in task=eval cuda_graph=on; do
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
+expect 1 "custom: a model with parallel=on is modelled and not executed" fsdplan run --gbs 1 --seq 8 --db :memory: \
+  --model family=gpt_neox,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
   --set main_params=fp16
 run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"

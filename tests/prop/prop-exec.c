@@ -26,6 +26,34 @@ typedef struct
   guint ranks;
 } Case;
 
+/* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
+static PlanModel *
+any_model (guint seed)
+{
+  static const char *const kinds[]
+      = { "family=gpt2,tied=on",
+          "family=gpt2,tied=off,activation=gelu",
+          "family=qwen2",
+          "family=qwen3",
+          "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+          "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autoptr (GError) error = NULL;
+  if (seed % 2 == 0)
+    return random_model (seed);
+  const gint32 kv_heads = g_rand_int_range (rand, 1, 4);
+  g_autofree char *spec = g_strdup_printf (
+      "%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
+      kinds[seed / 2 % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 6),
+      g_rand_int_range (rand, 2, 60), g_rand_int_range (rand, 1, 90),
+      kv_heads * g_rand_int_range (rand, 1, 3), kv_heads, 2 * g_rand_int_range (rand, 1, 9),
+      g_rand_int_range (rand, 2, 200), g_rand_int_range (rand, 4, 64));
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("seed %u: %s: %s", seed, spec, error->message);
+  return model;
+}
+
 /* Fields that random_plan leaves alone and that are executed in every value named here. */
 static const struct
 {
@@ -95,7 +123,7 @@ case_init (Case *c, int seed)
 {
   g_autoptr (GError) error = NULL;
   c->ranks = (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
-  c->model = random_model ((guint)seed);
+  c->model = any_model ((guint)seed);
   c->cluster = exec_probe_cluster (c->ranks, &error);
   ck_assert (c->cluster != NULL);
   c->plan = random_plan ((guint)seed, c->model, c->cluster, "native");
