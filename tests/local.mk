@@ -183,6 +183,7 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
   %D%/golden/db-delete.test \

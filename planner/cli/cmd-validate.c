@@ -78,6 +78,9 @@ print_words (const CliValidation *validation, const GArray *sections)
       "how many are within 5 %% or 200 MiB\n");
   print_verdicts ("out of memory", &all->verdicts);
   print_verdicts ("of them predicted between 70 and 100 GB", &all->near);
+  if (all->n_uncertain > 0)
+    printf ("%u of %u times lie within the uncertainty that is said of them: %.0f %%\n",
+            all->n_within, all->n_uncertain, 100.0 * all->n_within / all->n_uncertain);
   if (regret->n > 0)
     printf (
         "choosing among %u sets of plans for the same task: %.2f %% slower than the best, at most "

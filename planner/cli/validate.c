@@ -26,6 +26,8 @@ cli_validation_clear (CliValidation *self)
   g_clear_pointer (&self->runs, g_array_unref);
   g_clear_pointer (&self->wrong, g_ptr_array_unref);
   g_clear_pointer (&self->table, plan_run_table_free);
+  g_clear_pointer (&self->models, g_ptr_array_unref);
+  g_clear_pointer (&self->clusters, g_ptr_array_unref);
   g_clear_pointer (&self->origin, g_free);
 }
 
@@ -41,6 +43,29 @@ take_row (PlanRunRow *row, const char *wrong, gpointer user_data)
   const CliRun run = { .row = *row, .is_selected = TRUE };
   g_array_append_val (self->runs, run);
   *row = (PlanRunRow){ 0 };
+}
+
+static void
+free_model (gpointer model)
+{
+  plan_model_free (model);
+}
+
+static void
+free_cluster (gpointer cluster)
+{
+  plan_cluster_free (cluster);
+}
+
+void
+cli_validation_init (CliValidation *self, const char *origin)
+{
+  self->origin = g_strdup (origin);
+  self->runs = g_array_new (FALSE, TRUE, sizeof (CliRun));
+  g_array_set_clear_func (self->runs, run_clear);
+  self->wrong = g_ptr_array_new_with_free_func (g_free);
+  self->models = g_ptr_array_new_with_free_func (free_model);
+  self->clusters = g_ptr_array_new_with_free_func (free_cluster);
 }
 
 static gboolean
@@ -67,15 +92,12 @@ cli_validation_read (const char *path, CliValidation *out_self, GError **error)
   const char *const name = path ? path : shipped;
   const gboolean is_stdin = g_str_equal (name, "-");
   FILE *file = is_stdin ? stdin : fopen (name, "r");
-  self.origin = g_strdup (is_stdin ? "stdin" : path ? path : "the shipped runs.csv");
   if (!file)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", name, g_strerror (errno));
       return FALSE;
     }
-  self.runs = g_array_new (FALSE, TRUE, sizeof (CliRun));
-  g_array_set_clear_func (self.runs, run_clear);
-  self.wrong = g_ptr_array_new_with_free_func (g_free);
+  cli_validation_init (&self, is_stdin ? "stdin" : path ? path : "the shipped runs.csv");
   self.table = plan_run_table_new (self.origin, take_row, &self);
   const gboolean is_read = read_stream (&self, file, error);
   if (!is_stdin)
@@ -314,6 +336,10 @@ predict_run (CliRun *run, const SimAdjustments *adjustments)
       return;
     }
   run->is_predicted = TRUE;
+  run->uncertainty_pct
+      = adjustments ? sim_adjustments_uncertainty_pct (adjustments, run->row.cluster->device_name,
+                                                       run->row.cell[PLAN_RUN_STACK])
+                    : -1;
   run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
   run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
   run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = cli_mib (summary.memory.allocated);
@@ -336,6 +362,7 @@ static void
 copy_prediction (const CliRun *from, CliRun *to)
 {
   to->is_predicted = from->is_predicted;
+  to->uncertainty_pct = from->uncertainty_pct;
   to->fits = from->fits;
   memcpy (to->predicted, from->predicted, sizeof to->predicted);
   if (from->row.skipped)

@@ -16,6 +16,7 @@ typedef struct
   gboolean fits;
   double predicted[PLAN_N_RUN_QUANTITIES];
   double naive[PLAN_N_RUN_QUANTITIES]; /* by rules of thumb; 0: none */
+  double uncertainty_pct;              /* of the time; below 0: not known */
   guint group, configuration, question;
 } CliRun;
 
@@ -23,12 +24,19 @@ typedef struct
 {
   char *origin;
   PlanRunTable *table;
-  GArray *runs;     /* CliRun, in the order of the table */
-  GPtrArray *wrong; /* char *, a line each that could not be read */
+  GArray *runs;                 /* CliRun, in the order of the table */
+  GPtrArray *wrong;             /* char *, a line each that could not be read */
+  GPtrArray *models, *clusters; /* of rows that are no table's */
 } CliValidation;
 
 void cli_validation_clear (CliValidation *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliValidation, cli_validation_clear)
+
+/* Without rows; the next two make it. */
+void cli_validation_init (CliValidation *self, const char *origin);
+
+/* What was imported into the store; `db` NULL is the user's. */
+gboolean cli_validation_read_stored (const char *db, CliValidation *out_self, GError **error);
 
 /* Reads a table of runs; "-" is stdin, NULL the shipped one. */
 gboolean cli_validation_read (const char *path, CliValidation *out_self, GError **error);
