@@ -411,7 +411,8 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->n_attached = a->attached;
   self->attached_from = from;
   self->is_last_micro_batch = is_last;
-  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+  const gboolean restarts = self->layout.by_size || self->stack->autograd_stays;
+  for (PlanBucketKind kind = 0; restarts && kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind))
       self->is_taken[kind] = FALSE;
 }
@@ -569,6 +570,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
   self->is_backward = TRUE;
+  self->is_last_micro_batch = is_last;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
   if (self->layout.by_size)
@@ -604,5 +606,6 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   if (communicates && self->reduces_together)
     reduce_together (self);
+  plan_lower_drop_fresh_gradients (self);
   self->is_backward = FALSE;
 }

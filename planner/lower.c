@@ -107,6 +107,9 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->units;
   b->grads = state_of (self, kind, "grads", layout->units, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->autograd_stays)
+    b->fresh = state_of (self, kind, "fresh_grads", layout->units, full, self->net.compute,
+                         PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->stack->keeps_half_grads && self->data_parallel > 1)
     b->half = state_of (self, kind, "half_grads", layout->units, full, self->net.compute,
                         PLAN_CATEGORY_MAIN_GRADS);
@@ -264,7 +267,7 @@ declare_raw (PlanLower *self)
         }
     }
   const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
-  self->raw_again = self->collects && self->model->tied_embeddings
+  self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
                         ? buffer (self, "raw.again", 1,
                                   plan_schedule_buffer (self->schedule, (guint)shared)->elements,
                                   self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS)

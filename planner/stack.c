@@ -153,6 +153,7 @@ static const PlanStack newest[] = {
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 1,
       .outer = PLAN_OUTER_STAYS,
+      .autograd_stays = TRUE,
       .keeps_half_grads = TRUE,
       .loss = PLAN_LOSS_SHARDED,
       .separate_gate = TRUE,
