@@ -174,7 +174,7 @@ output_backward (PlanLower *self)
       self, PLAN_OP_GEMM,
       PLAN_REFS (dnorm, ONE (dlogits), plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
       PLAN_DIMS (net->rows, m->hidden, net->vocab, 0));
-  if (splits)
+  if (splits && !self->stack->keeps_gathered)
     {
       plan_lower_alloc (self, in);
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (in, ONE (norm_final)),
@@ -183,7 +183,8 @@ output_backward (PlanLower *self)
   plan_lower_weight_gradient (self, role, PLAN_NO_UNIT, ONE (dlogits), in, net->rows, net->vocab,
                               m->hidden, 2);
   plan_lower_free (self, ONE (dlogits));
-  plan_lower_free (self, ONE (norm_final));
+  if (!(splits && self->stack->keeps_gathered))
+    plan_lower_free (self, ONE (norm_final));
   if (splits)
     {
       plan_lower_free (self, in);

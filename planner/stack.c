@@ -94,6 +94,7 @@ static const PlanStack newest[] = {
       .gathers_each_pass = TRUE,
       .rounds_as_gathered = TRUE,
       .copies_gathered = TRUE,
+      .keeps_gathered = TRUE,
       .units_ahead = 1,
       .queued_reductions = 1,
       .collects_grads = TRUE,

@@ -83,10 +83,12 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean repeats_keys;         /* keys and values are repeated for each query head */
-  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
+  gboolean repeats_keys;     /* keys and values are repeated for each query head */
+  gboolean keeps_logits;     /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;    /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
+  gboolean
+      keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
