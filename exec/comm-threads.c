@@ -18,17 +18,27 @@ typedef struct
   PlanDtype dtype;
 } Post;
 
-/* What the ranks share; the last one to close frees it. */
+/* What all ranks of a run share, whatever groups they meet in. */
 typedef struct
 {
   GMutex mutex;
   GCond changed;
+  gatomicrefcount teams;
+  char *reason; /* why nothing works any more; NULL while all is well */
+} Crew;
+
+/* What the ranks of a communicator share; the last one to close frees it. */
+typedef struct _Team Team;
+struct _Team
+{
+  Crew *crew;
   guint ranks, open;
   guint waiting;    /* ranks that are at the meeting */
   guint64 meetings; /* that were held */
-  char *reason;     /* why nothing works any more; NULL while all is well */
+  char *closed;     /* who left first; NULL while all are here */
   Post *posts;      /* of each rank; read between two meetings only */
-} Team;
+  Team **groups;    /* of each rank: what it made for others while a group is being made */
+};
 
 typedef struct
 {
@@ -48,13 +58,54 @@ posted (const Team *team, guint rank)
   return team->posts[rank].in;
 }
 
-/* The mutex is held. */
-static void
-break_team (Team *team, guint rank, const char *why)
+static Team *
+team_new (Crew *crew, guint ranks)
 {
-  if (team->reason == NULL)
-    team->reason = g_strdup_printf ("rank %u %s", rank, why);
-  g_cond_broadcast (&team->changed);
+  Team *team = g_new0 (Team, 1);
+
+  g_atomic_ref_count_inc (&crew->teams);
+  team->crew = crew;
+  team->ranks = team->open = ranks;
+  team->posts = g_new0 (Post, ranks);
+  team->groups = g_new0 (Team *, ranks);
+  return team;
+}
+
+static void
+crew_unref (Crew *crew)
+{
+  if (!g_atomic_ref_count_dec (&crew->teams))
+    return;
+  g_mutex_clear (&crew->mutex);
+  g_cond_clear (&crew->changed);
+  g_free (crew->reason);
+  g_free (crew);
+}
+
+static void
+team_free (Team *team)
+{
+  crew_unref (team->crew);
+  g_free (team->closed);
+  g_free (team->posts);
+  g_free (team->groups);
+  g_free (team);
+}
+
+/* Why a team cannot meet any more, or NULL. */
+static const char *
+reason_of (const Team *team)
+{
+  return team->crew->reason != NULL ? team->crew->reason : team->closed;
+}
+
+/* The first reason stays; the mutex is held. */
+static void
+give_reason (Team *team, char **reason, guint rank, const char *why)
+{
+  if (*reason == NULL)
+    *reason = g_strdup_printf ("rank %u %s", rank, why);
+  g_cond_broadcast (&team->crew->changed);
 }
 
 /* Waits until every rank is here; the mutex is held. Once all ranks are inside a collective nothing
@@ -68,11 +119,11 @@ meet (Team *team, gboolean can_fail)
     {
       team->waiting = 0;
       team->meetings++;
-      g_cond_broadcast (&team->changed);
+      g_cond_broadcast (&team->crew->changed);
       return TRUE;
     }
-  while (team->meetings == meeting && !(can_fail && team->reason != NULL))
-    g_cond_wait (&team->changed, &team->mutex);
+  while (team->meetings == meeting && !(can_fail && reason_of (team) != NULL))
+    g_cond_wait (&team->crew->changed, &team->crew->mutex);
   return team->meetings != meeting;
 }
 
@@ -96,20 +147,21 @@ begin (ExecComm *comm, const Post *post, GError **error)
   Team *team = ((ThreadsComm *)comm)->team;
   gboolean ok = FALSE;
 
-  g_mutex_lock (&team->mutex);
-  if (team->reason == NULL)
+  g_mutex_lock (&team->crew->mutex);
+  if (reason_of (team) == NULL)
     {
       team->posts[comm->rank] = *post;
       if (meet (team, TRUE))
         {
           ok = posts_agree (team);
           if (!ok)
-            break_team (team, comm->rank, "failed: the ranks do not call the same collective");
+            give_reason (team, &team->crew->reason, comm->rank,
+                         "failed: the ranks do not call the same collective");
         }
     }
   if (!ok)
-    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, team->reason);
-  g_mutex_unlock (&team->mutex);
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, reason_of (team));
+  g_mutex_unlock (&team->crew->mutex);
   return ok;
 }
 
@@ -119,9 +171,9 @@ meet_again (ExecComm *comm)
 {
   Team *team = ((ThreadsComm *)comm)->team;
 
-  g_mutex_lock (&team->mutex);
+  g_mutex_lock (&team->crew->mutex);
   meet (team, FALSE);
-  g_mutex_unlock (&team->mutex);
+  g_mutex_unlock (&team->crew->mutex);
 }
 
 static gboolean
@@ -167,6 +219,22 @@ threads_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count
   if (!begin (comm, &post, error))
     return FALSE;
   sum_posts (comm, out, comm->rank * count, count);
+  meet_again (comm);
+  return TRUE;
+}
+
+static gboolean
+threads_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                    GError **error)
+{
+  const Team *team = ((ThreadsComm *)comm)->team;
+  Post post = { .name = "all_to_all", .in = in, .count = count, .dtype = dtype };
+  guint64 bytes = bytes_of (&post, count);
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    memcpy ((guint8 *)out + rank * bytes, posted (team, rank) + comm->rank * bytes, bytes);
   meet_again (comm);
   return TRUE;
 }
@@ -220,9 +288,9 @@ threads_abort (ExecComm *comm, const char *why)
   Team *team = ((ThreadsComm *)comm)->team;
   g_autofree char *text = g_strconcat ("failed: ", why, NULL);
 
-  g_mutex_lock (&team->mutex);
-  break_team (team, comm->rank, text);
-  g_mutex_unlock (&team->mutex);
+  g_mutex_lock (&team->crew->mutex);
+  give_reason (team, &team->crew->reason, comm->rank, text);
+  g_mutex_unlock (&team->crew->mutex);
 }
 
 static void
@@ -231,35 +299,63 @@ threads_close (ExecComm *comm)
   Team *team = ((ThreadsComm *)comm)->team;
   gboolean is_last;
 
-  g_mutex_lock (&team->mutex);
+  exec_comm_close_groups (comm);
+  g_mutex_lock (&team->crew->mutex);
   is_last = --team->open == 0;
-  break_team (team, comm->rank, "has closed its communicator");
-  g_mutex_unlock (&team->mutex);
+  give_reason (team, &team->closed, comm->rank, "has closed its communicator");
+  g_mutex_unlock (&team->crew->mutex);
   if (is_last)
-    {
-      g_mutex_clear (&team->mutex);
-      g_cond_clear (&team->changed);
-      g_free (team->reason);
-      g_free (team->posts);
-      g_free (team);
-    }
+    team_free (team);
   g_free (comm);
 }
+
+static ExecComm *threads_group (ExecComm *comm, guint size, guint stride, GError **error);
 
 static const ExecCommOps threads_ops = {
   .name = "threads",
   .summary = "ranks as threads of one process",
   .all_gather = threads_all_gather,
   .reduce_scatter = threads_reduce_scatter,
+  .all_to_all = threads_all_to_all,
   .all_reduce = threads_all_reduce,
   .barrier = threads_barrier,
+  .group = threads_group,
   .abort = threads_abort,
   .close = threads_close,
 };
 
+static ExecComm *
+comm_new (Team *team, guint rank)
+{
+  ThreadsComm *self = g_new0 (ThreadsComm, 1);
+
+  self->comm = (ExecComm){ .ops = &threads_ops, .rank = rank, .ranks = team->ranks };
+  self->team = team;
+  return &self->comm;
+}
+
+/* The first rank of each group makes its team; between the meetings the others pick it up. */
+static ExecComm *
+threads_group (ExecComm *comm, guint size, guint stride, GError **error)
+{
+  Team *team = ((ThreadsComm *)comm)->team, *made;
+  Post post = { .name = "group", .count = (guint64)size << 32 | stride, .dtype = PLAN_DTYPE_U8 };
+  guint member = comm->rank / stride % size, first = comm->rank - member * stride;
+
+  if (!begin (comm, &post, error))
+    return NULL;
+  if (member == 0)
+    team->groups[comm->rank] = team_new (team->crew, size);
+  meet_again (comm);
+  made = team->groups[first];
+  meet_again (comm);
+  return comm_new (made, member);
+}
+
 gboolean
 exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error)
 {
+  Crew *crew;
   Team *team;
 
   if (ranks == 0)
@@ -267,18 +363,13 @@ exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error)
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a run needs at least one rank");
       return FALSE;
     }
-  team = g_new0 (Team, 1);
-  g_mutex_init (&team->mutex);
-  g_cond_init (&team->changed);
-  team->ranks = team->open = ranks;
-  team->posts = g_new0 (Post, ranks);
+  crew = g_new0 (Crew, 1);
+  g_mutex_init (&crew->mutex);
+  g_cond_init (&crew->changed);
+  g_atomic_ref_count_init (&crew->teams); /* its own, until the ranks' team holds one */
+  team = team_new (crew, ranks);
+  crew_unref (crew);
   for (guint rank = 0; rank < ranks; rank++)
-    {
-      ThreadsComm *self = g_new0 (ThreadsComm, 1);
-
-      self->comm = (ExecComm){ .ops = &threads_ops, .rank = rank, .ranks = ranks };
-      self->team = team;
-      out_comms[rank] = &self->comm;
-    }
+    out_comms[rank] = comm_new (team, rank);
   return TRUE;
 }

@@ -35,6 +35,65 @@ exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, Pla
     }
 }
 
+/* --- groups ------------------------------------------------------------------------------- */
+
+typedef struct
+{
+  guint size, stride;
+  ExecComm *comm;
+} ExecCommGroup;
+
+guint
+exec_comm_group_of (guint rank, guint size, guint stride)
+{
+  return rank / (size * stride) * stride + rank % stride;
+}
+
+ExecComm *
+exec_comm_group (ExecComm *self, guint size, guint stride, GError **error)
+{
+  ExecComm *comm;
+  ExecCommGroup *group;
+
+  if (size == self->ranks)
+    return self;
+  if (size == 0 || stride == 0 || self->ranks % ((guint64)size * stride) != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%u ranks cannot be split into groups of %u that are %u apart", self->ranks,
+                   size, stride);
+      return NULL;
+    }
+  if (self->groups == NULL)
+    self->groups = g_ptr_array_new_with_free_func (g_free);
+  for (guint i = 0; i < self->groups->len; i++)
+    {
+      const ExecCommGroup *made = self->groups->pdata[i];
+
+      if (made->size == size && made->stride == stride)
+        return made->comm;
+    }
+  comm = self->ops->group (self, size, stride, error);
+  if (comm == NULL)
+    return NULL;
+  group = g_new (ExecCommGroup, 1);
+  *group = (ExecCommGroup){ size, stride, comm };
+  g_ptr_array_add (self->groups, group);
+  return comm;
+}
+
+void
+exec_comm_close_groups (ExecComm *self)
+{
+  for (guint i = 0; self->groups != NULL && i < self->groups->len; i++)
+    {
+      const ExecCommGroup *made = self->groups->pdata[i];
+
+      made->comm->ops->close (made->comm);
+    }
+  g_clear_pointer (&self->groups, g_ptr_array_unref);
+}
+
 /* TRUE when the environment names a number of processes above 1. */
 static gboolean
 is_many (const char *variable)
@@ -105,6 +164,7 @@ self_close (ExecComm *comm)
 {
   SelfComm *self = (SelfComm *)comm;
 
+  exec_comm_close_groups (comm);
   g_free (self->reason);
   g_free (self);
 }
@@ -114,6 +174,7 @@ static const ExecCommOps self_ops = {
   .summary = "one rank",
   .all_gather = self_copy,
   .reduce_scatter = self_copy,
+  .all_to_all = self_copy,
   .all_reduce = self_all_reduce,
   .barrier = self_check,
   .abort = self_abort,

@@ -1,4 +1,4 @@
-/* ExecComm: one collective among the ranks of a run.
+/* ExecComm: collectives among the ranks of a run, or of a group of them.
  *
  * Every rank calls the same functions in the same order. Reductions sum in fp32 in
  * rank order and round once to the buffer's format (`rank_order_fp32`), so all
@@ -25,9 +25,16 @@ typedef struct
   gboolean (*reduce_scatter) (ExecComm *self, void *out, const void *in, guint64 count,
                               PlanDtype dtype, GError **error);
 
+  /* out = from every rank, in rank order, its `count` elements for this one; apart from `in`. */
+  gboolean (*all_to_all) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                          GError **error);
+
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
                           GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
+
+  /* See exec_comm_group; NULL where there is one rank. */
+  ExecComm *(*group) (ExecComm *self, guint size, guint stride, GError **error);
   void (*abort) (ExecComm *self, const char *why);
   void (*close) (ExecComm *self);
 } ExecCommOps;
@@ -37,7 +44,17 @@ struct _ExecComm
 {
   const ExecCommOps *ops;
   guint rank, ranks;
+  GPtrArray *groups; /* ExecCommGroup, made so far; NULL: none */
 };
+
+/* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup). All ranks ask
+ * for the same groups in the same order; what was made before is given again. It is closed with
+ * the communicator that it is a group of, and fails when that is aborted. */
+ExecComm *exec_comm_group (ExecComm *self, guint size, guint stride, GError **error);
+
+/* For backends: the group that a rank belongs to, counted from 0; closing what was made. */
+guint exec_comm_group_of (guint rank, guint size, guint stride);
+void exec_comm_close_groups (ExecComm *self);
 
 /* One rank: copies. */
 ExecComm *exec_comm_self_open (void);

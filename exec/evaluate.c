@@ -1,83 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan declares: gradients of one rank after another, their sums, the update. */
 #include "config.h"
 
 #include "exec/evaluate.h"
 
-#include "exec/data.h"
+#include "exec/evaluate-private.h"
 #include "exec/exact.h"
 #include "exec/number.h"
+#include "exec/source.h"
 #include "planner/error.h"
 #include "planner/scratch.h"
 #include "planner/stack.h"
 
+#include <math.h>
 #include <string.h>
 
-/* What a plan declares, in the order of the text: forward, backward, sums of gradients, update. One
- * rank is computed after another, on arrays that are never shared or reused for other things. */
-
-typedef struct
+ExecArray
+exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count)
 {
-  void *data;
-  PlanDtype dtype;
-} Array;
-
-/* What the backward pass of a layer needs. */
-typedef struct
-{
-  Array x, normed1, rstd1, qkv, attention, lse;
-  Array middle, normed2, rstd2, gate_up, activated; /* `middle`: after the attention's residual */
-} Layer;
-
-typedef struct
-{
-  const PlanModel *model;
-  guint ranks;
-  gint64 gbs, mbs, seq, rows, micro_batches, vocab;
-  gint64 qkv_width, attention_width;
-  guint64 seed;
-  ExecConstants constants;
-  PlanDtype compute, main_format, grad, wire;
-  gboolean reduces_every_micro_batch;
-  GPtrArray *owned; /* memory of all arrays */
-  void *scratch;
-  guint64 scratch_bytes;
-
-  /* Parameters lie one after the other; offsets are of layer 0 where there are layers. */
-  guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
-  Array main_params, weights, exp_avg, exp_avg_sq, main_grad, raw;
-  Array output_raw;   /* tied: the output layer's part of the table's gradient */
-  Array *kept, *sent; /* per rank: accumulated here; as it travels */
-
-  gint32 *tokens, *targets;
-  Layer *layers;
-  Array x, normed, rstd, logits, prob; /* the head's */
-  Array branch;                        /* what a residual adds */
-  Array dx, dbranch, dmiddle, dactivated, dgate_up, dattention, dqkv, dlogits;
-  Array sums, coef;
-} Evaluator;
-
-static Array
-new_array (Evaluator *self, PlanDtype dtype, guint64 count)
-{
-  Array array = { g_malloc0 (MAX (plan_dtype_bytes (dtype, count), 1)), dtype };
+  ExecArray array = { g_malloc0 (MAX (plan_dtype_bytes (dtype, count), 1)), dtype };
 
   g_ptr_array_add (self->owned, array.data);
   return array;
 }
 
-static Array
-from_element (Array array, guint64 element)
+ExecArray
+exec_evaluator_from (ExecArray array, guint64 element)
 {
-  return (Array){ (guint8 *)array.data + plan_dtype_bytes (array.dtype, element), array.dtype };
+  return (ExecArray){ (guint8 *)array.data + plan_dtype_bytes (array.dtype, element), array.dtype };
 }
 
-/* Runs one kernel; scratch is added where the op wants it. */
-static void
-run (Evaluator *self, PlanOpKind kind, const Array *operands, const gint64 *dims)
+void
+exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                    const gint64 *dims)
 {
   PlanOp op = { .kind = kind };
   ExecArgs args = { .op = &op, .constants = &self->constants };
-  guint64 scratch = plan_scratch_elements (kind, dims, self->compute) * sizeof (float);
+  /* A product that leaves another format than it reads needs an image of its result. */
+  PlanDtype widest = kind == PLAN_OP_GEMM ? operands[0].dtype : self->compute;
+  guint64 scratch = MAX (plan_scratch_elements (kind, dims, self->compute),
+                         plan_scratch_elements (kind, dims, widest))
+                    * sizeof (float);
 
   memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
   if (scratch > self->scratch_bytes)
@@ -91,7 +54,7 @@ run (Evaluator *self, PlanOpKind kind, const Array *operands, const gint64 *dims
         args.ptr[i] = scratch > 0 ? self->scratch : NULL;
         args.dtype[i] = PLAN_DTYPE_FP32;
       }
-    else if (!plan_op_ref_is_optional (kind, i))
+    else
       {
         args.ptr[i] = operands[i].data;
         args.dtype[i] = operands[i].dtype;
@@ -100,429 +63,321 @@ run (Evaluator *self, PlanOpKind kind, const Array *operands, const gint64 *dims
 }
 
 static void
-zero (Evaluator *self, Array out, guint64 count)
+zero (ExecEvaluator *self, ExecArray out, guint64 count)
 {
-  run (self, PLAN_OP_ZERO, (Array[]){ out }, (gint64[]){ (gint64)count });
+  exec_evaluator_run (self, PLAN_OP_ZERO, EXEC_OPERANDS (out), (gint64[]){ (gint64)count });
 }
 
 static void
-cast (Evaluator *self, Array out, Array in, guint64 count)
+cast (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
 {
-  run (self, PLAN_OP_CAST, (Array[]){ out, in }, (gint64[]){ (gint64)count });
+  exec_evaluator_run (self, PLAN_OP_CAST, EXEC_OPERANDS (out, in), (gint64[]){ (gint64)count });
 }
 
 static void
-accumulate (Evaluator *self, Array out, Array in, guint64 count)
+accumulate (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
 {
-  run (self, PLAN_OP_ACCUMULATE, (Array[]){ out, in }, (gint64[]){ (gint64)count });
+  exec_evaluator_run (self, PLAN_OP_ACCUMULATE, EXEC_OPERANDS (out, in),
+                      (gint64[]){ (gint64)count });
 }
 
-static void
-add (Evaluator *self, Array out, Array a, Array b)
-{
-  run (self, PLAN_OP_ADD, (Array[]){ out, a, b }, (gint64[]){ self->rows * self->model->hidden });
-}
-
-static void
-norm (Evaluator *self, Array out, Array rstd, Array in, Array weight)
-{
-  run (self, PLAN_OP_RMSNORM, (Array[]){ out, rstd, in, weight },
-       (gint64[]){ self->rows, self->model->hidden });
-}
-
-static void
-norm_bwd (Evaluator *self, Array din, Array dweight, Array dout, Array in, Array weight, Array rstd)
-{
-  run (self, PLAN_OP_RMSNORM_BWD, (Array[]){ din, dweight, dout, in, weight, rstd },
-       (gint64[]){ self->rows, self->model->hidden });
-}
-
-/* out = in * weight^T for a weight of [outputs, inputs] */
-static void
-linear (Evaluator *self, Array out, Array in, Array weight, gint64 outputs, gint64 inputs)
-{
-  run (self, PLAN_OP_GEMM, (Array[]){ out, in, weight },
-       (gint64[]){ self->rows, outputs, inputs, 1 });
-}
-
-/* dweight = dout^T * in and din = dout * weight */
-static void
-linear_bwd (Evaluator *self, Array din, Array dweight, Array dout, Array in, Array weight,
-            gint64 outputs, gint64 inputs)
-{
-  run (self, PLAN_OP_GEMM, (Array[]){ dweight, dout, in },
-       (gint64[]){ outputs, inputs, self->rows, 2 });
-  run (self, PLAN_OP_GEMM, (Array[]){ din, dout, weight },
-       (gint64[]){ self->rows, inputs, outputs, 0 });
-}
-
-static void
-rope (Evaluator *self, Array qkv, gint64 inverse)
-{
-  const PlanModel *m = self->model;
-
-  run (self, PLAN_OP_ROPE, (Array[]){ qkv },
-       (gint64[]){ self->rows, self->seq, m->heads, m->kv_heads, m->head_dim, inverse });
-}
-
-static guint64
-place (const Evaluator *self, PlanTensorRole role, gint64 layer)
+guint64
+exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
   return self->offset[role] + (guint64)layer * self->layer_parameters;
 }
 
-static Array
-weight_of (const Evaluator *self, PlanTensorRole role, gint64 layer)
+ExecArray
+exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
-  if (role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings)
-    role = PLAN_TENSOR_EMBEDDING;
-  return from_element (self->weights, place (self, role, layer));
-}
+  gboolean is_tied = role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings;
+  PlanTensorKind kind = plan_model_tensor (self->model, role, self->vocab).kind;
+  PlanTensorRole home = is_tied ? PLAN_TENSOR_EMBEDDING : role;
 
-/* Where the gradient of a parameter goes before any sum. */
-static Array
-raw_of (const Evaluator *self, PlanTensorRole role, gint64 layer)
-{
-  if (role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings)
+  if (self->fuses && (kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT))
+    return exec_evaluator_from (self->sent[self->rank], exec_evaluator_place (self, home, layer));
+  if (is_tied)
     return self->output_raw;
-  return from_element (self->raw, place (self, role, layer));
+  return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
 }
 
-/* --- one micro batch of one rank ---------------------------------------------------------- */
-
-static void
-forward_layer (Evaluator *self, gint64 i, Array out)
+static gboolean
+load (ExecEvaluator *self, gboolean is_eval, gint64 step, gint64 micro_batch, GError **error)
 {
-  const PlanModel *m = self->model;
-  const Layer *l = &self->layers[i];
-
-  norm (self, l->normed1, l->rstd1, l->x, weight_of (self, PLAN_TENSOR_ATTENTION_NORM, i));
-  linear (self, l->qkv, l->normed1, weight_of (self, PLAN_TENSOR_QKV, i), self->qkv_width,
-          m->hidden);
-  rope (self, l->qkv, 0);
-  run (self, PLAN_OP_ATTENTION, (Array[]){ l->attention, l->lse, l->qkv },
-       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq });
-  linear (self, self->branch, l->attention, weight_of (self, PLAN_TENSOR_PROJ, i), m->hidden,
-          self->attention_width);
-  add (self, l->middle, l->x, self->branch);
-
-  norm (self, l->normed2, l->rstd2, l->middle, weight_of (self, PLAN_TENSOR_MLP_NORM, i));
-  linear (self, l->gate_up, l->normed2, weight_of (self, PLAN_TENSOR_GATE_UP, i), 2 * m->ffn,
-          m->hidden);
-  run (self, PLAN_OP_SWIGLU, (Array[]){ l->activated, l->gate_up },
-       (gint64[]){ self->rows, m->ffn });
-  linear (self, self->branch, l->activated, weight_of (self, PLAN_TENSOR_DOWN, i), m->hidden,
-          m->ffn);
-  add (self, out, l->middle, self->branch);
-}
-
-static void
-forward (Evaluator *self)
-{
-  const PlanModel *m = self->model;
-
-  run (self, PLAN_OP_EMBED,
-       (Array[]){ self->layers[0].x,
-                  weight_of (self, PLAN_TENSOR_EMBEDDING, 0),
-                  { self->tokens, PLAN_DTYPE_I32 } },
-       (gint64[]){ self->rows, m->hidden, self->vocab });
-  for (gint64 i = 0; i < m->layers; i++)
-    forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
-  norm (self, self->normed, self->rstd, self->x, weight_of (self, PLAN_TENSOR_FINAL_NORM, 0));
-  linear (self, self->logits, self->normed, weight_of (self, PLAN_TENSOR_OUTPUT, 0), self->vocab,
-          m->hidden);
-  run (self, PLAN_OP_CROSS_ENTROPY,
-       (Array[]){ self->sums, self->prob, self->logits, { self->targets, PLAN_DTYPE_I32 } },
-       (gint64[]){ self->rows, self->vocab });
-}
-
-/* dx is the gradient of the layer's output before, of its input afterwards. */
-static void
-backward_layer (Evaluator *self, gint64 i)
-{
-  const PlanModel *m = self->model;
-  const Layer *l = &self->layers[i];
-
-  linear_bwd (self, self->dactivated, raw_of (self, PLAN_TENSOR_DOWN, i), self->dx, l->activated,
-              weight_of (self, PLAN_TENSOR_DOWN, i), m->hidden, m->ffn);
-  run (self, PLAN_OP_SWIGLU_BWD, (Array[]){ self->dgate_up, self->dactivated, l->gate_up },
-       (gint64[]){ self->rows, m->ffn });
-  linear_bwd (self, self->branch, raw_of (self, PLAN_TENSOR_GATE_UP, i), self->dgate_up, l->normed2,
-              weight_of (self, PLAN_TENSOR_GATE_UP, i), 2 * m->ffn, m->hidden);
-  norm_bwd (self, self->dbranch, raw_of (self, PLAN_TENSOR_MLP_NORM, i), self->branch, l->middle,
-            weight_of (self, PLAN_TENSOR_MLP_NORM, i), l->rstd2);
-  add (self, self->dmiddle, self->dx, self->dbranch);
-
-  linear_bwd (self, self->dattention, raw_of (self, PLAN_TENSOR_PROJ, i), self->dmiddle,
-              l->attention, weight_of (self, PLAN_TENSOR_PROJ, i), m->hidden,
-              self->attention_width);
-  run (self, PLAN_OP_ATTENTION_BWD,
-       (Array[]){ self->dqkv, self->dattention, l->attention, l->lse, l->qkv },
-       (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq });
-  rope (self, self->dqkv, 1);
-  linear_bwd (self, self->branch, raw_of (self, PLAN_TENSOR_QKV, i), self->dqkv, l->normed1,
-              weight_of (self, PLAN_TENSOR_QKV, i), self->qkv_width, m->hidden);
-  norm_bwd (self, self->dbranch, raw_of (self, PLAN_TENSOR_ATTENTION_NORM, i), self->branch, l->x,
-            weight_of (self, PLAN_TENSOR_ATTENTION_NORM, i), l->rstd1);
-  add (self, self->dx, self->dmiddle, self->dbranch);
-}
-
-static void
-backward (Evaluator *self)
-{
-  const PlanModel *m = self->model;
-
-  run (self, PLAN_OP_CROSS_ENTROPY_BWD,
-       (Array[]){ self->dlogits, self->prob, { self->targets, PLAN_DTYPE_I32 } },
-       (gint64[]){ self->rows, self->vocab });
-  linear_bwd (self, self->branch, raw_of (self, PLAN_TENSOR_OUTPUT, 0), self->dlogits, self->normed,
-              weight_of (self, PLAN_TENSOR_OUTPUT, 0), self->vocab, m->hidden);
-  norm_bwd (self, self->dx, raw_of (self, PLAN_TENSOR_FINAL_NORM, 0), self->branch, self->x,
-            weight_of (self, PLAN_TENSOR_FINAL_NORM, 0), self->rstd);
-  for (gint64 i = m->layers; i-- > 0;)
-    backward_layer (self, i);
-  run (self, PLAN_OP_EMBED_BWD,
-       (Array[]){
-           raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, { self->tokens, PLAN_DTYPE_I32 } },
-       (gint64[]){ self->rows, m->hidden, self->vocab });
-}
-
-static void
-load (Evaluator *self, gint64 step, gint64 micro_batch, guint rank)
-{
-  gint64 first = step * self->gbs + (micro_batch * self->ranks + rank) * self->mbs;
+  gint64 first = exec_source_first_sequence (self->job, step)
+                 + (micro_batch * self->ranks + self->rank) * self->mbs;
 
   for (gint64 i = 0; i < self->mbs; i++)
-    exec_data_sequence (self->seed, self->model->vocab, first + i, self->seq,
-                        self->tokens + i * self->seq, self->targets + i * self->seq);
+    if (!exec_source_sequence (self->job, is_eval, first + i, self->tokens + i * self->seq,
+                               self->targets + i * self->seq, error))
+      return FALSE;
+  return TRUE;
 }
 
 /* --- sums of gradients -------------------------------------------------------------------- */
 
 static guint64
-table_size (const Evaluator *self)
+numel (const PlanTensor *tensor)
+{
+  return tensor->rows * tensor->cols;
+}
+
+static guint64
+table_size (const ExecEvaluator *self)
 {
   return (guint64)(self->vocab * self->model->hidden);
 }
 
-/* What a rank does with the gradients of a micro batch. A tied table takes the output layer's part
- * first. */
+/* A parameter's gradient as it travels: rounded here, unless its product did. */
 static void
-keep_raw (Evaluator *self, guint rank)
+send (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
 {
-  gboolean is_tied = self->model->tied_embeddings;
-  guint64 embedding = self->offset[PLAN_TENSOR_EMBEDDING];
+  guint64 place = exec_evaluator_place (self, tensor->role, layer);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  ExecArray in = exec_evaluator_raw (self, tensor->role, layer);
+
+  if (in.data != out.data)
+    cast (self, out, in, numel (tensor));
+}
+
+/* A tied table takes the output layer's part first. */
+static void
+send_table (ExecEvaluator *self)
+{
+  guint64 place = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  ExecArray in = exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0);
+
+  if (in.data != out.data)
+    cast (self, out, in, table_size (self));
+  accumulate (self, out, exec_evaluator_from (self->raw, place), table_size (self));
+}
+
+static void
+send_all (ExecEvaluator *self)
+{
+  for (guint i = 0; i < self->n_outer; i++)
+    if (self->outer[i].role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings)
+      send_table (self);
+    else
+      send (self, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      send (self, &self->layer[i], layer);
+}
+
+/* What a rank does with the gradients of a micro batch. */
+static void
+keep_raw (ExecEvaluator *self)
+{
+  ExecArray kept = self->kept[self->rank];
+  guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
 
   if (self->reduces_every_micro_batch)
     {
-      Array table = from_element (self->sent[rank], embedding);
-
-      cast (self, self->sent[rank], self->raw, self->parameters);
-      if (is_tied)
-        {
-          cast (self, table, self->output_raw, table_size (self));
-          accumulate (self, table, from_element (self->raw, embedding), table_size (self));
-        }
+      send_all (self);
       return;
     }
-  if (is_tied)
-    accumulate (self, from_element (self->kept[rank], embedding), self->output_raw,
-                table_size (self));
-  accumulate (self, self->kept[rank], self->raw, self->parameters);
+  if (self->model->tied_embeddings)
+    accumulate (self, exec_evaluator_from (kept, table), self->output_raw, table_size (self));
+  accumulate (self, kept, self->raw, self->parameters);
 }
 
-/* in[0] = the sum over ranks of `in`. */
+/* in[0] = the sum of `n` arrays. */
 static void
-sum_ranks (Evaluator *self, const Array *in)
+sum (ExecEvaluator *self, const ExecArray *in, guint n)
 {
-  g_autofree const void **terms = g_new (const void *, self->ranks);
+  g_autofree const void **terms = g_new (const void *, n);
 
-  for (guint rank = 0; rank < self->ranks; rank++)
-    terms[rank] = in[rank].data;
-  exec_comm_sum (in[0].data, terms, self->ranks, self->parameters, in[0].dtype);
+  for (guint i = 0; i < n; i++)
+    terms[i] = in[i].data;
+  exec_comm_sum (in[0].data, terms, n, self->parameters, in[0].dtype);
 }
 
+/* in[0] becomes the sum of `n` arrays as they travel, through `sent` where that is another
+ * format. */
 static void
-reduce_micro_batch (Evaluator *self)
+sum_on_the_wire (ExecEvaluator *self, const ExecArray *in, const ExecArray *sent, guint n)
 {
-  sum_ranks (self, self->sent);
-  accumulate (self, self->main_grad, self->sent[0], self->parameters);
-}
-
-static void
-reduce_step (Evaluator *self)
-{
-  if (self->wire == self->grad)
+  if (n == 1 || self->wire == self->grad)
     {
-      sum_ranks (self, self->kept);
-      cast (self, self->main_grad, self->kept[0], self->parameters);
+      sum (self, in, n);
       return;
     }
-  for (guint rank = 0; rank < self->ranks; rank++)
-    cast (self, self->sent[rank], self->kept[rank], self->parameters);
-  sum_ranks (self, self->sent);
-  cast (self, self->main_grad, self->sent[0], self->parameters);
+  for (guint i = 0; i < n; i++)
+    cast (self, sent[i], in[i], self->parameters);
+  sum (self, sent, n);
+  cast (self, in[0], sent[0], self->parameters);
 }
 
+/* Each replica sums what its ranks send, and adds it up. */
 static void
-compute_gradients (Evaluator *self, gint64 step)
+reduce_micro_batch (ExecEvaluator *self)
+{
+  for (guint first = 0; first < self->ranks; first += self->inner)
+    {
+      sum (self, self->sent + first, self->inner);
+      accumulate (self, self->main_grad[first / self->inner], self->sent[first], self->parameters);
+    }
+}
+
+/* Within replicas what was not summed before, then between them; the sum replaces what was
+ * accumulated. */
+static void
+reduce_step (ExecEvaluator *self)
+{
+  for (guint first = 0; !self->reduces_every_micro_batch && first < self->ranks;
+       first += self->inner)
+    {
+      sum_on_the_wire (self, self->kept + first, self->sent + first, self->inner);
+      cast (self, self->main_grad[first / self->inner], self->kept[first], self->parameters);
+    }
+  sum_on_the_wire (self, self->main_grad, self->sent, self->ranks / self->inner);
+}
+
+static gboolean
+compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
-  zero (self, self->main_grad, self->parameters);
-  if (!self->reduces_every_micro_batch)
-    for (guint rank = 0; rank < self->ranks; rank++)
-      zero (self, self->kept[rank], self->parameters);
+  for (guint rank = 0; rank < self->ranks; rank++)
+    zero (self, self->kept[rank], self->parameters);
+  for (guint replica = 0; replica < self->ranks / self->inner; replica++)
+    zero (self, self->main_grad[replica], self->parameters);
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     {
-      for (guint rank = 0; rank < self->ranks; rank++)
+      for (self->rank = 0; self->rank < self->ranks; self->rank++)
         {
-          load (self, step, micro_batch, rank);
-          forward (self);
-          backward (self);
-          keep_raw (self, rank);
+          if (!load (self, FALSE, step, micro_batch, error))
+            return FALSE;
+          exec_evaluator_forward (self);
+          exec_evaluator_backward (self);
+          keep_raw (self);
         }
       if (self->reduces_every_micro_batch)
         reduce_micro_batch (self);
     }
-  if (!self->reduces_every_micro_batch)
-    reduce_step (self);
+  reduce_step (self);
+  return TRUE;
+}
+
+/* The mean loss on what is never trained on. */
+static gboolean
+compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
+{
+  zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
+  for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
+    for (self->rank = 0; self->rank < self->ranks; self->rank++)
+      {
+        if (!load (self, TRUE, self->job->first_step, micro_batch, error))
+          return FALSE;
+        exec_evaluator_forward (self);
+      }
+  *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
+  return TRUE;
 }
 
 static void
-update (Evaluator *self, gint64 step)
+update (ExecEvaluator *self, gint64 step)
 {
   gint64 count[] = { (gint64)self->parameters };
+  ExecArray grad = self->main_grad[0];
 
   self->constants.step = step + 1;
-  run (self, PLAN_OP_NORM_SQ,
-       (Array[]){ from_element (self->sums, EXEC_EXACT_LIMBS), self->main_grad }, count);
-  run (self, PLAN_OP_CLIP, (Array[]){ self->coef, self->sums },
-       (gint64[]){ 1, 1, self->gbs * self->seq });
-  run (self, PLAN_OP_ADAMW,
-       (Array[]){ self->main_params, self->exp_avg, self->exp_avg_sq, self->main_grad, self->coef },
-       count);
+  self->constants.lr = exec_source_rate (self->job, step);
+  exec_evaluator_run (self, PLAN_OP_NORM_SQ,
+                      EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
+                      count);
+  exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
+                      (gint64[]){ 1, 1, self->gbs * self->seq });
+  if (self->is_sgd)
+    exec_evaluator_run (self, PLAN_OP_SGD,
+                        EXEC_OPERANDS (self->main_params, self->exp_avg, grad, self->coef), count);
+  else
+    exec_evaluator_run (
+        self, PLAN_OP_ADAMW,
+        EXEC_OPERANDS (self->main_params, self->exp_avg, self->exp_avg_sq, grad, self->coef),
+        count);
   cast (self, self->weights, self->main_params, self->parameters);
 }
 
 /* --- beginning and end -------------------------------------------------------------------- */
 
-static guint64
-tensor_size (const Evaluator *self, PlanTensorRole role)
-{
-  PlanTensor tensor = plan_model_tensor (self->model, role, self->vocab);
-
-  return tensor.rows * tensor.cols;
-}
-
-static const PlanTensorRole outer_roles[]
-    = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_OUTPUT };
-static const PlanTensorRole layer_roles[]
-    = { PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_QKV,     PLAN_TENSOR_PROJ,
-        PLAN_TENSOR_MLP_NORM,       PLAN_TENSOR_GATE_UP, PLAN_TENSOR_DOWN };
-
 static void
-lay_out (Evaluator *self)
+lay_out (ExecEvaluator *self)
 {
   guint64 at = 0;
 
-  for (guint i = 0; i < G_N_ELEMENTS (outer_roles); i++)
+  self->n_outer = plan_model_outer_tensors (self->model, self->vocab, self->outer);
+  self->n_layer = plan_model_layer_tensors (self->model, 0, self->layer);
+  for (guint i = 0; i < self->n_outer; i++)
     {
-      self->offset[outer_roles[i]] = at;
-      at += tensor_size (self, outer_roles[i]);
+      self->offset[self->outer[i].role] = at;
+      at += numel (&self->outer[i]);
     }
-  for (guint i = 0; i < G_N_ELEMENTS (layer_roles); i++)
+  for (guint i = 0; i < self->n_layer; i++)
     {
-      self->offset[layer_roles[i]] = at + self->layer_parameters;
-      self->layer_parameters += tensor_size (self, layer_roles[i]);
+      self->offset[self->layer[i].role] = at + self->layer_parameters;
+      self->layer_parameters += numel (&self->layer[i]);
     }
   self->parameters = at + (guint64)self->model->layers * self->layer_parameters;
 }
 
-static void
-init_tensor (Evaluator *self, PlanTensorRole role, gint64 layer)
+static gboolean
+init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTensor *tensor,
+             gint64 layer, GError **error)
 {
-  guint64 size = tensor_size (self, role);
-  Array out = from_element (self->main_params, place (self, role, layer));
+  ExecArray out = exec_evaluator_from (all, exec_evaluator_place (self, tensor->role, layer));
+  guint64 n = numel (tensor);
+  g_autofree float *values = g_new (float, n);
 
-  for (guint64 i = 0; i < size; i++)
-    {
-      float value = exec_data_weight (self->seed, self->model, role, layer, i);
-
-      exec_number_narrow (from_element (out, i).data, out.dtype, &value, 1);
-    }
+  if (!exec_source_state (self->job, state, tensor->role, layer, 0, n, values, error))
+    return FALSE;
+  exec_number_narrow (out.data, out.dtype, values, n);
+  return TRUE;
 }
 
-static void
-init_params (Evaluator *self)
+static gboolean
+init_state (ExecEvaluator *self, ExecArray all, ExecState state, GError **error)
 {
-  self->main_params = new_array (self, self->main_format, self->parameters);
-  self->weights = new_array (self, self->compute, self->parameters);
-  self->exp_avg = new_array (self, PLAN_DTYPE_FP32, self->parameters);
-  self->exp_avg_sq = new_array (self, PLAN_DTYPE_FP32, self->parameters);
-  self->main_grad = new_array (self, self->grad, self->parameters);
-  self->raw = new_array (self, self->compute, self->parameters);
-  self->output_raw = new_array (self, self->compute, table_size (self));
-  self->kept = g_new0 (Array, self->ranks);
-  self->sent = g_new0 (Array, self->ranks);
-  g_ptr_array_add (self->owned, self->kept);
-  g_ptr_array_add (self->owned, self->sent);
-  for (guint rank = 0; rank < self->ranks; rank++)
-    {
-      self->kept[rank] = new_array (self, self->grad, self->parameters);
-      self->sent[rank] = new_array (self, self->wire, self->parameters);
-    }
-  for (guint i = 0; i < G_N_ELEMENTS (outer_roles); i++)
-    init_tensor (self, outer_roles[i], 0);
+  for (guint i = 0; i < self->n_outer; i++)
+    if (!init_tensor (self, all, state, &self->outer[i], 0, error))
+      return FALSE;
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < G_N_ELEMENTS (layer_roles); i++)
-      init_tensor (self, layer_roles[i], layer);
-  cast (self, self->weights, self->main_params, self->parameters);
+    for (guint i = 0; i < self->n_layer; i++)
+      if (!init_tensor (self, all, state, &self->layer[i], layer, error))
+        return FALSE;
+  return TRUE;
 }
 
-static void
-init_activations (Evaluator *self)
+static ExecArray *
+take_arrays (ExecEvaluator *self, guint n, PlanDtype dtype)
 {
-  const PlanModel *m = self->model;
-  PlanDtype c = self->compute;
-  guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
-  guint64 qkv = rows * (guint64)self->qkv_width;
-  guint64 attention = rows * (guint64)self->attention_width, ffn = rows * (guint64)m->ffn;
-  guint64 vocab = rows * (guint64)self->vocab;
+  ExecArray *arrays = g_new0 (ExecArray, n);
 
-  self->tokens = new_array (self, PLAN_DTYPE_I32, rows).data;
-  self->targets = new_array (self, PLAN_DTYPE_I32, rows).data;
-  self->layers = g_new0 (Layer, m->layers);
-  g_ptr_array_add (self->owned, self->layers);
-  for (Layer *l = self->layers; l < self->layers + m->layers; l++)
-    {
-      l->x = new_array (self, c, wide);
-      l->normed1 = new_array (self, c, wide);
-      l->rstd1 = new_array (self, PLAN_DTYPE_FP32, rows);
-      l->qkv = new_array (self, c, qkv);
-      l->attention = new_array (self, c, attention);
-      l->lse = new_array (self, PLAN_DTYPE_FP32, rows * (guint64)m->heads);
-      l->middle = new_array (self, c, wide);
-      l->normed2 = new_array (self, c, wide);
-      l->rstd2 = new_array (self, PLAN_DTYPE_FP32, rows);
-      l->gate_up = new_array (self, c, 2 * ffn);
-      l->activated = new_array (self, c, ffn);
-    }
-  self->x = new_array (self, c, wide);
-  self->normed = new_array (self, c, wide);
-  self->rstd = new_array (self, PLAN_DTYPE_FP32, rows);
-  self->logits = new_array (self, c, vocab);
-  self->prob = new_array (self, PLAN_DTYPE_FP32, vocab);
-  self->branch = new_array (self, c, wide);
-  self->dx = new_array (self, c, wide);
-  self->dbranch = new_array (self, c, wide);
-  self->dmiddle = new_array (self, c, wide);
-  self->dactivated = new_array (self, c, ffn);
-  self->dgate_up = new_array (self, c, 2 * ffn);
-  self->dattention = new_array (self, c, attention);
-  self->dqkv = new_array (self, c, qkv);
-  self->dlogits = new_array (self, c, vocab);
-  self->sums = new_array (self, PLAN_DTYPE_I64, 2 * EXEC_EXACT_LIMBS);
-  self->coef = new_array (self, PLAN_DTYPE_FP32, 4);
+  g_ptr_array_add (self->owned, arrays);
+  for (guint i = 0; i < n; i++)
+    arrays[i] = exec_evaluator_array (self, dtype, self->parameters);
+  return arrays;
+}
+
+static gboolean
+init_params (ExecEvaluator *self, GError **error)
+{
+  self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
+  self->weights = exec_evaluator_array (self, self->compute, self->parameters);
+  self->exp_avg = exec_evaluator_array (self, self->avg, self->parameters);
+  self->exp_avg_sq = exec_evaluator_array (self, self->avg_sq, self->parameters);
+  self->raw = exec_evaluator_array (self, self->compute, self->parameters);
+  self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
+  self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
+  self->kept = take_arrays (self, self->ranks, self->grad);
+  self->sent = take_arrays (self, self->ranks, self->wire);
+  if (!init_state (self, self->main_params, EXEC_STATE_MAIN, error)
+      || !init_state (self, self->exp_avg, EXEC_STATE_EXP_AVG, error)
+      || (!self->is_sgd && !init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error)))
+    return FALSE;
+  cast (self, self->weights, self->main_params, self->parameters);
+  return TRUE;
 }
 
 static gboolean
@@ -532,8 +387,11 @@ is_trained_in (PlanDtype dtype)
 }
 
 static gboolean
-check (const Evaluator *self, const Plan *plan, GError **error)
+check (const ExecEvaluator *self, GError **error)
 {
+  const PlanDtype dtypes[]
+      = { self->compute, self->main_format, self->grad, self->wire, self->avg, self->avg_sq };
+
   if (self->micro_batches * self->mbs * self->ranks != self->gbs)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -542,15 +400,13 @@ check (const Evaluator *self, const Plan *plan, GError **error)
                    self->gbs, self->mbs, self->ranks);
       return FALSE;
     }
-  if (!is_trained_in (self->compute) || !is_trained_in (self->main_format)
-      || !is_trained_in (self->grad) || !is_trained_in (self->wire)
-      || plan->value[PLAN_EXP_AVG] != PLAN_EXP_AVG_FP32
-      || plan->value[PLAN_EXP_AVG_SQ] != PLAN_EXP_AVG_SQ_FP32)
-    {
-      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                           "the reference knows fp32 and bf16, with moments in fp32");
-      return FALSE;
-    }
+  for (guint i = 0; i < G_N_ELEMENTS (dtypes); i++)
+    if (!is_trained_in (dtypes[i]))
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                     "the reference knows fp32 and bf16, not %s", plan_dtype_name (dtypes[i]));
+        return FALSE;
+      }
   if (self->parameters > G_MAXUINT / sizeof (float))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
@@ -560,42 +416,53 @@ check (const Evaluator *self, const Plan *plan, GError **error)
   return TRUE;
 }
 
+static void
+read_plan (ExecEvaluator *self, const Plan *plan)
+{
+  gint64 strategy = plan->value[PLAN_STRATEGY];
+
+  self->gbs = plan->value[PLAN_GBS];
+  self->mbs = plan->value[PLAN_MBS];
+  self->seq = plan->value[PLAN_SEQ];
+  self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
+  self->rows = self->mbs * self->seq;
+  self->micro_batches = self->gbs / (self->mbs * self->ranks);
+  self->compute = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
+  self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);
+  self->avg = plan_field_dtype (plan, PLAN_EXP_AVG);
+  self->avg_sq = plan_field_dtype (plan, PLAN_EXP_AVG_SQ);
+  self->is_sgd = plan->value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_SGD;
+  self->reduces_every_micro_batch
+      = self->inner > 1
+        && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  self->fuses = self->reduces_every_micro_batch
+                && plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
+}
+
 static gboolean
-init (Evaluator *self, const ExecJob *job, guint ranks, GError **error)
+init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
 {
   const PlanModel *m = job->model;
-  const Plan *plan = job->plan;
-  gint64 strategy = plan->value[PLAN_STRATEGY];
-  const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
+  const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
 
   if (stack == NULL)
     return FALSE;
   self->model = m;
   self->ranks = ranks;
-  self->seed = job->seed;
+  self->job = job;
   self->constants = job->constants;
-  self->gbs = plan->value[PLAN_GBS];
-  self->mbs = plan->value[PLAN_MBS];
-  self->seq = plan->value[PLAN_SEQ];
-  self->rows = self->mbs * self->seq;
-  self->micro_batches = self->gbs / (self->mbs * ranks);
   self->vocab = plan_stack_padded_vocab (stack, m->vocab, 1);
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * m->head_dim;
-  self->compute = plan_field_dtype (plan, PLAN_COMPUTE);
-  self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
-  self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);
-  /* A rank on its own sends nothing: no sum, and no rounding on the way. */
-  self->wire = ranks > 1 ? plan_field_dtype (plan, PLAN_GRAD_COMM) : self->grad;
-  self->reduces_every_micro_batch
-      = ranks > 1
-        && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  read_plan (self, job->plan);
   lay_out (self);
-  return check (self, plan, error);
+  return check (self, error);
 }
 
 static GByteArray *
-widened_params (const Evaluator *self)
+widened_params (const ExecEvaluator *self)
 {
   GByteArray *out = g_byte_array_new ();
 
@@ -606,40 +473,51 @@ widened_params (const Evaluator *self)
 }
 
 static void
-clear (Evaluator *self)
+clear (ExecEvaluator *self)
 {
   g_ptr_array_unref (self->owned);
   g_free (self->scratch);
 }
 
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Evaluator, clear)
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)
+
+static gboolean
+train_step (ExecEvaluator *self, gint64 i, ExecResult *result, GError **error)
+{
+  const ExecJob *job = self->job;
+  const float *coef = self->coef.data;
+  gint64 start_us = g_get_monotonic_time (), step = job->first_step + i;
+
+  if (!compute_gradients (self, step, error))
+    return FALSE;
+  update (self, step);
+  result->grad_norms[i] = (double)coef[1];
+  result->losses[i] = (double)coef[2];
+  result->step_ns[i] = 1000 * (g_get_monotonic_time () - start_us);
+  result->eval_losses[i] = NAN;
+  return job->eval_every == 0 || (step + 1) % job->eval_every != 0
+         || compute_eval_loss (self, &result->eval_losses[i], error);
+}
 
 gboolean
 exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error)
 {
-  g_auto (Evaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
-  ExecResult result = { 0 };
+  g_auto (ExecEvaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
+  g_auto (ExecResult) result = { 0 };
 
-  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error))
+  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error)
+      || !init_params (&self, error))
     return FALSE;
-  init_params (&self);
-  init_activations (&self);
-
+  exec_evaluator_take_activations (&self);
   result.losses = g_new0 (double, job->steps);
   result.grad_norms = g_new0 (double, job->steps);
+  result.eval_losses = g_new0 (double, job->steps);
   result.step_ns = g_new0 (gint64, job->steps);
-  for (gint64 step = 0; step < job->steps; step++)
-    {
-      const float *coef = self.coef.data;
-      gint64 start_us = g_get_monotonic_time ();
-
-      compute_gradients (&self, step);
-      update (&self, step);
-      result.grad_norms[step] = (double)coef[1];
-      result.losses[step] = (double)coef[2];
-      result.step_ns[step] = 1000 * (g_get_monotonic_time () - start_us);
-    }
+  for (gint64 i = 0; i < job->steps; i++)
+    if (!train_step (&self, i, &result, error))
+      return FALSE;
   result.main_params = widened_params (&self);
   *out_result = result;
+  result = (ExecResult){ 0 };
   return TRUE;
 }

@@ -1,460 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk. Every buffer carries a tag: taken or not, written or not, and for weights how many
- * optimizer updates they have seen. A kernel that would read something released, unwritten or of
- * another step is not run: the walk stops with an error that names the op. */
+/* Steps of a walk: setup, training with evaluations and checkpoints in between, teardown; and ranks
+ * as threads. */
 #include "config.h"
 
 #include "exec/exec.h"
 
-#include "exec/data.h"
-#include "planner/arena.h"
+#include "exec/exact.h"
+#include "exec/source.h"
+#include "exec/walk-private.h"
 #include "planner/error.h"
 #include "planner/lower.h"
-#include "planner/meter.h"
-#include "planner/units.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
-#include <time.h>
 
-#define POISON 0xff /* a NaN in every float format */
-
-typedef struct
+/* The mean loss of what a walk's step added up on all ranks. */
+static double
+mean_loss (const ExecWalk *walk)
 {
-  guint8 *bytes; /* NULL: not taken */
-  gboolean is_written;
-  gint64 version; /* optimizer updates seen; weights only */
-} Tag;
-
-/* Where a bucket's main weights are, as its init op said. */
-typedef struct
-{
-  guint32 buffer;
-  guint64 bytes;
-} MainShard;
-
-typedef struct
-{
-  const ExecJob *job;
-  ExecComm *comm;
-  const PlanSchedule *schedule;
-  PlanLayout layout;
-  PlanArena arena;
-  guint8 *memory;
-  Tag *tags;
-  GArray *mains; /* MainShard, in init order */
-  PlanMeter meter;
-  PlanTrace *trace; /* NULL unless this step is recorded */
-  ExecConstants constants;
-  gint64 step;        /* from 0 */
-  gint64 micro_batch; /* loaded so far in this step */
-  guint next_alloc;   /* in this section */
-  gint64 begin_ns;    /* of this step */
-  double loss, grad_norm;
-  gboolean poisons;
-} Walk;
-
-static gint64
-now_ns (void)
-{
-  struct timespec t;
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
-}
-
-G_GNUC_PRINTF (4, 5)
-static gboolean
-fail (const Walk *walk, const PlanCursor *cursor, GError **error, const char *format, ...)
-{
-  const PlanOp *op = plan_schedule_node (walk->schedule, cursor->node);
-  va_list args;
-  va_start (args, format);
-  g_autofree char *message = g_strdup_vprintf (format, args);
-  va_end (args);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
-               "rank %u, step %" G_GINT64_FORMAT ", op %u (%s, unit %" G_GINT64_FORMAT "): %s",
-               walk->comm->rank, walk->step + 1, cursor->node, plan_op_name (op->kind),
-               plan_cursor_unit (cursor, op), message);
-  return FALSE;
-}
-
-static gboolean
-is_weights (const PlanBuffer *buffer)
-{
-  return buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED;
-}
-
-/* Ops that move weights about keep the version of what they read; kernels want this step's. */
-static gboolean
-moves_weights (PlanOpKind kind)
-{
-  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER;
-}
-
-static gboolean
-apply_memory (Walk *walk, const PlanCursor *cursor, PlanSection section, const PlanOp *op,
-              GError **error)
-{
-  const guint array = (guint)op->refs[0].array;
-  const guint64 bytes = plan_schedule_buffer_bytes (walk->schedule, array);
-  const guint64 taken = plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT);
-  Tag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[0])];
-
-  if ((tag->bytes != NULL) == (op->kind == PLAN_OP_ALLOC))
-    return fail (walk, cursor, error, "%s is %s",
-                 plan_schedule_buffer (walk->schedule, array)->name,
-                 tag->bytes ? "taken already" : "not taken");
-  if (walk->poisons && tag->bytes)
-    memset (tag->bytes, POISON, bytes);
-  *tag = (Tag){ 0 };
-  if (op->kind == PLAN_OP_ALLOC)
-    tag->bytes
-        = walk->memory + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
-  if (walk->poisons && tag->bytes)
-    memset (tag->bytes, POISON, bytes);
-  const PlanCategory category = plan_meter_apply (&walk->meter, cursor, op, taken);
-  if (walk->trace)
-    plan_trace_add_sample (walk->trace, category, now_ns () - walk->begin_ns,
-                           (gint64)walk->meter.live[category]);
-  return TRUE;
-}
-
-/* Turns references into pointers and checks the tags of what is read. */
-static gboolean
-resolve (Walk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
-{
-  *args = (ExecArgs){ .op = op, .constants = &walk->constants };
-  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+  const gint64 *value = walk->plan->value;
+  ExecExact loss = { 0 };
+  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
     {
-      if (op->refs[i].array < 0)
-        continue;
-      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)op->refs[i].array);
-      const Tag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
-      const char access = plan_op_ref_access (op->kind, i);
-      if (!tag->bytes)
-        return fail (walk, cursor, error, "%s is not taken", buffer->name);
-      if ((access == 'r' || access == 'u') && !tag->is_written)
-        return fail (walk, cursor, error, "%s is read before anything wrote it", buffer->name);
-      if (access == 'r' && is_weights (buffer) && !moves_weights (op->kind)
-          && tag->version != walk->step)
-        return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT,
-                     buffer->name, tag->version + 1);
-      args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
-      args->dtype[i] = buffer->dtype;
+      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
+      const char *name = walk->comm->ranks > 1 ? "all_sums" : "sums";
+      const ExecExact *sums = (const ExecExact *)(gpointer)walk->tags[buffer->first].bytes;
+      if (g_str_equal (buffer->name, name))
+        for (guint rank = 0; rank < walk->comm->ranks; rank++)
+          exec_exact_merge (&loss, &sums[2 * rank]);
     }
-  return TRUE;
+  return exec_exact_value (&loss) / (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
 }
 
-static void
-mark_written (Walk *walk, const PlanCursor *cursor, const PlanOp *op)
-{
-  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
-    {
-      const char access = plan_op_ref_access (op->kind, i);
-      if (op->refs[i].array < 0 || (access != 'w' && access != 'u'))
-        continue;
-      Tag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
-      tag->is_written = TRUE;
-      if (moves_weights (op->kind))
-        tag->version = walk->tags[plan_cursor_buffer (cursor, &op->refs[1])].version;
-      else if (op->kind == PLAN_OP_ADAMW)
-        tag->version = walk->step + 1;
-    }
-}
-
-/* One shard of a bucket's main weights, padding zero. */
-static void
-run_init (Walk *walk, const PlanCursor *cursor, const ExecArgs *args)
-{
-  const PlanOp *op = args->op;
-  const PlanBucket *bucket = &walk->layout.buckets[op->dims[0]];
-  const guint64 part = bucket->padded / (guint64)op->dims[2];
-  const guint64 first = part * (guint64)op->dims[1];
-  const gint64 unit = MAX (plan_cursor_unit (cursor, op), 0);
-  float *out = args->ptr[0];
-  const MainShard shard = { plan_cursor_buffer (cursor, &op->refs[0]), part * sizeof (float) };
-
-  memset (out, 0, part * sizeof (float));
-  for (guint s = 0; s < bucket->n_slots; s++)
-    {
-      const PlanSlot *slot = &bucket->slots[s];
-      const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
-      for (guint64 i = MAX (first, slot->offset); i < MIN (first + part, end); i++)
-        out[i - first] = exec_data_weight (walk->job->seed, walk->job->model, slot->tensor.role,
-                                           unit, i - slot->offset);
-    }
-  g_array_append_val (walk->mains, shard);
-}
-
-/* Sequences are dealt out by micro batch, then rank. */
-static void
-run_load (Walk *walk, const ExecArgs *args)
-{
-  const Plan *plan = walk->job->plan;
-  const gint64 seq = plan->value[PLAN_SEQ], mbs = plan->value[PLAN_MBS];
-  const gint64 turn = walk->micro_batch++ * walk->comm->ranks + walk->comm->rank;
-  for (gint64 i = 0; i < mbs; i++)
-    exec_data_sequence (walk->job->seed, walk->job->model->vocab,
-                        walk->step * plan->value[PLAN_GBS] + turn * mbs + i, seq,
-                        (gint32 *)args->ptr[0] + i * seq, (gint32 *)args->ptr[1] + i * seq);
-}
-
+/* Runs the evaluation's own schedule on the weights as they are after this step. It begins with
+ * nothing gathered, so that nothing of it can be stale. */
 static gboolean
-run_collective (Walk *walk, const ExecArgs *args, GError **error)
+evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
-  const guint64 count = (guint64)args->op->dims[0];
-  ExecComm *comm = walk->comm;
-  switch ((int)args->op->kind)
-    {
-    case PLAN_OP_ALL_GATHER:
-      return comm->ops->all_gather (comm, args->ptr[0], args->ptr[1], count, args->dtype[0], error);
-    case PLAN_OP_REDUCE_SCATTER:
-      return comm->ops->reduce_scatter (comm, args->ptr[0], args->ptr[1], count, args->dtype[0],
-                                        error);
-    default:
-      return comm->ops->all_reduce (comm, args->ptr[0], count, args->dtype[0], error);
-    }
-}
-
-static gboolean
-run_op (Walk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
-{
-  const gint64 start_ns = now_ns ();
-  ExecArgs args;
-  if (!resolve (walk, cursor, op, &args, error))
+  const ExecJob *job = trained->job;
+  ExecWalk walk;
+  g_autoptr (PlanSchedule) schedule
+      = plan_lower (job->model, job->cluster, job->eval_plan, trained->comm->rank, error);
+  if (!schedule)
     return FALSE;
-  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-    {
-      if (!run_collective (walk, &args, error))
-        return FALSE;
-    }
-  else if (op->kind == PLAN_OP_INIT)
-    run_init (walk, cursor, &args);
-  else if (op->kind == PLAN_OP_LOAD)
-    run_load (walk, &args);
-  else if (op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT) /* nothing is ever pending here */
-    walk->job->kernels->run[op->kind](&args);
-  mark_written (walk, cursor, op);
-  if (op->kind == PLAN_OP_CLIP)
-    {
-      const float *coef = args.ptr[0];
-      walk->grad_norm = (double)coef[1];
-      walk->loss = (double)coef[2];
-    }
-  if (walk->trace)
-    plan_trace_add_span (walk->trace, cursor->node, (gint32)plan_cursor_unit (cursor, op),
-                         start_ns - walk->begin_ns, now_ns () - walk->begin_ns);
-  return TRUE;
+  gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
+  walk.trained = trained;
+  walk.step = job->first_step; /* always on the same sequences */
+  ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
+       && exec_walk_run (&walk, PLAN_SECTION_STEP, error);
+  if (ok)
+    *out_loss = mean_loss (&walk);
+  ok = ok && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
+  exec_walk_close (&walk);
+  return ok;
 }
 
 static gboolean
-run_section (Walk *walk, PlanSection section, GError **error)
+is_due (gint64 every, gint64 steps_done)
 {
-  const PlanOp *op;
-  PlanCursor cursor;
-  walk->next_alloc = 0;
-  walk->micro_batch = 0;
-  plan_cursor_start (&cursor, walk->schedule, section);
-  while ((op = plan_cursor_next (&cursor)))
-    if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
-            ? !apply_memory (walk, &cursor, section, op, error)
-            : !run_op (walk, &cursor, op, error))
-      return FALSE;
+  return every > 0 && steps_done % every == 0;
+}
+
+/* What comes between two steps. */
+static gboolean
+pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError **error)
+{
+  const ExecJob *job = walk->job;
+  const gint64 done = walk->step + 1;
+  if (is_due (job->eval_every, done) && !evaluate (walk, out_eval_loss, error))
+    return FALSE;
+  return !job->save || !(is_last || is_due (job->save_every, done))
+         || exec_walk_save (walk, done, error);
+}
+
+static gboolean
+run_step (ExecWalk *walk, ExecStep *step, GError **error)
+{
+  walk->constants.step = walk->step + 1;
+  walk->constants.lr = exec_source_rate (walk->job, walk->step);
+  if (!walk->comm->ops->barrier (walk->comm, error))
+    return FALSE;
+  plan_meter_begin_step (&walk->meter);
+  walk->begin_ns = exec_walk_now_ns ();
+  if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
+    return FALSE;
+  *step = (ExecStep){ .step = walk->step,
+                      .loss = walk->loss,
+                      .grad_norm = walk->grad_norm,
+                      .lr = walk->constants.lr,
+                      .eval_loss = NAN,
+                      .step_ns = exec_walk_now_ns () - walk->begin_ns };
   return TRUE;
 }
 
 static gboolean
-run_steps (Walk *walk, ExecProgress progress, gpointer user_data, ExecResult *result,
+run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult *result,
            GError **error)
 {
-  for (walk->step = 0; walk->step < walk->job->steps; walk->step++)
+  const ExecJob *job = walk->job;
+  ExecStep step = { 0 };
+  for (gint64 i = 0; i < job->steps; i++)
     {
-      const gboolean records = walk->step == walk->job->steps - 1;
-      walk->constants.step = walk->step + 1;
-      if (!walk->comm->ops->barrier (walk->comm, error))
+      const gboolean is_last = i == job->steps - 1;
+      walk->step = job->first_step + i;
+      walk->trace = is_last ? result->trace : NULL;
+      if (!run_step (walk, &step, error) || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
-      plan_meter_begin_step (&walk->meter);
-      walk->trace = records ? result->trace : NULL;
-      walk->begin_ns = now_ns ();
-      if (!run_section (walk, PLAN_SECTION_STEP, error))
-        return FALSE;
-      result->step_ns[walk->step] = now_ns () - walk->begin_ns;
-      result->losses[walk->step] = walk->loss;
-      result->grad_norms[walk->step] = walk->grad_norm;
+      result->losses[i] = step.loss;
+      result->grad_norms[i] = step.grad_norm;
+      result->eval_losses[i] = step.eval_loss;
+      result->step_ns[i] = step.step_ns;
       if (progress && walk->comm->rank == 0)
-        progress (user_data, walk->step, walk->loss, walk->grad_norm, result->step_ns[walk->step]);
+        progress (user_data, &step);
     }
   walk->trace = NULL;
   plan_meter_report (&walk->meter, 0, &result->trace->memory);
   result->trace->memory.reserved = result->trace->memory.device = walk->arena.size_bytes;
-  result->trace->step_ns = result->step_ns[walk->job->steps - 1];
+  result->trace->step_ns = step.step_ns;
   plan_trace_attribute (result->trace, walk->schedule);
   return TRUE;
 }
 
-static void
-keep_params (const Walk *walk, ExecResult *result)
-{
-  result->main_params = g_byte_array_new ();
-  for (guint i = 0; i < walk->mains->len; i++)
-    {
-      const MainShard *shard = &g_array_index (walk->mains, MainShard, i);
-      g_byte_array_append (result->main_params, walk->tags[shard->buffer].bytes,
-                           (guint)shard->bytes);
-    }
-}
-
 static gboolean
-take_memory (Walk *walk, GError **error)
-{
-  void *memory = NULL;
-  if (posix_memalign (&memory, PLAN_ARENA_ALIGNMENT, MAX (walk->arena.size_bytes, 1)) != 0)
-    {
-      g_autofree char *size = plan_units_format_size (walk->arena.size_bytes);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "rank %u: this machine has no %s left",
-                   walk->comm->rank, size);
-      return FALSE;
-    }
-  walk->memory = memory;
-  return TRUE;
-}
-
-static void
-walk_clear (Walk *walk)
-{
-  plan_arena_clear (&walk->arena);
-  free (walk->memory);
-  g_free (walk->tags);
-  g_array_unref (walk->mains);
-}
-
-/* The operand of a product that no kernel here adds. */
-#define GEMM_BIAS 3
-
-/* Formats that the kernels here read and write. */
-static gboolean
-is_runnable (PlanDtype dtype)
-{
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_I32
-         || dtype == PLAN_DTYPE_I64;
-}
-
-static gboolean
-can_run (const Walk *walk, const PlanOp *op)
-{
-  switch (plan_op_class (op->kind))
-    {
-    case PLAN_CLASS_COMPUTE:
-      return walk->job->kernels->run[op->kind]
-             && !(op->kind == PLAN_OP_GEMM && op->refs[GEMM_BIAS].array >= 0);
-    case PLAN_CLASS_COLLECTIVE:
-      return op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER
-             || op->kind == PLAN_OP_ALL_REDUCE;
-    case PLAN_CLASS_HOST:
-    case PLAN_CLASS_MEMORY:
-      return TRUE;
-    }
-  g_assert_not_reached ();
-}
-
-/* What a schedule does not show: the walk neither looks for NaN, nor replays graphs, nor keeps a
- * model between an evaluation and a step. */
-static gboolean
-check_fields (const Plan *plan, GError **error)
-{
-  static const struct
-  {
-    PlanField field;
-    gint64 runs;
-  } fields[] = { { PLAN_TASK, PLAN_TASK_TRAIN },
-                 { PLAN_NAN_CHECK, PLAN_NAN_CHECK_OFF },
-                 { PLAN_CUDA_GRAPH, PLAN_CUDA_GRAPH_OFF },
-                 { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF } };
-  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
-    {
-      const PlanField field = fields[i].field;
-      if (plan->value[field] == fields[i].runs)
-        continue;
-      g_autofree char *wanted = plan_field_print (field, plan->value[field]);
-      g_autofree char *runs = plan_field_print (field, fields[i].runs);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "%s=%s is modelled and not executed yet: it must be %s", plan_field_name (field),
-                   wanted, runs);
-      return FALSE;
-    }
-  return TRUE;
-}
-
-/* Whether these kernels and this communicator can run all of a schedule. */
-static gboolean
-check_runnable (const Walk *walk, GError **error)
-{
-  for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
-    {
-      const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      if (group->size == walk->comm->ranks)
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan communicates in groups of %u (%s) among %u ranks, which is modelled "
-                   "and not executed yet: dp_outer, tp and cp must be 1",
-                   group->size, group->name, walk->comm->ranks);
-      return FALSE;
-    }
-  if (!plan_model_is_llama_shaped (walk->job->model, walk->job->plan->value[PLAN_SEQ]))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "models of other shapes than llama's are modelled and not executed yet; %s has "
-                   "other norms, activations, biases, positions or attention",
-                   walk->job->model->name);
-      return FALSE;
-    }
-  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
-    {
-      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
-      const gboolean is_main = buffer->category == PLAN_CATEGORY_MAIN_PARAMS
-                               || buffer->category == PLAN_CATEGORY_OPTIMIZER;
-      if (is_runnable (buffer->dtype) && (!is_main || buffer->dtype == PLAN_DTYPE_FP32))
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan keeps %s in %s, which is modelled and not executed yet", buffer->name,
-                   plan_dtype_name (buffer->dtype));
-      return FALSE;
-    }
-  for (guint i = 0; i < plan_schedule_n_nodes (walk->schedule); i++)
-    {
-      const PlanOp *op = plan_schedule_node (walk->schedule, i);
-      if (op->kind >= PLAN_N_OPS || can_run (walk, op))
-        continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan needs the op %s, which is modelled and not executed by %s yet",
-                   plan_op_name (op->kind), walk->job->kernels->name);
-      return FALSE;
-    }
-  return TRUE;
-}
-
-static gboolean
-run_walk (Walk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
+run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
           ExecResult *result, GError **error)
 {
   const ExecJob *job = walk->job;
-  const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
-  if (!stack || !check_fields (job->plan, error) || !check_runnable (walk, error)
-      || !plan_arena_init (&walk->arena, walk->schedule, error) || !take_memory (walk, error)
-      || !job->kernels->open (error))
-    return FALSE;
-  plan_layout_init (&walk->layout, job->model, stack, job->plan, walk->comm->ranks);
   result->losses = g_new0 (double, job->steps);
   result->grad_norms = g_new0 (double, job->steps);
+  result->eval_losses = g_new0 (double, job->steps);
   result->step_ns = g_new0 (gint64, job->steps);
   result->trace = plan_trace_new (job->kernels->name);
   result->arena_bytes = walk->arena.size_bytes;
-  if (!run_section (walk, PLAN_SECTION_SETUP, error)
+  if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error))
+    return FALSE;
+  exec_walk_find_moments (walk);
+  if (!exec_walk_restore_moments (walk, error)
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
   if (keeps_params)
-    keep_params (walk, result);
-  return run_section (walk, PLAN_SECTION_TEARDOWN, error);
+    result->main_params = exec_walk_main_params (walk);
+  return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
 }
 
 gboolean
@@ -464,15 +150,18 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
 {
   g_auto (ExecResult) result = { 0 };
   g_autoptr (GError) why = NULL;
-  Walk walk = { .job = job,
-                .comm = comm,
-                .schedule = schedule,
-                .tags = g_new0 (Tag, plan_schedule_n_buffer_ids (schedule) + 1),
-                .mains = g_array_new (FALSE, FALSE, sizeof (MainShard)),
-                .constants = job->constants,
-                .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
-  const gboolean ok = run_walk (&walk, keeps_params, progress, user_data, &result, &why);
-  walk_clear (&walk);
+  ExecWalk walk;
+  if (job->plan->value[PLAN_TASK] != PLAN_TASK_TRAIN)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "task=eval is modelled and not executed by itself: it must be train, "
+                           "and evaluations come between its steps");
+      return FALSE;
+    }
+  const gboolean ok = exec_walk_open (&walk, job, job->plan, schedule, comm, &why)
+                      && job->kernels->open (&why)
+                      && run_walk (&walk, keeps_params, progress, user_data, &result, &why);
+  exec_walk_close (&walk);
   if (!ok)
     {
       g_propagate_error (error, g_steal_pointer (&why));
@@ -507,6 +196,7 @@ exec_result_clear (ExecResult *self)
 {
   g_clear_pointer (&self->losses, g_free);
   g_clear_pointer (&self->grad_norms, g_free);
+  g_clear_pointer (&self->eval_losses, g_free);
   g_clear_pointer (&self->step_ns, g_free);
   g_clear_pointer (&self->trace, plan_trace_free);
   g_clear_pointer (&self->main_params, g_byte_array_unref);

@@ -5,8 +5,11 @@
  * taken; reading a buffer that is released, unwritten or of an older step is an
  * error that names the op. */
 #pragma once
+#include "exec/checkpoint.h"
 #include "exec/comm.h"
 #include "exec/kernels.h"
+#include "exec/tokens.h"
+#include "exec/weights.h"
 #include "planner/cluster.h"
 #include "planner/layout.h"
 #include "planner/model.h"
@@ -16,6 +19,22 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* How the learning rate falls after its warm-up, to `min_share` of what it was. */
+typedef enum
+{
+  EXEC_DECAY_NONE,
+  EXEC_DECAY_LINEAR,
+  EXEC_DECAY_COSINE
+} ExecDecay;
+
+typedef struct
+{
+  ExecDecay decay;
+  gint64 warmup_steps; /* in which it rises linearly */
+  gint64 last_step;    /* at which it has fallen */
+  double min_share;
+} ExecRate;
+
 typedef struct
 {
   const PlanModel *model;
@@ -23,8 +42,20 @@ typedef struct
   const PlanCluster *cluster;
   const ExecKernels *kernels;
   guint64 seed;
-  gint64 steps;
+  gint64 first_step; /* done before, by the run that `resume` is of */
+  gint64 steps;      /* to do */
   ExecConstants constants;
+  ExecRate rate;
+
+  /* Each may be NULL. */
+  const ExecCheckpoint *resume;
+  const ExecWeights *weights; /* else from the seed */
+  const ExecTokens *tokens;   /* else synthetic text */
+  const ExecTokens *eval_tokens;
+  const char *save;      /* folder of checkpoints; the last step always makes one */
+  gint64 save_every;     /* steps; 0: only then */
+  const Plan *eval_plan; /* `plan` with task=eval, resolved */
+  gint64 eval_every;     /* steps; 0: never */
 } ExecJob;
 
 /* What one rank saw. */
@@ -32,6 +63,7 @@ typedef struct
 {
   double *losses;          /* [steps], mean over the tokens of the global batch */
   double *grad_norms;      /* [steps], before clipping */
+  double *eval_losses;     /* [steps]; NAN where there was no evaluation */
   gint64 *step_ns;         /* [steps] */
   PlanTrace *trace;        /* of the last step */
   guint64 arena_bytes;     /* taken from the system for buffers */
@@ -41,9 +73,16 @@ typedef struct
 void exec_result_clear (ExecResult *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecResult, exec_result_clear)
 
+typedef struct
+{
+  gint64 step; /* from 0 */
+  double loss, grad_norm, lr;
+  double eval_loss; /* NAN: no evaluation followed */
+  gint64 step_ns;
+} ExecStep;
+
 /* Called on rank 0 after each step. */
-typedef void (*ExecProgress) (gpointer user_data, gint64 step, double loss, double grad_norm,
-                              gint64 step_ns);
+typedef void (*ExecProgress) (gpointer user_data, const ExecStep *step);
 
 /* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. */
 gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,

@@ -14,6 +14,25 @@ const float *exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guin
 /* Rounds `count` values once, into element `at` of an array and those after it. */
 void exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values);
 
+/* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
+ * vectorises. */
+#define EXEC_CPU_LANES 8
+
+/* exec/kernels-cpu-norm.c */
+float exec_cpu_total (const float sum[EXEC_CPU_LANES]);
+void exec_cpu_rmsnorm (const ExecArgs *args);
+void exec_cpu_rmsnorm_bwd (const ExecArgs *args);
+void exec_cpu_layernorm (const ExecArgs *args);
+void exec_cpu_layernorm_bwd (const ExecArgs *args);
+void exec_cpu_head_norm (const ExecArgs *args);
+void exec_cpu_head_norm_bwd (const ExecArgs *args);
+
+/* exec/kernels-cpu-activation.c */
+void exec_cpu_swiglu (const ExecArgs *args);
+void exec_cpu_swiglu_bwd (const ExecArgs *args);
+void exec_cpu_activate (const ExecArgs *args);
+void exec_cpu_activate_bwd (const ExecArgs *args);
+
 /* exec/kernels-cpu-attention.c */
 void exec_cpu_rope (const ExecArgs *args);
 void exec_cpu_attention (const ExecArgs *args);

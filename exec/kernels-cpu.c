@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/comm.h"
 #include "exec/exact.h"
 #include "exec/kernels-cpu-private.h"
 #include "exec/kernels.h"
@@ -13,28 +14,6 @@
  * from widened operands, in loops of a fixed order, and rounded once where it is stored. */
 
 #define BLOCK EXEC_CPU_BLOCK
-
-/* Sums are kept in this many parts, element i in part i mod LANES: a fixed order that vectorises.
- */
-#define LANES 8
-
-static void
-add_products (float sum[LANES], const float *a, const float *b, guint64 count)
-{
-  guint64 i = 0;
-
-  for (; i + LANES <= count; i += LANES)
-    for (guint lane = 0; lane < LANES; lane++)
-      sum[lane] += a[i + lane] * b[i + lane];
-  for (; i < count; i++)
-    sum[i % LANES] += a[i] * b[i];
-}
-
-static float
-total (const float sum[LANES])
-{
-  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
-}
 
 const float *
 exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count, float *storage)
@@ -100,6 +79,19 @@ static void
 run_accumulate (const ExecArgs *args)
 {
   add (args, 0, 1);
+}
+
+/* Operand 1 holds one run of elements after the other. */
+static void
+run_sum_parts (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  guint parts = (guint)args->op->dims[1];
+  g_autofree const void **part = g_new (const void *, parts);
+
+  for (guint i = 0; i < parts; i++)
+    part[i] = (const guint8 *)args->ptr[1] + plan_dtype_bytes (args->dtype[1], i * count);
+  exec_comm_sum (args->ptr[0], part, parts, count, args->dtype[1]);
 }
 
 static void
@@ -176,111 +168,73 @@ run_embed_bwd (const ExecArgs *args)
     }
 }
 
-/* --- norms -------------------------------------------------------------------------------- */
-
+/* Row `row` gets what belongs to its place in its sequence. */
 static void
-run_rmsnorm (const ExecArgs *args)
+run_positions (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  float eps = (float)args->constants->norm_eps;
-  float *rstd = args->ptr[1];
-  float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
+  guint64 seq = (guint64)args->op->dims[2];
+  float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
-    {
-      float squares[LANES] = { 0 };
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+        const float *in
+            = exec_cpu_read (args->ptr[0], args->dtype[0], row * cols + at, n, in_storage);
+        const float *place
+            = exec_cpu_read (args->ptr[1], args->dtype[1], row % seq * cols + at, n, table_storage);
 
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *in
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-
-          add_products (squares, in, in, n);
-        }
-      rstd[row] = 1.0f / sqrtf (total (squares) / (float)cols + eps);
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *in
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-          const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
-
-          for (guint64 i = 0; i < n; i++)
-            out[i] = in[i] * rstd[row] * weight[i];
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
-        }
-    }
+        for (guint64 i = 0; i < n; i++)
+          out[i] = in[i] + place[i];
+        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+      }
 }
 
-/* One piece of a row of an RMS norm, as its backward pass sees it. */
-typedef struct
-{
-  float normal[BLOCK]; /* in * rstd */
-  float scaled[BLOCK]; /* dout * weight */
-} NormPiece;
-
-/* Returns dout, which lies in `storage` or where it always did. */
-static const float *
-read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
-                 float *storage)
-{
-  guint64 cols = (guint64)args->op->dims[1];
-  float rstd = ((const float *)args->ptr[5])[row];
-  float in_storage[BLOCK], weight_storage[BLOCK];
-  const float *dout = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, count, storage);
-  const float *in
-      = exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, count, in_storage);
-  const float *weight = exec_cpu_read (args->ptr[4], args->dtype[4], at, count, weight_storage);
-
-  for (guint64 i = 0; i < count; i++)
-    {
-      out_piece->normal[i] = in[i] * rstd;
-      out_piece->scaled[i] = dout[i] * weight[i];
-    }
-  return dout;
-}
-
-/* din = rstd * (dout * weight - normal * mean (dout * weight * normal)); dweight = sum over rows of
- * dout * normal. */
 static void
-run_rmsnorm_bwd (const ExecArgs *args)
+run_positions_bwd (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  const float *rstd = args->ptr[5];
-  float *dweight = args->ptr[6];
-  float storage[BLOCK], din[BLOCK];
-  NormPiece piece;
+  guint64 seq = (guint64)args->op->dims[2];
+  float storage[BLOCK], sum[BLOCK];
 
-  memset (dweight, 0, cols * sizeof *dweight);
-  for (guint64 row = 0; row < rows; row++)
-    {
-      float sum[LANES] = { 0 };
+  for (guint64 place = 0; place < seq; place++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
 
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *dout = read_norm_piece (args, row, at, n, &piece, storage);
+        memset (sum, 0, sizeof sum);
+        for (guint64 row = place; row < rows; row += seq)
+          {
+            const float *dout
+                = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
 
-          add_products (sum, piece.scaled, piece.normal, n);
-          for (guint64 i = 0; i < n; i++)
-            dweight[at + i] += dout[i] * piece.normal[i];
-        }
-      float mean = total (sum) / (float)cols;
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-
-          read_norm_piece (args, row, at, n, &piece, storage);
-          for (guint64 i = 0; i < n; i++)
-            din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, din);
-        }
-    }
-  exec_cpu_write (args->ptr[1], args->dtype[1], 0, cols, dweight);
+            for (guint64 i = 0; i < n; i++)
+              sum[i] += dout[i];
+          }
+        exec_cpu_write (args->ptr[0], args->dtype[0], place * cols + at, n, sum);
+      }
 }
 
 /* --- matrix product ----------------------------------------------------------------------- */
+
+/* To every row of the product, before it is rounded. */
+static void
+add_bias (const ExecArgs *args, float *out)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float storage[BLOCK];
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *bias = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage);
+
+      for (guint64 row = 0; row < rows; row++)
+        for (guint64 i = 0; i < n; i++)
+          out[row * cols + at + i] += bias[i];
+    }
+}
 
 static void
 run_gemm (const ExecArgs *args)
@@ -300,62 +254,34 @@ run_gemm (const ExecArgs *args)
   exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3],
                   exec_cpu_read (args->ptr[1], args->dtype[1], 0, a_count, a_image),
                   exec_cpu_read (args->ptr[2], args->dtype[2], 0, b_count, b_image), out);
+  if (args->ptr[3] != NULL)
+    add_bias (args, out);
   if (args->dtype[0] != PLAN_DTYPE_FP32)
     exec_cpu_write (args->ptr[0], args->dtype[0], 0, out_count, out);
 }
 
-/* --- activation --------------------------------------------------------------------------- */
-
-static float
-sigmoid (float x)
-{
-  return 1.0f / (1.0f + expf (-x));
-}
-
+/* dbias = the sums of dout's columns, in the order of its rows. */
 static void
-run_swiglu (const ExecArgs *args)
+run_bias_bwd (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  float gate_storage[BLOCK], up_storage[BLOCK], out[BLOCK];
+  float storage[BLOCK], sum[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
-        const float *gate = exec_cpu_read (args->ptr[1], args->dtype[1], in_at, n, gate_storage);
-        const float *up = exec_cpu_read (args->ptr[1], args->dtype[1], in_at + cols, n, up_storage);
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
 
-        for (guint64 i = 0; i < n; i++)
-          out[i] = gate[i] * sigmoid (gate[i]) * up[i];
-        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
-      }
-}
+      memset (sum, 0, sizeof sum);
+      for (guint64 row = 0; row < rows; row++)
+        {
+          const float *dout
+              = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
 
-static void
-run_swiglu_bwd (const ExecArgs *args)
-{
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  float gate_storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
-
-  for (guint64 row = 0; row < rows; row++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
-        const float *dout
-            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
-        const float *gate = exec_cpu_read (args->ptr[2], args->dtype[2], in_at, n, gate_storage);
-        const float *up = exec_cpu_read (args->ptr[2], args->dtype[2], in_at + cols, n, up_storage);
-
-        for (guint64 i = 0; i < n; i++)
-          {
-            float s = sigmoid (gate[i]);
-
-            dgate[i] = dout[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
-            dup[i] = dout[i] * gate[i] * s;
-          }
-        exec_cpu_write (args->ptr[0], args->dtype[0], in_at, n, dgate);
-        exec_cpu_write (args->ptr[0], args->dtype[0], in_at + cols, n, dup);
-      }
+          for (guint64 i = 0; i < n; i++)
+            sum[i] += dout[i];
+        }
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, sum);
+    }
 }
 
 /* --- loss --------------------------------------------------------------------------------- */
@@ -388,7 +314,7 @@ run_cross_entropy (const ExecArgs *args)
     {
       float *prob = (float *)args->ptr[1] + row * cols;
       float max = largest (args->ptr[2], args->dtype[2], row * cols, cols);
-      float parts[LANES] = { 0 }, target_logit = 0;
+      float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
 
       g_assert (targets[row] < args->op->dims[1]);
       for (guint64 at = 0; at < cols; at += BLOCK)
@@ -402,10 +328,10 @@ run_cross_entropy (const ExecArgs *args)
           for (guint64 i = 0; i < n; i++)
             {
               prob[at + i] = expf (logits[i] - max);
-              parts[i % LANES] += prob[at + i];
+              parts[i % EXEC_CPU_LANES] += prob[at + i];
             }
         }
-      float sum = total (parts);
+      float sum = exec_cpu_total (parts);
       for (guint64 i = 0; i < cols; i++)
         prob[i] /= sum;
       if (targets[row] >= 0)
@@ -538,6 +464,33 @@ run_adamw (const ExecArgs *args)
     }
 }
 
+static void
+run_sgd (const ExecArgs *args)
+{
+  const ExecConstants *constants = args->constants;
+  float scale = ((const float *)args->ptr[3])[0], lr = (float)constants->lr;
+  float momentum = (float)constants->beta1, weight_decay = (float)constants->weight_decay;
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage[0]);
+      const float *momentum_in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage[1]);
+      const float *grad = exec_cpu_read (args->ptr[2], args->dtype[2], at, n, storage[2]);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          momentum_out[i]
+              = momentum * momentum_in[i] + (grad[i] * scale + weight_decay * main_in[i]);
+          main_out[i] = main_in[i] - lr * momentum_out[i];
+        }
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
+      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, momentum_out);
+    }
+}
+
 static gboolean
 open_cpu (GError **error)
 {
@@ -553,21 +506,32 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
+    [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
+    [PLAN_OP_POSITIONS] = run_positions,
+    [PLAN_OP_POSITIONS_BWD] = run_positions_bwd,
     [PLAN_OP_EMBED] = run_embed,
     [PLAN_OP_EMBED_BWD] = run_embed_bwd,
-    [PLAN_OP_RMSNORM] = run_rmsnorm,
-    [PLAN_OP_RMSNORM_BWD] = run_rmsnorm_bwd,
+    [PLAN_OP_RMSNORM] = exec_cpu_rmsnorm,
+    [PLAN_OP_RMSNORM_BWD] = exec_cpu_rmsnorm_bwd,
+    [PLAN_OP_LAYERNORM] = exec_cpu_layernorm,
+    [PLAN_OP_LAYERNORM_BWD] = exec_cpu_layernorm_bwd,
+    [PLAN_OP_HEAD_NORM] = exec_cpu_head_norm,
+    [PLAN_OP_HEAD_NORM_BWD] = exec_cpu_head_norm_bwd,
     [PLAN_OP_GEMM] = run_gemm,
+    [PLAN_OP_BIAS_BWD] = run_bias_bwd,
     [PLAN_OP_ROPE] = exec_cpu_rope,
     [PLAN_OP_ATTENTION] = exec_cpu_attention,
     [PLAN_OP_ATTENTION_BWD] = exec_cpu_attention_bwd,
-    [PLAN_OP_SWIGLU] = run_swiglu,
-    [PLAN_OP_SWIGLU_BWD] = run_swiglu_bwd,
+    [PLAN_OP_SWIGLU] = exec_cpu_swiglu,
+    [PLAN_OP_SWIGLU_BWD] = exec_cpu_swiglu_bwd,
+    [PLAN_OP_ACTIVATE] = exec_cpu_activate,
+    [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
     [PLAN_OP_CROSS_ENTROPY] = run_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = run_cross_entropy_bwd,
     [PLAN_OP_NORM_SQ] = run_norm_sq,
     [PLAN_OP_CLIP] = run_clip,
     [PLAN_OP_ADAMW] = run_adamw,
+    [PLAN_OP_SGD] = run_sgd,
   },
 };

@@ -13,16 +13,29 @@ else
 libprobe_a_SOURCES += %D%/probe-hwloc-none.c
 endif
 libexec_a_SOURCES = \
+  %D%/checkpoint.h %D%/checkpoint-private.h \
+  %D%/checkpoint-load.c \
+  %D%/checkpoint-save.c \
   %D%/comm.c %D%/comm.h \
   %D%/comm-threads.c \
   %D%/data.c %D%/data.h \
-  %D%/evaluate.c %D%/evaluate.h \
+  %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
+  %D%/evaluate-network.c \
   %D%/exact.c %D%/exact.h \
   %D%/exec.c %D%/exec.h \
   %D%/kernels.h \
   %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
+  %D%/kernels-cpu-activation.c \
   %D%/kernels-cpu-attention.c \
-  %D%/number.c %D%/number.h
+  %D%/kernels-cpu-norm.c \
+  %D%/number.c %D%/number.h \
+  %D%/runnable.c %D%/runnable.h \
+  %D%/source.c %D%/source.h \
+  %D%/tensor-file.c %D%/tensor-file.h \
+  %D%/tokens.c %D%/tokens.h \
+  %D%/walk.c %D%/walk-private.h \
+  %D%/walk-state.c \
+  %D%/weights.c %D%/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
 

@@ -30,6 +30,49 @@ exec_number_to_bf16 (float value)
   return (guint16)((quiet & is_nan) | (rounded & ~is_nan));
 }
 
+/* Every half is a float: normal ones by a shift of the exponent, small ones by a product. */
+float
+exec_number_from_fp16 (guint16 bits)
+{
+  guint32 sign = (guint32)(bits & 0x8000) << 16, rest = bits & 0x7fff, word;
+  float value;
+
+  if (rest < 0x400) /* a multiple of 2^-24 */
+    {
+      value = (float)rest * 0x1p-24f;
+      memcpy (&word, &value, sizeof word);
+    }
+  else
+    word = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
+  word |= sign;
+  memcpy (&value, &word, sizeof value);
+  return value;
+}
+
+/* To nearest, ties to even; what is too large becomes infinite. */
+guint16
+exec_number_to_fp16 (float value)
+{
+  guint32 word, sign, magnitude;
+  float scaled;
+
+  memcpy (&word, &value, sizeof word);
+  sign = word >> 16 & 0x8000;
+  magnitude = word & 0x7fffffffu;
+  if (magnitude > 0x7f800000u)
+    return (guint16)(sign | 0x7e00);
+  if (magnitude >= 0x477ff000u) /* half way past 65504, the largest */
+    return (guint16)(sign | 0x7c00);
+  if (magnitude < 0x38800000u) /* below 2^-14: in units of 2^-24, which the addition rounds to */
+    {
+      memcpy (&scaled, &magnitude, sizeof scaled);
+      scaled += 0.5f; /* the last bit of a float in [0.5, 1) is 2^-24 */
+      memcpy (&magnitude, &scaled, sizeof magnitude);
+      return (guint16)(sign | (magnitude - 0x3f000000u));
+    }
+  return (guint16)(sign | (magnitude - 0x38000000u + 0xfff + (magnitude >> 13 & 1)) >> 13);
+}
+
 static void
 widen_block (float *restrict out, const guint16 *restrict in)
 {
@@ -55,6 +98,12 @@ exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count)
       memmove (out, in, count * sizeof *out);
       return;
     }
+  if (dtype == PLAN_DTYPE_FP16)
+    {
+      for (; i < count; i++)
+        out[i] = exec_number_from_fp16 (bits[i]);
+      return;
+    }
   g_assert (dtype == PLAN_DTYPE_BF16);
   for (; i + BLOCK <= count; i += BLOCK)
     widen_block (out + i, bits + i);
@@ -71,6 +120,12 @@ exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count)
   if (dtype == PLAN_DTYPE_FP32)
     {
       memmove (out, in, count * sizeof *in);
+      return;
+    }
+  if (dtype == PLAN_DTYPE_FP16)
+    {
+      for (; i < count; i++)
+        bits[i] = exec_number_to_fp16 (in[i]);
       return;
     }
   g_assert (dtype == PLAN_DTYPE_BF16);

@@ -7,7 +7,10 @@ G_BEGIN_DECLS
 float exec_number_from_bf16 (guint16 bits);
 guint16 exec_number_to_bf16 (float value);
 
-/* `count` elements; from or to fp32 or bf16 (formats this version trains in). */
+float exec_number_from_fp16 (guint16 bits);
+guint16 exec_number_to_fp16 (float value);
+
+/* `count` elements; from or to fp32, bf16 or fp16. */
 void exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count);
 void exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count);
 

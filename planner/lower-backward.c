@@ -257,12 +257,14 @@ embedding_backward (PlanLower *self)
                 dout = splits ? ONE (embedded) : dx;
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
-      plan_lower_compute (
-          self, PLAN_OP_POSITIONS_BWD,
-          PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT), dx),
-          PLAN_DIMS (
-              net->split_rows, m->hidden,
-              MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+      const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
+      const gint64 seq
+          = MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows);
+      if (seq < m->max_seq) /* rows that no token reaches */
+        plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (raw),
+                            PLAN_DIMS (m->max_seq * m->hidden));
+      plan_lower_compute (self, PLAN_OP_POSITIONS_BWD, PLAN_REFS (raw, dx),
+                          PLAN_DIMS (net->split_rows, m->hidden, seq));
       plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
     }
   if (m->embed_scale)

@@ -173,10 +173,11 @@ static const PlanStack newest[] = {
       .fixed_bytes = 72 * PLAN_MIB,
       .context_bytes = 1536 * PLAN_MIB,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
-                     [PLAN_LAUNCH_PRODUCT] = 40000,
+                     [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
-                     [PLAN_LAUNCH_ATTENTION] = 60000,
-                     [PLAN_LAUNCH_COLLECTIVE] = 50000 },
+                     [PLAN_LAUNCH_ATTENTION] = 150000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 100000 },
+      .piece_ns = 10000, /* flattened, copied into a list and out of it (distributed.py) */
   },
   {
       .name = "native",

@@ -99,6 +99,8 @@ typedef struct
   guint64 context_bytes;   /* device memory outside the allocator: context and libraries */
   gboolean rounds_to_tf32; /* products of fp32 factors use the device's tf32 units */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
+  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
+                      list of them; 0: it is one buffer */
 } PlanStack;
 
 /* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */

@@ -157,14 +157,15 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
                                .in = dtype,
                                .out = operand (input, op, 0)->dtype,
                                .accumulates = op->kind == PLAN_OP_GEMM_ADD };
+  const double sustained = sim_cost_param (input, SIM_PARAM_PRODUCT_SUSTAINED);
   double flops_per_s, share;
   if (input->measurements && sim_measurements_find (input->measurements, &product, &flops_per_s))
-    return (SimTime){ .seconds = plan_op_flops (op) / flops_per_s,
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_MEASURED };
   if (input->measurements
       && sim_measurements_interpolate (input->measurements, &product, &flops_per_s))
-    return (SimTime){ .seconds = plan_op_flops (op) / flops_per_s,
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_INTERPOLATED };
   const double peak = peak_of (input, dtype, &share, error);

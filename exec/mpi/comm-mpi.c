@@ -17,7 +17,7 @@
 typedef struct
 {
   ExecComm comm;
-  char *reason;           /* of the abort; NULL before */
+  MPI_Comm handle;
   guint8 *send, *receive; /* STAGE_BYTES or a little more; on first use */
   const void **pieces;    /* of `receive`, by rank */
 } MpiComm;
@@ -44,17 +44,22 @@ check (int code, const char *call, GError **error)
   } \
   G_STMT_END
 
-/* Gathers `count` bytes per rank in places `stride` bytes apart. */
+/* Gathers `count` bytes per rank in places `stride` bytes apart; with `in`, whose places are as far
+ * apart, each rank gives every other one of its own. */
 static gboolean
-gather_strided (guint8 *out, guint64 count, guint64 stride, GError **error)
+exchange_strided (const MpiComm *self, guint8 *out, const guint8 *in, guint64 count, guint64 stride,
+                  GError **error)
 {
   MPI_Datatype piece, place;
 
   MPI_TRY (MPI_Type_contiguous ((int)count, MPI_BYTE, &piece), error);
   MPI_TRY (MPI_Type_create_resized (piece, 0, (MPI_Aint)stride, &place), error);
   MPI_TRY (MPI_Type_commit (&place), error);
-  MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, 1, place, MPI_COMM_WORLD),
-           error);
+  if (in != NULL)
+    MPI_TRY (MPI_Alltoall (in, 1, place, out, 1, place, self->handle), error);
+  else
+    MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, 1, place, self->handle),
+             error);
   MPI_TRY (MPI_Type_free (&place), error);
   MPI_TRY (MPI_Type_free (&piece), error);
   return TRUE;
@@ -64,6 +69,7 @@ static gboolean
 mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
                 GError **error)
 {
+  const MpiComm *self = (const MpiComm *)comm;
   guint64 bytes = plan_dtype_bytes (dtype, count);
   guint8 *own = (guint8 *)out + comm->rank * bytes;
 
@@ -72,12 +78,26 @@ mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDt
   if (bytes <= GATHER_BYTES)
     {
       MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, (int)bytes, MPI_BYTE,
-                              MPI_COMM_WORLD),
+                              self->handle),
                error);
       return TRUE;
     }
   for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
-    if (!gather_strided ((guint8 *)out + at, MIN (GATHER_BYTES, bytes - at), bytes, error))
+    if (!exchange_strided (self, (guint8 *)out + at, NULL, MIN (GATHER_BYTES, bytes - at), bytes,
+                           error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+mpi_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                GError **error)
+{
+  guint64 bytes = plan_dtype_bytes (dtype, count);
+
+  for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
+    if (!exchange_strided ((const MpiComm *)comm, (guint8 *)out + at, (const guint8 *)in + at,
+                           MIN (GATHER_BYTES, bytes - at), bytes, error))
       return FALSE;
   return TRUE;
 }
@@ -110,7 +130,7 @@ exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, Pla
 {
   int bytes = (int)plan_dtype_bytes (dtype, count);
 
-  MPI_TRY (MPI_Alltoall (send, bytes, MPI_BYTE, self->receive, bytes, MPI_BYTE, MPI_COMM_WORLD),
+  MPI_TRY (MPI_Alltoall (send, bytes, MPI_BYTE, self->receive, bytes, MPI_BYTE, self->handle),
            error);
   for (guint rank = 0; rank < self->comm.ranks; rank++)
     self->pieces[rank] = self->receive + (gsize)rank * (gsize)bytes;
@@ -154,7 +174,7 @@ reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError
   if (!exchange_and_sum (self, self->send + self->comm.rank * bytes, self->send, n, dtype, error))
     return FALSE;
   MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, self->send, (int)bytes, MPI_BYTE,
-                          MPI_COMM_WORLD),
+                          self->handle),
            error);
   memcpy (part, self->send, used);
   return TRUE;
@@ -177,7 +197,7 @@ mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GErro
 static gboolean
 mpi_barrier (ExecComm *comm, GError **error)
 {
-  MPI_TRY (MPI_Barrier (MPI_COMM_WORLD), error);
+  MPI_TRY (MPI_Barrier (((MpiComm *)comm)->handle), error);
   return TRUE;
 }
 
@@ -189,29 +209,71 @@ mpi_abort (ExecComm *comm, const char *why)
   MPI_Abort (MPI_COMM_WORLD, 1);
 }
 
+static gboolean
+is_world (const MpiComm *self)
+{
+  return self->handle == MPI_COMM_WORLD;
+}
+
 static void
 mpi_close (ExecComm *comm)
 {
   MpiComm *self = (MpiComm *)comm;
 
+  exec_comm_close_groups (comm);
+  if (!is_world (self) && MPI_Comm_free (&self->handle) != MPI_SUCCESS)
+    g_warning ("MPI_Comm_free failed");
+  else if (is_world (self) && MPI_Finalize () != MPI_SUCCESS)
+    g_warning ("MPI_Finalize failed");
   g_free (self->send);
   g_free (self->receive);
   g_free (self->pieces);
   g_free (self);
-  if (MPI_Finalize () != MPI_SUCCESS)
-    g_warning ("MPI_Finalize failed");
 }
+
+static ExecComm *mpi_group (ExecComm *comm, guint size, guint stride, GError **error);
 
 static const ExecCommOps mpi_ops = {
   .name = "mpi",
   .summary = "one process per rank, started by an MPI launcher",
   .all_gather = mpi_all_gather,
   .reduce_scatter = mpi_reduce_scatter,
+  .all_to_all = mpi_all_to_all,
   .all_reduce = mpi_all_reduce,
   .barrier = mpi_barrier,
+  .group = mpi_group,
   .abort = mpi_abort,
   .close = mpi_close,
 };
+
+static ExecComm *
+comm_new (MPI_Comm handle, guint rank, guint ranks)
+{
+  MpiComm *self = g_new0 (MpiComm, 1);
+
+  self->comm = (ExecComm){ .ops = &mpi_ops, .rank = rank, .ranks = ranks };
+  self->handle = handle;
+  return &self->comm;
+}
+
+static MPI_Comm
+split (const ExecComm *comm, guint size, guint stride, GError **error)
+{
+  MPI_Comm handle;
+  int code = MPI_Comm_split (((const MpiComm *)comm)->handle,
+                             (int)exec_comm_group_of (comm->rank, size, stride), (int)comm->rank,
+                             &handle);
+
+  return check (code, "MPI_Comm_split", error) ? handle : MPI_COMM_NULL;
+}
+
+static ExecComm *
+mpi_group (ExecComm *comm, guint size, guint stride, GError **error)
+{
+  MPI_Comm handle = split (comm, size, stride, error);
+
+  return handle != MPI_COMM_NULL ? comm_new (handle, comm->rank / stride % size, size) : NULL;
+}
 
 static gboolean
 start (int *out_rank, int *out_ranks, GError **error)
@@ -236,11 +298,8 @@ ExecComm *
 exec_comm_mpi_open (GError **error)
 {
   int rank, ranks;
-  MpiComm *self;
 
   if (!start (&rank, &ranks, error))
     return NULL;
-  self = g_new0 (MpiComm, 1);
-  self->comm = (ExecComm){ .ops = &mpi_ops, .rank = (guint)rank, .ranks = (guint)ranks };
-  return &self->comm;
+  return comm_new (MPI_COMM_WORLD, (guint)rank, (guint)ranks);
 }

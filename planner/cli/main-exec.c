@@ -11,19 +11,43 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Run-time options: not fields of a plan. */
+/* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
+#define RUN_OPTION_LIST(X) \
+  X (ranks, "ranks", "N", "data-parallel ranks; the launcher's number, without one 1") \
+  X (steps, "steps", "N", "training steps, those before --resume included; 10 unless said") \
+  X (seed, "seed", "N", "of weights and data; 1 unless said") \
+  X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
+  X (warmup, "warmup", "N", "steps in which the learning rate rises; 0 unless said") \
+  X (decay, "decay", "none|linear|cosine", "how it falls until the last step; none unless said") \
+  X (min_lr, "min-lr", "RATE", "to what it falls; 0 unless said") \
+  X (clip, "clip", "NORM", \
+     "gradient norm from which gradients are scaled down; 1 unless said, 0 never") \
+  X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
+  X (data, "data", "FILE", "tokens of 16 or 32 bits to train on; else synthetic text") \
+  X (eval_data, "eval-data", "FILE", \
+     "tokens to evaluate on; else synthetic text of the same kind") \
+  X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \
+  X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
+  X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
+  X (save_every, "save-every", "N", "steps between checkpoints") \
+  X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
+  X (backend, "backend", "cpu", "what computes; cpu, the only one of this version, unless said") \
+  X (comm, "comm", "self|threads|mpi", \
+     "what joins the ranks; mpi under its launcher, else threads, for one rank self")
+
 typedef struct
 {
-  char *ranks, *steps, *seed, *lr, *backend, *comm;
+#define X(field, name, value, meaning) char *field;
+  RUN_OPTION_LIST (X)
+#undef X
 } RunOptions;
 
 static void
 run_options_clear (RunOptions *self)
 {
-  char **const texts[]
-      = { &self->ranks, &self->steps, &self->seed, &self->lr, &self->backend, &self->comm };
-  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
-    g_clear_pointer (texts[i], g_free);
+#define X(field, name, value, meaning) g_clear_pointer (&self->field, g_free);
+  RUN_OPTION_LIST (X)
+#undef X
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (RunOptions, run_options_clear)
 
@@ -31,17 +55,11 @@ static void
 run_options_add (RunOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
-    { "ranks", 0, 0, G_OPTION_ARG_STRING, &self->ranks,
-      "data-parallel ranks; the launcher's number, without one 1", "N" },
-    { "steps", 0, 0, G_OPTION_ARG_STRING, &self->steps, "training steps; 10 unless said", "N" },
-    { "seed", 0, 0, G_OPTION_ARG_STRING, &self->seed, "of weights and data; 1 unless said", "N" },
-    { "lr", 0, 0, G_OPTION_ARG_STRING, &self->lr, "learning rate; 0.001 unless said", "RATE" },
-    { "backend", 0, 0, G_OPTION_ARG_STRING, &self->backend,
-      "what computes; cpu, the only one of this version, unless said", "cpu" },
-    { "comm", 0, 0, G_OPTION_ARG_STRING, &self->comm,
-      "what joins the ranks; mpi under its launcher, else threads, for one rank self",
-      "self|threads|mpi" },
-    G_OPTION_ENTRY_NULL,
+#define X(field, name, value, meaning) \
+  { name, 0, 0, G_OPTION_ARG_STRING, &self->field, meaning, value },
+    RUN_OPTION_LIST (X)
+#undef X
+        G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
 }
@@ -118,13 +136,126 @@ bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean i
 }
 
 static gboolean
+parse_real (const char *text, const char *what, double max, double *out, GError **error)
+{
+  return !text || plan_units_parse_real (text, what, 0, max, out, error);
+}
+
+static gboolean
+parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *out, GError **error)
+{
+  static const char *const names[] = { "none", "linear", "cosine", NULL };
+  double min_lr = 0;
+  *out = (ExecRate){ .last_step = last_step };
+  while (options->decay && names[out->decay] && !g_str_equal (options->decay, names[out->decay]))
+    out->decay++;
+  if (!names[out->decay])
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--decay: '%s' is not one of none, linear, cosine", options->decay);
+      return FALSE;
+    }
+  if (!parse_int (options->warmup, "--warmup", 0, last_step, 0, &out->warmup_steps, error)
+      || !parse_real (options->min_lr, "--min-lr", lr, &min_lr, error))
+    return FALSE;
+  out->min_share = lr > 0 ? min_lr / lr : 0;
+  return TRUE;
+}
+
+static gboolean
+parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
+{
+  ExecConstants *c = &job->constants;
+  gint64 seed;
+  if (!parse_int (options->steps, "--steps", 1, 1000000000, 10, &job->steps, error)
+      || !parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
+      || !parse_int (options->save_every, "--save-every", 1, G_MAXINT64, 0, &job->save_every, error)
+      || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
+      || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
+      || !parse_real (options->clip, "--clip", 1e30, &c->max_norm, error)
+      || !parse_real (options->weight_decay, "--weight-decay", 1e6, &c->weight_decay, error)
+      || !parse_rate (options, c->lr, job->steps, &job->rate, error))
+    return FALSE;
+  job->seed = (guint64)seed;
+  if (!options->save_every || options->save)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--save-every: say where with --save FOLDER");
+  return FALSE;
+}
+
+/* What the run reads: weights or a checkpoint, tokens. */
+static gboolean
+open_sources (CliTraining *training, const RunOptions *options, GError **error)
+{
+  ExecJob *job = &training->job;
+  const gint64 seq = job->plan->value[PLAN_SEQ], vocab = job->model->vocab;
+  if (options->resume && options->init)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--resume and --init each give the weights: use one");
+      return FALSE;
+    }
+  if (options->data && options->eval_every && !options->eval_data)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--eval-every: say on what beside --data with --eval-data FILE");
+      return FALSE;
+    }
+  if ((options->resume
+       && !(training->resume = exec_checkpoint_open (options->resume, job->model, error)))
+      || (options->init
+          && !(training->weights = exec_weights_open (options->init, job->model, error)))
+      || (options->data
+          && !(training->tokens = exec_tokens_open (options->data, vocab, seq, error)))
+      || (options->eval_data
+          && !(training->eval_tokens = exec_tokens_open (options->eval_data, vocab, seq, error)))
+      || (options->save && !exec_checkpoint_prepare (options->save, error)))
+    return FALSE;
+  job->resume = training->resume;
+  job->weights = training->weights;
+  job->tokens = training->tokens;
+  job->eval_tokens = training->eval_tokens;
+  job->save = training->save = g_strdup (options->save);
+  training->data = g_strdup (options->data);
+  if (!job->resume)
+    return TRUE;
+  job->first_step = exec_checkpoint_step (job->resume);
+  job->steps -= job->first_step;
+  if (job->steps > 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--steps: the checkpoint in %s has %" G_GINT64_FORMAT
+               " steps behind it already: give more",
+               options->resume, job->first_step);
+  return FALSE;
+}
+
+/* Evaluation is another task of the same plan. */
+static gboolean
+plan_evaluation (CliTraining *training, const CliInput *input, GError **error)
+{
+  Plan plan = *training->job.plan;
+  if (training->job.eval_every == 0)
+    return TRUE;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  training->job.eval_plan = &training->eval_plan;
+  if (plan_resolve (&plan, input->model, input->cluster, &training->eval_plan, error))
+    return TRUE;
+  g_prefix_error (error, "--eval-every: ");
+  return FALSE;
+}
+
+static gboolean
 prepare (CliTraining *training, CliInput *input, const RunOptions *options, GError **error)
 {
-  gint64 steps, seed;
-  double lr = 1e-3;
-  if (!parse_int (options->steps, "--steps", 1, 1000000000, 10, &steps, error)
-      || !parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
-      || (options->lr && !plan_units_parse_real (options->lr, "--lr", 0, 1e6, &lr, error))
+  training->job = (ExecJob){ .constants = { .lr = 1e-3,
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.95,
+                                            .adam_eps = 1e-8,
+                                            .weight_decay = 0.1,
+                                            .max_norm = 1.0 } };
+  if (!parse_numbers (options, &training->job, error)
       || !cli_predict (input, &training->prediction, error))
     return FALSE;
   if (!training->prediction.fits)
@@ -136,21 +267,13 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
       return FALSE;
     }
   training->input = input;
-  training->job = (ExecJob){ .model = input->model,
-                             .plan = &training->prediction.plan,
-                             .cluster = input->cluster,
-                             .kernels = &exec_kernels_cpu,
-                             .seed = (guint64)seed,
-                             .steps = steps,
-                             .constants = { .norm_eps = input->model->norm_eps,
-                                            .rope_theta = input->model->rope_theta,
-                                            .lr = lr,
-                                            .beta1 = 0.9,
-                                            .beta2 = 0.95,
-                                            .adam_eps = 1e-8,
-                                            .weight_decay = 0.1,
-                                            .max_norm = 1.0 } };
-  return TRUE;
+  training->job.model = input->model;
+  training->job.plan = &training->prediction.plan;
+  training->job.cluster = input->cluster;
+  training->job.kernels = &exec_kernels_cpu;
+  training->job.constants.norm_eps = input->model->norm_eps;
+  training->job.constants.rope_theta = input->model->rope_theta;
+  return open_sources (training, options, error) && plan_evaluation (training, input, error);
 }
 
 static gboolean
@@ -196,7 +319,7 @@ main (int argc, char **argv)
   const gboolean is_root = !training.comm || training.comm->rank == 0;
   if (!ok && is_root)
     fprintf (stderr, "fsdplan: %s\n", error->message);
-  cli_prediction_clear (&training.prediction);
+  cli_training_clear (&training);
   if (training.comm)
     {
       if (!ok)

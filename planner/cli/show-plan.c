@@ -4,6 +4,7 @@
 #include "planner/cli/show-plan.h"
 
 #include "planner/cli/predict.h"
+#include "planner/emit.h"
 #include "planner/layout.h"
 #include "planner/rules.h"
 #include "planner/stack.h"
@@ -55,12 +56,11 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
 static void
 print_file (const CliInput *input, const Plan *plan, const Figure *figures, GPtrArray *hazards)
 {
-  g_autofree char *text = plan_print (plan);
-  g_autofree char *hash = plan_hash (plan);
-  g_autofree char *model = plan_model_print (input->model);
-  printf ("# plan %s\nmodel=%s\n", hash, model);
-  if (input->cluster_spec)
-    printf ("cluster=%s\n", input->cluster_spec);
+  const PlanEmitSubject subject = { .model = input->model,
+                                    .cluster = input->cluster,
+                                    .cluster_spec = input->cluster_spec,
+                                    .plan = plan };
+  g_autofree char *text = plan_emit_plan (&subject);
   fputs (text, stdout);
   puts ("");
   for (guint i = 0; i < N_FIGURES; i++)

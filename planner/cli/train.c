@@ -25,7 +25,7 @@ typedef struct
   DbStore *store; /* NULL: nothing is kept */
   gint64 run_id;
   GArray *pending; /* DbStep, not stored so far */
-  gint64 stored_us;
+  gint64 begin_us, stored_us;
   gboolean shows_progress;
 } Recorder;
 
@@ -35,15 +35,41 @@ is_root (const CliTraining *self)
   return !self->comm || self->comm->rank == 0;
 }
 
-static void
-show_progress (const CliTraining *self, gint64 step, double loss, double grad_norm, gint64 step_ns)
+void
+cli_training_clear (CliTraining *self)
 {
-  const double left = 1e-9 * (double)(step_ns * (self->job.steps - step - 1));
+  cli_prediction_clear (&self->prediction);
+  g_clear_pointer (&self->resume, exec_checkpoint_free);
+  g_clear_pointer (&self->weights, exec_weights_free);
+  g_clear_pointer (&self->tokens, exec_tokens_free);
+  g_clear_pointer (&self->eval_tokens, exec_tokens_free);
+  g_clear_pointer (&self->data, g_free);
+  g_clear_pointer (&self->save, g_free);
+}
+
+static gint64
+tokens_per_step (const CliTraining *self)
+{
+  const Plan *plan = &self->prediction.plan;
+  return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
+}
+
+/* Time left is by what the steps so far took, evaluations and checkpoints included. */
+static void
+show_progress (const CliTraining *self, const ExecStep *step, gint64 begin_us)
+{
+  const gint64 last = self->job.first_step + self->job.steps;
+  const double done = (double)(step->step + 1 - self->job.first_step);
+  const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
+  g_autofree char *eval = isfinite (step->eval_loss)
+                              ? g_strdup_printf ("  eval %.4f", step->eval_loss)
+                              : g_strdup ("");
   fprintf (stderr,
            "\rstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
-           "  loss %.4f  norm %.4f  %.1f ms  %.0f s left \033[K%s",
-           step + 1, self->job.steps, loss, grad_norm, 1e-6 * (double)step_ns, left,
-           step + 1 == self->job.steps ? "\n" : "");
+           "  loss %.4f%s  norm %.4f  lr %.3g  %.0f tokens/s  %.0f s left \033[K%s",
+           step->step + 1, last, step->loss, eval, step->grad_norm, step->lr,
+           1e9 * (double)tokens_per_step (self) / (double)step->step_ns,
+           spent / done * (double)(last - step->step - 1), step->step + 1 == last ? "\n" : "");
 }
 
 /* A store that fails is left alone from then on; the run goes on. */
@@ -64,16 +90,18 @@ store_steps (Recorder *self)
 }
 
 static void
-note_step (gpointer user_data, gint64 step, double loss, double grad_norm, gint64 step_ns)
+note_step (gpointer user_data, const ExecStep *step)
 {
   Recorder *self = user_data;
-  const DbStep done
-      = { .step = step + 1, .loss = loss, .grad_norm = grad_norm, .step_ns = step_ns };
+  const DbStep done = { .step = step->step + 1,
+                        .loss = step->loss,
+                        .grad_norm = step->grad_norm,
+                        .step_ns = step->step_ns };
   g_array_append_val (self->pending, done);
   if (g_get_monotonic_time () - self->stored_us >= STORE_EVERY_US)
     store_steps (self);
   if (self->shows_progress)
-    show_progress (self->training, step, loss, grad_norm, step_ns);
+    show_progress (self->training, step, self->begin_us);
 }
 
 static int
@@ -95,8 +123,9 @@ step_ms (const CliTraining *self, const ExecResult *result, double quantile)
 
 /* What a run was told that is in no plan. */
 static char *
-print_settings (const ExecConstants *constants)
+print_settings (const ExecJob *job)
 {
+  const ExecConstants *constants = &job->constants;
   const struct
   {
     const char *name;
@@ -108,6 +137,10 @@ print_settings (const ExecConstants *constants)
     { "adam_eps", constants->adam_eps },
     { "weight_decay", constants->weight_decay },
     { "max_norm", constants->max_norm },
+    { "warmup_steps", (double)job->rate.warmup_steps },
+    { "decay", (double)job->rate.decay },
+    { "min_lr", job->rate.min_share * constants->lr },
+    { "first_step", (double)job->first_step },
   };
   GString *text = g_string_new (NULL);
   for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
@@ -135,8 +168,8 @@ fill_run (const CliTraining *self, DbRun *run)
                   .ranks = self->ranks,
                   .steps = self->job.steps,
                   .seed = (gint64)self->job.seed,
-                  .data = g_strdup ("synthetic"),
-                  .settings = print_settings (&self->job.constants),
+                  .data = g_strdup (self->data ? self->data : "synthetic"),
+                  .settings = print_settings (&self->job),
                   .params_id = g_strdup (self->prediction.params_id),
                   .predicted_step_ns = self->prediction.trace->step_ns };
 }
@@ -175,9 +208,7 @@ add_number (JsonBuilder *b, const char *name, double value)
 static double
 tokens_per_s (const CliTraining *self, const ExecResult *result)
 {
-  const Plan *plan = &self->prediction.plan;
-  return 1e3 * (double)(plan->value[PLAN_GBS] * plan->value[PLAN_SEQ])
-         / step_ms (self, result, 0.5);
+  return 1e3 * (double)tokens_per_step (self) / step_ms (self, result, 0.5);
 }
 
 static void
@@ -187,6 +218,10 @@ print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
   json_builder_begin_object (b);
   add_numbers (b, "losses", result->losses, self->job.steps);
   add_numbers (b, "grad_norms", result->grad_norms, self->job.steps);
+  if (self->job.eval_every > 0)
+    add_numbers (b, "eval_losses", result->eval_losses, self->job.steps);
+  json_builder_set_member_name (b, "first_step");
+  json_builder_add_int_value (b, self->job.first_step + 1);
   json_builder_set_member_name (b, "step_ms");
   json_builder_begin_object (b);
   add_number (b, "median", step_ms (self, result, 0.5));
@@ -221,9 +256,13 @@ print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
 static CliTable *
 step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
 {
-  static const CliColumn columns[]
-      = { { "step", TRUE }, { "loss", TRUE }, { "grad_norm", TRUE }, { "step_ms", TRUE } };
-  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  static const CliColumn columns[] = { { "step", TRUE },
+                                       { "loss", TRUE },
+                                       { "grad_norm", TRUE },
+                                       { "step_ms", TRUE },
+                                       { "eval_loss", TRUE } };
+  const gboolean evaluates = self->job.eval_every > 0;
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns) - !evaluates);
   const gint64 n = self->job.steps;
   const int decimals = format == CLI_FORMAT_TABLE ? 5 : 7; /* floats have no more */
   const gint64 every
@@ -231,10 +270,14 @@ step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
   for (gint64 s = 0; s < n; s++)
     if (s % every == 0 || s == n - 1)
       {
-        cli_table_add_int (table, s + 1);
+        cli_table_add_int (table, self->job.first_step + s + 1);
         cli_table_add_real (table, result->losses[s], decimals);
         cli_table_add_real (table, result->grad_norms[s], decimals);
         cli_table_add_real (table, 1e-6 * (double)result->step_ns[s], 3);
+        if (evaluates && isfinite (result->eval_losses[s]))
+          cli_table_add_real (table, result->eval_losses[s], decimals);
+        else if (evaluates)
+          cli_table_add (table, NULL);
       }
   return table;
 }
@@ -337,6 +380,7 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
   g_auto (DbRun) run = { 0 };
   g_auto (Recorder) recorder = { .training = self,
                                  .pending = g_array_new (FALSE, FALSE, sizeof (DbStep)),
+                                 .begin_us = g_get_monotonic_time (),
                                  .stored_us = g_get_monotonic_time (),
                                  .shows_progress = isatty (STDERR_FILENO) };
   g_autoptr (GError) why = NULL;

@@ -16,7 +16,17 @@ typedef struct
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
   const char *comm_name;
   const char *db;
+
+  /* What the job reads and writes; each may be NULL. */
+  ExecCheckpoint *resume;
+  ExecWeights *weights;
+  ExecTokens *tokens, *eval_tokens;
+  char *data, *save;
+  Plan eval_plan;
 } CliTraining;
+
+/* All but the communicator. */
+void cli_training_clear (CliTraining *self);
 
 /* Trains, stores and prints. Only rank 0 stores and prints. */
 gboolean cli_train (CliTraining *self, CliFormat format, GError **error);

@@ -15,13 +15,44 @@ if mpirun -n 2 fsdplan run --model llama-tiny --gbs 2 --seq 8 --steps 1 --comm m
   exit 77
 fi
 
+# same RANKS OPTION...: losses and norms of both, digit by digit
+same () {
+  ranks=$1
+  shift
+  set -- --model llama-tiny --seq 16 --steps 3 --db :memory: --format=csv "$@"
+  fsdplan run "$@" --ranks "$ranks" | cut -d, -f1-3 >"$work/threads.csv"
+  mpirun -n "$ranks" fsdplan run "$@" | cut -d, -f1-3 >"$work/mpi.csv"
+  diff -u "$work/threads.csv" "$work/mpi.csv"
+  test "$(wc -l <"$work/mpi.csv")" = 4
+}
+
 for ranks in 2 3; do
   for strategy in no_shard optim optim_grads optim_grads_params; do
-    set -- --model llama-tiny --gbs 6 --seq 16 --steps 3 --db :memory: --format=csv \
-      --set strategy=$strategy --set grad_comm=bf16
-    fsdplan run "$@" --ranks $ranks | cut -d, -f1-3 >"$work/threads.csv"
-    mpirun -n $ranks fsdplan run "$@" | cut -d, -f1-3 >"$work/mpi.csv"
-    diff -u "$work/threads.csv" "$work/mpi.csv"
-    test "$(wc -l <"$work/mpi.csv")" = 4
+    same $ranks --gbs 6 --set strategy=$strategy --set grad_comm=bf16
   done
 done
+
+# groups: replicas of the group that shards, sharded once more between them or not
+same 4 --gbs 8 --set dp_outer=2
+same 4 --gbs 8 --set dp_outer=2 --set strategy=optim --set grad_comm=bf16
+same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a --set grad_comm=bf16
+
+# A process that is killed between two steps, or in one, ends the run: it is named, and nothing hangs.
+mpirun -n 3 fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps 1000000 --db :memory: \
+  --save "$work/kept" --save-every 1 >"$work/out" 2>"$work/err" &
+run=$!
+until test -e "$work/kept/manifest"; do kill -0 $run; done
+for pid in $(pgrep -P $run); do
+  if tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'OMPI_COMM_WORLD_RANK=1\|PMIX_RANK=1'; then kill -9 "$pid"; fi
+done
+if wait $run; then echo "a run that lost a rank must fail"; exit 1; fi
+grep -qi 'rank 1.*signal 9\|rank 1.*killed' "$work/err" "$work/out" || {
+  echo "nobody names the rank that was killed:"
+  cat "$work/err" "$work/out"
+  exit 1
+}
+if pgrep -P $run >"$work/left"; then echo "processes are left"; exit 1; fi
+# what it had done is kept
+step=$(sed -n 's/^step=//p' "$work/kept/manifest")
+fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps $((step + 1)) --resume "$work/kept" --db :memory: --format=csv |
+  grep -q "^$((step + 1)),"

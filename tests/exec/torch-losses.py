@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Losses and gradient norms of llama-tiny in fp32, by PyTorch: an implementation that shares nothing
-with ours but the definition of its initial weights and of its data.
+"""Losses and gradient norms of llama-tiny, or of a small gpt2, in fp32, by PyTorch: an implementation
+that shares nothing with ours but the definition of its initial weights and of its data.
 
     python3 tests/exec/torch-losses.py > tests/exec/torch-losses.csv
+    python3 tests/exec/torch-losses.py gpt2 > tests/exec/torch-losses-gpt2.csv
 
 Tests compare with the file; only whoever makes it anew needs PyTorch (1.13 or later, on a CPU).
 The run is that of tests/exec/torch.sh."""
+import sys
+
 import torch
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, DIM, VOCAB = 4, 64, 176, 4, 2, 16, 256
 SEED, STEPS, BATCH, SEQ, LR = 1, 100, 8, 32, 0.003
 EPS, THETA, DECAY, BETAS, CLIP = 1e-5, 10000.0, 0.1, (0.9, 0.95), 1.0
+POSITIONS, PLACES = 9, 48  # of gpt2: its role, and rows of its table
 MASK = (1 << 64) - 1
 # roles in the order of PlanTensorRole
 EMBEDDING, NORM1, QKV, PROJ, NORM2, GATE_UP, DOWN, FINAL_NORM, OUTPUT = range(9)
@@ -76,7 +80,7 @@ def attention(x, qkv):
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
-def main():
+def llama():
     table, head = weight(EMBEDDING, 0, VOCAB, HIDDEN), weight(OUTPUT, 0, VOCAB, HIDDEN)
     final = norm_weight()
     layers = [(norm_weight(),
@@ -86,18 +90,64 @@ def main():
                weight(GATE_UP, layer, 2 * FFN, HIDDEN),
                weight(DOWN, layer, HIDDEN, FFN)) for layer in range(LAYERS)]
     parameters = [table, head, final] + [p for layer in layers for p in layer]
+
+    def logits_of(tokens):
+        x = table[tokens]
+        for norm1, qkv, proj, norm2, gate_up, down in layers:
+            x = x + attention(rmsnorm(x, norm1), qkv) @ proj.t()
+            gate, up = (rmsnorm(x, norm2) @ gate_up.t()).chunk(2, -1)
+            x = x + (torch.nn.functional.silu(gate) * up) @ down.t()
+        return rmsnorm(x, final) @ head.t()
+
+    return parameters, logits_of
+
+
+def zeros(*shape):
+    return torch.zeros(*shape, requires_grad=True)
+
+
+def gpt2():
+    table, places = weight(EMBEDDING, 0, VOCAB, HIDDEN), weight(POSITIONS, 0, PLACES, HIDDEN)
+    final, final_bias = norm_weight(), zeros(HIDDEN)
+    layers = [(norm_weight(), zeros(HIDDEN),
+               weight(QKV, layer, 3 * HIDDEN, HIDDEN), zeros(3 * HIDDEN),
+               weight(PROJ, layer, HIDDEN, HIDDEN), zeros(HIDDEN),
+               norm_weight(), zeros(HIDDEN),
+               weight(GATE_UP, layer, FFN, HIDDEN), zeros(FFN),
+               weight(DOWN, layer, HIDDEN, FFN), zeros(HIDDEN)) for layer in range(LAYERS)]
+    parameters = [table, places, final, final_bias] + [p for layer in layers for p in layer]
+    functions = torch.nn.functional
+
+    def norm(x, gain, bias):
+        return functions.layer_norm(x, (HIDDEN,), gain, bias, EPS)
+
+    def logits_of(tokens):
+        x = table[tokens] + places[:SEQ]
+        for gain1, bias1, qkv, qkv_bias, proj, proj_bias, gain2, bias2, up, up_bias, down, down_bias in layers:
+            heads = functions.linear(norm(x, gain1, bias1), qkv, qkv_bias).unflatten(-1, (3, HEADS, DIM))
+            q, k, v = heads.permute(2, 0, 3, 1, 4)
+            scores = (q @ k.transpose(-1, -2) / DIM**0.5).masked_fill(
+                torch.ones(SEQ, SEQ).triu(1).bool(), float("-inf"))
+            mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+            x = x + functions.linear(mixed, proj, proj_bias)
+            wide = functions.gelu(functions.linear(norm(x, gain2, bias2), up, up_bias), approximate="tanh")
+            x = x + functions.linear(wide, down, down_bias)
+        return norm(x, final, final_bias) @ table.t()
+
+    return parameters, logits_of
+
+
+def main():
+    if "gpt2" in sys.argv:
+        globals().update(LAYERS=2, HIDDEN=32, FFN=80, HEADS=4, DIM=8, VOCAB=128)
+    parameters, logits_of = gpt2() if "gpt2" in sys.argv else llama()
     optimizer = torch.optim.AdamW(parameters, LR, BETAS, 1e-8, DECAY)
 
     print("step,loss,grad_norm")
     for step in range(STEPS):
         batch = [sequence(step * BATCH + i) for i in range(BATCH)]
         tokens, targets = (torch.tensor([pair[i] for pair in batch]) for i in range(2))
-        x = table[tokens]
-        for norm1, qkv, proj, norm2, gate_up, down in layers:
-            x = x + attention(rmsnorm(x, norm1), qkv) @ proj.t()
-            gate, up = (rmsnorm(x, norm2) @ gate_up.t()).chunk(2, -1)
-            x = x + (torch.nn.functional.silu(gate) * up) @ down.t()
-        logits = rmsnorm(x, final) @ head.t()
+        logits = logits_of(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()

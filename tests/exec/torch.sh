@@ -1,11 +1,11 @@
 #!/bin/sh
-# A hundred steps against PyTorch's, which torch-losses.py wrote to torch-losses.csv: in fp32 on one
-# rank and on four within 1e-5, in bf16 within 0.02 of the same losses.
+# A hundred steps of a llama and of a gpt2 against PyTorch's, which torch-losses.py wrote: in fp32 on
+# one rank and on four within 1e-5, in bf16 within 0.02 of the same losses.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# compare FILE BOUND: losses of FILE against PyTorch's.
+# compare FILE BOUND KIND: losses of FILE against PyTorch's.
 compare ()
 {
   awk -F, -v bound="$2" '
@@ -14,13 +14,21 @@ compare ()
                 if (!(d <= bound)) { print "step " $1 ": " $2 ", not " loss[$1]; bad = 1 }
                 if (d > worst) worst = d }
     END       { print n " steps, worst difference " worst; exit bad || n != 100 }' \
-    "$top_srcdir/tests/exec/torch-losses.csv" "$1"
+    "$top_srcdir/tests/exec/torch-losses$3.csv" "$1"
 }
 
-set -- --model llama-tiny --gbs 8 --seq 32 --steps 100 --lr 0.003 --seed 1 --db :memory: --format=csv
-fsdplan run "$@" --set compute=fp32 >"$work/one.csv"
-compare "$work/one.csv" 1e-5
-fsdplan run "$@" --set compute=fp32 --ranks 4 >"$work/four.csv"
-compare "$work/four.csv" 1e-5
-fsdplan run "$@" --set compute=bf16 --ranks 2 >"$work/bf16.csv"
-compare "$work/bf16.csv" 0.02
+# check MODEL KIND
+check ()
+{
+  set -- "$1" "$2" --gbs 8 --seq 32 --steps 100 --lr 0.003 --seed 1 --db :memory: --format=csv
+  model=$1 kind=$2
+  shift 2
+  fsdplan run --model "$model" "$@" --set compute=fp32 >"$work/one.csv"
+  compare "$work/one.csv" 1e-5 "$kind"
+  fsdplan run --model "$model" "$@" --set compute=fp32 --ranks 4 >"$work/four.csv"
+  compare "$work/four.csv" 1e-5 "$kind"
+  fsdplan run --model "$model" "$@" --set compute=bf16 --ranks 2 >"$work/bf16.csv"
+  compare "$work/bf16.csv" 0.02 "$kind"
+}
+check llama-tiny ""
+check family=gpt2,layers=2,hidden=32,ffn=80,heads=4,kv_heads=4,head_dim=8,vocab=128,max_seq=48 -gpt2

@@ -45,7 +45,53 @@ expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
+expect 2 "--as is needed" fsdplan emit
+expect 2 "did you mean 'slurm'" fsdplan emit --as slrum
+expect 2 "did you mean 'fsdplan'" fsdplan emit --as slurm --runtime fsdplam
+expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8
+expect 2 "a model is needed" fsdplan emit --as megatron
+expect 2 "pipeline" fsdplan emit --as megatron --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
+expect 1 "has no GPUs" fsdplan emit --as torchrun --model llama-tiny --cluster local-cpu:2 --gbs 8
+expect 1 "cannot express this plan: stack=native" fsdplan emit --as fully_shard --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
+plot_tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"
+expect 2 "--run is for timeline and memory" fsdplan plot pareto $plot_tiny --run 1
+expect 2 "--sweep is for pareto, tradeoff, breakdown and scaling" fsdplan plot memory $plot_tiny --sweep mbs=1
+expect 2 "--gpus is for scaling" fsdplan plot tradeoff $plot_tiny --gpus 8
+expect 2 "--weak is for scaling" fsdplan plot timeline $plot_tiny --weak
+expect 2 "--top is for breakdown" fsdplan plot scaling $plot_tiny --top 3
+expect 2 "--from is for accuracy" fsdplan plot scaling $plot_tiny --from x.csv
+expect 2 "naming a plan is for breakdown" fsdplan plot pareto $plot_tiny a.plan
+expect 2 "--top: 9 is not from 1 to 8" fsdplan plot breakdown $plot_tiny --top 9
+expect 2 "one or two fields are to vary" fsdplan plot tradeoff $plot_tiny
+expect 2 "plans are named, or swept, or found" fsdplan plot breakdown $plot_tiny --sweep mbs=1 a.plan
+expect 1 "plan $work/none: .*No such file" fsdplan plot breakdown $plot_tiny "$work/none"
+expect 2 "gbs is needed" fsdplan plot scaling --model llama-tiny --cluster h100:8
+for sizes in "" , 8,,16 8.. ..8 8..x 0 -8 8.5; do
+  expect 2 "--gpus: " fsdplan plot scaling $plot_tiny "--gpus=$sizes"
+done
+expect 2 "12 devices of dgx-h100 are neither" fsdplan plot scaling $plot_tiny --gpus 8,12
+expect 3 "none of these 4 plans is allowed, the first because: rule" fsdplan plot scaling $plot_tiny --gpus 16
+printf 'a,b\n1,2\n' >"$work/a.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,x\n' >"$work/b.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,0\n' >"$work/c.csv"
+printf 'measured_step_ms,predicted_step_ms\n1,\n' >"$work/d.csv"
+expect 2 "a.csv: its first line has no column predicted_step_ms" fsdplan plot accuracy --from "$work/a.csv"
+expect 2 "b.csv:2: measured_step_ms: 'x' is not" fsdplan plot accuracy --from "$work/b.csv"
+expect 2 "c.csv:2: measured_step_ms: '0' is out of range" fsdplan plot accuracy --from "$work/c.csv"
+expect 2 "d.csv: no row has both" fsdplan plot accuracy --from "$work/d.csv"
+printf 'predicted_step_ms,measured_step_ms,time_ok\n1,1,no\n' >"$work/e.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,"1\n' >"$work/f.csv"
+expect 2 "e.csv: no row has both" fsdplan plot accuracy --from "$work/e.csv"
+expect 2 "f.csv:2: " fsdplan plot accuracy --from "$work/f.csv"
+expect 2 "no column predicted_device_mib" fsdplan plot accuracy --from "$work/d.csv" --of device_mib
+expect 2 "--of: 'device_mb' is not predicted: did you mean 'device_mib'?" \
+  fsdplan plot accuracy --from "$work/d.csv" --of device_mb
+expect 2 "no column colour" fsdplan plot accuracy --from "$work/d.csv" --by colour
+expect 2 "--of and --by are for tables" fsdplan plot accuracy --by stack
+expect 1 "nothing.db: cannot open the store" fsdplan plot accuracy --db "$work/nothing.db"
 expect 2 "--rank: this plan has ranks 0 to 7" \
   fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8
 expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
@@ -53,19 +99,36 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "only pp = 1" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=native \
   --set pp=2
-expect 1 "needs the op exchange, which is modelled and not executed" \
+expect 1 "cp=2 is modelled and not executed yet: it must be 1" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cp=2
-for field in task=eval nan_check=loss cuda_graph=on sync_every_micro_batch=on; do
+expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
+  --set sync_every_micro_batch=on --set strategy=optim
+for field in task=eval cuda_graph=on; do
   expect 1 "$field is modelled and not executed" \
     fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set $field
 done
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "needs the op all_to_all" fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set reduce_algo=a2a
-expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set dp_outer=2
-expect 1 "modelled and not executed" fsdplan run --model gpt2 --gbs 1 --seq 64 --db :memory:
+expect 1 "custom: a model with parallel=on is modelled and not executed" fsdplan run --gbs 1 --seq 8 --db :memory: \
+  --model family=gpt_neox,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set main_params=bf16
+  --set main_params=fp16
+run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
+printf '\001\000\377' >"$work/odd.bin"
+printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
+expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
+expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
+expect 1 "No such file" $run --data "$work/none.bin"
+expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
+expect 2 "no .safetensors file is here" $run --init "$work"
+expect 1 "No such file" $run --init "$work/none"
+expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
+expect 2 "each give the weights: use one" $run --resume "$work" --init "$work"
+expect 2 "say where with --save" $run --save-every 2
+expect 2 "'hourly' is not one of none, linear, cosine" $run --decay hourly
+expect 2 "--min-lr" $run --lr 0.1 --min-lr 0.2
+expect 2 "--warmup" $run --steps 2 --warmup 3
+expect 1 "/dev/null: Not a directory" $run --save /dev/null
 expect 1 "cannot be read\|No such file\|not there\|no store" fsdplan db list --db "$work/none/none.db"
 expect 2 "db: use list" fsdplan db
 expect 2 "db: use list" fsdplan db delete
@@ -94,6 +157,7 @@ for command in $commands; do
   done
   case $(fsdplan $command --help | head -n 1) in
     *"[OPTION…]" | *"[OPTION...]") expect 2 "unexpected 'now'" fsdplan $command now ;;
+    *" FILE…") expect 1 "now: No such file" fsdplan $command now ;;
     *) expect 2 "$command: \|no picture" fsdplan $command now now now ;;
   esac
 done
@@ -114,7 +178,7 @@ list >"$work/before"
 # refuse STATUS KIND PATTERN: every way to name such a file.
 refuse () {
   kind=$files/$2
-  for command in show sim lower run; do
+  for command in show sim lower "emit --as plan" run; do
     expect $1 "$3" fsdplan $command --plan "$kind" --model llama-tiny --cluster dgx-h100:1 --gbs 8
     expect $1 "$3" fsdplan $command --from-megatron "$kind" --cluster dgx-h100:1
     expect $1 "$3" fsdplan $command --model "$kind.json" --cluster dgx-h100:1 --gbs 8
@@ -152,6 +216,8 @@ expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
 plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
 expect 1 "directory" fsdplan sim $plan --trace "$files/folder"
+expect 1 "No such file" fsdplan emit --as plan $plan -o "$files/none/plan"
+expect 1 "directory" fsdplan emit --as plan $plan -o "$files/folder"
 expect 2 "extension\|svg" fsdplan plot memory $plan -o "$files/picture.xyz"
 list | diff "$work/before" - || complain "something was written"
 

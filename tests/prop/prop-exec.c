@@ -3,35 +3,131 @@
 
 #include "exec/evaluate.h"
 #include "exec/probe.h"
+#include "exec/runnable.h"
 #include "planner/lower.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 
 #include <check.h>
+#include <glib/gstdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define STEPS 2
 #define MAX_RANKS 8
+#define SEEDS 150
 
 typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan;
+  Plan plan, eval_plan;
   ExecJob job;
   guint ranks;
 } Case;
+
+/* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
+static PlanModel *
+any_model (guint seed)
+{
+  static const char *const kinds[]
+      = { "family=gpt2,tied=on",
+          "family=gpt2,tied=off,activation=gelu",
+          "family=qwen2",
+          "family=qwen3",
+          "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+          "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autoptr (GError) error = NULL;
+  if (seed % 2 == 0)
+    return random_model (seed);
+  const gint32 kv_heads = g_rand_int_range (rand, 1, 4);
+  g_autofree char *spec = g_strdup_printf (
+      "%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
+      kinds[seed / 2 % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 6),
+      g_rand_int_range (rand, 2, 60), g_rand_int_range (rand, 1, 90),
+      kv_heads * g_rand_int_range (rand, 1, 3), kv_heads, 2 * g_rand_int_range (rand, 1, 9),
+      g_rand_int_range (rand, 2, 200), g_rand_int_range (rand, 4, 64));
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("seed %u: %s: %s", seed, spec, error->message);
+  return model;
+}
+
+/* Fields that random_plan leaves alone and that are executed in every value named here. */
+static const struct
+{
+  PlanField field;
+  gint64 other; /* than the default */
+} wide_fields[] = { { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
+                    { PLAN_FINE_GRAINED, PLAN_FINE_GRAINED_ON },
+                    { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_ON },
+                    { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_MAX_POOL },
+                    { PLAN_NCCL_UB, PLAN_NCCL_UB_ON },
+                    { PLAN_AG_GROUP, PLAN_AG_GROUP_ON },
+                    { PLAN_REDUCE_ALGO, PLAN_REDUCE_ALGO_A2A },
+                    { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_BF16 },
+                    { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_AUTO },
+                    { PLAN_PRECISION_AWARE, PLAN_PRECISION_AWARE_ON },
+                    { PLAN_EXP_AVG, PLAN_EXP_AVG_BF16 },
+                    { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_BF16 },
+                    { PLAN_OPTIMIZER, PLAN_OPTIMIZER_SGD },
+                    { PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN },
+                    { PLAN_RECOMPUTE_MODULES,
+                      1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN | 1 << PLAN_RECOMPUTE_MODULES_MLP },
+                    { PLAN_GRAD_ACCUM_FUSION, PLAN_GRAD_ACCUM_FUSION_ON },
+                    { PLAN_NAN_CHECK, PLAN_NAN_CHECK_LOSS },
+                    { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
+                    { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_ON },
+                    { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON } };
+
+/* Whether the walk refuses the plan, by a rule that a test of its own looks at. */
+static gboolean
+is_refused (const Case *c, const Plan *plan)
+{
+  const ExecJob job
+      = { .model = c->model, .plan = plan, .cluster = c->cluster, .kernels = &exec_kernels_cpu };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, plan, 0, &error);
+  if (!schedule)
+    g_error ("%s", error->message);
+  return !exec_runnable_check (&job, plan, schedule, NULL);
+}
+
+/* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
+static void
+widen_plan (Case *c, int seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed + 7);
+  const gint64 replicas[] = { 1, 2, c->ranks };
+  for (guint i = 0; i < 12; i++)
+    {
+      Plan plan = c->plan, resolved;
+      const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (wide_fields));
+      if (i == 0)
+        plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
+      else if (i == 1 && g_rand_boolean (rand))
+        {
+          plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+          plan.value[PLAN_OUTER_STRATEGY] = PLAN_OUTER_STRATEGY_OPTIM;
+        }
+      else
+        plan.value[wide_fields[at].field] = wide_fields[at].other;
+      if (plan_resolve (&plan, c->model, c->cluster, &resolved, NULL) && !is_refused (c, &resolved))
+        c->plan = resolved;
+    }
+}
 
 static void
 case_init (Case *c, int seed)
 {
   g_autoptr (GError) error = NULL;
   c->ranks = (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
-  c->model = random_model ((guint)seed);
+  c->model = any_model ((guint)seed);
   c->cluster = exec_probe_cluster (c->ranks, &error);
   ck_assert (c->cluster != NULL);
   c->plan = random_plan ((guint)seed, c->model, c->cluster, "native");
+  widen_plan (c, seed);
   c->job = (ExecJob){ .model = c->model,
                       .plan = &c->plan,
                       .cluster = c->cluster,
@@ -48,11 +144,35 @@ case_init (Case *c, int seed)
                                      .max_norm = seed % 3 ? 1.0 : 0.0 } };
 }
 
+/* Evaluates after every step. */
+static void
+case_add_evaluation (Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan = c->plan;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  if (!plan_resolve (&plan, c->model, c->cluster, &c->eval_plan, &error))
+    g_error ("%s", error->message);
+  c->job.eval_plan = &c->eval_plan;
+  c->job.eval_every = 1;
+}
+
 static void
 case_clear (Case *c)
 {
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
+}
+
+/* Which rank's main weights hold part `part` of every bucket: HFSDP cuts the shards of a replica's
+ * ranks once more, between replicas. */
+static guint
+owner_of (const Case *c, const PlanLayout *layout, guint64 part)
+{
+  const guint64 replicas = (guint64)c->plan.value[PLAN_DP_OUTER];
+  if (c->plan.value[PLAN_OUTER_STRATEGY] != PLAN_OUTER_STRATEGY_OPTIM)
+    return (guint)part;
+  return (guint)(part % replicas * (layout->shards / replicas) + part / replicas);
 }
 
 /* The whole main weights from the ranks' shards, without padding, in the evaluator's order. */
@@ -73,11 +193,36 @@ assemble (const Case *c, const ExecResult *results)
           for (guint64 e = 0; e < bucket->slots[s].tensor.rows * bucket->slots[s].tensor.cols; e++)
             {
               const guint64 i = bucket->slots[s].offset + e;
-              const float *shard = (const float *)(gpointer)results[i / part].main_params->data;
+              const ExecResult *owner = &results[owner_of (c, &layout, i / part)];
+              const float *shard = (const float *)(gpointer)owner->main_params->data;
               g_byte_array_append (whole, (const guint8 *)&shard[at + i % part], sizeof (float));
             }
     }
   return whole;
+}
+
+/* Losses from step `first` of the expected ones on, and the weights they lead to. */
+static void
+check_results (const Case *c, int seed, const ExecResult *results, const ExecResult *expected,
+               gint64 first)
+{
+  const gsize bytes = (gsize)c->job.steps * sizeof (double);
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      ck_assert_msg (memcmp (results[r].losses, expected->losses + first, bytes) == 0,
+                     "seed %d: rank %u has loss %.9g, not %.9g", seed, r, results[r].losses[0],
+                     expected->losses[first]);
+      ck_assert_msg (memcmp (results[r].grad_norms, expected->grad_norms + first, bytes) == 0,
+                     "seed %d: rank %u has norm %.9g, not %.9g", seed, r, results[r].grad_norms[0],
+                     expected->grad_norms[first]);
+      ck_assert_msg (memcmp (results[r].eval_losses, expected->eval_losses + first, bytes) == 0,
+                     "seed %d: rank %u has evaluation loss %.9g, not %.9g", seed, r,
+                     results[r].eval_losses[0], expected->eval_losses[first]);
+    }
+  g_autoptr (GByteArray) found = assemble (c, results);
+  ck_assert_uint_eq (found->len, expected->main_params->len);
+  ck_assert_msg (memcmp (found->data, expected->main_params->data, found->len) == 0,
+                 "seed %d: weights differ", seed);
 }
 
 START_TEST (threads_equal_the_evaluator_bit_for_bit)
@@ -87,27 +232,93 @@ START_TEST (threads_equal_the_evaluator_bit_for_bit)
   ExecResult results[MAX_RANKS] = { { 0 } };
   g_auto (ExecResult) expected = { 0 };
   case_init (&c, _i);
+  if (_i % 4 == 0)
+    case_add_evaluation (&c);
   ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error),
                  "seed %d: %s", _i, error ? error->message : "");
   ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", _i,
                  error ? error->message : "");
-  for (guint r = 0; r < c.ranks; r++)
-    {
-      ck_assert_msg (memcmp (results[r].losses, expected.losses, STEPS * sizeof (double)) == 0,
-                     "seed %d: rank %u has loss %.9g, not %.9g", _i, r, results[r].losses[0],
-                     expected.losses[0]);
-      ck_assert_msg (memcmp (results[r].grad_norms, expected.grad_norms, STEPS * sizeof (double))
-                         == 0,
-                     "seed %d: rank %u has norm %.9g, not %.9g", _i, r, results[r].grad_norms[0],
-                     expected.grad_norms[0]);
-    }
-  g_autoptr (GByteArray) found = assemble (&c, results);
-  ck_assert_uint_eq (found->len, expected.main_params->len);
-  ck_assert_msg (memcmp (found->data, expected.main_params->data, found->len) == 0,
-                 "seed %d: weights differ", _i);
+  check_results (&c, _i, results, &expected, 0);
   for (guint r = 0; r < c.ranks; r++)
     exec_result_clear (&results[r]);
   case_clear (&c);
+}
+END_TEST
+
+static void
+remove_folder (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_folder (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
+}
+
+/* Some steps, a checkpoint, and the others from there are what all of them are at once. */
+START_TEST (resumed_runs_equal_the_evaluator)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  ExecResult results[MAX_RANKS] = { { 0 } };
+  g_auto (ExecResult) expected = { 0 };
+  g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
+  case_init (&c, 1000 + _i);
+  c.job.rate = (ExecRate){ (ExecDecay)(_i % 3), _i % 4, 4, 0.1 };
+  c.job.steps = 4;
+  ck_assert (exec_evaluate (&c.job, c.ranks, &expected, &error));
+  c.job.steps = 1 + _i % 3;
+  c.job.save = folder;
+  c.job.save_every = _i % 2;
+  ck_assert_msg (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error), "%s",
+                 error ? error->message : "");
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&results[r]);
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, c.model, &error);
+  ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
+  c.job.resume = checkpoint;
+  c.job.first_step = exec_checkpoint_step (checkpoint);
+  ck_assert_int_eq (c.job.first_step, c.job.steps);
+  c.job.steps = 4 - c.job.first_step;
+  c.job.save = NULL;
+  ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error), "%s",
+                 error ? error->message : "");
+  for (gint64 i = 0; i < 4; i++) /* there was none */
+    expected.eval_losses[i] = results[0].eval_losses[0];
+  check_results (&c, _i, results, &expected, c.job.first_step);
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&results[r]);
+  remove_folder (folder);
+  case_clear (&c);
+}
+END_TEST
+
+/* No value above is one that no case has. */
+START_TEST (every_value_is_run)
+{
+  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0;
+  for (int seed = 0; seed < SEEDS; seed++)
+    {
+      Case c;
+      case_init (&c, seed);
+      const gint64 *value = c.plan.value;
+      for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
+        met[i] += value[wide_fields[i].field] == wide_fields[i].other;
+      hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
+      hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+      case_clear (&c);
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
+    ck_assert_msg (met[i] > 0, "%s=%" G_GINT64_FORMAT " is in no case",
+                   plan_field_name (wide_fields[i].field), wide_fields[i].other);
+  ck_assert_uint_gt (hybrids, 10);
+  ck_assert_uint_gt (hfsdp, 4);
 }
 END_TEST
 
@@ -151,7 +362,9 @@ main (void)
   Suite *suite = suite_create ("prop-exec");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 300);
-  tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, 120);
+  tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, SEEDS);
+  tcase_add_loop_test (tcase, resumed_runs_equal_the_evaluator, 0, 30);
+  tcase_add_test (tcase, every_value_is_run);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -22,7 +22,7 @@ typedef struct
   guint8 *in; /* ranks * count elements */
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
-  guint8 *reduced;
+  guint8 *reduced, *exchanged;
   GError *error;
 } Rank;
 
@@ -48,6 +48,7 @@ rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 cou
   self->scattered = g_malloc0 (bytes_of (self, count) + 1);
   self->scattered_in_place = g_malloc (bytes_of (self, all) + 1);
   self->reduced = g_malloc (bytes_of (self, all) + 1);
+  self->exchanged = g_malloc0 (bytes_of (self, all) + 1);
 }
 
 static void
@@ -59,6 +60,7 @@ rank_clear (Rank *self)
   g_free (self->scattered);
   g_free (self->scattered_in_place);
   g_free (self->reduced);
+  g_free (self->exchanged);
   g_clear_error (&self->error);
 }
 
@@ -84,6 +86,8 @@ call_all (Rank *self)
          && comm->ops->reduce_scatter (comm, scattered_place, self->scattered_in_place, self->count,
                                        self->dtype, &self->error)
          && comm->ops->all_reduce (comm, self->reduced, all, self->dtype, &self->error)
+         && comm->ops->all_to_all (comm, self->exchanged, self->in, self->count, self->dtype,
+                                   &self->error)
          && comm->ops->barrier (comm, &self->error);
 }
 
@@ -143,6 +147,9 @@ check_ranks (const Rank *ranks, guint n)
           ck_assert (
               memcmp (self->gathered_in_place + peer * count * size, ranks[peer].in, count * size)
               == 0);
+          ck_assert (memcmp (self->exchanged + peer * count * size,
+                             ranks[peer].in + rank * count * size, count * size)
+                     == 0);
         }
       for (guint64 i = 0; i < n * count; i++)
         {
@@ -178,6 +185,106 @@ START_TEST (comm_threads_equal_naive)
       check_ranks (ranks, n);
       for (guint i = 0; i < n; i++)
         rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+/* Every way to split eight ranks into groups of two or four that lie `stride` apart. */
+static const struct
+{
+  guint size, stride;
+} splits[] = { { 2, 1 }, { 2, 2 }, { 2, 4 }, { 4, 1 }, { 4, 2 } };
+
+/* Collectives in the group of this split, with some of all ranks in between. */
+static gpointer
+thread_call_in_group (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *all = self->comm;
+  const guint split = self->count % G_N_ELEMENTS (splits);
+
+  for (guint round = 0; round < ROUNDS; round++)
+    {
+      self->comm = exec_comm_group (all, splits[split].size, splits[split].stride, &self->error);
+      if (!self->comm || !call_all (self) || !all->ops->barrier (all, &self->error))
+        break;
+    }
+  return NULL;
+}
+
+START_TEST (comm_groups_equal_naive)
+{
+  const guint n = 8, size = splits[_i].size, stride = splits[_i].stride;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  ExecComm *comms[MAX_RANKS];
+  Rank ranks[MAX_RANKS], members[MAX_RANKS];
+
+  ck_assert (exec_comm_threads_open (n, comms, NULL));
+  for (guint i = 0; i < n; i++)
+    {
+      rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, 5 * 20 + (guint64)_i);
+      ranks[i].comm = comms[i];
+    }
+  run_threads (thread_call_in_group, ranks, n);
+  for (guint first = 0; first < n; first++)
+    {
+      guint found = 0;
+
+      if (first / stride % size != 0)
+        continue;
+      for (guint i = first; found < size; i += stride)
+        {
+          ck_assert_uint_eq (ranks[i].comm->rank, found);
+          ck_assert_uint_eq (ranks[i].comm->ranks, size);
+          ck_assert_uint_eq (exec_comm_group_of (i, size, stride),
+                             exec_comm_group_of (first, size, stride));
+          members[found++] = ranks[i];
+        }
+      check_ranks (members, size);
+    }
+  for (guint i = 0; i < n; i++)
+    {
+      comms[i]->ops->close (comms[i]);
+      rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
+/* One group waits for a rank of another: all of it ends, with the reason. */
+static gpointer
+thread_abort_beside_groups (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *all = self->comm, *pair = exec_comm_group (all, 2, 1, &self->error);
+
+  if (all->rank == 3)
+    all->ops->abort (all, "out of luck");
+  else
+    while (pair->ops->barrier (pair, &self->error))
+      ;
+  return NULL;
+}
+
+START_TEST (comm_abort_wakes_groups)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (5);
+  g_autoptr (GError) error = NULL;
+  ExecComm *comms[4];
+  Rank ranks[4];
+
+  ck_assert (exec_comm_threads_open (4, comms, NULL));
+  for (guint i = 0; i < 4; i++)
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
+  run_threads (thread_abort_beside_groups, ranks, 4);
+  for (guint i = 0; i < 3; i++)
+    ck_assert_str_eq (ranks[i].error->message, "rank 3 failed: out of luck");
+  ck_assert (exec_comm_group (comms[0], 4, 1, &error) == comms[0]);
+  ck_assert (!exec_comm_group (comms[0], 3, 1, &error));
+  ck_assert_str_eq (error->message, "4 ranks cannot be split into groups of 3 that are 1 apart");
+  for (guint i = 0; i < 4; i++)
+    {
+      comms[i]->ops->close (comms[i]);
+      rank_clear (&ranks[i]);
     }
 }
 END_TEST
@@ -400,6 +507,8 @@ main (void)
   tcase_add_loop_test (tcase, comm_threads_equal_naive, 0, 2 * MAX_RANKS);
   tcase_add_loop_test (tcase, comm_all_reduce_odd_counts, 0, MAX_RANKS);
   tcase_add_test (tcase, comm_self_copies);
+  tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, G_N_ELEMENTS (splits));
+  tcase_add_test (tcase, comm_abort_wakes_groups);
   tcase_add_loop_test (tcase, comm_abort_wakes_the_others, 0, 3 * (MAX_RANKS - 1));
   tcase_add_test (tcase, comm_errors_name_a_rank);
   tcase_add_test (tcase, comm_no_rank_is_an_error);

@@ -7,6 +7,7 @@
 #include "planner/lower.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,106 @@ START_TEST (planted_bugs_are_caught)
 }
 END_TEST
 
+/* The CPU's kernels, but one call of a norm's backward pass leaves a NaN in the weight's gradient.
+ */
+static gint planted_call, norm_calls;
+
+static void
+norm_bwd_with_nan (const ExecArgs *args)
+{
+  exec_kernels_cpu.run[PLAN_OP_RMSNORM_BWD](args);
+  if (g_atomic_int_add (&norm_calls, 1) == planted_call)
+    ((float *)args->ptr[1])[3] = NAN;
+}
+
+/* How a run ends whose check and whose call with a NaN are these. */
+static char *
+message_of_nan (const char *strategy, const char *check, gint call)
+{
+  Case c;
+  ExecResult results[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  ExecKernels kernels = exec_kernels_cpu;
+  case_init (&c, 2, strategy, "fp32", 3);
+  ck_assert (plan_set (&c.plan, "nan_check", check, &error)
+             && plan_set (&c.plan, "double_buffer", "on", &error));
+  kernels.run[PLAN_OP_RMSNORM_BWD] = norm_bwd_with_nan;
+  c.job.kernels = &kernels;
+  planted_call = call;
+  norm_calls = 0;
+  const gboolean ok = exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error);
+  for (guint r = 0; r < 2; r++)
+    exec_result_clear (&results[r]);
+  case_clear (&c);
+  return ok ? NULL : g_strdup (error->message);
+}
+
+/* Two ranks run at once: the planted call is one of two that are alike. */
+START_TEST (nan_check_names_the_parameter)
+{
+  static const char *const strategies[] = { "no_shard", "optim_grads", "optim_grads_params" };
+  for (guint i = 0; i < G_N_ELEMENTS (strategies); i++)
+    {
+      g_autofree char *last = message_of_nan (strategies[i], "params", 0);
+      ck_assert_msg (last && strstr (last, "the gradient of final_norm is not finite"), "%s", last);
+      g_autofree char *loss = message_of_nan (strategies[i], "loss", 4);
+      ck_assert_msg (loss && strstr (loss, "step 2") && strstr (loss, "the loss is not finite"),
+                     "%s", loss);
+      g_autofree char *none = message_of_nan (strategies[i], "off", 4);
+      ck_assert_msg (!none, "%s", none);
+    }
+}
+END_TEST
+
+START_TEST (nan_check_names_the_layer)
+{
+  Case c;
+  g_auto (ExecResult) result = { 0 };
+  g_autoptr (GError) error = NULL;
+  ExecKernels kernels = exec_kernels_cpu;
+  static const char *const where[]
+      = { "mlp_norm of layer 3", "attention_norm of layer 3", "mlp_norm of layer 2" };
+  case_init (&c, 1, "no_shard", "fp32", 2);
+  ck_assert (plan_set (&c.plan, "nan_check", "params", &error));
+  kernels.run[PLAN_OP_RMSNORM_BWD] = norm_bwd_with_nan;
+  c.job.kernels = &kernels;
+  planted_call = 1 + _i;
+  norm_calls = 0;
+  ExecComm *comm = exec_comm_self_open ();
+  ck_assert (!exec_run_rank (&c.job, comm, FALSE, NULL, NULL, &result, &error));
+  ck_assert_msg (strstr (error->message, where[_i]), "%s", error->message);
+  ck_assert_msg (strstr (error->message, "step 1") && strstr (error->message, "in micro batch 1"),
+                 "%s", error->message);
+  comm->ops->close (comm);
+  case_clear (&c);
+}
+END_TEST
+
+/* Each names the field, or the number format, and what would be right where there is a choice. */
+START_TEST (what_is_not_executed_is_refused_by_name)
+{
+  static const struct
+  {
+    const char *field, *value, *message;
+  } cases[] = { { "task", "eval", "task=eval is modelled and not executed by itself" },
+                { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
+                { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
+                { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
+                { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
+                { "grad_accum_fusion", "on", "the op gemm_add" } };
+  Case c;
+  ExecResult results[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  case_init (&c, 2, "optim", "bf16", 1);
+  ck_assert (plan_set (&c.plan, cases[_i].field, cases[_i].value, &error));
+  if (strlen (cases[_i].field) == 2) /* else ranks are left over */
+    plan_set (&c.plan, "gbs", "4", &error);
+  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
+  ck_assert_msg (strstr (error->message, cases[_i].message), "%s", error->message);
+  case_clear (&c);
+}
+END_TEST
+
 START_TEST (a_plan_for_other_ranks_is_refused)
 {
   Case c;
@@ -170,6 +271,9 @@ main (void)
   tcase_add_test (tcase, training_learns);
   tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
   tcase_add_test (tcase, planted_bugs_are_caught);
+  tcase_add_test (tcase, nan_check_names_the_parameter);
+  tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 6);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

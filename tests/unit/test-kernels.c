@@ -4,7 +4,7 @@
 #include "exec/exact.h"
 #include "exec/kernels.h"
 #include "exec/number.h"
-#include "planner/scratch.h"
+#include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
 #include <math.h>
@@ -14,185 +14,7 @@
 /* Every kernel against a plain double-precision reference; every gradient against differences of
  * that reference. Odd seeds store in bf16, even ones in fp32. */
 
-static const ExecConstants constants = {
-  .norm_eps = 1e-5,
-  .rope_theta = 10000,
-  .lr = 1e-2,
-  .beta1 = 0.9,
-  .beta2 = 0.95,
-  .adam_eps = 1e-8,
-  .weight_decay = 0.1,
-  .max_norm = 0.5,
-  .step = 3,
-};
-
-/* --- tensors ------------------------------------------------------------------------------ */
-
-typedef struct
-{
-  PlanDtype dtype;
-  guint64 count;
-  void *data;
-  double *value; /* what `data` holds, where it was made from random numbers */
-} Tensor;
-
-static void
-tensor_clear (Tensor *self)
-{
-  g_free (self->data);
-  g_free (self->value);
-}
-
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Tensor, tensor_clear)
-
-/* For results: every byte 0xff, which is NaN in all formats, so that what is not written shows. */
-static Tensor
-tensor_blank (PlanDtype dtype, guint64 count)
-{
-  guint64 bytes = plan_dtype_bytes (dtype, count);
-  Tensor self = { .dtype = dtype, .count = count, .data = g_malloc (MAX (bytes, 1)) };
-
-  memset (self.data, 0xff, bytes);
-  return self;
-}
-
-static Tensor
-tensor_random (GRand *rand, PlanDtype dtype, guint64 count, double scale)
-{
-  Tensor self = tensor_blank (dtype, count);
-  guint8 *at = self.data;
-
-  self.value = g_new (double, count);
-  for (guint64 i = 0; i < count; i++, at += plan_dtype_bytes (dtype, 1))
-    {
-      float value
-          = (float)(scale
-                    * (g_rand_double_range (rand, -1, 1) + g_rand_double_range (rand, -1, 1)));
-
-      exec_number_narrow (at, dtype, &value, 1);
-      exec_number_widen (&value, at, dtype, 1);
-      self.value[i] = (double)value;
-    }
-  return self;
-}
-
-static Tensor
-tensor_tokens (GRand *rand, guint64 count, gint32 from, gint32 vocab)
-{
-  Tensor self = tensor_blank (PLAN_DTYPE_I32, count);
-
-  for (guint64 i = 0; i < count; i++)
-    ((gint32 *)self.data)[i] = g_rand_int_range (rand, from, vocab);
-  return self;
-}
-
-static Tensor
-tensor_copy (const Tensor *other)
-{
-  Tensor self = *other;
-
-  self.data = g_memdup2 (other->data, plan_dtype_bytes (other->dtype, other->count));
-  self.value = NULL;
-  return self;
-}
-
-static double
-tensor_get (const Tensor *self, guint64 i)
-{
-  float value;
-
-  exec_number_widen (&value, (guint8 *)self->data + plan_dtype_bytes (self->dtype, i), self->dtype,
-                     1);
-  return (double)value;
-}
-
-/* |got - want| is at most `bound` of the largest |want|, plus the rounding of the stored format. */
-static void
-check_close (const Tensor *got, const double *want, double bound, const char *what)
-{
-  double largest = 1e-30, rounding = got->dtype == PLAN_DTYPE_BF16 ? 0x1.01p-8 : 0x1p-24;
-
-  for (guint64 i = 0; i < got->count; i++)
-    largest = fmax (largest, fabs (want[i]));
-  for (guint64 i = 0; i < got->count; i++)
-    {
-      double value = tensor_get (got, i), limit = bound * largest + rounding * fabs (want[i]);
-
-      ck_assert_msg (fabs (value - want[i]) <= limit,
-                     "%s[%" G_GUINT64_FORMAT "] is %g instead of %g, %g off where %g is allowed",
-                     what, i, value, want[i], fabs (value - want[i]), limit);
-    }
-}
-
-/* Runs a kernel with exactly the scratch it asked for. */
-static void
-run (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims, PlanDtype matrices)
-{
-  PlanOp op = { .kind = kind };
-  ExecArgs args = { .op = &op, .constants = &constants };
-  guint64 elements = plan_scratch_elements (kind, dims, matrices);
-  g_autofree float *scratch = elements > 0 ? g_new (float, elements) : NULL;
-
-  memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
-  for (guint i = 0; i < plan_op_n_refs (kind); i++)
-    {
-      gboolean is_scratch = plan_op_ref_access (kind, i) == 's';
-
-      if (!is_scratch && plan_op_ref_is_optional (kind, i))
-        continue;
-      args.ptr[i] = is_scratch ? scratch : operands[i]->data;
-      args.dtype[i] = is_scratch ? PLAN_DTYPE_FP32 : operands[i]->dtype;
-    }
-  exec_kernels_cpu.run[kind](&args);
-}
-
-static PlanDtype
-format_of (int seed)
-{
-  return seed % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
-}
-
-static gint64
-between (GRand *rand, gint32 low, gint32 high)
-{
-  return g_rand_int_range (rand, low, high + 1);
-}
-
 /* --- references --------------------------------------------------------------------------- */
-
-/* A forward pass in double: `out` from `in`. */
-typedef struct
-{
-  gint64 dims[6];
-  double *in[2];
-  const gint32 *tokens;
-  double *out;
-  guint64 out_count;
-} Pass;
-
-typedef void (*Forward) (Pass *pass);
-
-/* Gradient of sum (dout * out) with respect to one input, by central differences. */
-static double *
-slow_gradient (Forward forward, Pass *pass, guint input, guint64 count, const double *dout)
-{
-  double *gradient = g_new0 (double, count), *in = pass->in[input], h = 1e-5;
-
-  for (guint64 i = 0; i < count; i++)
-    {
-      double kept = in[i];
-
-      for (int sign = -1; sign <= 1; sign += 2)
-        {
-          in[i] = kept + sign * h;
-          forward (pass);
-          for (guint64 k = 0; k < pass->out_count; k++)
-            gradient[i] += sign * dout[k] * pass->out[k] / (2 * h);
-        }
-      in[i] = kept;
-    }
-  return gradient;
-}
 
 static void
 slow_rmsnorm (Pass *pass)
@@ -330,13 +152,13 @@ START_TEST (kernels_elementwise)
 
   for (guint64 i = 0; i < n; i++)
     want[i] = a.value[i] + b.value[i];
-  run (PLAN_OP_ADD, (const Tensor *const[]){ &out, &a, &b }, count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_ADD, OPERANDS (&out, &a, &b), count, PLAN_DTYPE_FP32);
   check_close (&out, want, 1e-7, "add");
-  run (PLAN_OP_ACCUMULATE, (const Tensor *const[]){ &sum, &b }, count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_ACCUMULATE, OPERANDS (&sum, &b), count, PLAN_DTYPE_FP32);
   check_close (&sum, want, 1e-7, "accumulate");
-  run (PLAN_OP_CAST, (const Tensor *const[]){ &out, &a }, count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_CAST, OPERANDS (&out, &a), count, PLAN_DTYPE_FP32);
   check_close (&out, a.value, 0, "cast");
-  run (PLAN_OP_ZERO, (const Tensor *const[]){ &out }, count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_ZERO, OPERANDS (&out), count, PLAN_DTYPE_FP32);
   memset (want, 0, n * sizeof *want);
   check_close (&out, want, 0, "zero");
 }
@@ -363,9 +185,9 @@ START_TEST (kernels_embed)
       want[i] = table.value[from];
       dwant[from] += dout.value[i];
     }
-  run (PLAN_OP_EMBED, (const Tensor *const[]){ &out, &table, &tokens }, dims, format);
+  run_kernel (PLAN_OP_EMBED, OPERANDS (&out, &table, &tokens), dims, format);
   check_close (&out, want, 0, "embed");
-  run (PLAN_OP_EMBED_BWD, (const Tensor *const[]){ &dtable, &dout, &tokens }, dims, format);
+  run_kernel (PLAN_OP_EMBED_BWD, OPERANDS (&dtable, &dout, &tokens), dims, format);
   check_close (&dtable, dwant, 1e-6, "embed_bwd");
 }
 END_TEST
@@ -388,10 +210,10 @@ START_TEST (kernels_rmsnorm)
   g_autofree double *want_dweight = slow_gradient (slow_rmsnorm, &pass, 1, width, dout.value);
 
   slow_rmsnorm (&pass);
-  run (PLAN_OP_RMSNORM, (const Tensor *const[]){ &out, &rstd, &in, &weight }, pass.dims, format);
+  run_kernel (PLAN_OP_RMSNORM, OPERANDS (&out, &rstd, &in, &weight), pass.dims, format);
   check_close (&out, want, 5e-7, "rmsnorm");
-  run (PLAN_OP_RMSNORM_BWD, (const Tensor *const[]){ &din, &dweight, &dout, &in, &weight, &rstd },
-       pass.dims, format);
+  run_kernel (PLAN_OP_RMSNORM_BWD, OPERANDS (&din, &dweight, &dout, &in, &weight, &rstd), pass.dims,
+              format);
   check_close (&din, want_din, 2e-5, "rmsnorm_bwd din");
   check_close (&dweight, want_dweight, 2e-6, "rmsnorm_bwd dweight");
 }
@@ -411,9 +233,9 @@ START_TEST (kernels_swiglu)
   g_autofree double *want_din = slow_gradient (slow_swiglu, &pass, 0, 2 * n, dout.value);
 
   slow_swiglu (&pass);
-  run (PLAN_OP_SWIGLU, (const Tensor *const[]){ &out, &in }, pass.dims, format);
+  run_kernel (PLAN_OP_SWIGLU, OPERANDS (&out, &in), pass.dims, format);
   check_close (&out, want, 5e-7, "swiglu");
-  run (PLAN_OP_SWIGLU_BWD, (const Tensor *const[]){ &din, &dout, &in }, pass.dims, format);
+  run_kernel (PLAN_OP_SWIGLU_BWD, OPERANDS (&din, &dout, &in), pass.dims, format);
   check_close (&din, want_din, 1e-6, "swiglu_bwd");
 }
 END_TEST
@@ -437,8 +259,8 @@ START_TEST (kernels_gemm)
   pass.in[0] = a.value;
   pass.in[1] = b.value;
   slow_gemm (&pass);
-  run (PLAN_OP_GEMM, (const Tensor *const[]){ &out, &a, &b }, pass.dims,
-       all_fp32 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_GEMM, OPERANDS (&out, &a, &b), pass.dims,
+              all_fp32 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16);
   check_close (&out, want, 2e-6, "gemm");
 }
 END_TEST
@@ -486,7 +308,7 @@ START_TEST (kernels_rope)
   g_autofree double *want = pass.out;
 
   slow_rope (&pass);
-  run (PLAN_OP_ROPE, (const Tensor *const[]){ &out }, forward, format);
+  run_kernel (PLAN_OP_ROPE, OPERANDS (&out), forward, format);
   check_close (&out, want, 3e-7, "rope");
   if (n > 400)
     return;
@@ -495,7 +317,7 @@ START_TEST (kernels_rope)
   g_auto (Tensor) din = tensor_copy (&in);
   g_autofree double *dout = g_memdup2 (in.value, n * sizeof *dout);
   g_autofree double *want_din = slow_gradient (slow_rope, &pass, 0, n, dout);
-  run (PLAN_OP_ROPE, (const Tensor *const[]){ &din }, inverse, format);
+  run_kernel (PLAN_OP_ROPE, OPERANDS (&din), inverse, format);
   check_close (&din, want_din, 3e-7, "rope inverse");
 }
 END_TEST
@@ -520,13 +342,12 @@ START_TEST (kernels_attention)
   g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
 
   slow_attention (&pass);
-  run (PLAN_OP_ATTENTION, (const Tensor *const[]){ &out, &lse, &qkv }, pass.dims, format);
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
   check_close (&out, want, 1e-6, "attention");
   check_close (&lse, want + n_out, 1e-6, "attention lse");
 
   /* The rounding of `out` is felt in the gradient. */
-  run (PLAN_OP_ATTENTION_BWD, (const Tensor *const[]){ &dqkv, &dout, &out, &lse, &qkv }, pass.dims,
-       format);
+  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
   check_close (&dqkv, want_dqkv, is_bf16 ? 0x1p-7 : 5e-6, "attention_bwd");
 }
 END_TEST
@@ -548,7 +369,7 @@ START_TEST (kernels_attention_long)
   g_autofree double *want = pass.out;
 
   slow_attention (&pass);
-  run (PLAN_OP_ATTENTION, (const Tensor *const[]){ &out, &lse, &qkv }, pass.dims, format_of (_i));
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format_of (_i));
   check_close (&out, want, 2e-6, "attention");
   check_close (&lse, want + n_out, 1e-6, "attention lse");
 }
@@ -581,12 +402,11 @@ START_TEST (kernels_cross_entropy)
   memset (loss.data, 0, sizeof (ExecExact));
   for (guint repeat = 1; repeat <= 2; repeat++)
     {
-      run (PLAN_OP_CROSS_ENTROPY, (const Tensor *const[]){ &loss, &prob, &logits, &targets },
-           pass.dims, format);
+      run_kernel (PLAN_OP_CROSS_ENTROPY, OPERANDS (&loss, &prob, &logits, &targets), pass.dims,
+                  format);
       ck_assert_double_eq_tol (exec_exact_value (loss.data), repeat * total, 1e-5);
     }
-  run (PLAN_OP_CROSS_ENTROPY_BWD, (const Tensor *const[]){ &dlogits, &prob, &targets }, pass.dims,
-       format);
+  run_kernel (PLAN_OP_CROSS_ENTROPY_BWD, OPERANDS (&dlogits, &prob, &targets), pass.dims, format);
   check_close (&dlogits, want_dlogits, 1e-6, "cross_entropy_bwd");
 }
 END_TEST
@@ -602,7 +422,7 @@ START_TEST (kernels_norm_sq)
   for (guint64 i = 0; i < in.count; i++)
     want += in.value[i] * in.value[i];
   memset (sum.data, 0, sizeof (ExecExact));
-  run (PLAN_OP_NORM_SQ, (const Tensor *const[]){ &sum, &in }, count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_NORM_SQ, OPERANDS (&sum, &in), count, PLAN_DTYPE_FP32);
   ck_assert_double_eq_tol (exec_exact_value (sum.data), want, 1e-12 * want);
 }
 END_TEST
@@ -627,12 +447,12 @@ START_TEST (kernels_clip)
   double norm = sqrt (square) / (double)tokens;
   double factor = constants.max_norm / (norm + 1e-6);
   double want[] = { fmin (factor, 1) / (double)tokens, norm, loss / (double)tokens, 0 };
-  run (PLAN_OP_CLIP, (const Tensor *const[]){ &coef, &operand }, dims, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
   for (guint i = 0; i < 4; i++)
     ck_assert_float_eq (((float *)coef.data)[i], (float)want[i]);
 
   exec_exact_add_square (&sums[1], NAN);
-  run (PLAN_OP_CLIP, (const Tensor *const[]){ &coef, &operand }, dims, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
   ck_assert (isnan (((float *)coef.data)[0]) && isnan (((float *)coef.data)[1]));
 }
 END_TEST
@@ -663,22 +483,59 @@ START_TEST (kernels_adamw)
                              / (sqrt (*v / (1 - pow (constants.beta2, 3))) + constants.adam_eps)
                          + constants.weight_decay * params.value[i]);
     }
-  run (PLAN_OP_ADAMW, (const Tensor *const[]){ &params, &avg, &avg_sq, &grad, &coef }, count,
-       PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_ADAMW, OPERANDS (&params, &avg, &avg_sq, &grad, &coef), count,
+              PLAN_DTYPE_FP32);
   check_close (&params, want, 1e-6, "adamw");
   check_close (&avg, want + n, 5e-7, "adamw exp_avg");
   check_close (&avg_sq, want + 2 * n, 5e-7, "adamw exp_avg_sq");
 }
 END_TEST
 
+START_TEST (kernels_sgd)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 count[] = { between (rand, 1, 600) };
+  guint64 n = (guint64)count[0];
+  g_auto (Tensor) params = tensor_random (rand, format_of (_i), n, 1);
+  g_auto (Tensor) momentum = tensor_random (rand, format_of (_i / 2), n, 1);
+  g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 4), n, 1);
+  g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  g_autofree double *want = g_new (double, 2 * n);
+
+  for (guint64 i = 0; i < n; i++)
+    {
+      want[n + i] = constants.beta1 * momentum.value[i] + grad.value[i] * coef.value[0]
+                    + constants.weight_decay * params.value[i];
+      want[i] = params.value[i] - constants.lr * want[n + i];
+    }
+  run_kernel (PLAN_OP_SGD, OPERANDS (&params, &momentum, &grad, &coef), count, PLAN_DTYPE_FP32);
+  check_close (&params, want, 5e-7, "sgd");
+  check_close (&momentum, want + n, 5e-7, "sgd momentum");
+}
+END_TEST
+
+/* The sum is in fp32 and rounded once: that of all parts, not of each. */
+START_TEST (kernels_sum_parts)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 dims[] = { between (rand, 1, 600), between (rand, 1, 9) };
+  guint64 n = (guint64)dims[0];
+  g_auto (Tensor) in = tensor_random (rand, format_of (_i), n * (guint64)dims[1], 1);
+  g_auto (Tensor) out = tensor_blank (format_of (_i), n);
+  g_autofree double *want = g_new0 (double, n);
+
+  for (guint64 i = 0; i < in.count; i++)
+    want[i % n] += in.value[i];
+  run_kernel (PLAN_OP_SUM_PARTS, OPERANDS (&out, &in), dims, PLAN_DTYPE_FP32);
+  check_close (&out, want, 1e-6, "sum_parts");
+}
+END_TEST
+
 /* What only the model of a step knows so far; running it is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_QUANTIZE,      PLAN_OP_TRANSPOSE,    PLAN_OP_SCALE,           PLAN_OP_SOFTCAP,
-        PLAN_OP_SOFTCAP_BWD,   PLAN_OP_POSITIONS,    PLAN_OP_POSITIONS_BWD,   PLAN_OP_LAYERNORM,
-        PLAN_OP_LAYERNORM_BWD, PLAN_OP_HEAD_NORM,    PLAN_OP_HEAD_NORM_BWD,   PLAN_OP_GEMM_ADD,
-        PLAN_OP_BIAS_BWD,      PLAN_OP_ROW_STAT,     PLAN_OP_ATTENTION_JOIN,  PLAN_OP_SUM_PARTS,
-        PLAN_OP_COPY,          PLAN_OP_ADAMW_HOST,   PLAN_OP_ACTIVATE,        PLAN_OP_ACTIVATE_BWD,
-        PLAN_OP_SGD,           PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
+    = { PLAN_OP_QUANTIZE,    PLAN_OP_TRANSPOSE,  PLAN_OP_SCALE,        PLAN_OP_SOFTCAP,
+        PLAN_OP_SOFTCAP_BWD, PLAN_OP_GEMM_ADD,   PLAN_OP_ROW_STAT,     PLAN_OP_ATTENTION_JOIN,
+        PLAN_OP_COPY,        PLAN_OP_ADAMW_HOST, PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)
@@ -726,6 +583,8 @@ main (void)
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);
   tcase_add_loop_test (tcase, kernels_adamw, 0, 8);
+  tcase_add_loop_test (tcase, kernels_sgd, 0, 8);
+  tcase_add_loop_test (tcase, kernels_sum_parts, 0, 8);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

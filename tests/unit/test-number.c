@@ -90,6 +90,46 @@ START_TEST (number_rounds_random_patterns)
 }
 END_TEST
 
+/* All halves, and between each and the next one: the middle goes to the even one, what is beside
+ * it to the nearer one. */
+START_TEST (number_fp16_rounds_to_nearest_even)
+{
+  for (guint32 bits = 0; bits < 0x10000; bits++)
+    {
+      float value = exec_number_from_fp16 ((guint16)bits), next, middle;
+
+      if (isnan (value))
+        {
+          ck_assert (isnan (exec_number_from_fp16 (exec_number_to_fp16 (value))));
+          continue;
+        }
+      ck_assert_uint_eq (exec_number_to_fp16 (value), bits);
+      if ((bits & 0x7fff) >= 0x7bff)
+        continue;
+      next = exec_number_from_fp16 ((guint16)(bits + 1));
+      ck_assert (bits & 0x8000 ? next < value : next > value);
+      middle = (value + next) / 2; /* exact */
+      ck_assert_uint_eq (exec_number_to_fp16 (middle), bits % 2 ? bits + 1 : bits);
+      ck_assert_uint_eq (exec_number_to_fp16 (nextafterf (middle, value)), bits);
+      ck_assert_uint_eq (exec_number_to_fp16 (nextafterf (middle, next)), bits + 1);
+    }
+}
+END_TEST
+
+START_TEST (number_fp16_known_values)
+{
+  ck_assert_float_eq (exec_number_from_fp16 (0x3c00), 1.0f);
+  ck_assert_float_eq (exec_number_from_fp16 (0x0001), 0x1p-24f);
+  ck_assert_float_eq (exec_number_from_fp16 (0x7bff), 65504.0f);
+  ck_assert (isinf (exec_number_from_fp16 (0xfc00)));
+  ck_assert_uint_eq (exec_number_to_fp16 (65519.996f), 0x7bff);
+  ck_assert_uint_eq (exec_number_to_fp16 (65520.0f), 0x7c00);
+  ck_assert_uint_eq (exec_number_to_fp16 (-1e10f), 0xfc00);
+  ck_assert_uint_eq (exec_number_to_fp16 (0x1p-25f), 0); /* a tie */
+  ck_assert_uint_eq (exec_number_to_fp16 (-0.0f), 0x8000);
+}
+END_TEST
+
 START_TEST (number_known_values)
 {
   ck_assert_uint_eq (exec_number_to_bf16 (1.0f), 0x3f80);
@@ -155,6 +195,8 @@ main (void)
   tcase_add_test (tcase, number_rounds_to_nearest_even);
   tcase_add_loop_test (tcase, number_rounds_random_patterns, 0, 10);
   tcase_add_test (tcase, number_known_values);
+  tcase_add_test (tcase, number_fp16_rounds_to_nearest_even);
+  tcase_add_test (tcase, number_fp16_known_values);
   tcase_add_test (tcase, number_arrays_equal_elements);
   tcase_add_test (tcase, number_fp32_is_copied);
   suite_add_tcase (suite, tcase);

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One micro batch of one rank, forwards and backwards, on arrays that are never shared or reused
+ * for other things. */
+#include "config.h"
+
+#include "exec/evaluate-private.h"
+#include "exec/exact.h"
+
+#define RUN(kind, operands, ...) \
+  exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
+
+static gboolean
+has (const ExecEvaluator *self, PlanTensorRole role)
+{
+  return plan_model_tensor (self->model, role, self->vocab).rows > 0;
+}
+
+/* No array where the model has no such parameter. */
+static ExecArray
+weight_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  if (role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings)
+    role = PLAN_TENSOR_EMBEDDING;
+  if (!has (self, role))
+    return (ExecArray){ 0 };
+  return exec_evaluator_from (self->weights, exec_evaluator_place (self, role, layer));
+}
+
+static ExecArray
+raw_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  gboolean is_tied = role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings;
+
+  return is_tied || has (self, role) ? exec_evaluator_raw (self, role, layer) : (ExecArray){ 0 };
+}
+
+static ExecArray
+tokens_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ self->tokens, PLAN_DTYPE_I32 };
+}
+
+static ExecArray
+targets_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ self->targets, PLAN_DTYPE_I32 };
+}
+
+static void
+add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
+{
+  RUN (ADD, EXEC_OPERANDS (out, a, b), self->rows * self->model->hidden);
+}
+
+static void
+norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
+      PlanTensorRole bias, gint64 layer)
+{
+  ExecArray weight = weight_of (self, gain, layer);
+
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    RUN (LAYERNORM, EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer)),
+         self->rows, self->model->hidden);
+  else
+    RUN (RMSNORM, EXEC_OPERANDS (out, stats, in, weight), self->rows, self->model->hidden);
+}
+
+static void
+norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, ExecArray stats,
+          PlanTensorRole gain, PlanTensorRole bias, gint64 layer)
+{
+  ExecArray weight = weight_of (self, gain, layer), dweight = raw_of (self, gain, layer);
+
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    RUN (LAYERNORM_BWD,
+         EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
+         self->rows, self->model->hidden);
+  else
+    RUN (RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats), self->rows,
+         self->model->hidden);
+}
+
+/* out = in * weight^T + bias for a weight of [outputs, inputs] */
+static void
+linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, PlanTensorRole bias,
+        gint64 layer, gint64 outputs, gint64 inputs)
+{
+  RUN (GEMM, EXEC_OPERANDS (out, in, weight_of (self, role, layer), weight_of (self, bias, layer)),
+       self->rows, outputs, inputs, 1);
+}
+
+/* dweight = dout^T * in, din = dout * weight, dbias the sums of dout's columns */
+static void
+linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
+            PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
+{
+  RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows, 2);
+  RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs, outputs,
+       0);
+  if (has (self, bias))
+    RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);
+}
+
+/* The output layer has no bias anywhere. */
+#define NO_BIAS PLAN_TENSOR_ROUTER_BIAS
+
+static gboolean
+is_swiglu (const ExecEvaluator *self)
+{
+  return self->model->gated && self->model->activation == PLAN_ACTIVATION_SILU;
+}
+
+static void
+activate (ExecEvaluator *self, ExecArray out, ExecArray in)
+{
+  const PlanModel *m = self->model;
+
+  if (is_swiglu (self))
+    RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, m->ffn);
+  else
+    RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, m->ffn, m->activation, m->gated);
+}
+
+static void
+activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in)
+{
+  const PlanModel *m = self->model;
+
+  if (is_swiglu (self))
+    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn);
+  else
+    RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn, m->activation, m->gated);
+}
+
+/* Positions and norms of heads, forwards: what attention reads is in `heads`. */
+static void
+prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  if (m->qk_norm)
+    RUN (HEAD_NORM,
+         EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
+                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        weight_of (self, PLAN_TENSOR_K_NORM, layer)),
+         self->rows, m->heads, m->kv_heads, m->head_dim);
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    RUN (ROPE, EXEC_OPERANDS (l->heads), self->rows, self->seq, m->heads, m->kv_heads, m->head_dim,
+         0);
+}
+
+/* From dheads to dqkv. */
+static void
+prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    RUN (ROPE, EXEC_OPERANDS (self->dheads), self->rows, self->seq, m->heads, m->kv_heads,
+         m->head_dim, 1);
+  if (m->qk_norm)
+    RUN (HEAD_NORM_BWD,
+         EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        raw_of (self, PLAN_TENSOR_K_NORM, layer), self->dheads, l->qkv,
+                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        weight_of (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
+         self->rows, m->heads, m->kv_heads, m->head_dim);
+}
+
+static gint64
+up_width (const ExecEvaluator *self)
+{
+  return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
+}
+
+static void
+forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
+        PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
+  linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
+          m->hidden);
+  prepare_heads (self, l, i);
+  RUN (ATTENTION, EXEC_OPERANDS (l->attention, l->lse, l->heads), self->mbs, self->seq, m->heads,
+       m->kv_heads, m->head_dim, self->seq);
+  linear (self, self->branch, l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS, i, m->hidden,
+          self->attention_width);
+  add (self, l->middle, l->x, self->branch);
+
+  norm (self, l->normed2, l->stats2, l->middle, PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
+  linear (self, l->up, l->normed2, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_GATE_UP_BIAS, i,
+          up_width (self), m->hidden);
+  activate (self, l->activated, l->up);
+  linear (self, self->branch, l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS, i, m->hidden,
+          m->ffn);
+  add (self, out, l->middle, self->branch);
+}
+
+void
+exec_evaluator_forward (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  ExecArray x = self->layers[0].x;
+
+  RUN (EMBED, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_EMBEDDING, 0), tokens_of (self)),
+       self->rows, m->hidden, self->vocab);
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0)), self->rows,
+         m->hidden, self->seq);
+  for (gint64 i = 0; i < m->layers; i++)
+    forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
+  norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
+        PLAN_TENSOR_FINAL_NORM_BIAS, 0);
+  linear (self, self->logits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0, self->vocab, m->hidden);
+  RUN (CROSS_ENTROPY, EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self)),
+       self->rows, self->vocab);
+}
+
+/* dx is the gradient of the layer's output before, of its input afterwards. */
+static void
+backward_layer (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  linear_bwd (self, self->dactivated, self->dx, l->activated, PLAN_TENSOR_DOWN,
+              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
+  activate_bwd (self, self->dup, self->dactivated, l->up);
+  linear_bwd (self, self->branch, self->dup, l->normed2, PLAN_TENSOR_GATE_UP,
+              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+  norm_bwd (self, self->dbranch, self->branch, l->middle, l->stats2, PLAN_TENSOR_MLP_NORM,
+            PLAN_TENSOR_MLP_NORM_BIAS, i);
+  add (self, self->dmiddle, self->dx, self->dbranch);
+
+  linear_bwd (self, self->dattention, self->dmiddle, l->attention, PLAN_TENSOR_PROJ,
+              PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
+  RUN (ATTENTION_BWD,
+       EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads), self->mbs,
+       self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+  prepare_heads_bwd (self, l, i);
+  linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
+              self->qkv_width, m->hidden);
+  norm_bwd (self, self->dbranch, self->branch, l->x, l->stats1, PLAN_TENSOR_ATTENTION_NORM,
+            PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
+  add (self, self->dx, self->dmiddle, self->dbranch);
+}
+
+/* Rows of the table that no sequence reaches get zero. */
+static void
+positions_bwd (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  ExecArray dtable = raw_of (self, PLAN_TENSOR_POSITIONS, 0);
+
+  RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
+  RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx), self->rows, m->hidden, self->seq);
+}
+
+void
+exec_evaluator_backward (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+
+  RUN (CROSS_ENTROPY_BWD, EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows,
+       self->vocab);
+  linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
+              self->vocab, m->hidden);
+  norm_bwd (self, self->dx, self->branch, self->x, self->stats, PLAN_TENSOR_FINAL_NORM,
+            PLAN_TENSOR_FINAL_NORM_BIAS, 0);
+  for (gint64 i = m->layers; i-- > 0;)
+    backward_layer (self, i);
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    positions_bwd (self);
+  RUN (EMBED_BWD,
+       EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
+       self->rows, m->hidden, self->vocab);
+}
+
+/* --- activations -------------------------------------------------------------------------- */
+
+static void
+take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
+{
+  const PlanModel *m = self->model;
+  PlanDtype c = self->compute;
+  guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
+  guint64 qkv = rows * (guint64)self->qkv_width, ffn = rows * (guint64)m->ffn;
+
+  l->x = exec_evaluator_array (self, c, wide);
+  l->normed1 = exec_evaluator_array (self, c, wide);
+  l->stats1 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  l->qkv = exec_evaluator_array (self, c, qkv);
+  l->heads = m->qk_norm ? exec_evaluator_array (self, c, qkv) : l->qkv;
+  l->head_stats
+      = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)(m->heads + m->kv_heads));
+  l->attention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
+  l->lse = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)m->heads);
+  l->middle = exec_evaluator_array (self, c, wide);
+  l->normed2 = exec_evaluator_array (self, c, wide);
+  l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  l->activated = exec_evaluator_array (self, c, ffn);
+}
+
+void
+exec_evaluator_take_activations (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  PlanDtype c = self->compute;
+  guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
+  guint64 qkv = rows * (guint64)self->qkv_width, vocab = rows * (guint64)self->vocab;
+
+  self->tokens = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  self->targets = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  self->layers = g_new0 (ExecEvaluatorLayer, m->layers);
+  g_ptr_array_add (self->owned, self->layers);
+  for (gint64 i = 0; i < m->layers; i++)
+    take_layer (self, &self->layers[i]);
+  self->x = exec_evaluator_array (self, c, wide);
+  self->normed = exec_evaluator_array (self, c, wide);
+  self->stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  self->logits = exec_evaluator_array (self, c, vocab);
+  self->prob = exec_evaluator_array (self, PLAN_DTYPE_FP32, vocab);
+  self->branch = exec_evaluator_array (self, c, wide);
+  self->dx = exec_evaluator_array (self, c, wide);
+  self->dbranch = exec_evaluator_array (self, c, wide);
+  self->dmiddle = exec_evaluator_array (self, c, wide);
+  self->dactivated = exec_evaluator_array (self, c, rows * (guint64)m->ffn);
+  self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  self->dattention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
+  self->dheads = exec_evaluator_array (self, c, qkv);
+  self->dqkv = m->qk_norm ? exec_evaluator_array (self, c, qkv) : self->dheads;
+  self->dlogits = exec_evaluator_array (self, c, vocab);
+  self->sums = exec_evaluator_array (self, PLAN_DTYPE_I64, 2 * EXEC_EXACT_LIMBS);
+  self->coef = exec_evaluator_array (self, PLAN_DTYPE_FP32, 4);
+}

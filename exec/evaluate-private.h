@@ -1,0 +1,72 @@
+/* What the two parts of the evaluator share: its arrays, and one micro batch of one rank. */
+#pragma once
+#include "exec/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  void *data;
+  PlanDtype dtype;
+} ExecArray;
+
+/* What the backward pass of a layer needs. */
+typedef struct
+{
+  ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
+  ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
+} ExecEvaluatorLayer;
+
+typedef struct
+{
+  const ExecJob *job;
+  const PlanModel *model;
+  guint ranks, inner; /* each `inner` of them in a row are a replica */
+  guint rank;         /* that is computed */
+  gint64 gbs, mbs, seq, rows, micro_batches, vocab;
+  gint64 qkv_width, attention_width;
+  ExecConstants constants;
+  PlanDtype compute, main_format, grad, wire, avg, avg_sq;
+  gboolean reduces_every_micro_batch, is_sgd;
+  gboolean fuses;   /* products write weight gradients in the format in which they travel */
+  GPtrArray *owned; /* memory of all arrays */
+  void *scratch;
+  guint64 scratch_bytes;
+
+  /* Parameters lie one after the other; offsets are of layer 0 where there are layers. */
+  guint n_outer, n_layer; /* tensors: once, and in every layer */
+  PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
+  guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
+  ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
+  ExecArray output_raw;   /* tied: the output layer's part of the table's gradient */
+  ExecArray *kept, *sent; /* per rank: accumulated here; as it travels */
+  ExecArray *main_grad;   /* per replica; the first one's becomes the sum over them */
+
+  gint32 *tokens, *targets;
+  ExecEvaluatorLayer *layers;
+  ExecArray x, normed, stats, logits, prob; /* the head's */
+  ExecArray branch;                         /* what a residual adds */
+  ExecArray dx, dbranch, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
+  ExecArray sums, coef;
+} ExecEvaluator;
+
+ExecArray exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count);
+ExecArray exec_evaluator_from (ExecArray array, guint64 element);
+
+/* Runs one kernel on operands in the op list's order; scratch is added where the op wants it. */
+void exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                         const gint64 *dims);
+#define EXEC_OPERANDS(...) ((ExecArray[PLAN_MAX_REFS]){ __VA_ARGS__ })
+
+/* First element of a parameter among all of them. */
+guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+
+/* Where the gradient of a parameter goes before any sum. */
+ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+
+/* exec/evaluate-network.c: takes its activations; computes gradients into the raw ones. */
+void exec_evaluator_take_activations (ExecEvaluator *self);
+void exec_evaluator_forward (ExecEvaluator *self);
+void exec_evaluator_backward (ExecEvaluator *self);
+
+G_END_DECLS

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/runnable.h"
+
+#include "planner/error.h"
+
+#define LATER "is modelled and not executed yet"
+
+/* Operands of a product. */
+enum
+{
+  GEMM_OUT,
+  GEMM_A,
+  GEMM_B,
+  GEMM_BIAS,
+  GEMM_WORK
+};
+
+/* Formats that the kernels here read and write. */
+static gboolean
+is_runnable (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_I32
+         || dtype == PLAN_DTYPE_I64;
+}
+
+/* Without scratch a product works in place, on fp32 alone. */
+static gboolean
+can_run_product (const PlanSchedule *schedule, const PlanOp *op)
+{
+  for (guint i = GEMM_OUT; op->refs[GEMM_WORK].array < 0 && i <= GEMM_B; i++)
+    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+can_run (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op)
+{
+  switch (plan_op_class (op->kind))
+    {
+    case PLAN_CLASS_COMPUTE:
+      return job->kernels->run[op->kind]
+             && (op->kind != PLAN_OP_GEMM || can_run_product (schedule, op));
+    case PLAN_CLASS_COLLECTIVE:
+      return op->kind != PLAN_OP_EXCHANGE;
+    case PLAN_CLASS_HOST:
+    case PLAN_CLASS_MEMORY:
+      return TRUE;
+    }
+  g_assert_not_reached ();
+}
+
+static gboolean
+refuse_field (const Plan *plan, PlanField field, const char *why, GError **error)
+{
+  g_autofree char *value = plan_field_print (field, plan->value[field]);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s=%s %s", plan_field_name (field),
+               value, why);
+  return FALSE;
+}
+
+/* What a schedule does not show, or shows as something else. */
+static gboolean
+check_fields (const Plan *plan, guint ranks, GError **error)
+{
+  const gint64 *value = plan->value;
+  const gboolean shards_grads
+      = value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS && ranks > value[PLAN_DP_OUTER];
+  if (value[PLAN_TP] > 1)
+    return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
+  if (value[PLAN_CP] > 1)
+    return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
+  if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
+    return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
+  if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
+      && (!shards_grads || value[PLAN_DP_OUTER] > 1))
+    return refuse_field (
+        plan, PLAN_SYNC_EVERY_MICRO_BATCH,
+        "would sum again what is a sum already, since gradients are not sharded or "
+        "are replicated: it must be off, or strategy=optim_grads(_params) and "
+        "dp_outer=1",
+        error);
+  return TRUE;
+}
+
+/* What none of the kernels computes, though their ops do not say so. */
+static gboolean
+check_model (const PlanModel *model, gint64 seq, GError **error)
+{
+  const struct
+  {
+    gboolean is_there;
+    const char *name;
+  } beyond[] = {
+    { model->norm_1p, "norm_1p=on" },
+    { model->post_norms, "post_norms=on" },
+    { model->parallel, "parallel=on" },
+    { model->embed_scale, "embed_scale=on" },
+    { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
+    { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
+      "rope_fraction below 1" },
+    { model->window > 0 && model->window < seq, "a window shorter than the sequence" },
+    { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,
+      "attn_scalar other than head_dim" },
+    { model->attn_softcap > 0, "attn_softcap" },
+    { model->logit_softcap > 0, "logit_softcap" },
+    { model->kv_lora > 0, "latent attention" },
+    { model->experts > 0, "experts" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
+    if (beyond[i].is_there)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: a model with %s " LATER,
+                     model->name, beyond[i].name);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+static gboolean
+check_buffers (const PlanSchedule *schedule, GError **error)
+{
+  for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (schedule, i);
+      if (is_runnable (buffer->dtype))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan keeps %s in %s, which " LATER, buffer->name,
+                   plan_dtype_name (buffer->dtype));
+      return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
+                     GError **error)
+{
+  if (!check_fields (plan, plan_schedule_ranks (schedule), error)
+      || !check_model (job->model, plan->value[PLAN_SEQ], error)
+      || !check_buffers (schedule, error))
+    return FALSE;
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, i);
+      if (op->kind >= PLAN_N_OPS || can_run (job, schedule, op))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan needs the op %s, which is modelled and not executed by %s yet",
+                   plan_op_name (op->kind), job->kernels->name);
+      return FALSE;
+    }
+  return TRUE;
+}

@@ -1,0 +1,22 @@
+/* ExecTokens: a file of token numbers, 16 or 32 bits each, little-endian and nothing else: what
+ * tokenizers' scripts write. Sequence i is the tokens from i * seq on; behind the last whole one
+ * the first comes again. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct _ExecTokens ExecTokens;
+
+/* 32 bits where the path ends in .u32 or the vocabulary does not fit 16 (unless it ends in .u16).
+ */
+ExecTokens *exec_tokens_open (const char *path, gint64 vocab, gint64 seq, GError **error);
+void exec_tokens_free (ExecTokens *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecTokens, exec_tokens_free)
+
+guint64 exec_tokens_sequences (const ExecTokens *self);
+
+/* Tokens and next tokens; INVALID when one is outside the vocabulary. */
+gboolean exec_tokens_read (const ExecTokens *self, guint64 sequence, gint32 *out_tokens,
+                           gint32 *out_targets, GError **error);
+
+G_END_DECLS

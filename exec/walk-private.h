@@ -1,0 +1,76 @@
+/* The walk of one rank, as its files share it: walk.c runs ops, walk-state.c knows where the state
+ * of the run lies, exec.c makes steps of them. */
+#pragma once
+#include "exec/exec.h"
+#include "planner/arena.h"
+#include "planner/layout.h"
+#include "planner/meter.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  guint8 *bytes; /* NULL: not taken */
+  gboolean is_written;
+  gint64 version; /* optimizer updates seen; weights only */
+} ExecTag;
+
+/* This rank's part of a bucket, as its init op said: where it is in the bucket, and what is kept of
+ * it. */
+typedef struct
+{
+  PlanBucketKind kind;
+  gint64 unit;
+  guint64 first, count; /* elements of the bucket */
+  gboolean is_owner;    /* of several ranks that hold it, the first */
+  struct
+  {
+    gboolean exists;
+    guint32 buffer;
+    PlanDtype dtype;
+    guint64 at; /* elements */
+  } state[EXEC_N_STATES];
+} ExecShard;
+
+typedef struct _ExecWalk ExecWalk;
+struct _ExecWalk
+{
+  const ExecJob *job;
+  const Plan *plan;                 /* what the schedule was lowered from */
+  ExecComm *comm;                   /* of all ranks */
+  ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule's groups */
+  const PlanSchedule *schedule;
+  const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
+  PlanLayout layout;
+  PlanArena arena;
+  guint8 *memory;
+  ExecTag *tags;
+  GArray *shards; /* ExecShard, in init order */
+  PlanMeter meter;
+  PlanTrace *trace; /* NULL unless this step is recorded */
+  ExecConstants constants;
+  gint64 step;        /* from 0 */
+  gint64 micro_batch; /* loaded so far in this step */
+  guint next_alloc;   /* in this section */
+  gint64 begin_ns;    /* of this step */
+  double loss, grad_norm;
+  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
+  gboolean poisons;
+};
+
+/* exec/walk.c. Every `open` is followed by a `close`. */
+gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
+                         const PlanSchedule *schedule, ExecComm *comm, GError **error);
+void exec_walk_close (ExecWalk *self);
+gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
+gint64 exec_walk_now_ns (void);
+
+/* exec/walk-state.c */
+gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                               GError **error);
+void exec_walk_find_moments (ExecWalk *self);
+gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
+gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);
+GByteArray *exec_walk_main_params (const ExecWalk *self);
+
+G_END_DECLS

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of a run, by parameter: where each of them is in this rank's shards, from where they
+ * begin, and what is saved of them. */
+#include "config.h"
+
+#include "exec/walk-private.h"
+
+#include "exec/number.h"
+#include "exec/source.h"
+
+#include <string.h>
+
+/* Elements made at once. */
+#define BLOCK 1024
+
+static guint8 *
+state_bytes (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
+{
+  return self->tags[shard->state[state].buffer].bytes
+         + plan_dtype_bytes (shard->state[state].dtype, shard->state[state].at + element);
+}
+
+/* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
+ * parameter. FALSE where none does. */
+static gboolean
+part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at, guint64 *out_count,
+         guint64 *out_first)
+{
+  const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
+  const guint64 from = MAX (shard->first, slot->offset);
+  const guint64 to = MIN (shard->first + shard->count, end);
+  if (from >= to)
+    return FALSE;
+  *out_at = from - shard->first;
+  *out_count = to - from;
+  *out_first = from - slot->offset;
+  return TRUE;
+}
+
+/* Fills one state of a shard from the source of the run, padding with zero. */
+static gboolean
+fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
+{
+  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
+  const PlanDtype dtype = shard->state[state].dtype;
+  float values[BLOCK];
+  memset (state_bytes (self, shard, state, 0), 0, plan_dtype_bytes (dtype, shard->count));
+  for (guint s = 0; s < bucket->n_slots; s++)
+    {
+      const PlanSlot *slot = &bucket->slots[s];
+      guint64 at, count, first;
+      if (!part_of (shard, slot, &at, &count, &first))
+        continue;
+      for (guint64 done = 0; done < count; done += BLOCK)
+        {
+          const guint64 n = MIN (BLOCK, count - done);
+          if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit, first + done, n,
+                                  values, error))
+            return FALSE;
+          exec_number_narrow (state_bytes (self, shard, state, at + done), dtype, values, n);
+        }
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                      GError **error)
+{
+  const PlanOp *op = args->op;
+  const guint64 shards = (guint64)op->dims[2];
+  const guint64 part = self->layout.buckets[op->dims[0]].padded / shards;
+  ExecShard shard = { .kind = (PlanBucketKind)op->dims[0],
+                      .unit = MAX (plan_cursor_unit (cursor, op), 0),
+                      .first = part * (guint64)op->dims[1],
+                      .count = part,
+                      .is_owner = self->comm->rank < shards };
+  shard.state[EXEC_STATE_MAIN].exists = TRUE;
+  shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[0]);
+  shard.state[EXEC_STATE_MAIN].dtype = args->dtype[0];
+  shard.state[EXEC_STATE_MAIN].at = op->refs[0].at;
+  g_array_append_val (self->shards, shard);
+  if (!self->trained)
+    return fill (self, &shard, EXEC_STATE_MAIN, error);
+  const ExecShard *trained
+      = &g_array_index (self->trained->shards, ExecShard, self->shards->len - 1);
+  g_assert (trained->first == shard.first && trained->count == shard.count
+            && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[0]);
+  memcpy (args->ptr[0], state_bytes (self->trained, trained, EXEC_STATE_MAIN, 0),
+          plan_dtype_bytes (args->dtype[0], part));
+  return TRUE;
+}
+
+static void
+set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, ExecShard *shard,
+            ExecState state)
+{
+  shard->state[state].exists = TRUE;
+  shard->state[state].buffer = plan_cursor_buffer (cursor, ref);
+  shard->state[state].dtype = plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
+  shard->state[state].at = ref->at;
+}
+
+/* The optimizer's ops say which moments belong to which weights. */
+void
+exec_walk_find_moments (ExecWalk *self)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    for (guint i = 0;
+         (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD) && i < self->shards->len; i++)
+      {
+        ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+        if (shard->state[EXEC_STATE_MAIN].buffer != plan_cursor_buffer (&cursor, &op->refs[0])
+            || shard->state[EXEC_STATE_MAIN].at != op->refs[0].at)
+          continue;
+        set_moment (self, &cursor, &op->refs[1], shard, EXEC_STATE_EXP_AVG);
+        if (op->kind == PLAN_OP_ADAMW)
+          set_moment (self, &cursor, &op->refs[2], shard, EXEC_STATE_EXP_AVG_SQ);
+      }
+}
+
+gboolean
+exec_walk_restore_moments (ExecWalk *self, GError **error)
+{
+  for (guint i = 0; self->job->resume && i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      for (ExecState state = EXEC_STATE_EXP_AVG; state < EXEC_N_STATES; state++)
+        if (shard->state[state].exists && !fill (self, shard, state, error))
+          return FALSE;
+    }
+  return TRUE;
+}
+
+static void
+add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces)
+{
+  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
+  for (guint s = 0; s < bucket->n_slots; s++)
+    {
+      guint64 at;
+      ExecPiece piece = { .state = state,
+                          .role = bucket->slots[s].tensor.role,
+                          .layer = shard->unit,
+                          .dtype = shard->state[state].dtype };
+      if (!part_of (shard, &bucket->slots[s], &at, &piece.count, &piece.first))
+        continue;
+      piece.data = state_bytes (self, shard, state, at);
+      g_array_append_val (pieces, piece);
+    }
+}
+
+gboolean
+exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
+{
+  const ExecJob *job = self->job;
+  g_autoptr (GArray) pieces = g_array_new (FALSE, FALSE, sizeof (ExecPiece));
+  const ExecCheckpointHead head = { .folder = job->save,
+                                    .step = steps_done,
+                                    .sequences = exec_source_first_sequence (job, steps_done),
+                                    .model = job->model };
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      for (ExecState state = 0; shard->is_owner && state < EXEC_N_STATES; state++)
+        if (shard->state[state].exists)
+          add_pieces (self, shard, state, pieces);
+    }
+  return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
+                               self->comm, error);
+}
+
+GByteArray *
+exec_walk_main_params (const ExecWalk *self)
+{
+  GByteArray *out = g_byte_array_new ();
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      const guint begin = out->len;
+      g_byte_array_set_size (out, begin + (guint)(shard->count * sizeof (float)));
+      exec_number_widen ((float *)(gpointer)(out->data + begin),
+                         state_bytes (self, shard, EXEC_STATE_MAIN, 0),
+                         shard->state[EXEC_STATE_MAIN].dtype, shard->count);
+    }
+  return out;
+}

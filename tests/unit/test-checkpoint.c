@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* memmem */
+#include "config.h"
+
+#include "exec/checkpoint.h"
+#include "planner/error.h"
+
+#include <check.h>
+#include <glib/gstdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ELEMENTS 4000
+
+static char *folder;
+static PlanModel *model;
+static float values[ELEMENTS];
+
+static void
+begin (void)
+{
+  folder = g_dir_make_tmp ("test-checkpoint-XXXXXX", NULL);
+  model = plan_model_new ("llama-tiny", NULL);
+}
+
+static void
+remove_all (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_all (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
+}
+
+static void
+end (void)
+{
+  remove_all (folder);
+  g_free (folder);
+  plan_model_free (model);
+}
+
+/* One rank saves a step: two pieces of a parameter, whose elements say which step it is. */
+static gboolean
+save (gint64 step, GError **error)
+{
+  const ExecCheckpointHead head
+      = { .folder = folder, .step = step, .sequences = 10 * step, .model = model };
+  const ExecPiece pieces[] = {
+    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000 },
+    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values },
+    { EXEC_STATE_EXP_AVG, PLAN_TENSOR_QKV, 2, 0, ELEMENTS, PLAN_DTYPE_FP32, values },
+  };
+  ExecComm *comm = exec_comm_self_open ();
+  for (guint i = 0; i < ELEMENTS; i++)
+    values[i] = (float)(step * 10000 + i);
+  const gboolean ok = exec_checkpoint_save (&head, pieces, G_N_ELEMENTS (pieces), comm, error);
+  comm->ops->close (comm);
+  return ok;
+}
+
+static void
+assert_holds (gint64 step)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, model, &error);
+  float found[ELEMENTS];
+  ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
+  ck_assert_int_eq (exec_checkpoint_step (checkpoint), step);
+  ck_assert_int_eq (exec_checkpoint_sequences (checkpoint), 10 * step);
+  for (guint first = 0; first < ELEMENTS; first += 700)
+    {
+      const guint n = MIN (1300, ELEMENTS - first);
+      ck_assert (exec_checkpoint_read (checkpoint, EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, first, n,
+                                       found, &error));
+      for (guint i = 0; i < n; i++)
+        ck_assert_float_eq (found[i], (float)(step * 10000 + first + i));
+    }
+}
+
+START_TEST (the_newest_is_kept_alone)
+{
+  g_autoptr (GError) error = NULL;
+  for (gint64 step = 1; step < 4; step++)
+    {
+      ck_assert_msg (save (step, &error), "%s", error ? error->message : "");
+      assert_holds (step);
+    }
+  ck_assert (save (2, &error) && save (2, &error)); /* back, and the same again */
+  assert_holds (2);
+  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  guint n = 0;
+  while (g_dir_read_name (dir))
+    n++;
+  ck_assert_uint_eq (n, 2); /* the manifest and one folder */
+}
+END_TEST
+
+/* A process that saves and is killed once a file of its grows past so many bytes. */
+static gboolean
+dies_at (gint64 step, rlim_t bytes)
+{
+  int status = 0;
+  const pid_t child = fork ();
+  if (child == 0)
+    {
+      const struct rlimit limit = { bytes, bytes }, no_core = { 0, 0 };
+      setrlimit (RLIMIT_CORE, &no_core);
+      setrlimit (RLIMIT_FSIZE, &limit);
+      _exit (save (step, NULL) ? 0 : 1);
+    }
+  waitpid (child, &status, 0);
+  return WIFSIGNALED (status);
+}
+
+START_TEST (a_killed_process_leaves_the_old_one_or_the_new)
+{
+  g_autoptr (GError) error = NULL;
+  guint deaths = 0, ends = 0;
+  gint64 held = 1;
+  ck_assert (save (held, &error));
+  for (rlim_t bytes = 1; bytes < 80000; bytes += bytes < 1500 ? 97 : 7777)
+    {
+      const gint64 step = held + 1;
+      if (dies_at (step, bytes))
+        deaths++;
+      else
+        {
+          held = step;
+          ends++;
+        }
+      assert_holds (held);
+    }
+  ck_assert_uint_gt (deaths, 10);
+  ck_assert_uint_gt (ends, 3);
+  ck_assert (save (held + 1, &error)); /* leftovers are in nobody's way */
+  assert_holds (held + 1);
+}
+END_TEST
+
+/* A full disk is an error, and the old checkpoint stays. */
+START_TEST (a_full_disk_is_an_error)
+{
+  int status = 0;
+  g_autoptr (GError) error = NULL;
+  ck_assert (save (1, &error));
+  const pid_t child = fork ();
+  if (child == 0)
+    {
+      const struct rlimit limit = { 9000, 9000 };
+      signal (SIGXFSZ, SIG_IGN); /* the call fails instead */
+      setrlimit (RLIMIT_FSIZE, &limit);
+      _exit (save (2, &error)                                                ? 1
+             : strstr (error->message, "rank-0.safetensors: File too large") ? 0
+                                                                             : 2);
+    }
+  waitpid (child, &status, 0);
+  ck_assert (WIFEXITED (status) && WEXITSTATUS (status) == 0);
+  assert_holds (1);
+}
+END_TEST
+
+static void
+assert_refused (const PlanModel *wanted, const char *message)
+{
+  g_autoptr (GError) error = NULL;
+  ck_assert (!exec_checkpoint_open (folder, wanted, &error));
+  ck_assert_msg (strstr (error->message, message) != NULL, "%s", error->message);
+}
+
+/* Replaces `from` in a file of the folder. */
+static void
+edit (const char *name, const char *from, const char *to)
+{
+  g_autofree char *path = g_build_filename (folder, name, NULL), *text = NULL;
+  gsize length;
+  ck_assert (g_file_get_contents (path, &text, &length, NULL));
+  char *at = memmem (text, length, from, strlen (from));
+  ck_assert (at != NULL && strlen (from) == strlen (to));
+  memcpy (at, to, strlen (to));
+  ck_assert (g_file_set_contents (path, text, (gssize)length, NULL));
+}
+
+START_TEST (what_is_no_checkpoint_is_refused)
+{
+  g_autoptr (PlanModel) other = plan_model_new ("llama-100m", NULL);
+  g_autoptr (GError) error = NULL;
+  float found[4];
+  assert_refused (model, "no checkpoint: ");
+  ck_assert (save (1, NULL));
+  assert_refused (other, "the checkpoint is of another model, family=llama,layers=4");
+  edit ("step-1.0/rank-0.safetensors", "main/qkv", "main/qkw");
+  assert_refused (model, "rank-0.safetensors: is not what the manifest says was written");
+  edit ("manifest", "version=1", "version=9");
+  assert_refused (model, "version 9 is not one that this program reads");
+  edit ("manifest", "version=9", "version=1");
+  edit ("manifest", "folder=step", "folder=../p");
+  assert_refused (model, "step, sequences, model or folder is missing or wrong");
+  ck_assert (save (3, NULL));
+  edit ("manifest", "[files]", "[flies]");
+  assert_refused (model, "names no files");
+  edit ("manifest", "[checkpoint]", "[checkpoint ");
+  assert_refused (model, "manifest: ");
+  ck_assert (save (4, NULL));
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, model, NULL);
+  ck_assert (!exec_checkpoint_read (checkpoint, EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, ELEMENTS - 2,
+                                    4, found, &error));
+  ck_assert_msg (strstr (error->message, "the checkpoint lacks element 4000 of main/qkv/2"), "%s",
+                 error->message);
+  g_clear_error (&error);
+  ck_assert (!exec_checkpoint_read (checkpoint, EXEC_STATE_EXP_AVG_SQ, PLAN_TENSOR_QKV, 2, 0, 4,
+                                    found, &error));
+  ck_assert_msg (strstr (error->message, "another optimizer wrote it"), "%s", error->message);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("checkpoint");
+  TCase *tcase = tcase_create ("folder");
+  tcase_add_checked_fixture (tcase, begin, end);
+  tcase_add_test (tcase, the_newest_is_kept_alone);
+  tcase_add_test (tcase, a_killed_process_leaves_the_old_one_or_the_new);
+  tcase_add_test (tcase, a_full_disk_is_an_error);
+  tcase_add_test (tcase, what_is_no_checkpoint_is_refused);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

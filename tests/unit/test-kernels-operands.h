@@ -1,0 +1,51 @@
+/* Operands of kernels under test: random, blank or from double-precision references, and a way to
+ * run one kernel on them with exactly the scratch it asked for. */
+#pragma once
+#include "exec/kernels.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+extern const ExecConstants constants;
+
+typedef struct
+{
+  PlanDtype dtype;
+  guint64 count;
+  void *data;
+  double *value; /* what `data` holds, where it was made from random numbers */
+} Tensor;
+
+void tensor_clear (Tensor *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Tensor, tensor_clear)
+/* For results: every byte is 0xff. */
+Tensor tensor_blank (PlanDtype dtype, guint64 count);
+Tensor tensor_random (GRand *rand, PlanDtype dtype, guint64 count, double scale);
+Tensor tensor_tokens (GRand *rand, guint64 count, gint32 from, gint32 vocab);
+Tensor tensor_copy (const Tensor *other);
+double tensor_get (const Tensor *self, guint64 i);
+/* Within `bound` of the largest wanted value, plus the rounding of the format. */
+void check_close (const Tensor *got, const double *want, double bound, const char *what);
+/* Operands in the op list's order, scratch left out at the end; optional ones may be NULL. */
+#define OPERANDS(...) ((const Tensor *const[PLAN_MAX_REFS]){ __VA_ARGS__ })
+void run_kernel (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims,
+                 PlanDtype matrices);
+/* Odd seeds store in bf16, even ones in fp32. */
+PlanDtype format_of (int seed);
+gint64 between (GRand *rand, gint32 low, gint32 high);
+
+/* A forward pass in double: `out` from `in`. */
+typedef struct
+{
+  gint64 dims[6];
+  double *in[2];
+  const gint32 *tokens;
+  double *out;
+  guint64 out_count;
+} Pass;
+
+typedef void (*Forward) (Pass *pass);
+
+/* Gradient of sum (dout * out) with respect to one input, by central differences. */
+double *slow_gradient (Forward forward, Pass *pass, guint input, guint64 count, const double *dout);
+
+G_END_DECLS
