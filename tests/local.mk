@@ -319,6 +319,7 @@ golden_tests = \
   %D%/golden/validate-rows.test \
   %D%/golden/validate-small.test \
   %D%/golden/validate-stdin.test \
+  %D%/golden/validate-stored.test \
   %D%/golden/validate-wrong.test
 script_tests = \
   %D%/check-headers.sh \

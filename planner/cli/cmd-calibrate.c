@@ -367,7 +367,7 @@ read_runs (const Question *question, const SimAdjustments *set, CliValidation *o
 {
   g_autofree char *stack = question->stack ? g_strconcat ("stack=", question->stack, NULL) : NULL;
   const gboolean is_stored = !question->path && !question->is_published;
-  if (!(is_stored ? cli_validation_read_stored (question->db, out, error)
+  if (!(is_stored ? cli_validation_read_store (question->db, out, error)
                   : cli_validation_read (question->path, out, error))
       || (stack && !cli_validation_where (out, stack, error)))
     return FALSE;

@@ -47,8 +47,7 @@ fsdplan_SOURCES = \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h \
   %D%/validate.c %D%/validate.h \
-  %D%/validate-report.c %D%/validate-report.h \
-  %D%/validate-stored.c
+  %D%/validate-report.c %D%/validate-report.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
 fsdplan_exec_cpu_SOURCES = \

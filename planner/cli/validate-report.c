@@ -18,12 +18,12 @@ cell_or_unknown (const CliRun *run, PlanRunColumn column)
   return g_strdup (cell ? cell : "unknown");
 }
 
-/* Rows of one publication are named alike up to a dash. */
+/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
 static char *
 source_of (const CliRun *run)
 {
-  const char *name = run->row.cell[PLAN_RUN_ROW_ID];
-  return g_strndup (name, strcspn (name, "-"));
+  const char *name = run->row.cell[PLAN_RUN_ROW_ID], *dash = strchr (name, '-');
+  return dash ? g_strndup (name, (gsize)(dash - name)) : cell_or_unknown (run, PLAN_RUN_SOURCE);
 }
 
 static char *

@@ -24,22 +24,18 @@ typedef struct
 {
   char *origin;
   PlanRunTable *table;
-  GArray *runs;                 /* CliRun, in the order of the table */
-  GPtrArray *wrong;             /* char *, a line each that could not be read */
-  GPtrArray *models, *clusters; /* of rows that are no table's */
+  GArray *runs;     /* CliRun, in the order of the table */
+  GPtrArray *wrong; /* char *, a line each that could not be read */
 } CliValidation;
 
 void cli_validation_clear (CliValidation *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliValidation, cli_validation_clear)
 
-/* Without rows; the next two make it. */
-void cli_validation_init (CliValidation *self, const char *origin);
-
-/* What was imported into the store; `db` NULL is the user's. */
-gboolean cli_validation_read_stored (const char *db, CliValidation *out_self, GError **error);
-
 /* Reads a table of runs; "-" is stdin, NULL the shipped one. */
 gboolean cli_validation_read (const char *path, CliValidation *out_self, GError **error);
+
+/* Reads the runs that were imported into the store. */
+gboolean cli_validation_read_store (const char *db, CliValidation *out_self, GError **error);
 
 /* "COLUMN=VALUE": unselects the rows of another value. */
 gboolean cli_validation_where (CliValidation *self, const char *text, GError **error);
