@@ -12,6 +12,8 @@
 
 /* Below the folder of a program that was built and not installed. */
 #define BUILT "db" G_DIR_SEPARATOR_S "catalogue.db"
+#define RUNS "runs.csv"
+#define ADJUSTMENTS "adjustments.txt"
 #define INSTALLED PKGDATADIR G_DIR_SEPARATOR_S "catalogue.db"
 
 static char *
@@ -24,6 +26,26 @@ find (void)
   g_autofree char *folder = program ? g_path_get_dirname (program) : g_strdup (".");
   g_autofree char *built = g_build_filename (folder, BUILT, NULL);
   return g_strdup (g_file_test (built, G_FILE_TEST_EXISTS) ? built : INSTALLED);
+}
+
+static char *
+find_beside (const char *name)
+{
+  g_autofree char *path = find ();
+  g_autofree char *folder = g_path_get_dirname (path);
+  return g_build_filename (folder, name, NULL);
+}
+
+char *
+db_catalogue_runs_path (void)
+{
+  return find_beside (RUNS);
+}
+
+char *
+db_catalogue_adjustments_path (void)
+{
+  return find_beside (ADJUSTMENTS);
 }
 
 /* The name under which SQLite opens a file that nobody writes: no locks, no journal. */

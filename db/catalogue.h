@@ -72,6 +72,13 @@ typedef struct
 /* By gpu, pass, seq, heads. Elements are DbAttention. */
 GArray *db_catalogue_list_attention (DbStore *self, const char *gpu, GError **error);
 
+/* The table of published training runs that lies beside the catalogue, in the columns of
+ * planner/run-columns.h; the caller frees. */
+char *db_catalogue_runs_path (void);
+
+/* Of what those runs taught, as sim/adjust.h reads it; the caller frees. */
+char *db_catalogue_adjustments_path (void);
+
 /* A fact of a device or cluster, or a parameter of the cost model. */
 typedef struct
 {

@@ -171,6 +171,8 @@ import_source (DbStore *self, const DbSource *source, DbImport *import, GError *
   g_autoptr (DbStore) dump = NULL;
   g_autoptr (GPtrArray) tables = NULL;
 
+  if (!text)
+    return put_tables (self, source->tables, origin, import, error);
   if (g_str_has_prefix (text, DB_DUMP_MARK))
     tables
         = (dump = db_dump_load (text, origin, error)) ? db_store_read_tables (dump, error) : NULL;

@@ -5,21 +5,24 @@ libdb_a_SOURCES = \
   %D%/clusters.c %D%/clusters.h \
   %D%/query.c \
   %D%/check.c \
+  %D%/plans.c %D%/plans.h \
   %D%/runs.c %D%/runs.h \
   %D%/traces.c %D%/traces.h \
   %D%/tables.c %D%/tables.h %D%/tables-private.h \
   %D%/tables-text.c \
   %D%/dump.c %D%/dump-private.h \
   %D%/import.c %D%/transfer.h
-nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc
+nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc %D%/migrate-2.sql.inc
 libdb_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGDATADIR='"$(pkgdatadir)"'
 
 BUILT_SOURCES += $(nodist_libdb_a_SOURCES)
 CLEANFILES += $(nodist_libdb_a_SOURCES)
-EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql
+EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql
 %D%/schema.sql.inc: %D%/schema.sql
 	$(EMBED)
 %D%/migrate-1.sql.inc: %D%/migrate-1.sql
+	$(EMBED)
+%D%/migrate-2.sql.inc: %D%/migrate-2.sql
 	$(EMBED)
 
 # The shipped catalogue: text here, a database for the program.
@@ -34,11 +37,17 @@ catalogue_data = \
   %D%/data/points.csv \
   %D%/data/products.csv \
   %D%/data/sources.csv
-nodist_pkgdata_DATA = %D%/catalogue.db
+nodist_pkgdata_DATA = %D%/catalogue.db %D%/runs.csv %D%/adjustments.txt
 BUILT_SOURCES += %D%/catalogue.sql.inc
-CLEANFILES += %D%/catalogue.sql.inc %D%/catalogue.db %D%/catalogue.db.tmp
-EXTRA_DIST += %D%/catalogue.sql $(catalogue_data)
+CLEANFILES += %D%/catalogue.sql.inc %D%/catalogue.db %D%/catalogue.db.tmp %D%/runs.csv \
+  %D%/adjustments.txt
+EXTRA_DIST += %D%/catalogue.sql $(catalogue_data) %D%/data/runs.csv %D%/data/adjustments.txt
 %D%/catalogue.sql.inc: %D%/catalogue.sql
 	$(EMBED)
 %D%/catalogue.db: %D%/catalogue-build$(EXEEXT) $(catalogue_data)
 	$(AM_V_GEN)%D%/catalogue-build$(EXEEXT) $@.tmp $(srcdir)/%D%/data && mv $@.tmp $@
+# Training runs, and what they taught: read as they are.
+%D%/runs.csv: %D%/data/runs.csv
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@.tmp && chmod u+w $@.tmp && mv $@.tmp $@
+%D%/adjustments.txt: %D%/data/adjustments.txt
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@.tmp && chmod u+w $@.tmp && mv $@.tmp $@

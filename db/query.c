@@ -147,3 +147,13 @@ db_store_read_int (DbStore *self, const char *sql, gint64 *out_value, GError **e
   *out_value = value;
   return TRUE;
 }
+
+/* By SQLite, which notices a fork: GLib would give the same to all children. */
+char *
+db_random_uid (void)
+{
+  guint32 parts[4];
+
+  sqlite3_randomness (sizeof parts, parts);
+  return g_strdup_printf ("%08x%08x%08x%08x", parts[0], parts[1], parts[2], parts[3]);
+}

@@ -3,6 +3,7 @@
 
 #include "db/runs.h"
 
+#include "db/plans.h"
 #include "db/store-private.h"
 #include "planner/error.h"
 
@@ -42,47 +43,6 @@ no_such_run (DbStore *self, gint64 run_id, GError **error)
   return FALSE;
 }
 
-/* Finds the run's plan, or adds it. Many runs share one. */
-static gboolean
-find_or_add_plan (DbStore *self, const DbRun *run, gint64 *out_id, GError **error)
-{
-  g_auto (DbQuery) find = { 0 };
-  g_auto (DbQuery) add = { 0 };
-  gint64 id = 0;
-
-  if (!db_query_prepare (&find, self,
-                         "SELECT id FROM plan WHERE hash = ? AND model_text = ?"
-                         " AND cluster_text = ? AND plan_text = ?",
-                         error)
-      || !db_query_prepare (&add, self,
-                            "INSERT INTO plan (hash, model_text, cluster_text, plan_text)"
-                            " VALUES (?, ?, ?, ?)",
-                            error))
-    return FALSE;
-
-  db_query_put_text (&find, run->plan_hash);
-  db_query_put_text (&find, run->model_text);
-  db_query_put_text (&find, run->cluster_text);
-  db_query_put_text (&find, run->plan_text);
-  while (db_query_next (&find))
-    id = db_query_take_int (&find);
-  if (!db_query_end (&find, error))
-    return FALSE;
-
-  if (id == 0)
-    {
-      db_query_put_text (&add, run->plan_hash);
-      db_query_put_text (&add, run->model_text);
-      db_query_put_text (&add, run->cluster_text);
-      db_query_put_text (&add, run->plan_text);
-      if (!db_query_run (&add, error))
-        return FALSE;
-      id = sqlite3_last_insert_rowid (self->db);
-    }
-  *out_id = id;
-  return TRUE;
-}
-
 static gboolean
 insert_run (DbStore *self, const DbRun *run, gint64 plan_id, GError **error)
 {
@@ -116,39 +76,34 @@ insert_run (DbStore *self, const DbRun *run, gint64 plan_id, GError **error)
   return db_query_run (&add, error);
 }
 
-/* By SQLite, which notices a fork: GLib would give the same to all children. */
-static char *
-random_uid (void)
-{
-  guint32 parts[4];
-
-  sqlite3_randomness (sizeof parts, parts);
-  return g_strdup_printf ("%08x%08x%08x%08x", parts[0], parts[1], parts[2], parts[3]);
-}
-
 gboolean
 db_store_begin_run (DbStore *self, DbRun *run, GError **error)
 {
   g_auto (DbTransaction) transaction = { 0 };
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
-  g_autofree char *uid = random_uid ();
+  g_autofree char *uid = db_random_uid ();
   DbRun row = *run;
-  gint64 plan_id;
 
   row.uid = uid;
   row.created = created;
   row.pid = getpid ();
   db_store_doing (self, "store a new run");
   if (!db_transaction_begin (&transaction, self, error)
-      || !find_or_add_plan (self, &row, &plan_id, error)
-      || !insert_run (self, &row, plan_id, error))
+      || !db_plan_find_or_add (self,
+                               &(DbPlan){ .hash = row.plan_hash,
+                                          .model_text = row.model_text,
+                                          .cluster_text = row.cluster_text,
+                                          .plan_text = row.plan_text },
+                               &row.plan_id, error)
+      || !insert_run (self, &row, row.plan_id, error))
     return FALSE;
   row.id = sqlite3_last_insert_rowid (self->db);
   if (!db_transaction_commit (&transaction, error))
     return FALSE;
 
   run->id = row.id;
+  run->plan_id = row.plan_id;
   run->pid = row.pid;
   g_free (run->uid);
   run->uid = g_steal_pointer (&uid);
@@ -253,7 +208,8 @@ is_interrupted (const DbRun *run)
 #define SELECT_RUN \
   "SELECT run.id, uid, created, program_version, backend, comm, device, host, pid, model_text," \
   " cluster_text, plan_text, hash, schedule_hash, ranks, steps, seed, data, settings, params_id," \
-  " state, message, predicted_step_ns, measured_step_ns FROM run JOIN plan ON plan.id = plan_id "
+  " state, message, predicted_step_ns, measured_step_ns, plan_id FROM run JOIN plan ON plan.id = " \
+  "plan_id "
 
 static DbRun
 take_run (DbQuery *query)
@@ -284,6 +240,7 @@ take_run (DbQuery *query)
   run.message = db_query_take_text (query);
   run.predicted_step_ns = db_query_take_int (query);
   run.measured_step_ns = db_query_take_int (query);
+  run.plan_id = db_query_take_int (query);
   if (is_interrupted (&run))
     {
       g_free (run.state);

@@ -20,6 +20,7 @@ typedef struct
   gint64 pid;                                  /* set by the store; 0: not recorded */
   char *model_text, *cluster_text, *plan_text; /* canonical */
   char *plan_hash;
+  gint64 plan_id; /* set by the store */
   char *schedule_hash;
   gint64 ranks, steps, seed;
   char *data;      /* "synthetic"; NULL: not recorded, like the next */

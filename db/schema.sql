@@ -1,4 +1,4 @@
--- The user's store, version 2. A store is known by its application_id, its version is
+-- The user's store, version 3. A store is known by its application_id, its version is
 -- user_version; db/store.c sets both.
 --
 -- Units are in the names: _ns nanoseconds, _ms milliseconds, _bytes bytes, _mib 2^20 bytes,
@@ -8,9 +8,10 @@
 --
 -- What was measured is added and deleted, never changed: the triggers at the end see to it.
 
--- What was planned, in canonical text: enough to lower the schedule again.
+-- What was planned, in canonical text: enough to lower the schedule again. Lives as long as a run or
+-- an answer names it.
 CREATE TABLE plan (
-  id           INTEGER PRIMARY KEY,
+  id           INTEGER PRIMARY KEY AUTOINCREMENT, -- people write it down, as @7: never used twice
   hash         TEXT NOT NULL,           -- of plan_text alone, so not unique here
   model_text   TEXT NOT NULL,
   cluster_text TEXT NOT NULL,
@@ -113,6 +114,28 @@ CREATE TABLE trace_sample (
   live_bytes INTEGER NOT NULL,          -- of that category, after the change
   PRIMARY KEY (trace_id, position)
 ) STRICT, WITHOUT ROWID;
+
+-- What was asked of the planner. The same question by the same program is one row.
+CREATE TABLE query (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid             TEXT NOT NULL UNIQUE,
+  created         TEXT NOT NULL,
+  program_version TEXT NOT NULL,
+  question        TEXT NOT NULL,        -- the words of the command line, quoted for a shell
+  params_id       TEXT NOT NULL         -- parameter set of the predictions
+) STRICT;
+
+-- A plan that was printed as an answer, with what was predicted then.
+CREATE TABLE answer (
+  query_id     INTEGER NOT NULL REFERENCES query (id) ON DELETE CASCADE,
+  place        INTEGER NOT NULL CHECK (place > 0), -- in what was printed
+  plan_id      INTEGER NOT NULL REFERENCES plan (id),
+  step_ns      INTEGER NOT NULL CHECK (step_ns >= 0),
+  device_bytes INTEGER NOT NULL CHECK (device_bytes >= 0),
+  PRIMARY KEY (query_id, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX answer_by_plan ON answer (plan_id);
 
 -- A cluster of the user's own.
 CREATE TABLE cluster (
@@ -231,3 +254,17 @@ CREATE TRIGGER param_set_is_final BEFORE UPDATE ON param_set
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER param_set_row_is_final BEFORE UPDATE ON param_set_row
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER query_is_final BEFORE UPDATE ON query
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER answer_is_final BEFORE UPDATE ON answer
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+
+-- A plan goes with the last run or answer that names it.
+CREATE TRIGGER run_takes_its_plan AFTER DELETE ON run
+WHEN NOT EXISTS (SELECT 1 FROM run WHERE plan_id = OLD.plan_id)
+  AND NOT EXISTS (SELECT 1 FROM answer WHERE plan_id = OLD.plan_id)
+BEGIN DELETE FROM plan WHERE id = OLD.plan_id; END;
+CREATE TRIGGER answer_takes_its_plan AFTER DELETE ON answer
+WHEN NOT EXISTS (SELECT 1 FROM run WHERE plan_id = OLD.plan_id)
+  AND NOT EXISTS (SELECT 1 FROM answer WHERE plan_id = OLD.plan_id)
+BEGIN DELETE FROM plan WHERE id = OLD.plan_id; END;

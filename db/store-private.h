@@ -38,6 +38,9 @@ gboolean db_store_check_rows (DbStore *self, GError **error);
 /* Without faults, or FSDPLAN_DEBUG_CHECK is not set. */
 gboolean db_store_debug_check (DbStore *self, GError **error);
 
+/* A name that no other row has, in any store; the caller frees. */
+char *db_random_uid (void);
+
 /* A prepared statement. Values are put in the order of its marks, columns taken in the order of
  * its list, so that neither is numbered by hand. A failed put is reported by the next run or
  * end. */

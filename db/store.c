@@ -23,6 +23,8 @@ static const char schema[] =
  * what was released is never changed, and news go last. */
 static const char *const migrations[] = {
 #include "db/migrate-1.sql.inc"
+  ,
+#include "db/migrate-2.sql.inc"
 };
 
 #define LATEST_VERSION ((gint64)G_N_ELEMENTS (migrations) + 1)

@@ -49,6 +49,12 @@ typedef struct
 static const Column cluster_columns[]
     = { TEXT ("name"), TEXT ("text"), TEXT ("source"), TEXT ("created") };
 
+static const Column plan_columns[] = {
+  OWN_ID (plan),       { "plan_hash", DB_TYPE_TEXT, "hash", "hash", NULL, FALSE },
+  TEXT ("model_text"), TEXT ("cluster_text"),
+  TEXT ("plan_text"),
+};
+
 #define SAME_PLAN "hash = ?10 AND model_text = ?11 AND cluster_text = ?12 AND plan_text = ?13"
 
 static const Column run_columns[] = {
@@ -85,6 +91,25 @@ static const Column step_columns[] = {
   REAL ("loss"),
   REAL ("grad_norm"),
   INT ("step_ns"),
+};
+
+static const Column query_columns[] = {
+  OWN_ID (query),           TEXT ("uid"),      TEXT ("created"),
+  TEXT ("program_version"), TEXT ("question"), TEXT ("params_id"),
+};
+
+#define SAME_ANSWER "hash = ?3 AND model_text = ?4 AND cluster_text = ?5 AND plan_text = ?6"
+
+static const Column answer_columns[] = {
+  { "query", DB_TYPE_TEXT, "uid", "query_id", "(SELECT id FROM query WHERE uid = ?1)", FALSE },
+  INT ("place"),
+  { "plan_hash", DB_TYPE_TEXT, "hash", "", NULL, FALSE },
+  { "model_text", DB_TYPE_TEXT, NULL, "", NULL, FALSE },
+  { "cluster_text", DB_TYPE_TEXT, NULL, "", NULL, FALSE },
+  { "plan_text", DB_TYPE_TEXT, NULL, "plan_id", "(SELECT id FROM plan WHERE " SAME_ANSWER ")",
+    FALSE },
+  INT ("step_ns"),
+  INT ("device_bytes"),
 };
 
 static const Column measurement_columns[] = {
@@ -153,16 +178,28 @@ static const struct
 #define COLUMNS(array) array, G_N_ELEMENTS (array)
   [DB_KIND_CLUSTERS] = { "clusters", "cluster", COLUMNS (cluster_columns), "cluster", "cluster",
                          "name = ?1", NULL, NULL, "", NULL },
+  [DB_KIND_PLANS] = { "plans", "plan", COLUMNS (plan_columns), "plan", "plan",
+                      "hash = ?2 AND model_text = ?3 AND cluster_text = ?4 AND plan_text = ?5",
+                      NULL, NULL, "", NULL },
   [DB_KIND_RUNS]
   = { "runs", "run", COLUMNS (run_columns), "run", "run JOIN plan ON plan.id = plan_id", "uid = ?2",
       "INSERT INTO plan (hash, model_text, cluster_text, plan_text) SELECT ?10, ?11, ?12, ?13"
       " WHERE NOT EXISTS (SELECT 1 FROM plan WHERE " SAME_PLAN ")",
       "UPDATE run SET state = ?21, message = ?22, predicted_step_ns = ?23, measured_step_ns = ?24"
       " WHERE uid = ?2 AND state = 'running' AND ?21 <> 'running'",
-      "DELETE FROM plan WHERE NOT EXISTS (SELECT 1 FROM run WHERE plan_id = plan.id)", NULL },
+      "", NULL },
   [DB_KIND_STEPS]
   = { "steps", "step", COLUMNS (step_columns), "run_step", "run_step JOIN run ON run.id = run_id",
       "uid = ?1 AND step = ?2", NULL, NULL, NULL, "its run is not in the store" },
+  [DB_KIND_QUERIES] = { "queries", "query", COLUMNS (query_columns), "query", "query", "uid = ?2",
+                        NULL, NULL, "", NULL },
+  [DB_KIND_ANSWERS]
+  = { "answers", "answer", COLUMNS (answer_columns), "answer",
+      "answer JOIN query ON query.id = query_id JOIN plan ON plan.id = plan_id",
+      "uid = ?1 AND place = ?2",
+      "INSERT INTO plan (hash, model_text, cluster_text, plan_text) SELECT ?3, ?4, ?5, ?6"
+      " WHERE NOT EXISTS (SELECT 1 FROM plan WHERE " SAME_ANSWER ")",
+      NULL, NULL, "its query is not in the store" },
   [DB_KIND_MEASUREMENTS]
   = { "measurements", "measurement", COLUMNS (measurement_columns), "run_measurement",
       "run_measurement", "source = ?3 AND row_id = ?4", NULL, NULL, "", NULL },
@@ -250,6 +287,23 @@ db_table_n_rows (const DbTable *self)
   return self->cells->len / kinds[self->kind].n_columns;
 }
 
+void
+db_table_add (DbTable *self, const char *const (*cells)[2], guint n_cells, guint line)
+{
+  const guint start = self->cells->len;
+
+  g_ptr_array_set_size (self->cells, (gint)(start + kinds[self->kind].n_columns));
+  for (guint i = 0; i < n_cells; i++)
+    {
+      guint c = 0;
+
+      while (strcmp (kinds[self->kind].columns[c].name, cells[i][0]) != 0)
+        c++;
+      self->cells->pdata[start + c] = g_strdup (cells[i][1]);
+    }
+  g_array_append_val (self->lines, line);
+}
+
 const char *
 db_table_cell (const DbTable *self, guint row, guint column)
 {
@@ -280,7 +334,9 @@ select_sql (DbKind kind, const char *where)
     g_string_append_printf (sql, "%s %s", c ? "," : "", read_expression (&kinds[kind].columns[c]));
   g_string_append_printf (sql, " FROM %s%s%s ORDER BY %s%s", kinds[kind].from,
                           where ? " WHERE " : "", where ? where : "", kinds[kind].table,
-                          kind == DB_KIND_STEPS ? ".run_id, step" : ".rowid");
+                          kind == DB_KIND_STEPS     ? ".run_id, step"
+                          : kind == DB_KIND_ANSWERS ? ".query_id, place"
+                                                    : ".rowid");
   return g_string_free (sql, FALSE);
 }
 
@@ -484,6 +540,18 @@ add_row (Putter *self, char *const *cells, GError **error)
   return FALSE;
 }
 
+/* A column that says how the row came into this store, and nothing about it: its own number, and
+ * when what others measured was read. */
+static gboolean
+is_local (DbKind kind, guint column)
+{
+  const Column *c = &kinds[kind].columns[column];
+
+  return (column == 0 && c->value)
+         || ((kind == DB_KIND_MEASUREMENTS || kind == DB_KIND_OPS)
+             && strcmp (c->name, "created") == 0);
+}
+
 /* A run may have ended since it was stored, or since it was exported; nothing else may differ. */
 static gboolean
 meet_row (Putter *self, char *const *cells, char *const *stored, GError **error)
@@ -493,9 +561,7 @@ meet_row (Putter *self, char *const *cells, char *const *stored, GError **error)
 
   for (guint c = 0; c < kinds[self->kind].n_columns; c++)
     {
-      const gboolean is_own_number = c == 0 && columns[0].value;
-
-      if (is_own_number || g_strcmp0 (cells[c], stored[c]) == 0)
+      if (is_local (self->kind, c) || g_strcmp0 (cells[c], stored[c]) == 0)
         continue;
       if (columns[c].may_end && !has_ended)
         has_ended = strcmp (columns[c].name, "state") == 0
@@ -574,9 +640,10 @@ delete_row (DbStore *self, DbKind kind, DbQuery *delete, const char *key, GError
   if (!db_query_run (delete, &why))
     {
       if (sqlite3_extended_errcode (self->db) == SQLITE_CONSTRAINT_FOREIGNKEY)
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                     "%s: cannot %s: a parameter set was fitted to it; delete that first",
-                     self->path, self->doing);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: cannot %s: %s; delete that first",
+                     self->path, self->doing,
+                     kind == DB_KIND_PLANS ? "a run or a query has it"
+                                           : "a parameter set was fitted to it");
       else
         g_propagate_error (error, g_steal_pointer (&why));
       return FALSE;

@@ -11,8 +11,11 @@ G_BEGIN_DECLS
 typedef enum
 {
   DB_KIND_CLUSTERS,
+  DB_KIND_PLANS,
   DB_KIND_RUNS,
   DB_KIND_STEPS, /* of runs */
+  DB_KIND_QUERIES,
+  DB_KIND_ANSWERS, /* of queries */
   DB_KIND_MEASUREMENTS,
   DB_KIND_OPS,
   DB_KIND_PARAMS,
@@ -47,6 +50,10 @@ DbTable *db_table_new (DbKind kind);
 void db_table_free (DbTable *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (DbTable, db_table_free)
 
+/* A row of cells by the names of their columns, which must exist; the others are empty. `line` is
+ * that of the file it is from. */
+void db_table_add (DbTable *self, const char *const (*cells)[2], guint n_cells, guint line);
+
 guint db_table_n_rows (const DbTable *self);
 const char *db_table_cell (const DbTable *self, guint row, guint column);
 
@@ -60,7 +67,7 @@ DbTable *db_store_read_table (DbStore *self, DbKind kind, const char *key, GErro
 GPtrArray *db_store_read_tables (DbStore *self, GError **error);
 
 /* Removes rows by their first column with what belongs to them, all or none; INVALID when one is
- * not there, or a parameter set was fitted to it. */
+ * not there, or something else refers to it. */
 gboolean db_store_delete (DbStore *self, DbKind kind, const char *const *keys, guint n_keys,
                           GError **error);
 

@@ -19,13 +19,13 @@ typedef struct
 
 typedef struct
 {
-  const char *text;
+  const char *text;   /* a dump, JSON, or CSV with the columns of a table; NULL: there are tables */
   const char *origin; /* names it in messages */
+  GPtrArray *tables;  /* DbTable */
 } DbSource;
 
-/* Adds what is not there yet of dumps, of JSON, of CSV with the columns of a table. All of them or
- * nothing; a row that differs from the stored one of the same name is an error. A run that was
- * running may come back as ended. */
+/* Adds what is not there yet. All of it or nothing; a row that differs from the stored one of the
+ * same name is an error. A run that was running may come back as ended. */
 gboolean db_store_import (DbStore *self, const DbSource *sources, guint n_sources,
                           gboolean is_dry_run, DbImport *out_import, GError **error);
 

@@ -17,6 +17,8 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
   const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
   const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
   const gint64 strategy = inner > 1 ? value[PLAN_STRATEGY] : PLAN_STRATEGY_NO_SHARD;
+  const gboolean shards_grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   guint64 elements = 0, linear;
   plan_layout_init (&layout, model, stack, plan, all);
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
@@ -28,17 +30,21 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
       = elements / (strategy >= PLAN_STRATEGY_OPTIM ? inner : 1)
         / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
                                                                    : 1);
-  const guint64 grads = elements / (strategy >= PLAN_STRATEGY_OPTIM_GRADS ? inner : 1);
+  /* What comes and goes with the passes may not be there when the loss is made. */
+  const guint64 grads
+      = shards_grads && stack->drops_grads ? 0 : elements / (shards_grads ? inner : 1);
+  const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
   const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
-  guint64 bytes = plan_dtype_bytes (plan_weights_dtype (plan), (elements - linear) / cut)
-                  + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
+  guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), (elements - linear) / cut)
+                               + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
+                         : 0)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
   if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
     bytes -= plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
   else if (value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
     bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG_SQ), own);
-  if (value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO)
+  if (has_main)
     bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_PARAMS), own);
   return bytes;
 }
@@ -48,25 +54,24 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
 static guint64
 kept_bytes (const PlanNetwork *net, const Plan *plan)
 {
-  const gboolean is_selective = plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE;
-  const gint64 modules = is_selective ? plan->value[PLAN_RECOMPUTE_MODULES] : 0;
-  gboolean is_kept[PLAN_N_VALUES] = { FALSE }, is_cheap[PLAN_N_VALUES] = { FALSE };
+  gboolean is_kept[PLAN_N_VALUES] = { FALSE }, is_made[PLAN_N_VALUES] = { FALSE };
+  const gint64 past_blocks = G_MAXINT64; /* a layer that recompute_method=block leaves alone */
   guint64 bytes = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      const gboolean again
-          = (node->module == PLAN_MODULE_MLP && (modules >> PLAN_RECOMPUTE_MODULES_MLP & 1))
-            || (node->module == PLAN_MODULE_CORE_ATTN
-                && (modules >> PLAN_RECOMPUTE_MODULES_CORE_ATTN & 1));
-      PlanValueId needs[3];
-      for (guint n = again ? 0 : plan_node_needs (node, needs); n-- > 0;)
-        is_kept[needs[n]] = TRUE;
-      if (node->is_cheap)
-        is_cheap[node->out] = TRUE;
+      const gboolean again = plan_node_is_again (node, plan, past_blocks);
+      PlanValueId values[4];
+      for (guint n = again ? 0 : plan_node_needs (node, values); n-- > 0;)
+        is_kept[values[n]] = TRUE;
+      for (guint n = plan_node_outputs (node, values); n-- > 0;)
+        is_made[values[n]]
+            |= values[n] != node->saved && (node->is_cheap || (net->per_op && again));
+      if (node->saved != PLAN_NO_VALUE)
+        is_kept[node->saved] = TRUE;
     }
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-    if (is_kept[v] && !is_cheap[v])
+    if (is_kept[v] && !is_made[v])
       bytes += plan_dtype_bytes (net->values[v].dtype, net->values[v].elements);
   return bytes;
 }

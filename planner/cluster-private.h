@@ -1,4 +1,4 @@
-/* What cluster.c and cluster-text.c share. */
+/* What cluster.c, cluster-names.c and cluster-text.c share. */
 #pragma once
 #include "planner/cluster.h"
 #include <glib.h>
@@ -19,5 +19,15 @@ gboolean plan_cluster_complete (PlanCluster *self, GError **error);
 
 /* Fills what `self` does not know about its device from `device`. */
 void plan_cluster_adopt (PlanCluster *self, const PlanCluster *device);
+
+/* The shipped clusters and devices, a section each, nothing but facts in those of devices. */
+GKeyFile *plan_cluster_preset_file (void);
+GKeyFile *plan_cluster_device_file (void);
+
+/* The shipped device that a word stands for, NULL for none; INVALID where it stands for several. */
+gboolean plan_cluster_find_device (const char *word, const char **out_device, GError **error);
+
+/* What may have been meant by a word that is no shipped name; the caller frees. */
+char *plan_cluster_suggest (const char *word);
 
 G_END_DECLS

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shipped devices and clusters, what --cluster may name, and what follows from a cluster's facts.
- */
+/* What --cluster may be, and what follows from a cluster's facts. */
 #include "config.h"
 
 #include "planner/cluster.h"
@@ -13,13 +12,6 @@
 #include <string.h>
 
 #define MAX_NODES 1000000
-
-static const char presets_text[] =
-#include "planner/data/clusters.ini.inc"
-    ;
-static const char devices_text[] =
-#include "planner/data/gpus.ini.inc"
-    ;
 
 void
 plan_cluster_free (PlanCluster *self)
@@ -34,65 +26,11 @@ plan_cluster_free (PlanCluster *self)
   g_free (self);
 }
 
-/* Their texts are part of the program: read once, kept for good. */
-static GKeyFile *
-built_in (GKeyFile **file, gsize *ready, const char *text)
-{
-  if (g_once_init_enter (ready))
-    {
-      *file = plan_text_built_in (text);
-      g_once_init_leave (ready, 1);
-    }
-  return *file;
-}
-
-static GKeyFile *
-presets (void)
-{
-  static GKeyFile *file;
-  static gsize ready = 0;
-  return built_in (&file, &ready, presets_text);
-}
-
-static GKeyFile *
-devices (void)
-{
-  static GKeyFile *file;
-  static gsize ready = 0;
-  return built_in (&file, &ready, devices_text);
-}
-
-const char *const *
-plan_cluster_presets (void)
-{
-  static gsize ready = 0;
-  static char **names;
-  if (g_once_init_enter (&ready))
-    {
-      names = g_key_file_get_groups (presets (), NULL);
-      g_once_init_leave (&ready, 1);
-    }
-  return (const char *const *)names;
-}
-
-const char *const *
-plan_cluster_devices_shipped (void)
-{
-  static gsize ready = 0;
-  static char **names;
-  if (g_once_init_enter (&ready))
-    {
-      names = g_key_file_get_groups (devices (), NULL);
-      g_once_init_leave (&ready, 1);
-    }
-  return (const char *const *)names;
-}
-
 PlanCluster *
 plan_cluster_new_device (const char *device, GError **error)
 {
   g_autoptr (PlanCluster) self = plan_cluster_new_empty ();
-  if (!g_key_file_has_group (devices (), device))
+  if (!g_key_file_has_group (plan_cluster_device_file (), device))
     {
       g_autofree char *shown = plan_text_quote (device);
       g_autofree char *hint = plan_text_suggest (device, plan_cluster_devices_shipped ());
@@ -103,7 +41,7 @@ plan_cluster_new_device (const char *device, GError **error)
   self->name = g_strdup (device);
   self->device_name = g_strdup (device);
   self->devices_per_node = 1;
-  if (!plan_cluster_read_keys (self, devices (), device, TRUE, error))
+  if (!plan_cluster_read_keys (self, plan_cluster_device_file (), device, TRUE, error))
     {
       g_prefix_error (error, "gpus.ini: [%s] ", device);
       return NULL;
@@ -138,9 +76,13 @@ void
 plan_cluster_adopt_device (PlanCluster *self)
 {
   g_autoptr (PlanCluster) device = NULL;
-  if (self->kind == PLAN_DEVICE_GPU && g_key_file_has_group (devices (), self->device_name)
-      && (device = plan_cluster_new_device (self->device_name, NULL)))
-    plan_cluster_adopt (self, device);
+  const char *name;
+  if (self->kind != PLAN_DEVICE_GPU || !plan_cluster_find_device (self->device_name, &name, NULL)
+      || !name || !(device = plan_cluster_new_device (name, NULL)))
+    return;
+  g_free (self->device_name);
+  self->device_name = g_strdup (name);
+  plan_cluster_adopt (self, device);
 }
 
 /* NVLink is the link of whom it joins; ports of the network are shared evenly. */
@@ -199,24 +141,34 @@ plan_cluster_complete (PlanCluster *self, GError **error)
 static PlanCluster *
 read_preset (const char *name, GError **error)
 {
-  g_autoptr (PlanCluster) self = plan_cluster_read_section (presets (), name, error);
+  g_autoptr (PlanCluster) self
+      = plan_cluster_read_section (plan_cluster_preset_file (), name, error);
   if (self && plan_cluster_complete (self, error))
     return g_steal_pointer (&self);
   g_prefix_error (error, "clusters.ini: [%s] ", name);
   return NULL;
 }
 
-/* The first shipped cluster that has the device. */
+/* The first shipped cluster that has the device; there is one for each. */
 static const char *
 home_of (const char *device)
 {
   for (const char *const *name = plan_cluster_presets (); *name; name++)
     {
-      g_autofree char *its = g_key_file_get_string (presets (), *name, "device", NULL);
+      g_autofree char *its
+          = g_key_file_get_string (plan_cluster_preset_file (), *name, "device", NULL);
       if (g_strcmp0 (its, device) == 0)
         return *name;
     }
   return NULL;
+}
+
+static void
+take_part_of_node (PlanCluster *self, gint64 count)
+{
+  self->nodes = 1;
+  self->devices_per_node = count;
+  self->nvlink_domain = MIN (self->nvlink_domain, count);
 }
 
 /* `count` devices of one node of the first shipped cluster that has them. */
@@ -236,10 +188,30 @@ new_of_device (const char *device, const char *home, gint64 count, GError **erro
                    (count + whole - 1) / whole);
       return NULL;
     }
-  self->nodes = 1;
-  self->devices_per_node = count;
-  self->nvlink_domain = MIN (self->nvlink_domain, count);
+  take_part_of_node (self, count);
   return g_steal_pointer (&self);
+}
+
+PlanCluster *
+plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error)
+{
+  const gint64 whole = self->devices_per_node;
+  if (devices < 1 || (devices > whole && (devices % whole != 0 || devices / whole > MAX_NODES)))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "cluster: %" G_GINT64_FORMAT
+                   " devices of %s are neither a part of a node, which "
+                   "has %" G_GINT64_FORMAT ", nor some of these",
+                   devices, self->name, whole);
+      return NULL;
+    }
+  g_autofree char *text = plan_cluster_print (self);
+  PlanCluster *other = plan_cluster_parse (text, self->name, error);
+  if (other && devices <= whole)
+    take_part_of_node (other, devices);
+  else if (other)
+    other->nodes = devices / whole;
+  return other;
 }
 
 static PlanCluster *
@@ -252,19 +224,6 @@ new_from_file (const char *path, GError **error)
   return plan_cluster_parse (text, path, error);
 }
 
-/* The shipped names, clusters first: what somebody may have meant. */
-static char *
-suggest (const char *name)
-{
-  g_autoptr (GPtrArray) names = g_ptr_array_new ();
-  const char *const *const lists[] = { plan_cluster_presets (), plan_cluster_devices_shipped () };
-  for (guint i = 0; i < G_N_ELEMENTS (lists); i++)
-    for (const char *const *known = lists[i]; *known; known++)
-      g_ptr_array_add (names, (gpointer)*known);
-  g_ptr_array_add (names, NULL);
-  return plan_text_suggest (name, (const char *const *)names->pdata);
-}
-
 static PlanCluster *
 new_named (const char *name, GError **error)
 {
@@ -274,7 +233,7 @@ new_named (const char *name, GError **error)
       || g_file_test (name, G_FILE_TEST_EXISTS))
     return new_from_file (name, error);
   g_autofree char *shown = plan_text_quote (name);
-  g_autofree char *hint = suggest (name);
+  g_autofree char *hint = plan_cluster_suggest (name);
   g_set_error (
       error, PLAN_ERROR, PLAN_ERROR_INVALID,
       "cluster: %s is neither a shipped cluster nor one of its devices (as in h100-80gb:8) "
@@ -293,9 +252,15 @@ plan_cluster_new (const char *spec, GError **error)
       && !plan_units_parse_int (colon + 1, "cluster: the number behind the colon", 1, MAX_NODES,
                                 &count, error))
     return NULL;
-  const char *const home = home_of (name);
-  if (home)
-    return new_of_device (name, home, count, error);
+  const char *device = NULL;
+  if (!g_strv_contains (plan_cluster_presets (), name)
+      && !plan_cluster_find_device (name, &device, error))
+    {
+      g_prefix_error_literal (error, "cluster: ");
+      return NULL;
+    }
+  if (device)
+    return new_of_device (device, home_of (device), count, error);
   PlanCluster *self = new_named (name, error);
   if (self && colon)
     self->nodes = count;

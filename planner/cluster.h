@@ -50,7 +50,7 @@ typedef struct
 } PlanCluster;
 
 /* "dgx-h100:4" (nodes), "h100-80gb:8" (devices of one node), "FILE.ini" or "FILE.ini:4" (nodes);
- * what --cluster takes. */
+ * what --cluster takes. A device has other names, too: "h100", "RTX 4090". */
 PlanCluster *plan_cluster_new (const char *spec, GError **error);
 
 /* One shipped device by itself, with its own facts only. */
@@ -58,6 +58,9 @@ PlanCluster *plan_cluster_new_device (const char *device, GError **error);
 
 /* The text of an .ini file; `origin` names it in errors. */
 PlanCluster *plan_cluster_parse (const char *text, const char *origin, GError **error);
+
+/* The same nodes and network with so many devices: whole nodes, or a part of one. */
+PlanCluster *plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error);
 
 void plan_cluster_free (PlanCluster *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanCluster, plan_cluster_free)
@@ -97,5 +100,8 @@ void plan_cluster_adopt_device (PlanCluster *self);
 /* NULL-terminated names of the shipped clusters and devices, in a fixed order. */
 const char *const *plan_cluster_presets (void);
 const char *const *plan_cluster_devices_shipped (void);
+
+/* Whether it is one of them, or another name for one or several of the devices. */
+gboolean plan_cluster_is_shipped (const char *name);
 
 G_END_DECLS

@@ -111,6 +111,21 @@ pack (PlanBucket *bucket, guint64 shards)
   bucket->padded = plan_units_round_up (cursor, shards * chunk);
 }
 
+/* Tensor by tensor: the rows of each are a multiple of the shards, so that every rank holds an
+ * equal part of each tensor. */
+static void
+pack_per_tensor (PlanBucket *bucket, guint64 shards)
+{
+  guint64 cursor = 0;
+  for (guint i = 0; i < bucket->n_slots; i++)
+    {
+      const PlanTensor *tensor = &bucket->slots[i].tensor;
+      bucket->slots[i].offset = cursor;
+      cursor += plan_units_round_up (tensor->rows, shards) * tensor->cols;
+    }
+  bucket->padded = cursor;
+}
+
 /* One copy of everything: tensors one after the other, no padding. */
 static void
 pack_plain (PlanBucket *bucket)
@@ -122,32 +137,6 @@ pack_plain (PlanBucket *bucket)
       cursor += numel (&bucket->slots[i]);
     }
   bucket->padded = cursor;
-}
-
-/* One rank's part of a tensor: matrices are split over the group by what they make (rows) or by
- * what they read (columns), tables by rows of the vocabulary; the rest is whole everywhere. */
-static PlanTensor
-part_of (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp)
-{
-  PlanTensor tensor = plan_model_tensor (model, role, vocab);
-  switch ((int)role)
-    {
-    case PLAN_TENSOR_EMBEDDING:
-    case PLAN_TENSOR_OUTPUT:
-    case PLAN_TENSOR_QKV:
-    case PLAN_TENSOR_QKV_BIAS:
-    case PLAN_TENSOR_GATE_UP:
-    case PLAN_TENSOR_GATE_UP_BIAS:
-      tensor.rows /= tp;
-      break;
-    case PLAN_TENSOR_PROJ:
-    case PLAN_TENSOR_DOWN:
-      tensor.cols /= tp;
-      break;
-    default:
-      break;
-    }
-  return tensor;
 }
 
 static void
@@ -176,7 +165,7 @@ add_outer (PlanLayout *self, const Builder *b)
   PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
   for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
     {
-      const PlanTensor tensor = part_of (b->model, roles[i], b->vocab, b->tp);
+      const PlanTensor tensor = plan_buckets_part (b->model, roles[i], b->vocab, b->tp);
       if (tensor.rows == 0)
         continue;
       if (b->closes_at == 0 && roles[i] == PLAN_TENSOR_FINAL_NORM)
@@ -196,9 +185,48 @@ add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
   const guint n = plan_model_layer_tensors (b->model, 0, tensors);
   for (guint i = 0; i < n; i++)
     {
-      const PlanTensor tensor = part_of (b->model, tensors[i].role, b->vocab, b->tp);
+      const PlanTensor tensor = plan_buckets_part (b->model, tensors[i].role, b->vocab, b->tp);
       const gboolean is_plain = quantises && tensor.kind != PLAN_TENSOR_KIND_LINEAR;
       add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], &tensor);
+    }
+}
+
+/* Nothing is gathered and dropped by unit, and there is one format of weights. */
+static gboolean
+goes_by_size (const PlanStack *stack, const gint64 *value)
+{
+  const gint64 strategy = value[PLAN_STRATEGY];
+  return stack->bucket_elements > 0 && value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+         && (strategy == PLAN_STRATEGY_NO_SHARD
+             || (!stack->units_below_full && strategy < PLAN_STRATEGY_OPTIM_GRADS_PARAMS));
+}
+
+/* Parts are as large as they can be so that no bucket begins or ends inside one. */
+static void
+add_parts (PlanLayout *self, const PlanModel *model)
+{
+  g_auto (PlanBuckets) buckets = { 0 };
+  plan_buckets_init (&buckets, model, &self->rule);
+  guint part = 0, outer = 0;
+  for (guint i = 0; i < buckets.n_layer; i++)
+    {
+      part += plan_buckets_cut_layer (&buckets, i) ? 1 : 0;
+      const PlanBucketKind kind = part == 0 ? PLAN_BUCKET_LAYER : PLAN_BUCKET_PART + part - 1;
+      add (&self->buckets[kind], &buckets.layer[i]);
+    }
+  for (guint i = 0; i < buckets.n_before; i++)
+    {
+      outer += i > 0 && plan_buckets_before (&buckets, i) != plan_buckets_before (&buckets, i - 1);
+      add (&self->buckets[i == 0 || outer == 0 ? PLAN_BUCKET_EMBEDDING
+                                               : PLAN_BUCKET_OUTER_PART + outer - 1],
+           &buckets.before[i]);
+    }
+  const guint first = outer;
+  for (guint i = 0; i < buckets.n_after; i++)
+    {
+      outer += i > 0 && plan_buckets_after (&buckets, i) != plan_buckets_after (&buckets, i - 1);
+      add (&self->buckets[outer == first ? PLAN_BUCKET_HEAD : PLAN_BUCKET_OUTER_PART + outer - 1],
+           &buckets.after[i]);
     }
 }
 
@@ -221,16 +249,31 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 
   *self = (PlanLayout){ .shards
                         = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards };
-  add_outer (self, &b);
-  add_layer (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
+  self->rule = (PlanBucketRule){ .closes_at = b.closes_at,
+                                 .is_backwards = stack->cuts_backwards,
+                                 .parts_shared = !stack->cuts_backwards,
+                                 .vocab = b.vocab,
+                                 .tp = b.tp };
+  self->by_size = goes_by_size (stack, value);
+  if (self->by_size)
+    add_parts (self, model);
+  else
+    add_outer (self, &b);
+  if (!self->by_size)
+    add_layer (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
   for (guint i = 0; i < PLAN_N_BUCKETS; i++)
     {
       PlanBucket *bucket = &self->buckets[i];
-      bucket->units = i >= PLAN_BUCKET_LAYER ? model->layers : 1;
-      if (bucket->n_slots > 0 && self->shards > 1)
+      bucket->units = plan_bucket_is_unit ((PlanBucketKind)i) ? model->layers : 1;
+      if (bucket->n_slots == 0 || self->shards == 1 || stack->packing == PLAN_PACKING_FLAT)
+        pack_plain (bucket);
+      else if (stack->packing == PLAN_PACKING_CHUNKS)
         pack (bucket, self->shards);
       else
-        pack_plain (bucket);
+        pack_per_tensor (bucket, self->shards);
+      if (self->shards > 1 && stack->packing == PLAN_PACKING_FLAT)
+        bucket->padded
+            = plan_units_round_up (bucket->padded, lcm (self->shards, stack->shard_multiple));
     }
 }
 
@@ -251,4 +294,15 @@ gboolean
 plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
 {
   return self->buckets[kind].n_slots > 0;
+}
+
+char *
+plan_layout_bucket_name (PlanBucketKind kind, const char *what)
+{
+  static const char *const names[] = { "embed", "head", "layer", "plain" };
+  if (kind < G_N_ELEMENTS (names))
+    return g_strconcat (what, ".", names[kind], NULL);
+  const gboolean is_unit = plan_bucket_is_unit (kind);
+  const guint part = kind - (is_unit ? PLAN_BUCKET_PART : PLAN_BUCKET_OUTER_PART);
+  return g_strdup_printf ("%s.%s%u", what, is_unit ? "layer" : "outer", part + 2);
 }

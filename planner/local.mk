@@ -1,15 +1,26 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
+  %D%/accuracy.c %D%/accuracy.h \
   %D%/arena.c %D%/arena.h \
   %D%/bound.c %D%/bound.h \
+  %D%/buckets.c %D%/buckets.h \
   %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
   %D%/cluster-facts.c %D%/cluster-facts.h \
+  %D%/cluster-names.c \
   %D%/cluster-text.c \
+  %D%/csv.c %D%/csv.h \
   %D%/dtype.c %D%/dtype.h \
+  %D%/emit.c %D%/emit.h %D%/emit-private.h \
+  %D%/emit-fully-shard.c \
+  %D%/emit-megatron.c \
+  %D%/emit-megatron-model.c \
+  %D%/emit-script.c \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
+  %D%/lines.c %D%/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
+  %D%/lower-buckets.c %D%/lower-buckets.h \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
@@ -35,13 +46,19 @@ libplanner_a_SOURCES = \
   %D%/model-json.c \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
+  %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
   %D%/rules-hazards.c \
   %D%/rules-illegal.c \
+  %D%/rules-stacks.c \
   %D%/rules-unbuilt.c \
+  %D%/run-notes.c \
+  %D%/run-row.c \
+  %D%/run-shape.c \
+  %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
@@ -54,6 +71,7 @@ libplanner_a_SOURCES = \
   %D%/trace.c %D%/trace.h \
   %D%/trace-phases.c \
   %D%/trace-text.c \
+  %D%/train-log.c %D%/train-log.h \
   %D%/units.c %D%/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 

@@ -38,7 +38,7 @@ query_elements (const PlanLower *self)
 static gint64
 key_elements (const PlanLower *self)
 {
-  return self->net.rows * 2 * self->net.kv_heads * self->net.head_dim;
+  return self->net.rows * 2 * self->net.key_heads * self->net.head_dim;
 }
 
 void
@@ -110,7 +110,7 @@ dims_of (const PlanLower *self, gboolean is_own, gint64 *out_dims)
   const gint64 *value = self->plan->value, other = net->keys / parts (self);
   const gint64 dims[]
       = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP],
-          net->heads,      net->kv_heads,
+          net->heads,      net->key_heads,
           net->head_dim,   is_own ? net->keys - (parts (self) - 1) * other : other };
   memcpy (out_dims, dims, sizeof dims);
   return out_dims;

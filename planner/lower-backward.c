@@ -2,6 +2,7 @@
 /* The backward pass of a micro batch, and the reductions that start in it. */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
@@ -101,7 +102,8 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   if (in_place)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
-  plan_lower_emit (self, self->shards_grads ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
+  const gboolean adds = self->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
+  plan_lower_emit (self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
                    PLAN_REFS (self->shards_grads ? grads : plan_lower_at (grads, own), slice),
                    PLAN_DIMS (self->shards_optimizer ? part : full), NULL, record);
 }
@@ -112,7 +114,12 @@ start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbool
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!plan_layout_has (&self->layout, kind))
     return;
-  self->is_taken[kind] = FALSE;
+  if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
+    self->is_taken[kind] = FALSE;
+  if (self->collects)
+    plan_lower_collect (self, kind, unit);
+  if (self->drops_grads && self->is_first_micro_batch)
+    plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (self->ranks > 1)
     reduce_inner (self, kind, unit, plan_lower_unit_ref (b->reduced, unit, 0));
   if (self->replicas > 1 && is_last)
@@ -123,8 +130,9 @@ start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbool
 static void
 start_unit_reduction (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 {
-  start_reduction (self, PLAN_BUCKET_LAYER, unit, is_last);
-  start_reduction (self, PLAN_BUCKET_PLAIN, unit, is_last);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind))
+      start_reduction (self, kind, unit, is_last);
 }
 
 static void
@@ -145,8 +153,9 @@ release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboole
 static void
 release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 {
-  release_bucket (self, PLAN_BUCKET_LAYER, unit, is_last);
-  release_bucket (self, PLAN_BUCKET_PLAIN, unit, is_last);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind))
+      release_bucket (self, kind, unit, is_last);
 }
 
 /* The two products behind dlogits; leaves the gradient of the final norm in dnorm_final. */
@@ -193,9 +202,15 @@ loss_backward (PlanLower *self)
 {
   const PlanNetwork *net = &self->net;
   const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  if (self->dprob >= 0)
+    plan_lower_alloc (self, ONE (dprob));
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD, PLAN_REFS (made, ONE (prob), ONE (targets)),
                       PLAN_DIMS (net->rows, net->vocab));
+  if (self->dprob >= 0)
+    plan_lower_free (self, ONE (dprob));
+  if (plan_lower_keeps_logits (self))
+    plan_lower_free (self, ONE (wide_logits));
   plan_lower_free (self, ONE (prob));
   if (self->wide_dlogits < 0)
     return;
@@ -277,25 +292,64 @@ bucket_of_piece (PlanPiece piece)
   return piece == PLAN_PIECE_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
 }
 
+/* Every bucket around the layers that is not read before them. */
 static void
-act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
+gather_head (PlanLower *self)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
+        && !plan_lower_is_early (self, kind))
+      plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
+}
+
+static void
+await_piece (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  plan_lower_wait (self,
+                   plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
+  plan_lower_land (self, kind, unit, 0);
+}
+
+/* What weights do; FALSE where the act is about something else. */
+static gboolean
+act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
 {
   const PlanBucketKind kind = bucket_of_piece (a->piece);
-  const PlanLowerBucket *b = &self->bucket[kind];
   const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
-  switch (a->kind)
+  switch ((int)a->kind)
     {
     case PLAN_ACT_GATHER:
       plan_lower_gather_bucket (self, kind, unit, 0, is_column);
-      return;
+      return TRUE;
+    case PLAN_ACT_GATHER_UNIT:
+      plan_lower_gather (self, unit, 0);
+      return TRUE;
+    case PLAN_ACT_GATHER_HEAD:
+      gather_head (self);
+      return TRUE;
+    case PLAN_ACT_GATHER_EMBEDDING:
+      plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
+      return TRUE;
     case PLAN_ACT_AWAIT:
-      plan_lower_wait (
-          self, plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
-      return;
+      await_piece (self, kind, unit, is_column);
+      return TRUE;
     case PLAN_ACT_DROP:
       if (!self->pools)
         plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
-      return;
+      return TRUE;
+    default:
+      return FALSE;
+    }
+}
+
+static void
+act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
+{
+  if (act_on_weights (self, a, unit))
+    return;
+  switch ((int)a->kind)
+    {
     case PLAN_ACT_FORWARD:
       plan_lower_unit_forward (self, unit, a->keep);
       return;
@@ -304,6 +358,12 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       return;
     case PLAN_ACT_BACKWARD:
       plan_lower_layer_backward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REDUCE_PART:
+      start_reduction (self, a->bucket, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE_PART:
+      release_bucket (self, a->bucket, unit, is_last);
       return;
     case PLAN_ACT_REDUCE:
       start_unit_reduction (self, unit, is_last);
@@ -326,7 +386,36 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
     case PLAN_ACT_AWAIT_FETCHED:
       plan_lower_wait (self, plan_lower_unit_ref (self->fetched, unit, 0));
       return;
+    default:
+      g_assert_not_reached ();
     }
+}
+
+void
+plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
+{
+  for (guint i = 0; i < self->n_attached; i++)
+    if (self->attached[i].role == role)
+      {
+        PlanLowerUnit unit = self->attached_from;
+        unit.offset += self->attached[i].unit;
+        act (self, &self->attached[i],
+             plan_bucket_is_unit (self->attached[i].bucket) ? unit : PLAN_NO_UNIT,
+             self->is_last_micro_batch);
+      }
+}
+
+/* The acts behind this one happen inside it. */
+static void
+attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
+{
+  self->attached = a + 1;
+  self->n_attached = a->attached;
+  self->attached_from = from;
+  self->is_last_micro_batch = is_last;
+  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind))
+      self->is_taken[kind] = FALSE;
 }
 
 void
@@ -341,9 +430,30 @@ plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
           const PlanAct *a = &g_array_index (order->acts, PlanAct, run->from + i);
           PlanLowerUnit unit = first;
           unit.offset += a->unit;
+          attach (self, a, first, is_last);
           act (self, a, unit, is_last);
+          self->n_attached = 0;
+          i += a->attached;
         }
       plan_lower_end_units (self, first);
+    }
+}
+
+static PlanLowerUnit
+unit_of (const PlanLowerPart *part)
+{
+  return part->layer < 0 ? PLAN_NO_UNIT
+                         : (PlanLowerUnit){ .loop = -1, .offset = (gint32)part->layer };
+}
+
+static void
+release_group (PlanLower *self, guint32 number, gboolean is_last)
+{
+  g_autoptr (GArray) parts = plan_lower_parts_of (self, number);
+  for (guint i = 0; i < parts->len; i++)
+    {
+      const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, i);
+      release_bucket (self, part->kind, unit_of (part), is_last);
     }
 }
 
@@ -353,7 +463,9 @@ drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
   while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue))
     {
       const gint64 popped = plan_lower_queue_pop (queue);
-      if (popped == PLAN_QUEUE_HEAD)
+      if (queue->group_elements)
+        release_group (self, (guint32)popped, is_last);
+      else if (popped == PLAN_QUEUE_HEAD)
         release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
       else
         release_unit (self, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, is_last);
@@ -371,15 +483,68 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
+/* Buckets by size that are complete before the layers, or behind them. */
+static void
+reduce_groups (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean queues,
+               gboolean is_last)
+{
+  g_autoptr (GArray) groups = plan_lower_groups_of (self, when);
+  for (guint i = 0; i < groups->len; i++)
+    {
+      const guint32 number = g_array_index (groups, PlanLowerGroup, i).number;
+      g_autoptr (GArray) parts = plan_lower_parts_of (self, number);
+      drain (self, queue, FALSE, is_last);
+      for (guint k = 0; k < parts->len; k++)
+        {
+          const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, k);
+          start_reduction (self, part->kind, unit_of (part), is_last);
+        }
+      if (queues)
+        plan_lower_queue_push (queue, number);
+    }
+}
+
+/* The last reduction ends behind all others. */
+static void
+await_last_group (PlanLower *self, gboolean is_last)
+{
+  g_autoptr (GArray) groups = plan_lower_groups_of (self, PLAN_AFTER_LAYERS);
+  for (guint i = 0; i < groups->len; i++)
+    release_group (self, g_array_index (groups, PlanLowerGroup, i).number, is_last);
+}
+
+static void
+backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
+                  gboolean is_last)
+{
+  g_auto (PlanLowerOrder) order = { 0 };
+  g_autofree guint64 *elements = g_new (guint64, self->buckets.n);
+  for (guint32 number = 0; number < self->buckets.n; number++)
+    elements[number] = plan_lower_group_elements (self, number);
+  queue->group_elements = elements;
+  head_backward (self);
+  if (reduces)
+    reduce_groups (self, queue, PLAN_BEFORE_LAYERS, queues, is_last);
+  plan_lower_order_init_backward (&order, self, queues ? queue : NULL, reduces);
+  plan_lower_run (self, &order, is_last);
+  embedding_backward (self);
+  if (reduces)
+    reduce_groups (self, queue, PLAN_AFTER_LAYERS, queues, is_last);
+  drain (self, queue, TRUE, is_last);
+  if (reduces && !queues)
+    await_last_group (self, is_last);
+}
+
 /* All gradients are there: one reduction after the other, each waited for. */
 static void
 reduce_together (PlanLower *self)
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    {
-      start_reduction (self, kind, PLAN_NO_UNIT, TRUE);
-      release_bucket (self, kind, PLAN_NO_UNIT, TRUE);
-    }
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (!plan_bucket_is_unit (kind))
+      {
+        start_reduction (self, kind, PLAN_NO_UNIT, TRUE);
+        release_bucket (self, kind, PLAN_NO_UNIT, TRUE);
+      }
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
   start_unit_reduction (self, unit, TRUE);
   release_unit (self, unit, TRUE);
@@ -394,12 +559,13 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
       = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
   const gboolean reduces = communicates && !self->reduces_together;
   const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
-  g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2);
+  g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2 + self->buckets.n);
   g_auto (PlanLowerOrder) order = { 0 };
   PlanLowerQueue queue
       = { .unit = in_flight,
           .limit = self->comm_unit,
-          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units : 0,
+          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units
+                                                    : (guint)self->stack->queued_reductions,
           .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
           .unit_elements
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
@@ -407,14 +573,31 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   self->is_backward = TRUE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
+  if (self->layout.by_size)
+    {
+      backward_by_size (self, &queue, reduces, queues, is_last);
+      if (communicates && self->reduces_together)
+        reduce_together (self);
+      self->is_backward = FALSE;
+      return;
+    }
+  const gboolean head_waits
+      = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
   head_backward (self);
-  if (!self->head_holds_positions)
+  if (!head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
+  if (self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
   plan_lower_run (self, &order, is_last);
+  if (self->has_own_groups)
+    plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   embedding_backward (self);
+  plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (!self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   drain (self, &queue, FALSE, is_last);
-  if (self->head_holds_positions)
+  if (head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
   if (reduces)
     start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);

@@ -112,10 +112,29 @@ plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const
   plan_lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
 }
 
+/* The stream whose memory a buffer is. */
+static PlanStream
+pool_of (const PlanLower *self, gint32 array)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->pools_per_stream; kind++)
+    {
+      const PlanLowerBucket *b = &self->bucket[kind];
+      const gboolean lands = self->shards_weights && !self->stack->copies_gathered;
+      if (!plan_layout_has (&self->layout, kind))
+        continue;
+      if (array == b->landing || (array == b->weights && lands))
+        return PLAN_STREAM_GATHER;
+      if (array == b->grads && self->drops_grads)
+        return PLAN_STREAM_REDUCE;
+    }
+  return PLAN_STREAM_COMPUTE;
+}
+
 void
 plan_lower_alloc (PlanLower *self, PlanRef buffer)
 {
-  plan_lower_compute (self, PLAN_OP_ALLOC, &buffer, NULL);
+  plan_lower_emit (self, PLAN_OP_ALLOC, pool_of (self, buffer.array), &buffer, NULL, NULL,
+                   PLAN_REF_NONE);
 }
 
 void

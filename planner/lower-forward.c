@@ -9,27 +9,13 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-static const PlanBucketKind unit_kinds[] = { PLAN_BUCKET_LAYER, PLAN_BUCKET_PLAIN };
-
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
-  const gint64 *value = self->plan->value;
-  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
-  const gint64 modules = value[PLAN_RECOMPUTE_MODULES];
   PlanLowerKeep keep = { 0 };
   for (guint i = 0; i < self->net.n_nodes; i++)
-    {
-      const PlanModule module = self->net.nodes[i].module;
-      gboolean again = FALSE;
-      if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
-        again = (module == PLAN_MODULE_MLP && (modules >> PLAN_RECOMPUTE_MODULES_MLP & 1))
-                || (module == PLAN_MODULE_CORE_ATTN
-                    && (modules >> PLAN_RECOMPUTE_MODULES_CORE_ATTN & 1));
-      else if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
-        again = !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
-      keep.again |= again ? 1u << i : 0;
-    }
+    if (plan_node_is_again (&self->net.nodes[i], self->plan, layer))
+      keep.again |= 1u << i;
   keep.again = self->is_eval ? G_MAXUINT32 : keep.again;
   keep.drops_input = self->is_eval || layer % self->chunk != 0;
   return keep;
@@ -42,14 +28,22 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
   const PlanLowerBucket *b = &self->bucket[kind];
   const gboolean columns = is_column && b->columns >= 0;
   const gint64 part = plan_lower_shard_elements (self, kind);
-  const PlanRef out = plan_lower_weights_ref (self, kind, unit, delta, columns);
+  const PlanRef out = b->landing >= 0 ? plan_lower_unit_ref (b->landing, unit, delta)
+                                      : plan_lower_weights_ref (self, kind, unit, delta, columns);
   const PlanRef shard
       = b->shard < 0 ? plan_lower_at (out, (guint64)(self->rank * part))
                      : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
   PlanRef whole = PLAN_REF_NONE;
 
-  if (b->is_unit && self->shards_weights && !self->pools)
+  if ((b->is_unit || self->passes_outer) && self->shards_weights && !self->pools)
     plan_lower_alloc (self, out);
+  if (self->rounds_late)
+    {
+      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_GATHER,
+                       PLAN_REFS (shard, plan_lower_unit_ref (b->main, unit, delta)),
+                       PLAN_DIMS (part), PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
+    }
   if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
       && (!self->is_backward || columns || self->stack->repeats_outer_gather))
     {
@@ -66,30 +60,69 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
 }
 
 void
+plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->landing < 0)
+    return;
+  const PlanRef landing = plan_lower_unit_ref (b->landing, unit, delta);
+  const PlanRef weights = plan_lower_weights_ref (self, kind, unit, delta, FALSE);
+  plan_lower_alloc (self, weights);
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (weights, landing),
+                      PLAN_DIMS ((gint64)self->layout.buckets[kind].padded));
+  plan_lower_free (self, landing);
+}
+
+void
+plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+    plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
+}
+
+void
+plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (!self->passes_outer || !plan_layout_has (&self->layout, kind))
+    return;
+  plan_lower_wait (self, ONE (bucket[kind].gathered));
+  plan_lower_land (self, kind, PLAN_NO_UNIT, 0);
+}
+
+void
+plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+    plan_lower_free (self, ONE (bucket[kind].weights));
+}
+
+void
 plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]))
-      plan_lower_gather_bucket (self, unit_kinds[i], unit, delta, FALSE);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+      plan_lower_gather_bucket (self, kind, unit, delta, FALSE);
 }
 
 void
 plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]) && !self->pools)
-      plan_lower_free (self, plan_lower_weights_ref (self, unit_kinds[i], unit, delta, FALSE));
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) && !self->pools)
+      plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 
 /* Compute waits until a unit's weights are whole, in every copy that stays. */
 void
 plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (unit_kinds); i++)
-    if (plan_layout_has (&self->layout, unit_kinds[i]) && self->bucket[unit_kinds[i]].gathered >= 0)
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind)
+        && self->bucket[kind].gathered >= 0)
       {
-        const PlanLowerBucket *b = &self->bucket[unit_kinds[i]];
+        const PlanLowerBucket *b = &self->bucket[kind];
         plan_lower_wait (self, plan_lower_unit_ref (b->gathered, unit, delta));
+        plan_lower_land (self, kind, unit, delta);
         if (!self->shards_weights)
           plan_lower_wait (self, plan_lower_unit_ref (b->columns_gathered, unit, delta));
       }
@@ -99,7 +132,7 @@ static void
 await_role (PlanLower *self, PlanTensorRole role)
 {
   PlanBucketKind kind;
-  if (plan_layout_slot (&self->layout, role, &kind))
+  if (plan_layout_slot (&self->layout, role, &kind) && !self->passes_outer)
     plan_lower_wait (self, ONE (bucket[kind].gathered));
 }
 
@@ -140,11 +173,31 @@ void
 plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   plan_lower_await_unit (self, unit, 0);
-  if (self->copies_weights && self->is_first_micro_batch)
+  if (self->copies_weights && self->is_first_micro_batch && !self->stack->quantises_on_use)
     copy_weights (self, unit);
   if (self->keeps_transposes && self->is_first_micro_batch)
     transpose_weights (self, unit);
   plan_lower_layer_forward (self, unit, keep);
+}
+
+gboolean
+plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
+{
+  const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    {
+      PlanBucketKind holds;
+      if (plan_layout_slot (&self->layout, roles[i], &holds) && holds == kind)
+        return TRUE;
+    }
+  return FALSE;
+}
+
+gboolean
+plan_lower_gathers_in_turn (const PlanLower *self)
+{
+  return self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN
+         && self->is_first_micro_batch;
 }
 
 static void
@@ -152,8 +205,11 @@ layers_forward (PlanLower *self)
 {
   g_auto (PlanLowerOrder) order = { 0 };
   const gint64 here = MAX (self->units_here, self->ahead_of_embedding);
+  const gboolean in_turn = plan_lower_gathers_in_turn (self);
   for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
+  if (in_turn)
+    plan_lower_gather (self, PLAN_NO_UNIT, 0);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
 }
@@ -167,6 +223,7 @@ embedding_forward (PlanLower *self)
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef whole = splits ? ONE (embedded) : x;
   plan_lower_alloc (self, whole);
+  plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   await_role (self, PLAN_TENSOR_EMBEDDING);
   plan_lower_compute (self, PLAN_OP_EMBED,
                       PLAN_REFS (whole,
@@ -209,6 +266,13 @@ share_loss (PlanLower *self, PlanRef logits)
     }
 }
 
+/* Nothing reads the logits again once they are widened. */
+static gboolean
+frees_logits_early (const PlanLower *self)
+{
+  return self->stack->loss == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
+}
+
 /* Where separate kernels do not work in place, they leave an fp32 image of the logits. */
 static PlanRef
 widen_logits (PlanLower *self)
@@ -219,6 +283,8 @@ widen_logits (PlanLower *self)
   plan_lower_alloc (self, ONE (wide_logits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
                       PLAN_DIMS (net->rows * net->vocab));
+  if (frees_logits_early (self))
+    plan_lower_free (self, ONE (logits));
   return ONE (wide_logits);
 }
 
@@ -228,6 +294,12 @@ plan_lower_look (PlanLower *self)
   plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
                    PLAN_REF_NONE);
+}
+
+gboolean
+plan_lower_keeps_logits (const PlanLower *self)
+{
+  return self->wide_logits >= 0 && self->stack->keeps_logits && !self->is_eval;
 }
 
 static void
@@ -244,9 +316,9 @@ loss_forward (PlanLower *self)
                       PLAN_DIMS (net->rows, net->vocab));
   if (self->image >= 0)
     plan_lower_free (self, ONE (image));
-  if (self->wide_logits >= 0)
+  if (self->wide_logits >= 0 && !plan_lower_keeps_logits (self))
     plan_lower_free (self, logits);
-  if (self->model->logit_softcap == 0 || self->is_eval)
+  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self))
     plan_lower_free (self, ONE (logits));
   if (self->is_eval)
     plan_lower_free (self, ONE (prob));
@@ -269,6 +341,7 @@ head_forward (PlanLower *self)
   /* The hook of the output layer cannot know that the backward pass comes next. */
   for (gint32 i = 0; i < self->ahead_of_head; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
+  plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_alloc (self, ONE (norm_final));
   plan_lower_alloc (self, ONE (stats_final));
   await_role (self, PLAN_TENSOR_FINAL_NORM);
@@ -313,7 +386,16 @@ plan_lower_forward (PlanLower *self)
     self->units_here = self->is_eval ? self->ahead_of_head : 0;
   for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
+  plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (!self->has_own_groups)
+    plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
+  if (self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   layers_forward (self);
   head_forward (self);
+  if (self->is_eval && !self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (self->is_eval)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
 }

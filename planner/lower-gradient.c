@@ -60,10 +60,28 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
   return plan_lower_at (bucket, slot->offset);
 }
 
+void
+plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
+  plan_lower_alloc (self, bucket);
+  zero_gaps (self, kind, bucket);
+  for (guint i = 0; i < layout->n_slots; i++)
+    {
+      const PlanSlot *slot = &layout->slots[i];
+      const PlanRef raw = plan_lower_ref (self->raw[slot->tensor.role]);
+      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (bucket, slot->offset), raw),
+                          PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
+      plan_lower_free (self, raw);
+      self->is_collected[slot->tensor.role] = FALSE;
+    }
+}
+
 PlanRef
 plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanRef raw = plan_lower_ref (self->raw[role]);
+  const PlanRef raw = plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
   plan_lower_alloc (self, raw);
   return raw;
 }
@@ -84,13 +102,35 @@ void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
   const PlanSlot *slot;
-  bucket_of (self, role, &slot);
+  const PlanBucketKind kind = bucket_of (self, role, &slot);
   const PlanRef raw = plan_lower_ref (self->raw[role]);
-  look_for_nan (self, raw, slot);
+  const gint64 count = (gint64)(slot->tensor.rows * slot->tensor.cols);
+  look_for_nan (self, self->is_collected[role] ? ONE (raw_again) : raw, slot);
+  if (self->is_collected[role])
+    {
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (raw, ONE (raw_again)),
+                          PLAN_DIMS (count));
+      plan_lower_free (self, ONE (raw_again));
+      return;
+    }
+  self->is_collected[role] = self->collects;
+  if (self->collects)
+    return;
+  if (self->bucket[kind].half >= 0)
+    {
+      const PlanRef half
+          = plan_lower_at (plan_lower_unit_ref (self->bucket[kind].half, unit, 0), slot->offset);
+      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (half, raw), PLAN_DIMS (count));
+      plan_lower_free (self, raw);
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE,
+                          PLAN_REFS (destination (self, role, unit), half), PLAN_DIMS (count));
+      plan_lower_gradient_is_there (self, role);
+      return;
+    }
   plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
-                      PLAN_REFS (destination (self, role, unit), raw),
-                      PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
+                      PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
   plan_lower_free (self, raw);
+  plan_lower_gradient_is_there (self, role);
 }
 
 void
@@ -108,6 +148,7 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
       look_for_nan (self, out, slot);
+      plan_lower_gradient_is_there (self, role);
       return;
     }
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);

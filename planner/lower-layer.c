@@ -27,13 +27,24 @@ typedef struct
     guint holders;
   } gradients[2 * PLAN_N_VALUES];
   guint n_gradients;
+  gint64 dims[PLAN_MAX_DIMS];
+  gboolean is_replay; /* products whose parts were saved make only the rest */
 } Layer;
+
+gboolean
+plan_lower_is_static (const PlanLower *self, PlanValueId id)
+{
+  return self->stack->static_gathers
+         && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL);
+}
 
 static PlanRef
 value_ref (const Layer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE)
     return PLAN_REF_NONE;
+  if (plan_lower_is_static (self->lower, id))
+    return plan_lower_ref (self->lower->value[id]);
   return plan_lower_unit_ref (self->lower->value[id], self->unit, id == PLAN_VALUE_OUT ? 1 : 0);
 }
 
@@ -55,7 +66,7 @@ has (const PlanValueId *values, guint n, PlanValueId id)
 static gboolean
 node_makes (const PlanNode *node, PlanValueId id)
 {
-  PlanValueId out[3];
+  PlanValueId out[4];
   return has (out, plan_node_outputs (node, out), id);
 }
 
@@ -78,7 +89,8 @@ static gboolean
 is_wanted (const Layer *self, const PlanNode *node)
 {
   for (guint i = 0; i < self->net->n_nodes; i++)
-    if (node_needs (&self->net->nodes[i], node->out))
+    if (node_needs (&self->net->nodes[i], node->out)
+        || (node->col != PLAN_NO_VALUE && node_needs (&self->net->nodes[i], node->col)))
       return TRUE;
   return FALSE;
 }
@@ -92,7 +104,7 @@ find_kept (Layer *self)
   for (guint i = 0; i < self->net->n_nodes; i++)
     {
       const PlanNode *node = &self->net->nodes[i];
-      PlanValueId values[3];
+      PlanValueId values[4];
       for (guint n = plan_node_outputs (node, values); n-- > 0;)
         {
           is_cheap[values[n]] |= node->is_cheap;
@@ -102,13 +114,16 @@ find_kept (Layer *self)
   for (guint i = 0; i < self->net->n_nodes; i++)
     {
       const PlanNode *node = &self->net->nodes[i];
-      PlanValueId values[3];
+      PlanValueId values[4];
       if (is_again (self, i) || (node->is_cheap && is_wanted (self, node)))
         for (guint n = plan_node_inputs (node, values); n-- > 0;)
           self->kept[values[n]] |= !made_again[values[n]];
       if (!is_again (self, i))
         for (guint n = plan_node_needs (node, values); n-- > 0;)
-          self->kept[values[n]] |= !is_cheap[values[n]];
+          self->kept[values[n]]
+              |= !is_cheap[values[n]] && !(self->net->per_op && made_again[values[n]]);
+      if (node->saved != PLAN_NO_VALUE)
+        self->kept[node->saved] = TRUE;
     }
   self->kept[PLAN_VALUE_X] = !self->keep.drops_input;
   self->kept[PLAN_VALUE_OUT] = TRUE;
@@ -127,7 +142,8 @@ take (Layer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE || self->live[id])
     return;
-  plan_lower_alloc (self->lower, value_ref (self, id));
+  if (!plan_lower_is_static (self->lower, id))
+    plan_lower_alloc (self->lower, value_ref (self, id));
   self->live[id] = TRUE;
 }
 
@@ -136,7 +152,8 @@ give (Layer *self, PlanValueId id)
 {
   if (!self->live[id])
     return;
-  plan_lower_free (self->lower, value_ref (self, id));
+  if (!plan_lower_is_static (self->lower, id))
+    plan_lower_free (self->lower, value_ref (self, id));
   self->live[id] = FALSE;
 }
 
@@ -164,6 +181,8 @@ product_weight (const Layer *self, PlanTensorRole role, gboolean is_backward, gi
   *out_layout = !is_backward || columns ? 1 : 0;
   if (!self->net->quantises)
     return plan_lower_weight (lower, role, self->unit);
+  if (lower->copies_weights && lower->stack->quantises_on_use)
+    return plan_lower_ref (columns ? lower->copy_col[role] : lower->copy[role]);
   if (lower->copies_weights)
     return plan_lower_unit_ref (columns ? lower->copy_col[role] : lower->copy[role], self->unit, 0);
   if (!columns)
@@ -197,16 +216,49 @@ drop_transposes (Layer *self)
                          plan_lower_ref (self->lower->transposed[self->net->nodes[i].weight]));
 }
 
+/* Where quantised weights live for one product only, both forms are made for it. */
+static void
+quantise_weight (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef row = plan_lower_ref (lower->copy[node->weight]);
+  const PlanRef col = plan_lower_ref (lower->copy_col[node->weight]);
+  if (!lower->copies_weights || !lower->stack->quantises_on_use)
+    return;
+  plan_lower_alloc (lower, row);
+  if (col.array >= 0)
+    plan_lower_alloc (lower, col);
+  plan_lower_compute (lower, PLAN_OP_QUANTIZE,
+                      PLAN_REFS (row, col, plan_lower_weight (lower, node->weight, self->unit)),
+                      PLAN_DIMS (node->cols, node->depth));
+}
+
+static void
+drop_quantised_weight (Layer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  if (!lower->copies_weights || !lower->stack->quantises_on_use)
+    return;
+  plan_lower_free (lower, plan_lower_ref (lower->copy[node->weight]));
+  if (lower->copy_col[node->weight] >= 0)
+    plan_lower_free (lower, plan_lower_ref (lower->copy_col[node->weight]));
+}
+
 static void
 linear_forward (Layer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   gint64 layout;
+  const gint64 cols = node->cols - (self->is_replay ? node->saved_cols : 0);
   const PlanRef weight = product_weight (self, node->weight, FALSE, &layout);
+  if (cols == 0)
+    return;
+  quantise_weight (self, node);
   plan_lower_compute (lower, PLAN_OP_GEMM,
                       PLAN_REFS (value_ref (self, node->out), value_ref (self, node->in), weight,
                                  plan_lower_weight (lower, node->bias, self->unit)),
-                      PLAN_DIMS (node->rows, node->cols, node->depth, layout));
+                      PLAN_DIMS (node->rows, cols, node->depth, layout));
+  drop_quantised_weight (self, node);
 }
 
 static void
@@ -217,6 +269,15 @@ rope (Layer *self, PlanRef qkv, gint64 inverse)
   plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
                       PLAN_DIMS (net->rows, value[PLAN_SEQ] / value[PLAN_CP], net->heads,
                                  net->kv_heads, net->head_dim, inverse));
+}
+
+static const gint64 *
+head_dims (Layer *self)
+{
+  const PlanNetwork *net = self->net;
+  const gint64 dims[] = { net->rows, net->heads, net->kv_heads, net->head_dim };
+  memcpy (self->dims, dims, sizeof dims);
+  return self->dims;
 }
 
 static gboolean
@@ -230,6 +291,9 @@ activate (Layer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef out = value_ref (self, node->out), in = value_ref (self, node->in);
+  if (node->stats != PLAN_NO_VALUE) /* the gate by itself, in a kernel of its own */
+    plan_lower_compute (self->lower, PLAN_OP_CAST, PLAN_REFS (value_ref (self, node->stats), in),
+                        PLAN_DIMS (node->rows * node->cols));
   if (is_swiglu (m))
     plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in),
                         PLAN_DIMS (node->rows, node->cols));
@@ -246,6 +310,7 @@ node_forward (Layer *self, const PlanNode *node)
   take (self, node->out);
   take (self, node->col);
   take (self, node->stats);
+  take (self, node->saved);
   switch (node->kind)
     {
     case PLAN_NODE_NORM:
@@ -278,6 +343,9 @@ node_forward (Layer *self, const PlanNode *node)
       return;
     case PLAN_NODE_ROPE:
       rope (self, in, 0);
+      return;
+    case PLAN_NODE_REPEAT:
+      plan_lower_compute (lower, PLAN_OP_REPEAT_HEADS, PLAN_REFS (out, in), head_dims (self));
       return;
     case PLAN_NODE_ATTENTION:
       plan_lower_attention (lower, out, value_ref (self, node->stats), in);
@@ -351,6 +419,7 @@ static void
 run_again (Layer *self, guint32 nodes)
 {
   const PlanNetwork *net = self->net;
+  self->is_replay = TRUE;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       if (!(nodes >> i & 1))
@@ -525,8 +594,10 @@ linear_backward (Layer *self, const PlanNode *node)
   quantise_gradient (self, node, &row, &col);
   const PlanRef weight = product_weight (self, node->weight, TRUE, &layout);
   const PlanRef din = take_share (self, node->in);
+  quantise_weight (self, node);
   plan_lower_compute (lower, PLAN_OP_GEMM, PLAN_REFS (din, row, weight, PLAN_REF_NONE),
                       PLAN_DIMS (node->rows, node->depth, node->cols, layout));
+  drop_quantised_weight (self, node);
   if (self->net->has_columns)
     plan_lower_free (lower, row);
   plan_lower_weight_gradient (lower, node->weight, self->unit, col, value_ref (self, node->kept),
@@ -552,6 +623,16 @@ attention_backward (Layer *self, const PlanNode *node)
   plan_lower_attention_backward (self->lower, din, gradient (self, node->out),
                                  value_ref (self, node->out), value_ref (self, node->stats),
                                  value_ref (self, node->in));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+repeat_backward (Layer *self, const PlanNode *node)
+{
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (self->lower, PLAN_OP_REPEAT_HEADS_BWD,
+                      PLAN_REFS (din, gradient (self, node->out)), head_dims (self));
   drop_gradient (self, node->out);
   add_share (self, node->in, din);
 }
@@ -643,6 +724,9 @@ node_backward (Layer *self, const PlanNode *node)
       return;
     case PLAN_NODE_ROPE:
       rope (self, gradient (self, node->in), 1);
+      return;
+    case PLAN_NODE_REPEAT:
+      repeat_backward (self, node);
       return;
     case PLAN_NODE_ATTENTION:
       attention_backward (self, node);

@@ -10,6 +10,9 @@ typedef struct
   gboolean drops_input; /* it is computed again with the unit before */
 } PlanLowerKeep;
 
+/* Whether a value lies in one buffer that stays. */
+gboolean plan_lower_is_static (const PlanLower *self, PlanValueId id);
+
 /* What a layer keeps. */
 PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
 

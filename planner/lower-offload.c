@@ -179,13 +179,12 @@ void
 plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
 {
   static const char *const names[]
-      = { "host.main.", "host.exp_avg.", "host.exp_avg_sq.", "host.grads." };
-  static const char *const kinds[] = { "embed", "head", "layer", "plain" };
+      = { "host.main", "host.exp_avg", "host.exp_avg_sq", "host.grads" };
   PlanLowerBucket *b = &self->bucket[kind];
   const gint64 count = plan_lower_host_elements (self, kind);
   for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
     {
-      g_autofree char *name = g_strconcat (names[i], kinds[kind], NULL);
+      g_autofree char *name = plan_layout_bucket_name (kind, names[i]);
       b->host[i] = count == 0 ? -1
                               : plan_schedule_add_buffer (
                                   self->schedule, name, (guint32)self->layout.buckets[kind].units,

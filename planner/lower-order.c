@@ -3,7 +3,9 @@
 
 #include "planner/lower-order.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-offload.h"
+#include "planner/lower-step.h"
 
 /* What is there of a piece of a unit's weights. */
 typedef enum
@@ -27,6 +29,8 @@ typedef struct
 static guint64
 queue_elements (const PlanLowerQueue *self, gint64 unit)
 {
+  if (self->group_elements)
+    return self->group_elements[unit];
   return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements;
 }
 
@@ -95,8 +99,10 @@ add_offload (Builder *b, PlanActKind kind, gint64 unit)
 static gboolean
 acts_alike (const PlanAct *a, const PlanAct *b)
 {
-  return a->kind == b->kind && a->like == b->like && a->piece == b->piece && a->unit == b->unit
-         && a->keep.again == b->keep.again && a->keep.drops_input == b->keep.drops_input;
+  return a->kind == b->kind && a->attached == b->attached && a->role == b->role
+         && a->bucket == b->bucket && a->like == b->like && a->piece == b->piece
+         && a->unit == b->unit && a->keep.again == b->keep.again
+         && a->keep.drops_input == b->keep.drops_input;
 }
 
 static gboolean
@@ -214,7 +220,7 @@ static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
   PlanPiece pieces[2];
-  if (!b->lower->shards_weights)
+  if (!b->lower->drops_weights)
     return;
   const guint n = pieces_read (b, is_backward, pieces);
   for (guint i = 0; i < n; i++)
@@ -232,6 +238,41 @@ release_due (Builder *b)
       else
         add_plain (b, PLAN_ACT_RELEASE, 0, popped);
     }
+}
+
+/* What is done about every part of a bucket that goes by size, once a gradient is there. */
+static void
+add_parts (Builder *b, PlanActKind kind, guint32 number, gint64 unit, PlanTensorRole role)
+{
+  g_autoptr (GArray) parts = plan_lower_parts_of (b->lower, number);
+  for (guint i = 0; i < parts->len; i++)
+    {
+      const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, i);
+      const PlanAct act = { .kind = kind,
+                            .unit = (gint32)(part->layer < 0 ? unit : part->layer),
+                            .role = role,
+                            .bucket = part->kind };
+      g_array_append_val (b->order->acts, act);
+    }
+}
+
+/* The buckets that this unit's gradients complete. */
+static void
+attach_reductions (Builder *b, gint64 unit)
+{
+  const guint backward = b->order->acts->len - 1;
+  g_autoptr (GArray) groups = plan_lower_groups_of (b->lower, unit);
+  for (guint i = 0; i < groups->len; i++)
+    {
+      const PlanLowerGroup *group = &g_array_index (groups, PlanLowerGroup, i);
+      while (b->queue && plan_lower_queue_is_over (b->queue))
+        add_parts (b, PLAN_ACT_RELEASE_PART, (guint32)plan_lower_queue_pop (b->queue), unit,
+                   group->role);
+      add_parts (b, PLAN_ACT_REDUCE_PART, group->number, unit, group->role);
+      if (b->queue)
+        plan_lower_queue_push (b->queue, group->number);
+    }
+  g_array_index (b->order->acts, PlanAct, backward).attached = b->order->acts->len - 1 - backward;
 }
 
 /* Gathers nothing ahead: its hook knows that the backward pass is next. */
@@ -258,6 +299,8 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
   request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
+  if (unit == 0 && lower->has_own_groups)
+    add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
   if (lower->gathers_columns && keep.again != 0)
     {
@@ -268,6 +311,12 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (early)
     release_due (b);
   add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
+  if (lower->layout.by_size)
+    {
+      if (reduces)
+        attach_reductions (b, unit);
+      return;
+    }
   for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
     if (*residence (b, unit, piece) != ABSENT)
       drop (b, unit, piece);
@@ -292,7 +341,9 @@ init (PlanLowerOrder *self)
 void
 plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
-  const gint64 layers = lower->model->layers, ahead = lower->shards_weights ? lower->ahead : 0;
+  const gboolean in_turn = plan_lower_gathers_in_turn (lower);
+  const gint64 layers = lower->model->layers;
+  const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
   Builder b = { .lower = lower, .order = self };
   PlanPiece pieces[2];
   const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
@@ -301,10 +352,14 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
     {
       for (guint i = 0; i < n && u + ahead < layers; i++)
         add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
+      if (in_turn && u + 1 < layers)
+        add_plain (&b, PLAN_ACT_GATHER_UNIT, 0, u + 1);
+      if (u + MAX (ahead, 1) == layers && (in_turn || lower->has_own_groups))
+        add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
       add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
-      for (guint i = 0; i < n; i++)
+      for (guint i = 0; i < n && (lower->drops_weights || lower->is_eval); i++)
         add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
       if (u + 1 == layers)
         add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
@@ -326,6 +381,9 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   for (gint64 u = 0; u < lower->ahead_of_head; u++)
     for (guint i = 0; i < n; i++)
       *residence (&b, u, pieces[i]) = STALE;
+  for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
+    for (guint i = 0; i < n; i++)
+      *residence (&b, u, pieces[i]) = PRESENT;
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

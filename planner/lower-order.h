@@ -19,6 +19,8 @@ typedef enum
 typedef enum
 {
   PLAN_ACT_GATHER,
+  PLAN_ACT_GATHER_HEAD,
+  PLAN_ACT_GATHER_EMBEDDING,
   PLAN_ACT_AWAIT,
   PLAN_ACT_DROP,
   PLAN_ACT_FORWARD,
@@ -27,18 +29,24 @@ typedef enum
   PLAN_ACT_REDUCE,
   PLAN_ACT_RELEASE, /* gives gradients back whose reduction has ended */
   PLAN_ACT_RELEASE_HEAD,
-  PLAN_ACT_OFFLOAD, /* starts copying activations out */
+  PLAN_ACT_REDUCE_PART, /* of a bucket that goes by size */
+  PLAN_ACT_RELEASE_PART,
+  PLAN_ACT_GATHER_UNIT, /* every bucket of it */
+  PLAN_ACT_OFFLOAD,     /* starts copying activations out */
   PLAN_ACT_DROP_OFFLOADED,
   PLAN_ACT_FETCH, /* starts copying them back */
   PLAN_ACT_AWAIT_FETCHED,
 } PlanActKind;
 
-typedef struct
+typedef struct PlanAct
 {
   PlanActKind kind;
   PlanPiece piece;
-  gint32 unit; /* relative to the first of the chunk */
-  gint64 like; /* the first unit of which the same activations go to the host */
+  gint32 unit;           /* relative to the first of the chunk */
+  guint attached;        /* of a backward pass: so many acts behind it happen inside */
+  PlanTensorRole role;   /* of one of those: once this gradient is there */
+  PlanBucketKind bucket; /* of a part */
+  gint64 like;           /* the first unit of which the same activations go to the host */
   PlanLowerKeep keep;
 } PlanAct;
 
@@ -64,6 +72,7 @@ typedef struct
   gint64 limit; /* start another only once no more than this is in flight */
   guint sets;   /* at most so many live at once; 0: any number */
   guint64 head_elements, unit_elements;
+  const guint64 *group_elements; /* by bucket, where they go by size and `unit` holds numbers */
 } PlanLowerQueue;
 
 #define PLAN_QUEUE_HEAD (-1)

@@ -22,6 +22,7 @@ typedef struct
   PlanDtype dtype;  /* of the weights that kernels read */
   gboolean is_unit; /* of a layer */
   gint32 weights;   /* full compute weights */
+  gint32 landing;   /* what is gathered into, and copied out of; -1: `weights` */
   gint32 shard;     /* this rank's part of them at rest; -1: `weights` is at rest */
   gint32 columns;   /* the same in the copy for the backward pass */
   gint32 column_shard;
@@ -31,6 +32,7 @@ typedef struct
   gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
   gint32 grads;                 /* accumulated gradients */
+  gint32 half;                  /* this step's, in the format of weights */
   gint32 received;              /* all ranks' shares of this one's part, before they are summed */
   gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
   gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
@@ -46,7 +48,15 @@ typedef enum
   PLAN_GATHER_AS_UPDATED, /* each beside the update of the next */
   PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
   PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
+  PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
 } PlanGatherTime;
+
+/* A unit: a fixed one, or the one a repeat stands at. */
+typedef struct
+{
+  gint8 loop;
+  gint32 offset;
+} PlanLowerUnit;
 
 typedef struct
 {
@@ -55,6 +65,8 @@ typedef struct
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
+  PlanBuckets buckets; /* where the layout goes by size */
+  GArray *groups;      /* PlanLowerGroup: when each of them is complete */
   PlanNetwork net;
   PlanSchedule *schedule;
 
@@ -67,9 +79,14 @@ typedef struct
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   gboolean shards_weights, shards_grads, shards_optimizer;
-  gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
-  gboolean pools;          /* two sets of buffers for units, used in turns */
-  gboolean scales_buckets; /* by 1 / ranks, before they are reduced */
+  gboolean drops_weights;         /* between a unit's passes; else they stay gathered in between */
+  gboolean rounds_late;           /* main weights, as they are gathered */
+  gboolean passes_outer;          /* embedding and head are gathered in each pass */
+  gboolean has_own_groups;        /* and each while it is used */
+  gboolean collects, drops_grads; /* gradients: see PlanStack; where they are sharded */
+  gboolean splits_shards;         /* the optimizer's part is one of `replicas` of a shard */
+  gboolean pools;                 /* two sets of buffers for units, used in turns */
+  gboolean scales_buckets;        /* by 1 / ranks, before they are reduced */
   gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
   gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
   gboolean gathers_head_late;    /* when it is used, not when the step before ends */
@@ -83,8 +100,10 @@ typedef struct
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
-  gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
-  gint32 raw[PLAN_N_TENSORS];        /* a parameter's gradient as its kernel leaves it */
+  gboolean is_taken[PLAN_N_BUCKETS];     /* this unit's gradient bucket, so far */
+  gint32 raw[PLAN_N_TENSORS];            /* a parameter's gradient as its kernel leaves it */
+  gint32 raw_again;                      /* the other one of a shared embedding */
+  gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
   gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS]; /* of a weight, quantised */
   gint32 transposed[PLAN_N_TENSORS];
   gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
@@ -95,6 +114,7 @@ typedef struct
   gint32 embedded, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
+  gint32 dprob;                     /* and the gradient of the softmax's logarithm */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
   gint32 host[PLAN_N_VALUES]; /* activations on the host */
   gint32 offloaded, fetched;  /* events, per layer */
@@ -106,16 +126,14 @@ typedef struct
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
   gboolean is_first_micro_batch, is_backward;
+  /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
+  const struct PlanAct *attached;
+  guint n_attached;
+  PlanLowerUnit attached_from;
+  gboolean is_last_micro_batch;
   gint64 units_here; /* gathered before this forward pass asked for them */
   gint8 depth;       /* repeats open */
 } PlanLower;
-
-/* A unit: a fixed one, or the one a repeat stands at. */
-typedef struct
-{
-  gint8 loop;
-  gint32 offset;
-} PlanLowerUnit;
 
 /* Sets of buffers in a pool. */
 #define PLAN_POOL_SETS 2

@@ -5,6 +5,7 @@
 #include "planner/lower-step.h"
 
 #include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
 
 #define ONE(array) plan_lower_ref (self->array)
@@ -13,7 +14,7 @@
 static gboolean
 stays_whole (const PlanLower *self, PlanBucketKind kind)
 {
-  return !(self->shards_weights && self->bucket[kind].is_unit);
+  return !(self->shards_weights && (self->bucket[kind].is_unit || self->passes_outer));
 }
 
 /* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
@@ -66,7 +67,7 @@ static void
 round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (b->main >= 0)
+  if (b->main >= 0 && !self->rounds_late)
     plan_lower_compute (
         self, PLAN_OP_CAST,
         PLAN_REFS (own_weights (self, kind, unit, FALSE), plan_lower_unit_ref (b->main, unit, 0)),
@@ -163,8 +164,8 @@ resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                   void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint32 arrays[] = { b->shard,   b->column_shard, b->main,  b->masters,
-                            b->exp_avg, b->exp_avg_sq,   b->grads, b->cast };
+  const gint32 arrays[] = { b->shard,      b->column_shard, b->main, b->masters, b->exp_avg,
+                            b->exp_avg_sq, b->grads,        b->half, b->cast };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
@@ -194,7 +195,8 @@ derived_buffers (PlanLower *self, PlanLowerUnit unit,
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
-      const gint32 arrays[] = { self->copy[role], self->copy_col[role],
+      const gboolean stays = !self->stack->quantises_on_use;
+      const gint32 arrays[] = { stays ? self->copy[role] : -1, stays ? self->copy_col[role] : -1,
                                 self->keeps_transposes ? self->transposed[role] : -1 };
       for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
         if (arrays[i] >= 0)
@@ -244,6 +246,12 @@ zero_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_compute (self, PLAN_OP_ZERO,
                       PLAN_REFS (plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)),
                       PLAN_DIMS (n));
+}
+
+static void
+drop_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0));
 }
 
 /* This rank's part of the reduced gradients. */
@@ -326,12 +334,12 @@ static void
 each_bucket (PlanLower *self,
              void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
       visit (self, kind, PLAN_NO_UNIT);
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
       visit (self, kind, unit);
   plan_lower_end_units (self, unit);
 }
@@ -368,7 +376,7 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
-  if (self->stack->keeps_non_units || kind >= PLAN_BUCKET_LAYER || !self->shards_weights)
+  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind) || !self->shards_weights)
     publish (self, kind, unit);
 }
 
@@ -409,13 +417,25 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     derived_buffers (self, unit, plan_lower_free);
 }
 
+static gint32
+static_value (const PlanLower *self, PlanValueId id)
+{
+  return plan_lower_is_static (self, id) ? self->value[id] : -1;
+}
+
 static void
 each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
-  const gint32 arrays[] = { self->tokens,  self->targets,
-                            self->sums,    self->all_sums == self->sums ? -1 : self->all_sums,
-                            self->coef,    self->loss_rows,
-                            self->nan_sum, self->scratch };
+  const gint32 arrays[] = { self->tokens,
+                            self->targets,
+                            self->sums,
+                            self->all_sums == self->sums ? -1 : self->all_sums,
+                            self->coef,
+                            self->loss_rows,
+                            self->nan_sum,
+                            self->scratch,
+                            static_value (self, PLAN_VALUE_NORM1_FULL),
+                            static_value (self, PLAN_VALUE_NORM2_FULL) };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_ref (arrays[i]));
@@ -480,18 +500,24 @@ plan_lower_begin_step (PlanLower *self)
     }
   if (self->is_eval)
     return;
+  if (self->gather_time == PLAN_GATHER_IN_TURN)
+    {
+      for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+        if (plan_lower_is_early (self, kind))
+          publish_now (self, kind, PLAN_NO_UNIT);
+    }
   if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
     each_bucket (self, drop_cast);
-  each_bucket (self, zero_gradients);
+  each_bucket (self, self->drops_grads ? drop_gradients : zero_gradients);
 }
 
 /* Embedding and head, where they do not stay gathered while the optimizer works. */
 static void
 drop_or_take_non_units (PlanLower *self, gboolean takes)
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_LAYER; kind++)
-    if (self->shards_weights && !self->stack->keeps_non_units
-        && plan_layout_has (&self->layout, kind))
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (!plan_bucket_is_unit (kind) && self->shards_weights
+        && self->stack->outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
       {
         const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
         if (takes)

@@ -12,6 +12,9 @@ void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
 void plan_lower_end_step (PlanLower *self);
 void plan_lower_teardown (PlanLower *self);
 
+/* Whether the fp32 logits are still there in the backward pass. */
+gboolean plan_lower_keeps_logits (const PlanLower *self);
+
 /* The host looks at what compute has done so far. */
 void plan_lower_look (PlanLower *self);
 
@@ -19,7 +22,28 @@ void plan_lower_look (PlanLower *self);
 void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
+/* Whether a bucket around the layers is read before them. */
+gboolean plan_lower_is_early (const PlanLower *self, PlanBucketKind kind);
+
+/* Whether each bucket that stays gathered is asked for when the one before is used. */
+gboolean plan_lower_gathers_in_turn (const PlanLower *self);
+
 void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+/* Copies what was gathered to the parameters, where it was gathered elsewhere. */
+void plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta);
+
+/* Embedding and head where they come and go with the passes: asks for one, waits for it, gives it
+ * back; nothing where they stay. */
+void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
+void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
+void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
+
+/* Starts what waited for a parameter's gradient. */
+void plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role);
+
+/* Moves a unit's gradients into the bucket that is reduced, where they waited for one another. */
+void plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
+
 void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                                gint32 delta, gboolean is_column);
 

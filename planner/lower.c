@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
@@ -15,20 +16,18 @@ buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanD
   return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
 }
 
-static const char *const bucket_suffix[PLAN_N_BUCKETS] = { ".embed", ".head", ".layer", ".plain" };
-
 static gint32
 state_of (PlanLower *self, PlanBucketKind kind, const char *what, gint64 count, guint64 elements,
           PlanDtype dtype, PlanCategory category)
 {
-  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
   return buffer (self, name, count, elements, dtype, category);
 }
 
 static gint32
 event (PlanLower *self, PlanBucketKind kind, const char *what)
 {
-  g_autofree char *name = g_strconcat (what, bucket_suffix[kind], NULL);
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
   return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
 }
 
@@ -74,9 +73,13 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const gint64 sets
       = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->units;
   const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
+  const gboolean lands = self->shards_weights && self->stack->copies_gathered;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
-  if (self->shards_weights)
+  if (lands)
+    b->landing
+        = state_of (self, kind, "landing", layout->units, full, b->dtype, PLAN_CATEGORY_GATHERED);
+  if (self->shards_weights && !self->rounds_late)
     b->shard = state_of (self, kind, "shard", layout->units, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
   if (columns)
     b->columns = state_of (self, kind, "columns", sets, full, b->dtype,
@@ -104,6 +107,9 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->units;
   b->grads = state_of (self, kind, "grads", layout->units, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->keeps_half_grads && self->data_parallel > 1)
+    b->half = state_of (self, kind, "half_grads", layout->units, full, self->net.compute,
+                        PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
       && self->main_grads != self->main_params)
     b->cast = state_of (self, kind, "cast_grads", layout->units,
@@ -127,7 +133,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
   memset (b, 0xff, sizeof *b); /* every array: -1 */
-  b->is_unit = kind >= PLAN_BUCKET_LAYER;
+  b->is_unit = plan_bucket_is_unit (kind);
   b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
                  ? plan_gathered_dtype (self->plan)
                  : self->net.compute;
@@ -161,7 +167,10 @@ declare_values (PlanLower *self)
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT)
         continue;
-      self->value[v] = buffer (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
+      self->value[v] = buffer (self, plan_value_name (v),
+                               plan_lower_is_static (self, v) ? 1
+                               : v == PLAN_VALUE_X            ? layers + 1
+                                                              : layers,
                                value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
     }
   for (guint i = 0; i < self->net.n_nodes; i++)
@@ -198,7 +207,8 @@ declare_head (PlanLower *self)
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_fused = IS (self, CE_FUSION, ON);
-  const gboolean widens = !is_fused && !self->stack->separate_loss_image;
+  const PlanLoss loss = self->stack->loss;
+  const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const struct
   {
@@ -217,10 +227,12 @@ declare_head (PlanLower *self)
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
     { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->image, "loss_image", is_fused && self->stack->separate_loss_image, logits,
+    { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
+    { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_logits, "wide_logits", widens, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_dlogits, "wide_dlogits", widens, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
@@ -251,6 +263,12 @@ declare_raw (PlanLower *self)
                                     self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
+  const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
+  self->raw_again = self->collects && self->model->tied_embeddings
+                        ? buffer (self, "raw.again", 1,
+                                  plan_schedule_buffer (self->schedule, (guint)shared)->elements,
+                                  self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS)
+                        : -1;
 }
 
 /* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
@@ -260,6 +278,7 @@ declare_derived (PlanLower *self)
 {
   const gint64 layers = self->model->layers;
   const gboolean keeps = self->keeps_transposes;
+  const gint64 copies = self->stack->quantises_on_use ? 1 : layers;
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
   for (guint i = 0; i < self->net.n_nodes; i++)
@@ -275,10 +294,10 @@ declare_derived (PlanLower *self)
       const guint64 elements = slot->tensor.rows * slot->tensor.cols;
       if (self->copies_weights)
         self->copy[node->weight]
-            = buffer (self, copy, layers, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+            = buffer (self, copy, copies, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
       if (self->copies_weights && self->net.has_columns)
         self->copy_col[node->weight]
-            = buffer (self, col, layers, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+            = buffer (self, col, copies, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
       if (self->transposes_weights || keeps)
         self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
                                                  self->net.linear, PLAN_CATEGORY_DERIVED);
@@ -347,7 +366,7 @@ declare_rest (PlanLower *self)
    * heads are grouped. */
   const guint64 heads_rows = rows * (guint64)self->net.heads;
   const guint64 width = (guint64)self->net.head_dim;
-  const guint64 grouped = self->net.heads > self->net.kv_heads ? width : 0;
+  const guint64 grouped = self->net.heads > self->net.key_heads ? width : 0;
   /* Deterministic, it writes q's gradient once, from those of the scores, kept in bf16. */
   const guint64 seq = (guint64)(self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]);
   const guint64 per_row = 1 + grouped + (IS (self, DETERMINISTIC, ON) ? (seq + 1) / 2 : width);
@@ -394,7 +413,17 @@ measure_groups (PlanLower *self, guint rank)
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
   self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
-  self->shards_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->drops_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->shards_weights
+      = self->drops_weights || (self->shards_grads && self->stack->gathers_each_pass);
+  self->rounds_late
+      = self->shards_weights && self->stack->rounds_as_gathered && !IS (self, MAIN_PARAMS, AUTO);
+  self->passes_outer = self->shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
+  self->has_own_groups = self->passes_outer && self->stack->outer == PLAN_OUTER_OWN_GROUPS
+                         && !self->model->tied_embeddings;
+  self->collects = self->shards_grads && self->stack->collects_grads;
+  self->drops_grads = self->shards_grads && self->stack->drops_grads;
+  self->data_parallel = all;
 }
 
 /* Units gathered ahead, given what else was counted: buckets are added while those added come to
@@ -405,6 +434,8 @@ units_ahead (const PlanLower *self, gint64 counted)
   const PlanBucket *b = self->layout.buckets;
   const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded);
   const gint64 left = self->comm_unit / 2 - counted;
+  if (self->shards_weights && self->stack->units_ahead > 0)
+    return MIN (self->stack->units_ahead, self->model->layers - 1);
   if (!self->shards_weights || left <= 0)
     return 0;
   return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->model->layers - 1);
@@ -418,7 +449,9 @@ gather_time (const PlanLower *self)
     return PLAN_GATHER_AT_BEGIN;
   if (IS (self, OVERLAP_PARAM_GATHER, OFF) && !self->shards_weights)
     return PLAN_GATHER_AT_END;
-  return IS (self, CUDA_GRAPH, ON) ? PLAN_GATHER_AT_BEGIN : PLAN_GATHER_AS_UPDATED;
+  if (IS (self, CUDA_GRAPH, ON))
+    return PLAN_GATHER_AT_BEGIN;
+  return self->stack->gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
 }
 
 static void
@@ -486,10 +519,11 @@ lower_micro_batches (PlanLower *self)
 {
   const gboolean last_differs = !self->is_eval && !self->syncs
                                 && ((self->ranks > 1 && !self->shards_grads) || self->replicas > 1);
-  const gboolean first_differs = self->splits_shards || self->gathers_head_late
-                                 || self->copies_weights || self->keeps_transposes
-                                 || self->ahead_of_embedding > 0
-                                 || (self->is_eval && self->ahead_of_head > 0);
+  const gboolean first_differs
+      = self->splits_shards || self->gathers_head_late || self->copies_weights
+        || self->keeps_transposes || self->ahead_of_embedding > 0 || self->drops_grads
+        || (self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN)
+        || (self->is_eval && self->ahead_of_head > 0);
   const gint64 n = self->micro_batches, first = first_differs ? 1 : 0;
   const gint64 alike = n - first - (last_differs ? 1 : 0);
   if (first_differs)
@@ -540,6 +574,7 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
     return NULL;
   g_return_val_if_fail (rank < all, NULL);
   measure (&self, rank);
+  plan_lower_init_buckets (&self);
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
   self.schedule = schedule;
@@ -556,6 +591,7 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
   plan_lower_teardown (&self);
   if (self.scratch >= 0)
     plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
+  plan_lower_clear_buckets (&self);
   if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
     return NULL;
   return g_steal_pointer (&schedule);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/error.h"
+#include "planner/lines.h"
 #include "planner/megatron-settings.h"
 #include "planner/text.h"
 
@@ -17,23 +18,6 @@ gboolean
 plan_megatron_is_log (const char *text)
 {
   return strstr (text, TITLE) != NULL;
-}
-
-/* Without the escape sequences of a terminal, in place. */
-static void
-strip_colours (char *line)
-{
-  char *to = line;
-  for (const char *from = line; *from;)
-    if (from[0] == '\033' && from[1] == '[')
-      {
-        from += 2;
-        from += strspn (from, "0123456789;?");
-        from += *from != '\0';
-      }
-    else
-      *to++ = *from++;
-  *to = '\0';
 }
 
 /* Splits "prefix  name .... value"; FALSE for any other line. */
@@ -157,7 +141,7 @@ plan_megatron_log_read (const char *text, const char *origin, GPtrArray *notes,
   for (guint i = 0; lines[i]; i++)
     {
       char *key, *value;
-      strip_colours (lines[i]);
+      plan_lines_strip_colours (lines[i]);
       char *const padded = strstr (lines[i], PADDED);
       char *const size = padded ? strstr (padded, "(new size: ") : NULL;
       if (size)

@@ -248,6 +248,8 @@ check_precision (const Check *c)
         F (OFFLOAD_FRACTION), "acts only with --optimizer-cpu-offload");
   refuse (c, ON (ACCUMULATE_FP32) && ON (BF16) && !IS (MAIN_GRADS, "fp32"), F (MAIN_GRADS),
           "must be fp32 with --accumulate-allreduce-grads-in-fp32");
+  refuse (c, ON (DETERMINISTIC) && ON (CE_FUSION), F (DETERMINISTIC),
+          "is refused with --cross-entropy-loss-fusion: remove one"); /* determinism.py */
   refuse (c, ON (CE_FUSION) && IS (CE_IMPL, "te"), F (CE_IMPL),
           "te is switched off for want of stability: use native");
 }

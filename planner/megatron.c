@@ -263,8 +263,9 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
   const gboolean is_torch = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2;
   const gboolean reduces
       = plan_megatron_is_on (s, F (OVERLAP_GRAD_REDUCE)) || is_torch || (is_fsdp && shards_grads);
-  const gboolean gathers
-      = plan_megatron_is_on (s, F (OVERLAP_PARAM_GATHER)) || is_torch || (is_fsdp && is_full);
+  const gboolean is_moot = !is_fsdp && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD;
+  const gboolean gathers = plan_megatron_is_on (s, F (OVERLAP_PARAM_GATHER)) || is_torch
+                           || (is_fsdp && is_full) || is_moot;
   value[PLAN_OVERLAP_GRAD_REDUCE]
       = reduces ? PLAN_OVERLAP_GRAD_REDUCE_ON : PLAN_OVERLAP_GRAD_REDUCE_OFF;
   value[PLAN_OVERLAP_PARAM_GATHER]
@@ -332,6 +333,18 @@ set_activations (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes, GE
   return TRUE;
 }
 
+/* SHARP of the network is a flag; that of NVLink is asked for by NCCL's own variable. */
+static gint64
+sharp_of (const PlanMegatronSettings *s)
+{
+  const char *const nvls
+      = s->environment ? g_hash_table_lookup (s->environment, "NCCL_NVLS_ENABLE") : NULL;
+  const gboolean in_nvlink = g_strcmp0 (nvls, "1") == 0;
+  if (plan_megatron_is_on (s, F (USE_SHARP)))
+    return in_nvlink ? PLAN_SHARP_NVL_IB : PLAN_SHARP_IB;
+  return in_nvlink ? PLAN_SHARP_NVL : PLAN_SHARP_OFF;
+}
+
 static gboolean
 set_rest (Plan *plan, const PlanMegatronSettings *s, gint64 date, GError **error)
 {
@@ -345,7 +358,7 @@ set_rest (Plan *plan, const PlanMegatronSettings *s, gint64 date, GError **error
                           && !plan_megatron_is_on (s, F (FAKE_GROUP)) && !scales;
   value[PLAN_CUDA_GRAPH] = is_graph ? PLAN_CUDA_GRAPH_ON : PLAN_CUDA_GRAPH_OFF;
   value[PLAN_NAN_CHECK] = checks ? PLAN_NAN_CHECK_LOSS : PLAN_NAN_CHECK_OFF;
-  value[PLAN_SHARP] = plan_megatron_is_on (s, F (USE_SHARP)) ? PLAN_SHARP_IB : PLAN_SHARP_OFF;
+  value[PLAN_SHARP] = sharp_of (s);
   if (date < FUSED_MASTERS_GONE && plan_megatron_is_fsdp (s)
       && plan_megatron_is_on (s, F (PRECISION_AWARE)))
     value[PLAN_FUSED_MASTERS] = PLAN_FUSED_MASTERS_ON;

@@ -447,6 +447,9 @@ plan_model_key_matters (const PlanModel *self, guint key)
       || offset == G_STRUCT_OFFSET (PlanModel, rope_fraction))
     return is_rope
            && (offset == G_STRUCT_OFFSET (PlanModel, rope_theta) || self->rope_fraction < 1);
+  if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
+    return self->window > 0 && self->window_from + self->window_every < self->layers
+           && !is_equal (self, plain, key);
   return key < N_DIMENSIONS || table[key].key.kind == PLAN_MODEL_KEY_WORD
          || offset == G_STRUCT_OFFSET (PlanModel, norm_eps)
          || offset == G_STRUCT_OFFSET (PlanModel, gated)

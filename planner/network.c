@@ -37,14 +37,15 @@ plan_node_needs (const PlanNode *node, PlanValueId *out_values)
     case PLAN_NODE_ATTENTION:
       return list ((PlanValueId[]){ node->in, node->out, node->stats }, 3, out_values);
     case PLAN_NODE_LINEAR:
-      return list ((PlanValueId[]){ node->kept }, 1, out_values);
+      return list ((PlanValueId[]){ node->kept, node->saved }, 2, out_values);
     case PLAN_NODE_ACTIVATE:
-      return list ((PlanValueId[]){ node->in }, 1, out_values);
+      return list ((PlanValueId[]){ node->in, node->stats }, 2, out_values);
     case PLAN_NODE_QUANTIZE:
     case PLAN_NODE_TRANSPOSE:
     case PLAN_NODE_GATHER_SEQ:
     case PLAN_NODE_COPY_TP:
     case PLAN_NODE_ROPE:
+    case PLAN_NODE_REPEAT:
     case PLAN_NODE_REDUCE_TP:
     case PLAN_NODE_ADD:
       return 0;
@@ -52,10 +53,26 @@ plan_node_needs (const PlanNode *node, PlanValueId *out_values)
   g_assert_not_reached ();
 }
 
+#define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
+
+gboolean
+plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 layer)
+{
+  const gint64 *value = plan->value;
+  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+    return !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
+  if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_SELECTIVE)
+    return FALSE;
+  return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
+         || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
+         || (node->kind != PLAN_NODE_ATTENTION && HAS_MODULE (value, OP_SAC));
+}
+
 guint
 plan_node_outputs (const PlanNode *node, PlanValueId *out_values)
 {
-  return list ((PlanValueId[]){ node->out, node->stats, node->col }, 3, out_values);
+  return list ((PlanValueId[]){ node->out, node->stats, node->col, node->saved }, 4, out_values);
 }
 
 guint
@@ -83,6 +100,7 @@ add (PlanNetwork *self, PlanNodeKind kind, PlanModule module, PlanValueId in, Pl
                       .stats = PLAN_NO_VALUE,
                       .col = PLAN_NO_VALUE,
                       .kept = PLAN_NO_VALUE,
+                      .saved = PLAN_NO_VALUE,
                       .weight = NONE,
                       .bias = NONE };
   return node;
@@ -96,6 +114,7 @@ typedef struct
   gint64 tp;
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format of products */
+  gboolean keeps_gate, quantises_on_use, compiles;
 } Builder;
 
 /* A weight's or bias's role where the model has it. */
@@ -141,6 +160,7 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
       node->rows = rows;
       node->cols = cols;
       node->col = net->has_columns ? col : PLAN_NO_VALUE;
+      node->is_cheap = b->quantises_on_use;
       define (net, out, rows * cols, net->linear);
     }
   else if (net->has_columns)
@@ -238,6 +258,19 @@ add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId out)
   define (b->net, out, b->net->split_rows * b->model->hidden, b->net->compute);
 }
 
+/* What per-op selective recomputing keeps of the product just added: a part, or its output. */
+static void
+save (Builder *b, PlanValueId saved, gint64 cols)
+{
+  PlanNode *node = &b->net->nodes[b->net->n_nodes - 1];
+  if (!b->net->per_op || cols == 0)
+    return;
+  node->saved = cols == node->cols ? node->out : saved;
+  node->saved_cols = cols;
+  if (node->saved == saved)
+    define (b->net, saved, b->net->rows * cols, b->net->compute);
+}
+
 static PlanValueId
 add_attention (Builder *b, PlanValueId qkv)
 {
@@ -255,6 +288,13 @@ add_attention (Builder *b, PlanValueId qkv)
     }
   if (b->model->positions == PLAN_POSITIONS_ROPE)
     add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
+  if (net->key_heads != net->kv_heads)
+    {
+      PlanNode *node = add (net, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
+      node->rows = net->rows;
+      define (net, PLAN_VALUE_WIDE, net->rows * 3 * out_cols, net->compute);
+      qkv = PLAN_VALUE_WIDE;
+    }
   PlanNode *node = add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
   node->stats = PLAN_VALUE_LSE;
   node->rows = net->rows;
@@ -279,6 +319,7 @@ add_attention_branch (Builder *b)
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
               PLAN_TENSOR_QKV_BIAS, (net->heads + 2 * net->kv_heads) * net->head_dim,
               b->model->hidden);
+  save (b, PLAN_VALUE_QKV_SAVED, (net->heads + net->kv_heads) * net->head_dim);
   add_attention (b, PLAN_VALUE_QKV);
   read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
                        PLAN_VALUE_ATTN_COL, net->rows, attn_cols, &kept);
@@ -301,14 +342,21 @@ add_mlp_branch (Builder *b, PlanValueId in)
   PlanValueId read = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
+  save (b, PLAN_VALUE_UP_SAVED, net->ffn);
   PlanNode *node = add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
   node->rows = net->rows;
   node->cols = net->ffn;
   define (net, PLAN_VALUE_ACT, net->rows * net->ffn, net->compute);
+  if (b->keeps_gate)
+    {
+      node->stats = PLAN_VALUE_GATE;
+      define (net, PLAN_VALUE_GATE, net->rows * net->ffn, net->compute);
+    }
   read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
                        net->rows, net->ffn, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, b->model->hidden, net->ffn);
+  save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);
   return add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM, PLAN_VALUE_POST2,
                          PLAN_VALUE_POST2_STATS, PLAN_TENSOR_MLP_POST_NORM);
 }
@@ -334,6 +382,7 @@ set_sizes (PlanNetwork *self, const PlanModel *model, const Plan *plan, const Pl
   self->split_rows = value[PLAN_SP] == PLAN_SP_ON ? self->rows / tp : self->rows;
   self->heads = model->heads / tp;
   self->kv_heads = model->kv_heads / tp;
+  self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
   self->head_dim = model->head_dim;
   self->keys = keys_of (model, value[PLAN_SEQ]);
   self->ffn = model->ffn / tp;
@@ -352,12 +401,18 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
   const gboolean whole
       = recipe == PLAN_COMPUTE_FP8_DELAYED || recipe == PLAN_COMPUTE_FP8_TENSORWISE;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
+  self->per_op = plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
+                 && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (plan->value, OP_SAC);
   set_sizes (self, model, plan, stack);
   Builder b = { .net = self,
                 .model = model,
                 .tp = plan->value[PLAN_TP],
                 .splits = plan->value[PLAN_SP] == PLAN_SP_ON,
-                .fuses_norms = recipe == PLAN_COMPUTE_FP8_DELAYED };
+                .fuses_norms = recipe == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
+                .keeps_gate = stack->separate_gate && model->gated
+                              && plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF,
+                .compiles = plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON,
+                .quantises_on_use = stack->quantises_on_use };
   define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
   const PlanValueId attention = add_attention_branch (&b);
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_HIDDEN2);

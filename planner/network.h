@@ -22,8 +22,10 @@ G_BEGIN_DECLS
   X (NORM1_FULL, "norm1.full") \
   X (NORM1_FULL_COL, "norm1.full.col") \
   X (QKV, "qkv") \
+  X (QKV_SAVED, "qkv.saved") \
   X (HEADS, "heads") \
   X (HEAD_STATS, "rstd.heads") \
+  X (WIDE, "qkv.wide") \
   X (ATTN, "attn") \
   X (LSE, "lse") \
   X (ATTN_Q, "attn.q") \
@@ -40,10 +42,13 @@ G_BEGIN_DECLS
   X (NORM2_FULL, "norm2.full") \
   X (NORM2_FULL_COL, "norm2.full.col") \
   X (UP, "gate_up") \
+  X (UP_SAVED, "gate_up.saved") \
+  X (GATE, "gate") \
   X (ACT, "act") \
   X (ACT_Q, "act.q") \
   X (ACT_COL, "act.col") \
   X (DOWN, "down") \
+  X (DOWN_SAVED, "down.saved") \
   X (DOWN_SUM, "down.sum") \
   X (POST2, "post2") \
   X (POST2_STATS, "rstd.post2") \
@@ -74,9 +79,10 @@ typedef enum
   PLAN_NODE_LINEAR,     /* in -> out; its weight's gradient reads `kept` */
   PLAN_NODE_HEAD_NORM,  /* in -> out, stats */
   PLAN_NODE_ROPE,       /* in, in place */
+  PLAN_NODE_REPEAT,     /* in -> out: keys and values once per query head */
   PLAN_NODE_ATTENTION,  /* in -> out, stats */
   PLAN_NODE_REDUCE_TP,  /* in -> out: the sum over ranks; in place where tokens are not split */
-  PLAN_NODE_ACTIVATE,   /* in -> out */
+  PLAN_NODE_ACTIVATE,   /* in -> out; stats: the activated gate, where it is kept */
   PLAN_NODE_ADD,        /* in + other -> out */
 } PlanNodeKind;
 
@@ -93,7 +99,9 @@ typedef struct
   PlanNodeKind kind;
   PlanModule module;
   PlanValueId in, other, out, stats, col;
-  PlanValueId kept;            /* what the backward pass reads in place of `in` */
+  PlanValueId kept;  /* what the backward pass reads in place of `in` */
+  PlanValueId saved; /* the part of a product that stays though the rest is made again */
+  gint64 saved_cols;
   gboolean is_lazy;            /* only the backward pass wants it */
   gboolean is_cheap;           /* its output is made again rather than kept */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
@@ -111,10 +119,12 @@ typedef struct
   gint64 rows;       /* tokens of a micro batch on this rank */
   gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
+  gint64 key_heads; /* that attention reads: kv_heads, or heads where they are repeated */
   gint64 keys; /* twice the tokens that a query sees, on average: seq where none is out of sight */
   PlanDtype compute;    /* format of activations */
   PlanDtype linear;     /* format in which products of layers run */
   gboolean quantises;   /* it is another */
+  gboolean per_op;      /* what recomputing keeps is what single ops left, not what others read */
   gboolean has_columns; /* products over rows read transposed copies */
 } PlanNetwork;
 
@@ -124,10 +134,13 @@ void plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *p
 
 const char *plan_value_name (PlanValueId id);
 
+/* Whether the backward pass makes what this node of that layer makes again. */
+gboolean plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 layer);
+
 /* What the backward pass of a node reads: at most 3 values; returns how many. */
 guint plan_node_needs (const PlanNode *node, PlanValueId *out_values);
 
-/* What it leaves: at most 3 values. */
+/* What it leaves: at most 4 values. */
 guint plan_node_outputs (const PlanNode *node, PlanValueId *out_values);
 
 /* What its forward pass reads: at most 2 values. */

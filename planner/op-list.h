@@ -49,6 +49,8 @@
   X (GEMM, "gemm", COMPUTE, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
   X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r", "m n k layout", "out += matrix product")                                                         \
   X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
+  X (REPEAT_HEADS, "repeat_heads", COMPUTE, "out:w in:r", "rows heads kv_heads head_dim", "q, then k and v once for each query head") \
+  X (REPEAT_HEADS_BWD, "repeat_heads_bwd", COMPUTE, "din:w dout:r", "rows heads kv_heads head_dim", "its gradient") \
   X (ROPE, "rope", COMPUTE, "qkv:u", "rows seq heads kv_heads head_dim inverse", "rotate q and k by position, in place")                              \
   X (ATTENTION, "attention", COMPUTE, "out:w lse:w qkv:r work:s kv:R", "batch seq heads kv_heads head_dim keys", "causal attention")                       \
   X (ATTENTION_BWD, "attention_bwd", COMPUTE, "dqkv:w dout:r out:r lse:r qkv:r work:s kv:R dkv:W", "batch seq heads kv_heads head_dim keys", "its gradients")    \

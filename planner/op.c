@@ -238,6 +238,14 @@ head_norm_elements (const PlanOp *op, guint i)
   return (guint64[]){ qkv, width, width, qkv, qkv, width, width, rstd }[i];
 }
 
+static guint64
+repeat_elements (const PlanOp *op, guint i)
+{
+  const gboolean is_wide = (op->kind == PLAN_OP_REPEAT_HEADS) == (i == 0);
+  const guint64 keys = (guint64)(is_wide ? op->dims[1] : op->dims[2]);
+  return (guint64)op->dims[0] * ((guint64)op->dims[1] + 2 * keys) * (guint64)op->dims[3];
+}
+
 /* Those with a shape of their own; G_MAXUINT64 for the others. */
 static guint64
 shaped_elements (const PlanOp *op, guint i, guint ranks)
@@ -251,6 +259,9 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
       return head_norm_elements (op, i);
+    case PLAN_OP_REPEAT_HEADS:
+    case PLAN_OP_REPEAT_HEADS_BWD:
+      return repeat_elements (op, i);
     case PLAN_OP_ROPE:
       return d0 * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
     case PLAN_OP_ATTENTION:

@@ -50,7 +50,8 @@
   V (F, LAYERNORM, "layernorm") \
   V (F, MOE, "moe") \
   V (F, MOE_ACT, "moe_act") \
-  V (F, SHARED_EXPERTS, "shared_experts") V (F, MLA_UP_PROJ, "mla_up_proj")
+  V (F, SHARED_EXPERTS, "shared_experts") \
+  V (F, MLA_UP_PROJ, "mla_up_proj") V (F, OP_SAC, "op-sac")
 #define PLAN_VALUES_OFFLOAD(V, F) \
   V (F, ATTN_NORM, "attn_norm") \
   V (F, QKV_LINEAR, "qkv_linear") \

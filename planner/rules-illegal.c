@@ -538,5 +538,5 @@ static const PlanRuleEntry rules[] = {
 const PlanRuleEntry *
 plan_rules_illegal (guint i)
 {
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : NULL;
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_stacks (i - G_N_ELEMENTS (rules));
 }

@@ -44,8 +44,9 @@ typedef struct
   .n_shown = sizeof ((PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField), .shown = { __VA_ARGS__ }
 
 /* The tables, in the order in which they are tried; an entry past the end is NULL. */
-const PlanRuleEntry *plan_rules_illegal (guint i); /* what no version could do */
-const PlanRuleEntry *plan_rules_unbuilt (guint i); /* what this one does not model yet */
-const PlanRuleEntry *plan_rules_hazard (guint i);  /* legal, and likely to surprise */
+const PlanRuleEntry *plan_rules_illegal (guint i);   /* what no version could do */
+const PlanRuleEntry *plan_rules_of_stacks (guint i); /* what its stack cannot do: their end */
+const PlanRuleEntry *plan_rules_unbuilt (guint i);   /* what this one does not model yet */
+const PlanRuleEntry *plan_rules_hazard (guint i);    /* legal, and likely to surprise */
 
 G_END_DECLS

@@ -11,11 +11,9 @@
 /* clang-format off */
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
-  X (STACK, "stack", "megatron-fsdp and native", BIT (STACK, MEGATRON_FSDP) | BIT (STACK, NATIVE))               \
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
-  X (UNIT, "unit", "layer", BIT (UNIT, LAYER))                                                                   \
-  X (COMPILE, "compile", "off", BIT (COMPILE, OFF))
+  X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
 /* clang-format on */
 
 static gboolean

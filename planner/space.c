@@ -17,6 +17,7 @@ struct _PlanSpace
   Plan base;
   guint allow;
   GPtrArray *axes; /* of GArray of PlanChoice */
+  GPtrArray *more; /* the same, of what is changed in a plan and not searched */
 };
 
 #define SET(field, id) PLAN_##field, PLAN_##field##_##id
@@ -52,6 +53,14 @@ new_axis (PlanSpace *self)
 {
   GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
   g_ptr_array_add (self->axes, axis);
+  return axis;
+}
+
+static GArray *
+new_extra (PlanSpace *self)
+{
+  GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
+  g_ptr_array_add (self->more, axis);
   return axis;
 }
 
@@ -165,13 +174,61 @@ add_numerics (PlanSpace *self)
   ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE));
 }
 
+/* Both values of a switch. */
+static void
+add_switch (PlanSpace *self, PlanField field)
+{
+  GArray *axis = new_extra (self);
+  ADD (axis, field, FALSE);
+  ADD (axis, field, TRUE);
+}
+
+/* What else can be changed in a plan, each by itself. */
+static void
+add_more (PlanSpace *self)
+{
+  static const PlanField switches[]
+      = { PLAN_FINE_GRAINED, PLAN_AG_GROUP,          PLAN_REDUCE_ALGO,    PLAN_CUDA_GRAPH,
+          PLAN_CE_FUSION,    PLAN_GRAD_ACCUM_FUSION, PLAN_PRECISION_AWARE };
+  static const gint64 modules[]
+      = { 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN, 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM,
+          1 << PLAN_RECOMPUTE_MODULES_MLP | 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN,
+          1 << PLAN_RECOMPUTE_MODULES_MLP | 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM };
+  for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
+    add_switch (self, switches[i]);
+  GArray *overlap = new_extra (self);
+  ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, OFF));
+  ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, ON));
+  ADD (overlap, SET (OVERLAP_PARAM_GATHER, ON), SET (OVERLAP_GRAD_REDUCE, ON));
+  GArray *pool = new_extra (self);
+  ADD (pool, SET (DOUBLE_BUFFER, MAX_POOL));
+  GArray *context = new_extra (self);
+  for (gint64 cp = 1; cp <= 8; cp *= 2)
+    ADD (context, PLAN_CP, cp);
+  GArray *selective = new_extra (self);
+  for (guint i = 0; i < G_N_ELEMENTS (modules); i++)
+    ADD (selective, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, modules[i], NO_METHOD);
+  GArray *state = new_extra (self);
+  ADD (state, PLAN_OFFLOAD_OPTIMIZER, 0);
+  for (gint64 share = 250000; share <= 1000000; share += 250000)
+    ADD (state, PLAN_OFFLOAD_OPTIMIZER, share, SET (PRECISION_AWARE, ON));
+  const gint64 layers = self->model->layers, step = (layers + 3) / 4;
+  GArray *layer = new_extra (self);
+  ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 0);
+  for (gint64 n = step; n < layers + step; n += step)
+    ADD (layer, PLAN_OFFLOAD_LAYERS, MIN (n, layers), PLAN_OFFLOAD_MODULES, 0);
+  for (gint64 n = 0; n < PLAN_OFFLOAD_MODULES_N_VALUES; n++)
+    ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 1 << n);
+}
+
 /* Takes out what contradicts a field that is pinned. */
 static void
 pin (PlanSpace *self, PlanField field)
 {
-  for (guint a = 0; a < self->axes->len; a++)
+  for (guint a = 0; a < self->axes->len + self->more->len; a++)
     {
-      GArray *axis = self->axes->pdata[a];
+      GArray *axis
+          = a < self->axes->len ? self->axes->pdata[a] : self->more->pdata[a - self->axes->len];
       for (guint c = axis->len; c-- > 0;)
         {
           const PlanChoice *choice = &g_array_index (axis, PlanChoice, c);
@@ -196,6 +253,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->base = *base;
   self->allow = allow;
   self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
+  self->more = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   add_sharding (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
@@ -203,6 +261,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_buffers (self);
   add_comm_unit (self);
   add_numerics (self);
+  add_more (self);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (pinned[f])
       pin (self, f);
@@ -219,6 +278,7 @@ plan_space_free (PlanSpace *self)
   if (!self)
     return;
   g_ptr_array_unref (self->axes);
+  g_ptr_array_unref (self->more);
   g_free (self);
 }
 
@@ -322,6 +382,22 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
              && value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS);
 }
 
+/* Sums no less exactly than what is allowed, or than the plan that is the beginning. */
+static gboolean
+is_exact_enough (const PlanSpace *self, const Plan *plan)
+{
+  return allows (self, PLAN_ALLOW_MIXED) || plan->value[PLAN_GRAD_COMM] != PLAN_GRAD_COMM_BF16
+         || plan->value[PLAN_MAIN_GRADS] != PLAN_MAIN_GRADS_FP32
+         || self->base.value[PLAN_GRAD_COMM] == PLAN_GRAD_COMM_BF16 || sums_in_fp32 (self, plan);
+}
+
+static void
+choose (const PlanChoice *choice, Plan *plan)
+{
+  for (guint i = 0; i < choice->n; i++)
+    plan->value[choice->field[i]] = choice->value[i];
+}
+
 gboolean
 plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan)
 {
@@ -329,13 +405,37 @@ plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan)
   for (guint a = 0; a < self->axes->len; a++)
     {
       const GArray *axis = self->axes->pdata[a];
-      const PlanChoice *choice = &g_array_index (axis, PlanChoice, point % axis->len);
+      choose (&g_array_index (axis, PlanChoice, point % axis->len), out_plan);
       point /= axis->len;
-      for (guint i = 0; i < choice->n; i++)
-        out_plan->value[choice->field[i]] = choice->value[i];
     }
-  return allows (self, PLAN_ALLOW_MIXED) || out_plan->value[PLAN_GRAD_COMM] != PLAN_GRAD_COMM_BF16
-         || out_plan->value[PLAN_MAIN_GRADS] != PLAN_MAIN_GRADS_FP32
-         || self->base.value[PLAN_GRAD_COMM] == PLAN_GRAD_COMM_BF16
-         || sums_in_fp32 (self, out_plan);
+  return is_exact_enough (self, out_plan);
+}
+
+static void
+add_neighbours (const PlanSpace *self, const GArray *axis, const Plan *plan, GArray *plans)
+{
+  for (guint c = 0; c < axis->len; c++)
+    {
+      Plan other = *plan;
+      choose (&g_array_index (axis, PlanChoice, c), &other);
+      if (other.value[PLAN_TP] != plan->value[PLAN_TP])
+        other.value[PLAN_SP] = self->base.value[PLAN_SP];
+      gboolean is_new = memcmp (&other, plan, sizeof other) != 0
+                        && (is_exact_enough (self, &other) || !is_exact_enough (self, plan));
+      for (guint i = 0; i < plans->len && is_new; i++)
+        is_new = memcmp (&other, &g_array_index (plans, Plan, i), sizeof other) != 0;
+      if (is_new)
+        g_array_append_val (plans, other);
+    }
+}
+
+GArray *
+plan_space_neighbours (const PlanSpace *self, const Plan *plan)
+{
+  GArray *plans = g_array_new (FALSE, FALSE, sizeof (Plan));
+  for (guint a = 0; a < self->axes->len; a++)
+    add_neighbours (self, self->axes->pdata[a], plan, plans);
+  for (guint a = 0; a < self->more->len; a++)
+    add_neighbours (self, self->more->pdata[a], plan, plans);
+  return plans;
 }

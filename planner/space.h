@@ -55,4 +55,9 @@ guint64 plan_space_size (const PlanSpace *self);
 /* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 
+/* Every plan that is one choice away from this one, not resolved: choices of the axes, and of
+ * fields that are not searched. Pinned fields stay, and sums are no less exact than this plan's or
+ * than what is allowed. */
+GArray *plan_space_neighbours (const PlanSpace *self, const Plan *plan); /* of Plan */
+
 G_END_DECLS

@@ -32,7 +32,7 @@ static const PlanStack newest[] = {
       .has_fine_grained = TRUE,
       .has_max_pool = TRUE,
       .units_below_full = TRUE,
-      .keeps_non_units = TRUE,
+      .outer = PLAN_OUTER_STAYS,
       .pooled_grad_units = 2,
       .prefetches_past_head = TRUE,
       .transposes_forward = TRUE,
@@ -40,7 +40,7 @@ static const PlanStack newest[] = {
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .recomputes_outputs = TRUE,
-      .separate_loss_image = TRUE,
+      .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
       .fixed_bytes = 105 * PLAN_MIB,
@@ -53,6 +53,122 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_COLLECTIVE] = 250000 },
   },
   {
+      .name = "megatron",
+      .id = PLAN_STACK_MEGATRON,
+      .oldest = 20240101,
+      .newest = 20260822,
+      .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
+      .vocab_multiple = 128,
+      .bucket_elements = 40000000,
+      .bucket_elements_per_rank = 1000000,
+      .cuts_backwards = TRUE,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 128,
+      .outer = PLAN_OUTER_STAYS,
+      .gathers_in_turn = TRUE,
+      .transposes_forward = TRUE,
+      .casts_grads = TRUE,
+      .widens_moments = TRUE,
+      .recomputes_outputs = TRUE,
+      .loss = PLAN_LOSS_IMAGE,
+      .allocation_bytes = 512,
+      .caching_allocator = TRUE,
+      .fixed_bytes = 105 * PLAN_MIB,
+      .context_bytes = 1536 * PLAN_MIB,
+      .rounds_to_tf32 = TRUE,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
+                     [PLAN_LAUNCH_PRODUCT] = 100000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_ATTENTION] = 150000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 50000 },
+  },
+  {
+      .name = "fsdp2",
+      .id = PLAN_STACK_FSDP2,
+      .oldest = 20240328,
+      .newest = 20260821,
+      .source = "torchtitan main at b5bcd76c (2026-08-21), PyTorch's fully_shard",
+      .vocab_multiple = 1,
+      .packing = PLAN_PACKING_PER_TENSOR,
+      .outer = PLAN_OUTER_OWN_GROUPS,
+      .gathers_each_pass = TRUE,
+      .rounds_as_gathered = TRUE,
+      .copies_gathered = TRUE,
+      .units_ahead = 1,
+      .queued_reductions = 1,
+      .collects_grads = TRUE,
+      .drops_grads = TRUE,
+      .loss = PLAN_LOSS_EAGER,
+      .separate_gate = TRUE,
+      .quantises_on_use = TRUE,
+      .allocation_bytes = 512,
+      .caching_allocator = TRUE,
+      .pools_per_stream = TRUE,
+      .expandable_segments = TRUE,
+      .fixed_bytes = 40 * PLAN_MIB,
+      .context_bytes = 1536 * PLAN_MIB,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
+                     [PLAN_LAUNCH_PRODUCT] = 20000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 150000,
+                     [PLAN_LAUNCH_ATTENTION] = 40000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 250000 },
+  },
+  {
+      .name = "fsdp1",
+      .id = PLAN_STACK_FSDP1,
+      .oldest = 20230301,
+      .newest = 20250601,
+      .source = "PyTorch 2.x FullyShardedDataParallel, flat parameters",
+      .vocab_multiple = 1,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 1,
+      .outer = PLAN_OUTER_EACH_PASS,
+      .gathers_each_pass = TRUE,
+      .rounds_as_gathered = TRUE,
+      .units_ahead = 1,
+      .queued_reductions = 1,
+      .collects_grads = TRUE,
+      .drops_grads = TRUE,
+      .loss = PLAN_LOSS_EAGER,
+      .keeps_logits = TRUE,
+      .separate_gate = TRUE,
+      .allocation_bytes = 512,
+      .caching_allocator = TRUE,
+      .pools_per_stream = TRUE,
+      .fixed_bytes = 40 * PLAN_MIB,
+      .context_bytes = 1536 * PLAN_MIB,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
+                     [PLAN_LAUNCH_PRODUCT] = 20000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_ATTENTION] = 40000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 250000 },
+  },
+  {
+      .name = "nanotron",
+      .id = PLAN_STACK_NANOTRON,
+      .oldest = 20241205,
+      .newest = 20250131,
+      .source = "nanotron main at 2cde8f63 (2024-12-05)",
+      .vocab_multiple = 1,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 1,
+      .outer = PLAN_OUTER_STAYS,
+      .keeps_half_grads = TRUE,
+      .loss = PLAN_LOSS_SHARDED,
+      .separate_gate = TRUE,
+      .static_gathers = TRUE,
+      .allocation_bytes = 512,
+      .caching_allocator = TRUE,
+      .fixed_bytes = 72 * PLAN_MIB,
+      .context_bytes = 1536 * PLAN_MIB,
+      .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
+                     [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_ATTENTION] = 150000,
+                     [PLAN_LAUNCH_COLLECTIVE] = 100000 },
+      .piece_ns = 10000, /* flattened, copied into a list and out of it (distributed.py) */
+  },
+  {
       .name = "native",
       .id = PLAN_STACK_NATIVE,
       .oldest = 20261101,
@@ -63,7 +179,7 @@ static const PlanStack newest[] = {
       .has_fine_grained = TRUE,
       .has_max_pool = TRUE,
       .units_below_full = TRUE,
-      .keeps_non_units = TRUE,
+      .outer = PLAN_OUTER_STAYS,
       .pooled_grad_units = 2,
       .needs_kernel_scratch = TRUE,
       .allocation_bytes = 64,
@@ -116,7 +232,7 @@ two_pooled_grad_units (PlanStack *stack)
 static void
 before_non_units_stayed (PlanStack *stack)
 {
-  stack->keeps_non_units = FALSE;
+  stack->outer = PLAN_OUTER_DROPS;
 }
 
 static void
@@ -170,6 +286,53 @@ static const Change megatron_fsdp_changes[] = {
     before_units_below_full },
 };
 
+static void
+logits_stay (PlanStack *stack)
+{
+  stack->keeps_logits = TRUE;
+}
+
+static void
+before_own_groups (PlanStack *stack)
+{
+  stack->outer = PLAN_OUTER_EACH_PASS;
+}
+
+static void
+before_keys_were_shared (PlanStack *stack)
+{
+  stack->repeats_keys = TRUE;
+}
+
+static const Change fsdp2_changes[] = {
+  { { 20240612, "torchtitan PR #391",
+      "the logits are given back before the backward pass; before, they outlived it" },
+    logits_stay },
+  { { 20241022, "torchtitan e10cb949",
+      "compile=on compiles the loss as well; its memory stays that of three fp32 images, as rows "
+      "of "
+      "2024-12 and 2026-02 show" },
+    NULL },
+  { { 20250728, "torchtitan PR #1094",
+      "embedding and head are gathered and reduced each by itself; before, both stayed from the "
+      "beginning of the forward pass to the end of the backward one" },
+    before_own_groups },
+  { { 20260127, "torchtitan PR #2259",
+      "query heads share keys and values; before, these were repeated for each query head" },
+    before_keys_were_shared },
+};
+
+/* What is known of each stack's past. */
+static const struct
+{
+  gint64 id;
+  const Change *changes;
+  guint n;
+} histories[] = {
+  { PLAN_STACK_MEGATRON_FSDP, megatron_fsdp_changes, G_N_ELEMENTS (megatron_fsdp_changes) },
+  { PLAN_STACK_FSDP2, fsdp2_changes, G_N_ELEMENTS (fsdp2_changes) },
+};
+
 /* Release branches by the day they left the main branch (git merge-base). */
 static const struct
 {
@@ -181,26 +344,45 @@ static const struct
   { "core_v0.19.0", 20260728 },
 };
 
-#define N_CHANGES G_N_ELEMENTS (megatron_fsdp_changes)
+#define MAX_STATES 16
 
-/* The record between change i - 1 and change i; made once, then only read. */
-static const PlanStack *
-megatron_fsdp_before_change (guint i)
+static const Change *
+changes_of (const PlanStack *stack, guint *out_n)
 {
-  static PlanStack states[N_CHANGES + 1];
+  for (guint h = 0; h < G_N_ELEMENTS (histories); h++)
+    if (histories[h].id == stack->id)
+      {
+        *out_n = histories[h].n;
+        return histories[h].changes;
+      }
+  *out_n = 0;
+  return NULL;
+}
+
+/* The record before change i of `stack`, or after all of them; made once, then only read. */
+static const PlanStack *
+before_change (const PlanStack *stack, guint i)
+{
+  static PlanStack states[G_N_ELEMENTS (newest)][MAX_STATES];
   static gsize ready = 0;
   if (g_once_init_enter (&ready))
     {
-      states[N_CHANGES] = newest[0];
-      for (guint c = N_CHANGES; c-- > 0;)
+      for (guint k = 0; k < G_N_ELEMENTS (newest); k++)
         {
-          states[c] = states[c + 1];
-          if (megatron_fsdp_changes[c].undo)
-            megatron_fsdp_changes[c].undo (&states[c]);
+          guint n;
+          const Change *changes = changes_of (&newest[k], &n);
+          g_assert (n < MAX_STATES);
+          states[k][n] = newest[k];
+          for (guint c = n; c-- > 0;)
+            {
+              states[k][c] = states[k][c + 1];
+              if (changes[c].undo)
+                changes[c].undo (&states[k][c]);
+            }
         }
       g_once_init_leave (&ready, 1);
     }
-  return &states[i];
+  return &states[stack - newest][i];
 }
 
 static const PlanStack *
@@ -218,12 +400,11 @@ of_date (const PlanStack *stack, gint64 date, GError **error)
                    stack->name, oldest, latest);
       return NULL;
     }
-  if (stack->id != PLAN_STACK_MEGATRON_FSDP)
-    return stack;
-  guint next = 0;
-  while (next < N_CHANGES && megatron_fsdp_changes[next].change.date <= date)
+  guint n, next = 0;
+  const Change *changes = changes_of (stack, &n);
+  while (next < n && changes[next].change.date <= date)
     next++;
-  return megatron_fsdp_before_change (next);
+  return next < n ? before_change (stack, next) : stack;
 }
 
 const PlanStack *
@@ -235,9 +416,7 @@ plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error)
     if (newest[i].id == which && (device == PLAN_DEVICE_GPU || newest[i].id == PLAN_STACK_NATIVE))
       return of_date (&newest[i], date, error);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               which == PLAN_STACK_MEGATRON_FSDP
-                   ? "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs"
-                   : "stack=%s is not modelled yet: use megatron-fsdp or native",
+               "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs",
                plan_field_names (PLAN_STACK)[which]);
   return NULL;
 }
@@ -258,8 +437,9 @@ plan_stack_get (guint i)
 const PlanStackChange *
 plan_stack_change (const PlanStack *self, guint i)
 {
-  return self->id == PLAN_STACK_MEGATRON_FSDP && i < N_CHANGES ? &megatron_fsdp_changes[i].change
-                                                               : NULL;
+  guint n;
+  const Change *changes = changes_of (self, &n);
+  return i < n ? &changes[i].change : NULL;
 }
 
 const char *

@@ -19,6 +19,33 @@ typedef enum
   PLAN_N_LAUNCHES
 } PlanLaunch;
 
+/* How the parameters of a bucket lie in it, and what pads them. */
+typedef enum
+{
+  PLAN_PACKING_CHUNKS,    /* by row size, so that no shard cuts a row (layout.c) */
+  PLAN_PACKING_FLAT,      /* one after the other, in equal shards */
+  PLAN_PACKING_PER_TENSOR /* each by itself, its rows in equal shards */
+} PlanPacking;
+
+/* How long the weights that are no unit's stay whole, where weights are sharded. */
+typedef enum
+{
+  PLAN_OUTER_STAYS,      /* always */
+  PLAN_OUTER_DROPS,      /* but while the optimizer works */
+  PLAN_OUTER_EACH_PASS,  /* from the beginning of a forward pass to the end of the backward one */
+  PLAN_OUTER_OWN_GROUPS, /* each while it is used; the head from there to its backward pass */
+} PlanOuterWeights;
+
+/* What a loss leaves in memory, per logit, beside the logits themselves. */
+typedef enum
+{
+  PLAN_LOSS_IN_PLACE, /* an fp32 softmax, in which the gradient is made; in separate kernels, fp32
+                         images of logits and gradient too */
+  PLAN_LOSS_IMAGE,    /* an fp32 softmax, and while it is made a second fp32 image */
+  PLAN_LOSS_EAGER,    /* fp32 logits, then their softmax; two fp32 gradients before it is rounded */
+  PLAN_LOSS_SHARDED,  /* fp32 logits in place of theirs, then a softmax that becomes the gradient */
+} PlanLoss;
+
 typedef struct
 {
   const char *name;
@@ -28,29 +55,49 @@ typedef struct
   gint64 vocab_multiple;            /* vocabulary is padded to this, times tp */
   guint64 bucket_elements;          /* a bucket that is no unit's closes at that many, or at */
   guint64 bucket_elements_per_rank; /* this times the ranks; 0: one per module */
+  gboolean cuts_backwards;          /* buckets by size fill from the last parameter to the first */
   gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
   gboolean has_fine_grained;        /* fine_grained can be asked for */
   gboolean has_max_pool;            /* double_buffer=max_pool */
   gboolean has_fused_masters;       /* fused_masters */
   gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
-  gboolean keeps_non_units;         /* embedding and head stay gathered while the optimizer works */
-  gint64 pooled_grad_units;         /* units whose gradients live at once under double_buffer */
-  gboolean prefetches_past_head;    /* the output layer gathers units nobody needs */
-  gboolean transposes_forward;      /* fp8 weights are transposed in the forward pass too */
-  gboolean repeats_outer_gather;    /* shards between replicas are gathered for both passes */
+  PlanPacking packing;
+  guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
+  PlanOuterWeights outer; /* embedding and head */
+  gboolean gathers_each_pass;    /* optim_grads gathers in each forward pass, not once per step */
+  gboolean gathers_in_turn;      /* weights that stay are gathered when the unit before is used */
+  gboolean rounds_as_gathered;   /* no rounded weights at rest: main weights are, as they travel */
+  gboolean copies_gathered;      /* out of the buffer that was gathered into, to the parameters */
+  gint64 units_ahead;            /* gathered ahead of their use; 0: by the communication unit */
+  gint64 queued_reductions;      /* in flight at most; 0: by the communication unit */
+  gboolean collects_grads;       /* a unit's gradients are moved once all of them are there */
+  gboolean drops_grads;          /* sharded gradients live from their reduction to the next step */
+  gboolean keeps_half_grads;     /* whole gradients in the format of weights beside `main_grads` */
+  gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
+  gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
+  gboolean transposes_forward;   /* fp8 weights are transposed in the forward pass too */
+  gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
   gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
                            where theirs is another; it lives until gradients are next zeroed */
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
-  gboolean
-      separate_loss_image; /* of the fp32 logits, in a fused loss; op by op it works in place */
+  PlanLoss loss;
+  gboolean repeats_keys;         /* keys and values are repeated for each query head */
+  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
+  gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
+  gboolean pools_per_stream;     /* what is gathered or reduced is taken on the stream of it */
+  gboolean expandable_segments;  /* that allocator's segments grow in place */
   guint64 fixed_bytes;     /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes;   /* device memory outside the allocator: context and libraries */
   gboolean rounds_to_tf32; /* products of fp32 factors use the device's tf32 units */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
+  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
+                      list of them; 0: it is one buffer */
 } PlanStack;
 
 /* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */

@@ -111,9 +111,8 @@ distance (const char *a, const char *b)
   return last[b_length];
 }
 
-/* The closest name, the earlier of two; NULL when more than a third of the word differs. */
-static const char *
-closest (const char *word, const char *const *names)
+const char *
+plan_text_closest (const char *word, const char *const *names)
 {
   const char *best = NULL;
   g_autofree char *lower = g_ascii_strdown (word, -1);
@@ -133,7 +132,7 @@ closest (const char *word, const char *const *names)
 char *
 plan_text_suggest (const char *word, const char *const *names)
 {
-  const char *const name = closest (word, names);
+  const char *const name = plan_text_closest (word, names);
   if (name)
     return g_strdup_printf ("did you mean '%s'?", name);
   g_autofree char *all = g_strjoinv (", ", (char **)names);

@@ -16,6 +16,9 @@ gboolean plan_text_check (const char *text, gsize length, const char *origin, GE
 /* 'text' in quotes, shortened, control characters escaped; the caller frees. */
 char *plan_text_quote (const char *text);
 
+/* The closest name, the earlier of two; NULL when more than a third of the word differs. */
+const char *plan_text_closest (const char *word, const char *const *names);
+
 /* "did you mean 'x'?" when one of the names is close, else all of them; the caller frees. */
 char *plan_text_suggest (const char *word, const char *const *names);
 

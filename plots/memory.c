@@ -12,10 +12,10 @@ static const char script[] =
 #include "plots/memory.gp.inc"
     ;
 
-/* Moments drawn at most, and measured points. Thinning keeps the maximum. */
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
+/* Moments drawn at most, and measured points. Thinning keeps the maximum. */
 #define MAX_MOMENTS 1000
 #define MAX_POINTS 150
 
@@ -27,6 +27,22 @@ static const PlanCategory stack[] = {
   PLAN_CATEGORY_WORKSPACE,
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (stack) == PLAN_N_CATEGORIES);
+
+/* Letters of the categories, in the order of the stack. */
+static const char letters[] = "POGwdgbalx";
+G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
+
+PlanCategory
+plot_memory_category (guint place)
+{
+  return stack[place];
+}
+
+char
+plot_memory_letter (guint place)
+{
+  return letters[place];
+}
 
 /* What is live from at_ns on. */
 typedef struct
@@ -127,19 +143,6 @@ typedef struct
   guint kind[PLAN_N_CATEGORIES]; /* their places in the stack */
 } View;
 
-static void
-find_unit (View *self)
-{
-  static const char *const units[] = { "GiB", "MiB", "KiB", "B" };
-  gint64 peak_bytes = moment_at (self->simulated, self->peak)->total;
-  guint unit = 0;
-
-  self->unit_bytes = (double)PLAN_GIB;
-  for (; unit < G_N_ELEMENTS (units) - 1 && (double)peak_bytes < self->unit_bytes; unit++)
-    self->unit_bytes /= 1024;
-  self->unit = units[unit];
-}
-
 /* The largest value on each axis; above the peak there is room for its label. */
 static void
 find_ends (View *self)
@@ -181,7 +184,8 @@ view_init (View *self, const PlanTrace *simulated, const PlanTrace *measured)
 
       self->measured = thin (all_measured, MAX_POINTS);
     }
-  find_unit (self);
+  self->unit = plot_memory_unit ((double)moment_at (self->simulated, self->peak)->total,
+                                 &self->unit_bytes);
   find_ends (self);
   find_categories (self);
 }
@@ -290,10 +294,6 @@ make_peak_label (const View *self, const PlanTrace *trace, const PlanSchedule *s
     }
   return g_string_free (g_steal_pointer (&label), FALSE);
 }
-
-/* Letters of the categories, in the order of the stack. */
-static const char letters[] = "POGwdgbalx";
-G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
 
 /* Columns and lines that a text needs beside its plot. */
 #define TEXT_MARGIN 9

@@ -4,6 +4,7 @@
 #include "plots/plot-private.h"
 
 #include "planner/error.h"
+#include "planner/units.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>
@@ -19,6 +20,10 @@ static const char style[] =
 
 /* Longest line of a title in a picture, in characters. */
 #define TITLE_WIDTH 100
+
+/* What a title takes above several plots, as parts of the picture: around it, and for each line. */
+#define TITLE_MARGIN 0.055
+#define TITLE_LINE 0.027
 
 /* Text is as wide as the terminal, within reason. */
 #define DEFAULT_COLUMNS 100
@@ -49,8 +54,65 @@ plot_append_quoted (GString *text, const char *string)
 {
   g_string_append_c (text, '"');
   for (const char *c = string; *c; c++)
-    g_string_append_c (text, *c == '"' ? '\'' : *c == '\\' ? '/' : g_ascii_iscntrl (*c) ? ' ' : *c);
+    if (*c == '\n')
+      g_string_append (text, "\\n");
+    else
+      g_string_append_c (text, *c == '"'              ? '\''
+                               : *c == '\\'           ? '/'
+                               : g_ascii_iscntrl (*c) ? ' '
+                                                      : *c);
   g_string_append_c (text, '"');
+}
+
+void
+plot_begin_block (GString *data, const char *name, const char *columns)
+{
+  g_string_append_printf (data, "%s# %s\n# %s\n", data->len > 0 ? "\n\n" : "", columns, name);
+}
+
+typedef struct
+{
+  const char *name;
+  double size, least; /* used from `least` on */
+} Unit;
+
+/* The first that is not too large, else the last. */
+static const char *
+find_unit (const Unit *units, guint n_units, double value, double *out_size)
+{
+  guint i = 0;
+
+  while (i + 1 < n_units && value < units[i].least)
+    i++;
+  *out_size = units[i].size;
+  return units[i].name;
+}
+
+const char *
+plot_memory_unit (double bytes, double *out_bytes)
+{
+  static const Unit units[] = {
+    { "GiB", 0x1p30, 0x1p30 }, { "MiB", 0x1p20, 0x1p20 }, { "KiB", 0x1p10, 0x1p10 }, { "B", 1, 1 }
+  };
+
+  return find_unit (units, G_N_ELEMENTS (units), bytes, out_bytes);
+}
+
+const char *
+plot_time_unit (double ns, double *out_ns)
+{
+  static const Unit units[]
+      = { { "s", 1e9, 1e10 }, { "ms", 1e6, 1e6 }, { "us", 1e3, 1e3 }, { "ns", 1, 1 } };
+
+  return find_unit (units, G_N_ELEMENTS (units), ns, out_ns);
+}
+
+char *
+plot_far_below (guint64 capacity_bytes)
+{
+  g_autofree char *size = plan_units_format_size (capacity_bytes);
+
+  return g_strdup_printf ("far below the capacity of %s", size);
 }
 
 static guint
@@ -112,6 +174,7 @@ void
 plot_figure_clear (PlotFigure *self)
 {
   g_clear_pointer (&self->data, g_free);
+  g_clear_pointer (&self->title, g_free);
   if (self->settings)
     g_string_free (self->settings, TRUE);
   if (self->footer)
@@ -168,6 +231,16 @@ append_wrapped (GString *text, const char *string, gsize width)
     }
 }
 
+static guint
+n_lines (const char *text)
+{
+  guint n = *text != '\0';
+
+  for (; *text; text++)
+    n += *text == '\n';
+  return n;
+}
+
 void
 plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
 {
@@ -182,7 +255,10 @@ plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
         g_string_append_c (text, '\n');
       append_wrapped (text, note, width);
     }
-  plot_figure_set_text (self, "figure_title", text->str);
+  g_free (self->title);
+  self->title = g_string_free (g_steal_pointer (&text), FALSE);
+  plot_figure_set_text (self, "figure_title", self->title);
+  plot_figure_set_real (self, "title_top", 1 - (TITLE_MARGIN + TITLE_LINE * n_lines (self->title)));
 }
 
 static char *
@@ -312,32 +388,45 @@ tidy_text (const char *drawn, const char *footer)
 
 /* Gives the result to the caller, or to the file: whole, or not at all. */
 static gboolean
-deliver (const PlotFigure *self, const Scratch *scratch, char **out_text, GError **error)
+deliver (const PlotFigure *self, const char *result, gsize length, char **out_text, GError **error)
 {
-  g_autofree char *file = g_build_filename (scratch->path, OUT_FILE, NULL);
-  g_autofree char *result = NULL;
   GError *cause = NULL;
-  gsize length = 0;
 
-  if (!g_file_get_contents (file, &result, &length, NULL) || length == 0)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "cannot draw: gnuplot wrote nothing");
-      return FALSE;
-    }
-  if (self->format == PLOT_TEXT)
-    {
-      g_autofree char *drawn = g_steal_pointer (&result);
-
-      result = tidy_text (drawn, self->footer->str);
-      length = strlen (result);
-    }
   if (self->path
       && !g_file_set_contents_full (self->path, result, (gssize)length,
                                     G_FILE_SET_CONTENTS_CONSISTENT, 0666, &cause))
     return io_error (error, cause);
   if (out_text)
-    *out_text = self->path ? NULL : g_steal_pointer (&result);
+    *out_text = self->path ? NULL : g_strdup (result);
   return TRUE;
+}
+
+static gboolean
+deliver_drawn (const PlotFigure *self, const Scratch *scratch, char **out_text, GError **error)
+{
+  g_autofree char *file = g_build_filename (scratch->path, OUT_FILE, NULL);
+  g_autofree char *drawn = NULL;
+  g_autofree char *text = NULL;
+  gsize length = 0;
+
+  if (!g_file_get_contents (file, &drawn, &length, NULL) || length == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "cannot draw: gnuplot wrote nothing");
+      return FALSE;
+    }
+  if (self->format != PLOT_TEXT)
+    return deliver (self, drawn, length, out_text, error);
+  text = tidy_text (drawn, self->footer->str);
+  return deliver (self, text, strlen (text), out_text, error);
+}
+
+gboolean
+plot_figure_write (PlotFigure *self, const char *body, char **out_text, GError **error)
+{
+  g_autofree char *whole
+      = g_strconcat (self->title, *self->title ? "\n\n" : "", body, self->footer->str, NULL);
+
+  return deliver (self, whole, strlen (whole), out_text, error);
 }
 
 gboolean
@@ -352,5 +441,5 @@ plot_figure_draw (PlotFigure *self, char **out_text, GError **error)
     return io_error (error, cause);
   return write_file (&scratch, DATA_FILE, self->data, error)
          && write_file (&scratch, SCRIPT_FILE, script, error) && run_gnuplot (&scratch, error)
-         && deliver (self, &scratch, out_text, error);
+         && deliver_drawn (self, &scratch, out_text, error);
 }

@@ -17,6 +17,38 @@ typedef struct
   gboolean fits;
 } PlotPoint;
 
+/* One plan on some number of GPUs, of the line that has its name. */
+typedef struct
+{
+  const char *line;
+  guint gpus;
+  double tokens_per_s_per_gpu;
+  gboolean fits;
+} PlotScalingPoint;
+
+/* One plan among several. */
+typedef struct
+{
+  const char *label;
+  const PlanTrace *trace;
+} PlotBreakdown;
+
+/* One value of a swept field, on the line of those that have the rest in common. */
+typedef struct
+{
+  const char *line;
+  const char *label;
+  guint64 memory_bytes;
+  gint64 step_ns;
+} PlotTradeoffPoint;
+
+/* One quantity that was predicted and measured; those of a group share a colour. */
+typedef struct
+{
+  const char *group;
+  double predicted, measured;
+} PlotAccuracyPoint;
+
 /* Streams of one step: simulated as boxes; measured, which may be NULL, as points beside them. */
 gboolean plot_timeline (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule, const char *title, const char *path,
@@ -31,11 +63,34 @@ gboolean plot_memory (const PlanTrace *simulated, const PlanTrace *measured,
 gboolean plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib,
                       const char *title, const char *path, char **out_text, GError **error);
 
+/* Throughput, of all GPUs and of each, and efficiency against their number: a line for each name,
+ * its points in any order. What does not fit is named, not drawn. */
+gboolean plot_scaling (const PlotScalingPoint *points, guint n_points, const char *title,
+                       const char *path, char **out_text, GError **error);
+
+/* Where step time and memory of several plans go: a bar each, and the device's capacity. */
+gboolean plot_breakdown (const PlotBreakdown *plans, guint n_plans, guint64 capacity_bytes,
+                         const char *title, const char *path, char **out_text, GError **error);
+
+/* Memory against step time; points of one line are joined in the order given. */
+gboolean plot_tradeoff (const PlotTradeoffPoint *points, guint n_points, guint64 capacity_bytes,
+                        const char *title, const char *path, char **out_text, GError **error);
+
+/* Predicted against measured, with the errors' distribution. `quantity` and `unit` say of what:
+ * "step time", "ms". Both of every point are more than 0. */
+gboolean plot_accuracy (const PlotAccuracyPoint *points, guint n_points, const char *quantity,
+                        const char *unit, const char *title, const char *path, char **out_text,
+                        GError **error);
+
 /* The data file a figure would be drawn from, for tests and for people who draw their own. */
 char *plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
                           const PlanSchedule *schedule);
 char *plot_memory_data (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule);
 char *plot_pareto_data (const PlotPoint *points, guint n_points);
+char *plot_breakdown_data (const PlotBreakdown *plans, guint n_plans);
+char *plot_tradeoff_data (const PlotTradeoffPoint *points, guint n_points);
+char *plot_accuracy_data (const PlotAccuracyPoint *points, guint n_points);
+char *plot_scaling_data (const PlotScalingPoint *points, guint n_points);
 
 G_END_DECLS

@@ -25,6 +25,10 @@ typedef enum
   GROUP_OPTIMIZER,
   GROUP_GATHER,
   GROUP_REDUCE,
+  GROUP_EXCHANGE,
+  GROUP_ALL_TO_ALL,
+  GROUP_TO_HOST,
+  GROUP_FROM_HOST,
   GROUP_HOST,
   N_GROUPS
 } Group;
@@ -41,13 +45,25 @@ static const struct
   [GROUP_OPTIMIZER] = { "optimizer", "optimizer", 'O' },
   [GROUP_GATHER] = { "gather", "all_gather", '>' },
   [GROUP_REDUCE] = { "reduce", "reduction", '<' },
+  [GROUP_EXCHANGE] = { "exchange", "exchange", 'x' },
+  [GROUP_ALL_TO_ALL] = { "all_to_all", "all_to_all", 't' },
+  [GROUP_TO_HOST] = { "to_host", "copy to host", 'v' },
+  [GROUP_FROM_HOST] = { "from_host", "copy from host", '^' },
   [GROUP_HOST] = { "host", "host", 'h' },
 };
 
 static Group
-group_of_compute (PlanOpKind kind)
+group_of_copy (const PlanSchedule *schedule, const PlanOp *op)
 {
-  switch ((int)kind)
+  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+
+  return out->category == PLAN_CATEGORY_HOST ? GROUP_TO_HOST : GROUP_FROM_HOST;
+}
+
+static Group
+group_of_compute (const PlanSchedule *schedule, const PlanOp *op)
+{
+  switch ((int)op->kind)
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
@@ -62,22 +78,40 @@ group_of_compute (PlanOpKind kind)
     case PLAN_OP_ADAMW_HOST:
     case PLAN_OP_SGD:
       return GROUP_OPTIMIZER;
+    case PLAN_OP_COPY:
+      return group_of_copy (schedule, op);
     default:
       return GROUP_ELEMENTWISE;
     }
 }
 
 static Group
-group_of (PlanOpKind kind)
+group_of_collective (PlanOpKind kind)
 {
-  if (kind >= PLAN_N_OPS)
+  switch ((int)kind)
+    {
+    case PLAN_OP_ALL_GATHER:
+      return GROUP_GATHER;
+    case PLAN_OP_EXCHANGE:
+      return GROUP_EXCHANGE;
+    case PLAN_OP_ALL_TO_ALL:
+      return GROUP_ALL_TO_ALL;
+    default:
+      return GROUP_REDUCE;
+    }
+}
+
+static Group
+group_of (const PlanSchedule *schedule, const PlanOp *op)
+{
+  if (op->kind >= PLAN_N_OPS)
     return GROUP_HOST;
-  switch (plan_op_class (kind))
+  switch (plan_op_class (op->kind))
     {
     case PLAN_CLASS_COMPUTE:
-      return group_of_compute (kind);
+      return group_of_compute (schedule, op);
     case PLAN_CLASS_COLLECTIVE:
-      return kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_EXCHANGE ? GROUP_GATHER : GROUP_REDUCE;
+      return group_of_collective (op->kind);
     case PLAN_CLASS_HOST:
     case PLAN_CLASS_MEMORY:
       return GROUP_HOST;
@@ -239,7 +273,7 @@ find_boxes (const PlanTrace *trace, const PlanSchedule *schedule, const Window *
       const PlanSpan *span = span_at (trace, i);
       const PlanOp *op = span_op (schedule, span);
       Box box = { .stream = op->stream,
-                  .group = group_of (op->kind),
+                  .group = group_of (schedule, op),
                   .from_ns = span->start_ns - shift_ns,
                   .to_ns = span->end_ns - shift_ns };
       Box *before = last[box.stream] < 0 ? NULL : &g_array_index (boxes, Box, last[box.stream]);
@@ -259,20 +293,12 @@ find_boxes (const PlanTrace *trace, const PlanSchedule *schedule, const Window *
   return boxes;
 }
 
-/* Name of a block, and above it what its columns are: gnuplot takes the last comment for the name.
- */
-static void
-begin_block (GString *data, const char *name, const char *columns)
-{
-  g_string_append_printf (data, "%s# %s\n# %s\n", data->len > 0 ? "\n\n" : "", columns, name);
-}
-
 /* Simulated ops take a whole row, or its upper half where measured ones need the lower. */
 static void
 append_boxes (GString *data, const GArray *boxes, const Window *window, Group group,
               gboolean is_shared)
 {
-  begin_block (data, groups[group].name, "start_ms end_ms bottom top");
+  plot_begin_block (data, groups[group].name, "start_ms end_ms bottom top");
   for (guint i = 0; i < boxes->len; i++)
     {
       const Box *box = &g_array_index (boxes, Box, i);
@@ -295,7 +321,7 @@ append_boxes (GString *data, const GArray *boxes, const Window *window, Group gr
 static void
 append_points (GString *data, const GArray *boxes, const Window *window)
 {
-  begin_block (data, "measured", "start_ms end_ms y_of_start y_of_end group");
+  plot_begin_block (data, "measured", "start_ms end_ms y_of_start y_of_end group");
   for (guint i = 0; i < boxes->len; i++)
     {
       const Box *box = &g_array_index (boxes, Box, i);
@@ -419,7 +445,7 @@ append_letters (const View *view, PlotFigure *figure, GString *data)
   const Window *window = &view->window;
   guint n_cells = figure->columns - TEXT_MARGIN - TEXT_RIGHT;
 
-  begin_block (data, "letters", "start_ms y letters");
+  plot_begin_block (data, "letters", "start_ms y letters");
   for (guint stream = 0; stream < PLAN_N_STREAMS; stream++)
     for (guint part = 0; window->row[stream] >= 0 && part < (view->measured ? 2 : 1); part++)
       {

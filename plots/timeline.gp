@@ -14,7 +14,11 @@ set linetype 3 linecolor rgb yellow
 set linetype 4 linecolor rgb purple
 set linetype 5 linecolor rgb orange
 set linetype 6 linecolor rgb vermillion
-set linetype 7 linecolor rgb grey
+set linetype 7 linecolor rgb green
+set linetype 8 linecolor rgb black
+set linetype 9 linecolor rgb dark_grey
+set linetype 10 linecolor rgb light_grey
+set linetype 11 linecolor rgb grey
 
 set xrange [from:to]
 set yrange [-0.5:rows - 0.5]
@@ -30,7 +34,7 @@ if (text) {
 } else {
   set bmargin 7
   set xlabel offset 0, 0.3
-  set key at screen 0.5, screen 0.06 center horizontal reverse Left samplen 1 spacing 1.3
+  set key at graph 0, screen 0.1 left top horizontal reverse Left samplen 1 spacing 1.3
   set for [i = 1:int(rows) - 1] arrow i from graph 0, first i - 0.5 to graph 1, first i - 0.5 \
     nohead linestyle 1
   plot for [i = 1:n_groups] data index group[i] using 1:3:1:2:3:4 with boxxyerror \

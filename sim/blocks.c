@@ -18,7 +18,7 @@ typedef struct
   guint32 before, after; /* neighbours in the segment */
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
-  guint8 is_free, is_small;
+  guint8 is_free, pool;
   guint8 walls; /* a bit per kind of wall that it is */
 } Block;
 
@@ -82,7 +82,7 @@ queues_begin (SimQueues *self)
 }
 
 void
-sim_blocks_begin (SimBlocks *self, guint64 granule)
+sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
 {
   if (!self->blocks)
     {
@@ -92,7 +92,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
       self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
-      for (guint i = 0; i < 2; i++)
+      for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
         self->queues[i] = (SimQueues){ .sizes = g_array_new (FALSE, FALSE, sizeof (guint64)),
                                        .queues = g_array_new (FALSE, FALSE, sizeof (guint32)),
                                        .ends = g_array_new (FALSE, FALSE, sizeof (Ends)),
@@ -100,10 +100,12 @@ sim_blocks_begin (SimBlocks *self, guint64 granule)
                                        .is_used = g_array_new (FALSE, TRUE, sizeof (guint64)) };
     }
   self->granule = granule;
+  self->expands = expands;
+  memset (self->last, 0xff, sizeof self->last); /* NONE */
   self->reserved = 0;
   self->n_segments = 0;
   self->n_blocks = self->n_unused = 0;
-  for (guint i = 0; i < 2; i++)
+  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     queues_begin (&self->queues[i]);
 }
 
@@ -116,7 +118,7 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
   g_clear_pointer (&self->cycle, g_array_unref);
-  for (guint i = 0; i < 2; i++)
+  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     {
       g_clear_pointer (&self->queues[i].sizes, g_array_unref);
       g_clear_pointer (&self->queues[i].queues, g_array_unref);
@@ -228,7 +230,7 @@ static void
 list_free (SimBlocks *self, guint32 block)
 {
   Block *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->is_small];
+  SimQueues *queues = &self->queues[b->pool];
   if (b->queue == NONE)
     b->queue = queue_of (queues, b->bytes);
   Ends *ends = ends_at (queues, b->queue);
@@ -249,7 +251,7 @@ static void
 unlist_free (SimBlocks *self, guint32 block)
 {
   Block *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->is_small];
+  SimQueues *queues = &self->queues[b->pool];
   Ends *ends = ends_at (queues, b->queue);
   b->is_free = FALSE;
   if (b->ahead != NONE)
@@ -287,37 +289,69 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
 {
   Block *whole = block_at (self, block);
   const guint64 rest = whole->bytes - bytes;
-  if (whole->is_small ? rest < self->granule : rest <= SIM_MEMORY_SMALL)
+  if (sim_memory_pool_is_small (whole->pool) || self->expands ? rest < self->granule
+                                                              : rest <= SIM_MEMORY_SMALL)
     return;
-  const Block tail = { .bytes = rest,
-                       .is_small = whole->is_small,
-                       .before = block,
-                       .after = whole->after,
-                       .queue = NONE };
+  const Block tail = {
+    .bytes = rest, .pool = whole->pool, .before = block, .after = whole->after, .queue = NONE
+  };
   const guint32 index = block_new (self, &tail, note_at (self, block)->segment);
   whole = block_at (self, block);
   whole->bytes = bytes;
   whole->queue = NONE;
   if (whole->after != NONE)
     block_at (self, whole->after)->before = index;
+  else
+    self->last[whole->pool] = index;
   whole->after = index;
   list_free (self, index);
 }
 
-guint32
-sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint)
+/* The segment's end, made large enough. */
+static guint32
+grow (SimBlocks *self, guint64 bytes, guint pool)
 {
-  const gboolean is_small = bytes <= SIM_MEMORY_SMALL;
-  SimQueues *queues = &self->queues[is_small];
-  if (hint->version != queues->version)
-    *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes) };
+  const gboolean is_small = sim_memory_pool_is_small (pool);
+  const guint32 last = self->last[pool];
+  if (last != NONE && block_at (self, last)->is_free)
+    {
+      const guint64 missing = bytes - block_at (self, last)->bytes;
+      const guint64 growth = sim_memory_growth_bytes (missing, is_small);
+      unlist_free (self, last);
+      block_at (self, last)->bytes += growth;
+      block_at (self, last)->queue = NONE;
+      self->reserved += growth;
+      return last;
+    }
+  const Block fresh = { .bytes = sim_memory_growth_bytes (bytes, is_small),
+                        .pool = (guint8)pool,
+                        .before = last,
+                        .after = NONE,
+                        .queue = NONE };
+  const guint32 segment = last == NONE ? self->n_segments++ : note_at (self, last)->segment;
+  const guint32 block = block_new (self, &fresh, segment);
+  if (last != NONE)
+    block_at (self, last)->after = block;
+  self->last[pool] = block;
+  self->reserved += fresh.bytes;
+  return block;
+}
+
+guint32
+sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  SimQueues *queues = &self->queues[pool];
+  if (hint->version != queues->version || hint->pool != pool)
+    *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes), pool };
   guint32 block = find_free (queues, hint->rank);
   if (block != NONE)
     unlist_free (self, block);
+  else if (self->expands)
+    block = grow (self, bytes, pool);
   else
     {
       const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
-                            .is_small = (guint8)is_small,
+                            .pool = (guint8)pool,
                             .before = NONE,
                             .after = NONE,
                             .queue = NONE };
@@ -339,6 +373,8 @@ absorb_right (SimBlocks *self, guint32 block)
   b->after = gone->after;
   if (gone->after != NONE)
     block_at (self, gone->after)->before = block;
+  else
+    self->last[gone->pool] = block;
   g_array_index (self->unused, guint32, self->n_unused++) = right;
 }
 
@@ -389,8 +425,9 @@ describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArra
           const Block *b = block_at (self, i);
           place.last = i;
           place.right = b->after;
-          *text++ = b->bytes << 3 | (guint64)b->is_small << 2 | b->is_free << 1
-                    | is_end (self, b->after, kind);
+          /* Where a segment ends it may grow; at a wall nothing does. */
+          *text++ = b->bytes << 6 | (guint64)(self->expands && b->after == NONE) << 5
+                    | (guint64)b->pool << 2 | b->is_free << 1 | is_end (self, b->after, kind);
           note_at (self, i)->description = self->description;
           note_at (self, i)->number = self->n_numbered++;
         }
@@ -417,7 +454,7 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
         *text++ = i;
         text = describe_block (self, held[i], kind, text, places);
       }
-  for (guint pool = 0; pool < 2; pool++)
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     {
       const SimQueues *queues = &self->queues[pool];
       *text++ = G_MAXUINT64;
@@ -447,6 +484,8 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
     block_at (self, where->left)->after = what->first;
   if (where->right != NONE)
     block_at (self, where->right)->before = what->last;
+  else
+    self->last[block_at (self, what->last)->pool] = what->last;
   for (guint32 i = what->first; i != where->right; i = block_at (self, i)->after)
     note_at (self, i)->segment = where->segment;
 }

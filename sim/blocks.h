@@ -3,6 +3,7 @@
  * Takes the same decisions. Free blocks of one size form a queue, oldest first; queues are found by
  * bisection and a bit each. Memory is reused from run to run. */
 #pragma once
+#include "sim/memory.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -23,11 +24,13 @@ typedef struct
 
 typedef struct
 {
-  guint64 granule; /* small blocks that large are worth keeping */
+  guint64 granule;                /* small blocks that large are worth keeping */
+  gboolean expands;               /* one segment per pool, which grows at its end */
+  guint32 last[SIM_MEMORY_POOLS]; /* the block there */
   guint64 reserved;
   GArray *blocks, *notes, *unused; /* as long as ever needed */
   guint32 n_blocks, n_unused, n_segments;
-  SimQueues queues[2];             /* large, small */
+  SimQueues queues[SIM_MEMORY_POOLS];
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
 } SimBlocks;
@@ -35,17 +38,17 @@ typedef struct
 /* Where a request of some size was found last. */
 typedef struct
 {
-  guint version, rank;
+  guint version, rank, pool;
 } SimBlocksHint;
 
 #define SIM_BLOCKS_NONE G_MAXUINT32
 
 /* An allocator that holds nothing. */
-void sim_blocks_begin (SimBlocks *self, guint64 granule);
+void sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands);
 void sim_blocks_clear (SimBlocks *self);
 
 /* Returns a block; `hint` starts as zeros, one for all requests of that size. */
-guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, SimBlocksHint *hint);
+guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 void sim_blocks_give_back (SimBlocks *self, guint32 block);
 
 /* A stretch of a segment between two walls: blocks that do not come free in what is looked at, so

@@ -21,6 +21,15 @@ typedef enum
   SIMPLE,
 } Protocol;
 
+/* One way to do it. */
+struct Way
+{
+  double seconds;
+  double link_seconds, network_seconds; /* of them, that each is busy */
+  double sms;
+  gboolean stages; /* goes through buffers of the library's */
+};
+
 typedef struct
 {
   const SimCostInput *input;
@@ -29,9 +38,7 @@ typedef struct
   double link, nics;           /* B/s of a device inside, and of its node's members together */
   gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
   gint64 nccl;
-  double best_seconds;
-  guint best_sms;
-  gboolean best_stages; /* goes through buffers of the library's */
+  struct Way best;
 } Collective;
 
 static double
@@ -46,14 +53,13 @@ value (const Collective *self, PlanField field, gint64 otherwise)
   return self->input->plan ? self->input->plan->value[field] : otherwise;
 }
 
+/* A latency, and then link and network at work side by side. */
 static void
-consider (Collective *self, double seconds, double sms, gboolean stages)
+consider (Collective *self, double latency, struct Way way)
 {
-  if (seconds >= self->best_seconds)
-    return;
-  self->best_seconds = seconds;
-  self->best_sms = (guint)sms;
-  self->best_stages = stages;
+  way.seconds = latency + MAX (way.link_seconds, way.network_seconds);
+  if (way.seconds < self->best.seconds)
+    self->best = way;
 }
 
 static gint64
@@ -99,14 +105,17 @@ processors (const Collective *self)
                                                                  : SIM_PARAM_RAIL_REDUCE_SMS);
 }
 
-/* The bandwidth that a collective keeps up which reaches this share of the link. */
-static double
-pace (const Collective *self, SimParam link_share)
+/* So many bytes through every link, and through the members' ports of every node, where there are
+ * any, when this share of a link's bandwidth is reached. */
+static struct Way
+sending (const Collective *self, double bytes, SimParam link_share)
 {
-  const double inside = self->linked > 1 ? self->link * param (self, link_share) : G_MAXDOUBLE;
-  const double across
-      = self->crosses ? self->nics * param (self, SIM_PARAM_NET_SHARE) : G_MAXDOUBLE;
-  return MIN (inside, across);
+  const double port = self->nics * param (self, SIM_PARAM_NET_SHARE);
+  return (struct Way){ .link_seconds
+                       = self->linked > 1 ? bytes / (self->link * param (self, link_share)) : 0,
+                       .network_seconds = self->crosses ? bytes / port : 0,
+                       .sms = processors (self),
+                       .stages = TRUE };
 }
 
 /* So many hops, one after the other. */
@@ -125,21 +134,21 @@ static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
   const double rounds = self->is_all_reduce ? 2 : 1;
-  const double once = hops (self, protocol, self->ranks - self->nodes, self->nodes - 1)
-                      + sent_by_each (self) / (pace (self, SIM_PARAM_RING_SHARE) * bandwidth);
-  consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + rounds * once,
-            processors (self), TRUE);
+  consider (self,
+            start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
+                + rounds * hops (self, protocol, self->ranks - self->nodes, self->nodes - 1),
+            sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE));
 }
 
 /* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
 static void
 consider_tree (Collective *self, Protocol protocol, double bandwidth)
 {
-  const double once = hops (self, protocol, self->linked - 1, log2_up (self->nodes))
-                      + self->bytes / (pace (self, SIM_PARAM_TREE_SHARE) * bandwidth);
   if (self->is_all_reduce)
-    consider (self, start (self, SIM_PARAM_LL_NS + (SimParam)protocol) + 2 * once,
-              processors (self), TRUE);
+    consider (self,
+              start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
+                  + 2 * hops (self, protocol, self->linked - 1, log2_up (self->nodes)),
+              sending (self, 2 * self->bytes / bandwidth, SIM_PARAM_TREE_SHARE));
 }
 
 static void
@@ -171,34 +180,38 @@ consider_nvls (Collective *self, PlanDtype dtype)
       latency += 2 * (double)(self->has_sharp ? 1 : log2_up (self->nodes))
                  * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP);
     }
-  consider (self, latency + MAX (inside, across),
-            self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
-            !self->is_registered);
+  consider (
+      self, latency,
+      (struct Way){ .link_seconds = inside,
+                    .network_seconds = across,
+                    .sms = self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
+                    .stages = !self->is_registered });
 }
 
 /* Every member reads or writes all others' registered memory at once; never all-reduce. */
 static void
 consider_registered (Collective *self)
 {
-  const double sent = sent_by_each (self);
-  const double moving = sent / pace (self, SIM_PARAM_SYMMETRIC_SHARE);
+  struct Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  struct Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
   const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
+  direct.stages = engines.stages = FALSE;
+  engines.sms = 0;
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
   if (self->is_reduction && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
     return; /* another factor than a sum's goes round the ring */
-  if (!self->crosses && self->nccl >= NCCL_SYMMETRIC)
-    consider (self, begin + moving,
-              param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
-                                              : SIM_PARAM_SYMMETRIC_GATHER_SMS),
-              FALSE);
-  if (!self->crosses && !self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
-    consider (self, start (self, SIM_PARAM_ENGINE_NS) + sent / pace (self, SIM_PARAM_ENGINE_SHARE),
-              0, FALSE);
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
-    consider (self,
-              begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP) + moving,
-              processors (self), FALSE);
+    consider (self, begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP),
+              direct);
+  if (self->crosses)
+    return;
+  direct.sms = param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
+                                               : SIM_PARAM_SYMMETRIC_GATHER_SMS);
+  if (self->nccl >= NCCL_SYMMETRIC)
+    consider (self, begin, direct);
+  if (!self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
+    consider (self, start (self, SIM_PARAM_ENGINE_NS), engines);
 }
 
 /* One member per node: partners double their distance at every step. */
@@ -208,12 +221,10 @@ consider_doubling (Collective *self)
   if (self->is_all_reduce || self->linked > 1 || !self->crosses || self->nccl < NCCL_PAT
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return;
-  const double sent = sent_by_each (self);
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
-                + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP)
-                + sent / pace (self, SIM_PARAM_RING_SHARE),
-            processors (self), TRUE);
+                + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP),
+            sending (self, sent_by_each (self), SIM_PARAM_RING_SHARE));
 }
 
 /* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
@@ -228,12 +239,13 @@ consider_direct (Collective *self, const PlanOp *op)
       = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
   const double port = self->nics / (double)self->linked * param (self, SIM_PARAM_NET_SHARE);
-  const double moving
-      = MAX (inside > 0 ? inside * part / link : 0, across > 0 ? across * part / port : 0);
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
-                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0) + moving,
-            processors (self), TRUE);
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
+            (struct Way){ .link_seconds = inside > 0 ? inside * part / link : 0,
+                          .network_seconds = across > 0 ? across * part / port : 0,
+                          .sms = processors (self),
+                          .stages = TRUE });
 }
 
 gint64
@@ -248,7 +260,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
 {
   const PlanCluster *c = input->cluster;
   const PlanGroup *group = plan_schedule_group (input->schedule, (guint)op->group);
-  *self = (Collective){ .input = input, .best_seconds = G_MAXDOUBLE };
+  *self = (Collective){ .input = input, .best = { .seconds = G_MAXDOUBLE } };
   self->ranks = group->size;
   self->linked = sim_cost_linked (c, group);
   self->nodes = (self->ranks + self->linked - 1) / self->linked;
@@ -278,6 +290,18 @@ consider_algorithms (Collective *self, PlanDtype dtype)
   consider_doubling (self);
 }
 
+/* How often each byte goes through a device's memory. By way of the library's buffers it is written
+ * to them and read from there, and written where it belongs or added to what is read; what is sent
+ * on comes from registers. Directly, a gather reads here what it writes there; a reduction only
+ * reads. */
+static double
+memory_passes (const Collective *self)
+{
+  if (self->best.stages)
+    return self->is_all_reduce ? 6 : 3;
+  return self->is_reduction && !self->is_all_reduce ? 1 : 2;
+}
+
 SimTime
 sim_cost_collective (const SimCostInput *input, const PlanOp *op)
 {
@@ -292,9 +316,10 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op)
     consider_direct (&self, op);
   else
     consider_algorithms (&self, dtype);
-  time.seconds = self.best_seconds;
-  time.sms = self.best_sms;
-  /* Everything is written once and read once, and staged in between where it is not registered. */
-  time.memory = self.bytes * (self.is_all_reduce ? 2 : 1) * (self.best_stages ? 4 : 2);
+  time.seconds = self.best.seconds;
+  time.link_seconds = self.best.link_seconds;
+  time.network_seconds = self.best.network_seconds;
+  time.sms = (guint)self.best.sms;
+  time.memory = self.bytes * memory_passes (&self);
   return time;
 }

@@ -157,14 +157,15 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
                                .in = dtype,
                                .out = operand (input, op, 0)->dtype,
                                .accumulates = op->kind == PLAN_OP_GEMM_ADD };
+  const double sustained = sim_cost_param (input, SIM_PARAM_PRODUCT_SUSTAINED);
   double flops_per_s, share;
   if (input->measurements && sim_measurements_find (input->measurements, &product, &flops_per_s))
-    return (SimTime){ .seconds = plan_op_flops (op) / flops_per_s,
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_MEASURED };
   if (input->measurements
       && sim_measurements_interpolate (input->measurements, &product, &flops_per_s))
-    return (SimTime){ .seconds = plan_op_flops (op) / flops_per_s,
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_INTERPOLATED };
   const double peak = peak_of (input, dtype, &share, error);
@@ -222,6 +223,8 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
   [PLAN_OP_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_SOFTCAP] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_SOFTCAP_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_REPEAT_HEADS] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_REPEAT_HEADS_BWD] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
   [PLAN_OP_EMBED] = SIM_PARAM_TRAFFIC_EMBED,
   [PLAN_OP_POSITIONS] = SIM_PARAM_TRAFFIC_EMBED,
@@ -249,7 +252,7 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
 static double
 passes (const SimCostInput *input, SimParam class)
 {
-  if (class != SIM_PARAM_TRAFFIC_LOSS || !input->stack->separate_loss_image)
+  if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss != PLAN_LOSS_IMAGE)
     return 1;
   const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
   return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);

@@ -56,6 +56,7 @@ static const struct
   = { { 0.50, 0.50, 0.50, 1 }, "assumed: cuBLAS leaves its fastest kernels" },
   [SIM_PARAM_PRODUCT_MEMORY]
   = { { 0.85, 0.85, 0.85, 0.40 }, "assumed: a little below a device copy; CPU " LOOPS },
+  [SIM_PARAM_PRODUCT_SUSTAINED] = { { 1, 1, 1, 1 }, "assumed: nothing is lost" },
   [SIM_PARAM_PRODUCT_NS]
   = { { 4000, 4000, 4000, 500 }, "assumed: the shortest products take 4 us" },
   [SIM_PARAM_ATTENTION] = { { 0.64, 0.716, 0.56, 0.20 },
@@ -126,6 +127,11 @@ static const struct
   = { { 6000, 6000, 6000, 0 }, "the same curves; NCCL's own figure is 7.8 us" },
   [SIM_PARAM_ENGINE_SHARE] = { { 0.80, 0.80, 0.80, 0 }, "assumed: peer copies" },
   [SIM_PARAM_ENGINE_NS] = { { 15000, 15000, 15000, 0 }, "assumed: a copy per peer, and a barrier" },
+  [SIM_PARAM_LAUNCH] = { { 1, 1, 1, 1 }, "the stack's own figures" },
+  [SIM_PARAM_SHARED_PROCESSORS]
+  = { { 1, 1, 1, 0 }, "assumed: a kernel's blocks stay where they are until it ends" },
+  [SIM_PARAM_SHARED_MEMORY] = { { 1, 1, 1, 0 }, "assumed: memory serves all alike" },
+  [SIM_PARAM_SHARED_LINKS] = { { 1, 1, 1, 0 }, "assumed: links serve all alike" },
   [SIM_PARAM_RING_SMS] = { { 24, 24, 24, 0 }, "channels in the log of Megatron-LM PR #3067" },
   [SIM_PARAM_NET_SMS] = { { 16, 16, 16, 0 }, SMS },
   [SIM_PARAM_NVLS_SMS] = { { 16, 16, 16, 0 }, "assumed: NCCL's number of channels for it" },
@@ -137,7 +143,7 @@ static const struct
 };
 
 static const char *const ids[N_SETS]
-    = { "default-ampere-2", "default-hopper-2", "default-blackwell-2", "default-cpu-2" };
+    = { "default-ampere-3", "default-hopper-3", "default-blackwell-3", "default-cpu-3" };
 
 static const char *const keys[] = {
 #define X(id, key, unit, meaning) key,

@@ -22,6 +22,8 @@ G_BEGIN_DECLS
   X (PRODUCT_TILE_8, "product.tile_8", "", "rate of a tile of 64 x 64 to it") \
   X (PRODUCT_UNALIGNED, "product.unaligned", "", "rate where rows are not whole 16 bytes") \
   X (PRODUCT_MEMORY, "product.memory", "", "share of the memory bandwidth, when bound by it") \
+  X (PRODUCT_SUSTAINED, "product.sustained", "", \
+     "of the rate of products timed alone, what a long run keeps") \
   X (PRODUCT_NS, "product.ns", "ns", "start and end of a product") \
   X (ATTENTION, "attention", "", "share of the bf16 rate, forward, long sequences, head size 128") \
   X (ATTENTION_HALF, "attention.half", "", "keys at which half of that is reached") \
@@ -67,6 +69,11 @@ G_BEGIN_DECLS
   X (SYMMETRIC_NS, "symmetric.ns", "ns", "start and end of such a kernel") \
   X (ENGINE_SHARE, "engine.share", "", "share of the link, copy engines") \
   X (ENGINE_NS, "engine.ns", "ns", "start and end of a gather by copy engines") \
+  X (LAUNCH, "launch", "", "times what a stack says that issuing an op costs the host") \
+  X (SHARED_PROCESSORS, "shared.processors", "", \
+     "of the processors a collective keeps, those that products beside it miss") \
+  X (SHARED_MEMORY, "shared.memory", "", "of an op's memory traffic, what slows others") \
+  X (SHARED_LINKS, "shared.links", "", "of a collective's time on links, what slows others") \
   X (RING_SMS, "ring.sms", "", "processors a ring inside a node keeps busy") \
   X (NET_SMS, "net.sms", "", "processors a collective between nodes keeps busy") \
   X (NVLS_SMS, "nvls.sms", "", "processors a reduction by switches keeps busy") \

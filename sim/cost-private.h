@@ -9,8 +9,9 @@ typedef struct
 {
   double seconds; /* below 0: it cannot be told, and an error says why */
   SimProvenance provenance;
-  guint sms;     /* processors it keeps from others */
-  double memory; /* bytes it reads and writes */
+  guint sms;                            /* processors it keeps from others */
+  double memory;                        /* bytes it reads and writes */
+  double link_seconds, network_seconds; /* at full pace, for what it sends */
 } SimTime;
 
 /* Element formats as products know them. */

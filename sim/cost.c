@@ -11,6 +11,7 @@ struct _SimCost
   gint64 *ns, *launch_ns; /* per node, as all of these */
   guint64 *memory_bytes;
   guint *sms;
+  SimLoad *load;
   SimProvenance *provenance;
   gboolean is_serial;
 };
@@ -46,6 +47,7 @@ cost_new (const PlanSchedule *schedule)
   self->launch_ns = g_new0 (gint64, n);
   self->memory_bytes = g_new0 (guint64, n);
   self->sms = g_new0 (guint, n);
+  self->load = g_new0 (SimLoad, n);
   self->provenance = g_new0 (SimProvenance, n);
   return self;
 }
@@ -69,6 +71,51 @@ launch_of (const PlanSchedule *schedule, const PlanOp *op)
     return PLAN_LAUNCH_KERNEL;
   const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
   return plan_dtype_bits (factor) < 16 ? PLAN_LAUNCH_QUANTISED_PRODUCT : PLAN_LAUNCH_PRODUCT;
+}
+
+/* What the host does to issue an op. */
+static gint64
+host_ns (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op)];
+  const gboolean has_pieces
+      = (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
+        && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
+  return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
+                    : ns;
+}
+
+static guint16
+permille (double share)
+{
+  return (guint16)(1000 * CLAMP (share, 0, 1) + 0.5);
+}
+
+/* Products and attention want every processor; what is bound by memory has enough of those that are
+ * left. Of memory, all is what a copy reaches. */
+static SimLoad
+load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
+{
+  const PlanCluster *c = input->cluster;
+  const double processors = sim_cost_param (input, SIM_PARAM_SHARED_PROCESSORS);
+  const double memory = sim_cost_param (input, SIM_PARAM_SHARED_MEMORY);
+  const double links = sim_cost_param (input, SIM_PARAM_SHARED_LINKS);
+  const double bandwidth = c->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY);
+  const PlanOpClass class = plan_op_class (op->kind);
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD
+                              || op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD;
+  SimLoad load = { { 0 } };
+  if (time->seconds <= 0)
+    return load;
+  if (class == PLAN_CLASS_COLLECTIVE && c->sm_count > 0)
+    load.permille[SIM_SHARED_PROCESSORS]
+        = permille (processors * (double)time->sms / (double)c->sm_count);
+  else if (is_product && processors > 0)
+    load.permille[SIM_SHARED_PROCESSORS] = 1000;
+  load.permille[SIM_SHARED_MEMORY] = permille (memory * time->memory / (time->seconds * bandwidth));
+  load.permille[SIM_SHARED_LINK] = permille (links * time->link_seconds / time->seconds);
+  load.permille[SIM_SHARED_NETWORK] = permille (links * time->network_seconds / time->seconds);
+  return load;
 }
 
 SimCost *
@@ -95,9 +142,12 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->ns[node] = (gint64)(time.seconds * 1e9 + 0.5);
       self->memory_bytes[node] = (guint64)(time.memory + 0.5);
       self->sms[node] = time.sms;
+      self->load[node] = load_of (&complete, op, &time);
       self->provenance[node] = time.provenance;
       if (!plan_schedule_is_graph (input->schedule)) /* else the host launches the whole, once */
-        self->launch_ns[node] = input->stack->launch_ns[launch_of (input->schedule, op)];
+        self->launch_ns[node] = (gint64)(sim_cost_param (&complete, SIM_PARAM_LAUNCH)
+                                             * (double)host_ns (&complete, op)
+                                         + 0.5);
     }
   return g_steal_pointer (&self);
 }
@@ -124,6 +174,7 @@ sim_cost_free (SimCost *self)
   g_free (self->launch_ns);
   g_free (self->memory_bytes);
   g_free (self->sms);
+  g_free (self->load);
   g_free (self->provenance);
   g_free (self);
 }
@@ -156,6 +207,18 @@ guint64
 sim_cost_memory_bytes (const SimCost *self, guint node)
 {
   return self->memory_bytes[node];
+}
+
+SimLoad
+sim_cost_load (const SimCost *self, guint node)
+{
+  return self->load[node];
+}
+
+void
+sim_cost_set_load (SimCost *self, guint node, SimLoad load)
+{
+  self->load[node] = load;
 }
 
 gboolean

@@ -22,6 +22,22 @@ typedef enum
   SIM_N_PROVENANCES
 } SimProvenance;
 
+/* What ops that run side by side share on a device. */
+typedef enum
+{
+  SIM_SHARED_PROCESSORS,
+  SIM_SHARED_MEMORY,  /* bandwidth */
+  SIM_SHARED_LINK,    /* to devices near by */
+  SIM_SHARED_NETWORK, /* to the others */
+  SIM_N_SHARED
+} SimShared;
+
+/* Per mille of each that an op uses while it runs alone. */
+typedef struct
+{
+  guint16 permille[SIM_N_SHARED];
+} SimLoad;
+
 /* What costs are made of; all of it must outlive what is made. */
 typedef struct
 {
@@ -41,6 +57,8 @@ SimCost *sim_cost_new (const SimCostInput *input, GError **error);
 /* Every op takes `op_ns`, issuing takes `launch_ns`: for hand-computed tests. */
 SimCost *sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch_ns);
 
+void sim_cost_set_load (SimCost *self, guint node, SimLoad load); /* likewise */
+
 void sim_cost_free (SimCost *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimCost, sim_cost_free)
 
@@ -52,6 +70,8 @@ gint64 sim_cost_launch_ns (const SimCost *self, guint node); /* host time to iss
  * moves. Compute itself keeps no fixed number: it takes the processors that are left. */
 guint sim_cost_sms (const SimCost *self, guint node);
 guint64 sim_cost_memory_bytes (const SimCost *self, guint node);
+
+SimLoad sim_cost_load (const SimCost *self, guint node);
 
 gboolean sim_cost_is_serial (const SimCost *self); /* a CPU: streams do not overlap */
 

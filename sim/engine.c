@@ -5,7 +5,7 @@
  * it compares is sure to hold. */
 #include "config.h"
 
-#include "sim/engine.h"
+#include "sim/sharing.h"
 
 void
 sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *cost)
@@ -28,6 +28,9 @@ sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *c
   g_array_set_size (self->recorded, 0);
   g_array_set_size (self->recorded, n_events + 1);
   self->n_issued = 0;
+  self->occupancy = (SimOccupancy){ 0 };
+  self->occupied = 0;
+  self->slowed_ns = 0;
   for (guint i = 0; i < SIM_LEVELS; i++)
     self->shift[i] = 0;
 }
@@ -52,15 +55,6 @@ sim_issue_kind (PlanOpKind kind)
                                                                              : SIM_ISSUE_WORK;
 }
 
-/* Notes for how long `late` stays later than `early`. */
-static inline void
-note_order (SimEngine *self, const SimClock *late, const SimClock *early, guint level)
-{
-  const gint64 closer = early->drift[level] - late->drift[level];
-  if (closer > 0)
-    self->holds[level] = MIN (self->holds[level], (late->at - early->at) / closer);
-}
-
 static inline SimClock
 later (SimEngine *self, SimClock a, const SimClock *b)
 {
@@ -68,8 +62,7 @@ later (SimEngine *self, SimClock a, const SimClock *b)
                         : b->drift[1] != a.drift[1] ? b->drift[1] > a.drift[1]
                                                     : b->drift[0] > a.drift[0];
   const SimClock late = is_b ? *b : a, early = is_b ? a : *b;
-  for (guint level = 0; level < SIM_LEVELS; level++)
-    note_order (self, &late, &early, level);
+  sim_engine_note_order (self, &late, &early, 0);
   return late;
 }
 
@@ -84,13 +77,12 @@ later_moving (SimEngine *self, SimClock ready, guint32 event, guint level)
     {
       seen.clock = *clock;
       seen.clock.drift[level] = clock->at - clock[-self->shift[level]].at;
-      for (guint i = 0; i < SIM_LEVELS; i++)
-        note_order (self, &seen.clock, &ready, i);
+      sim_engine_note_order (self, &seen.clock, &ready, 0);
     }
   else
     for (guint i = 0; i < SIM_LEVELS; i++)
       if (i != level)
-        note_order (self, &ready, clock, i);
+        sim_engine_note (self, &ready, clock, i, 0);
   g_array_append_val (self->seen[level], seen);
   return seen.clock;
 }
@@ -116,7 +108,7 @@ record (SimEngine *self, const SimIssue *issue, SimClock clock)
     }
 }
 
-SimClock
+SimTurn
 sim_engine_issue (SimEngine *self, const SimIssue *issue)
 {
   SimClock *clocks = sim_engine_clock (self, 0);
@@ -136,18 +128,22 @@ sim_engine_issue (SimEngine *self, const SimIssue *issue)
     {
       *stream = ready;
       record (self, issue, ready);
-      return ready;
+      return (SimTurn){ .start = ready };
     }
   if (issue->kind == SIM_ISSUE_SYNC)
-    return *host = later (self, ready, host);
+    {
+      *host = later (self, ready, host);
+      return (SimTurn){ .start = *host };
+    }
   host->at += issue->launch_ns;
   const SimClock start = later (self, ready, host);
+  const gint64 ns = self->is_serial ? issue->ns : sim_sharing_run (self, issue, &start);
   *stream = start;
-  stream->at += issue->ns;
+  stream->at += ns;
   if (group)
     *group = *stream;
   if (self->is_serial)
     *host = *stream;
   record (self, issue, *stream);
-  return start;
+  return (SimTurn){ .start = start, .ns = ns };
 }

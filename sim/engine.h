@@ -2,8 +2,9 @@
  *
  * The host issues ops one after the other, each at a cost. An op starts when it has been issued,
  * its stream is free and its events have happened; a collective waits for the one before of its
- * group, whatever their streams: a communicator does one thing at a time. On a serial device every
- * stream is the same one. */
+ * group, whatever their streams: a communicator does one thing at a time. An op that runs beside
+ * others shares the device with them (sharing.h). On a serial device every stream is the same one.
+ */
 #pragma once
 #include "planner/schedule.h"
 #include "sim/cost.h"
@@ -20,13 +21,18 @@ typedef struct
   gint64 at, drift[SIM_LEVELS];
 } SimClock;
 
+/* Spells of a stream that are kept for those who share with them. */
+#define SIM_SPELLS 4
+
 /* Where each clock lies among all of them. */
 enum
 {
   SIM_CLOCK_HOST,
   SIM_CLOCK_STREAMS, /* when each is free */
   SIM_CLOCK_GROUPS = SIM_CLOCK_STREAMS + PLAN_N_STREAMS,
-  SIM_CLOCK_EVENTS = SIM_CLOCK_GROUPS + PLAN_MAX_GROUPS, /* when each last happened; 0 before */
+  SIM_CLOCK_SPELLS = SIM_CLOCK_GROUPS + PLAN_MAX_GROUPS, /* begin and end of each, by stream */
+  SIM_CLOCK_EVENTS = SIM_CLOCK_SPELLS + PLAN_N_STREAMS * SIM_SPELLS * 2, /* when each last happened;
+                                                                            0 before */
 };
 
 typedef enum
@@ -47,8 +53,23 @@ typedef struct
   gint8 record_level;
   guint32 waits[PLAN_MAX_WAITS];
   gint64 record;        /* -1: none */
-  gint64 ns, launch_ns; /* it takes, the host takes for it */
+  gint64 ns, launch_ns; /* it takes alone, the host takes for it */
+  SimLoad load;
 } SimIssue;
+
+/* When an op ran, and for how long beside what ran with it. */
+typedef struct
+{
+  SimClock start;
+  gint64 ns;
+} SimTurn;
+
+/* What streams do that others share with: spells in order, those in the past forgotten. */
+typedef struct
+{
+  guint8 n[PLAN_N_STREAMS];
+  SimLoad load[PLAN_N_STREAMS][SIM_SPELLS];
+} SimOccupancy;
 
 SimIssueKind sim_issue_kind (PlanOpKind kind);
 
@@ -68,6 +89,9 @@ typedef struct
   GArray *clocks;   /* SimClock */
   GArray *recorded; /* guint64 per event: number of the op that last did */
   guint64 n_issued;
+  SimOccupancy occupancy; /* its times are clocks */
+  guint occupied;         /* streams with any, a bit each */
+  gint64 slowed_ns;       /* that ops of the compute stream took longer than alone */
 
   /* Proofs under way, per level. */
   gint64 shift[SIM_LEVELS];        /* ids per iteration of events that move; 0: nothing to prove */
@@ -88,7 +112,24 @@ sim_engine_clock (const SimEngine *self, guint i)
   return &((SimClock *)(gpointer)self->clocks->data)[i];
 }
 
-/* The step function of every run: issues one op, and says when it starts. */
-SimClock sim_engine_issue (SimEngine *self, const SimIssue *issue);
+/* Notes for how many iterations `late` stays later than `early`, by `margin` at least. */
+static inline void
+sim_engine_note (SimEngine *self, const SimClock *late, const SimClock *early, guint level,
+                 gint64 margin)
+{
+  const gint64 closer = early->drift[level] - late->drift[level];
+  if (closer > 0)
+    self->holds[level] = MIN (self->holds[level], (late->at - early->at - margin) / closer);
+}
+
+static inline void
+sim_engine_note_order (SimEngine *self, const SimClock *late, const SimClock *early, gint64 margin)
+{
+  for (guint level = 0; level < SIM_LEVELS; level++)
+    sim_engine_note (self, late, early, level, margin);
+}
+
+/* The step function of every run: issues one op, and says when it runs. */
+SimTurn sim_engine_issue (SimEngine *self, const SimIssue *issue);
 
 G_END_DECLS

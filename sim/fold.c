@@ -11,6 +11,8 @@
 
 #include "sim/fold.h"
 
+#include <string.h>
+
 void
 sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,
                 const SimCost *cost)
@@ -46,9 +48,9 @@ walk_op (SimFold *self, SimOp *op)
     issue->waits[i] = sim_ref_id (&op->waits[i], self->values);
   if (issue->record >= 0)
     issue->record = sim_ref_id (&op->record, self->values);
-  const SimClock start = sim_engine_issue (&self->engine, issue);
+  const SimTurn turn = sim_engine_issue (&self->engine, issue);
   if (issue->kind == SIM_ISSUE_WORK)
-    sim_busy_add (&self->busy, issue->stream, &start, issue->ns);
+    sim_busy_add (&self->busy, issue->stream, &turn.start, turn.ns);
   self->n_ops++;
   self->n_walked++;
 }
@@ -80,6 +82,8 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
     clocks[i].drift[level] = clocks[i].at - saved[i].at;
     saved[i] = clocks[i];
   }
+  self->occupancy[level] = engine->occupancy;
+  self->slowed_ns[level] = engine->slowed_ns;
   g_array_set_size (engine->seen[level], 0);
   g_array_set_size (engine->moved[level], 0);
   engine->shift[level] = loop->step * loop->unroll;
@@ -126,6 +130,8 @@ conclude (SimFold *self, const SimLoop *loop)
   SimEngine *engine = &self->engine;
   const SimClock *saved = (const SimClock *)(gpointer)self->saved[level]->data;
   const SimClock *clocks = sim_engine_clock (engine, 0);
+  if (memcmp (&engine->occupancy, &self->occupancy[level], sizeof engine->occupancy) != 0)
+    return 0;
   FOR_EACH_CLOCK (self, loop, i)
   {
     const SimClock *a = &saved[i], *b = &clocks[i];
@@ -158,6 +164,7 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
         clock->drift[level] = 0;
         g_array_index (engine->recorded, guint64, event) = engine->n_issued;
       }
+  engine->slowed_ns += turns * (engine->slowed_ns - self->slowed_ns[level]);
   sim_busy_repeat (&self->busy, level, turns);
   self->values[level] += turns * engine->shift[level];
 }

@@ -14,9 +14,11 @@ typedef struct
   const SimProgram *program;
   SimEngine engine;
   SimBusy busy;
-  gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
-  GArray *saved[SIM_LEVELS];     /* SimClock: all of them when an iteration began */
-  guint64 n_ops, n_walked;       /* of them all, those that were issued one by one */
+  gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
+  GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
+  SimOccupancy occupancy[SIM_LEVELS]; /* then */
+  gint64 slowed_ns[SIM_LEVELS];       /* until then */
+  guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

@@ -73,7 +73,7 @@ begin (SimFootprint *self)
   sim_gaps_begin (&self->gaps);
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
-  sim_blocks_begin (&self->blocks, granule);
+  sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
 }
 
 void
@@ -108,7 +108,8 @@ take (SimFootprint *self, const SimItem *item)
   PlanMeter *meter = &self->meter;
   if (self->has_blocks && array->bytes > 0)
     g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values))
-        = sim_blocks_take (&self->blocks, array->bytes, &array->hint);
+        = sim_blocks_take (&self->blocks, array->bytes,
+                           sim_memory_pool (array->bytes, item->stream), &array->hint);
   if (self->has_gaps && array->padded > 0)
     g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
         = sim_gaps_take (&self->gaps, array->padded);

@@ -1,7 +1,9 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
+  %D%/adjust.c %D%/adjust.h \
   %D%/blocks.c %D%/blocks.h \
   %D%/busy.c %D%/busy.h \
+  %D%/calibrate.c %D%/calibrate.h \
   %D%/cost.c %D%/cost.h \
   %D%/cost-collective.c \
   %D%/cost-compute.c \
@@ -16,5 +18,6 @@ libsim_a_SOURCES = \
   %D%/gaps.c %D%/gaps.h \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
+  %D%/sharing.c %D%/sharing.h \
   %D%/sim.c %D%/sim.h
 EXTRA_DIST += %D%/README.md

@@ -15,6 +15,7 @@ struct _SimWorkspace
   SimFold fold;
   SimFootprint footprint;
   GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
+  SimOccupancy occupancy[2];
 };
 
 SimWorkspace *
@@ -49,6 +50,8 @@ note_ahead (SimWorkspace *self)
   self->ahead[1] = self->ahead[0];
   self->ahead[0] = now;
   g_array_set_size (now, engine->n_clocks);
+  self->occupancy[1] = self->occupancy[0];
+  self->occupancy[0] = engine->occupancy;
   for (guint i = 0; i < engine->n_clocks; i++)
     g_array_index (now, gint64, i) = MAX (clocks[i].at - clocks[SIM_CLOCK_HOST].at, 0);
 }
@@ -59,6 +62,13 @@ recurs (const SimWorkspace *self, guint first, guint n)
   return memcmp (&g_array_index (self->ahead[0], gint64, first),
                  &g_array_index (self->ahead[1], gint64, first), n * sizeof (gint64))
          == 0;
+}
+
+static gboolean
+is_same_again (const SimWorkspace *self)
+{
+  return recurs (self, 0, self->fold.engine.n_clocks)
+         && memcmp (&self->occupancy[0], &self->occupancy[1], sizeof self->occupancy[0]) == 0;
 }
 
 /* Steps as sim_run takes them, but for those that would be the last one again. Returns their
@@ -78,7 +88,7 @@ run_steps (SimWorkspace *self, gint64 *out_step_ns)
       if (!is_last_again)
         period = sim_fold_run (&self->fold, PLAN_SECTION_STEP);
       note_ahead (self);
-      is_last_again = is_last_again || recurs (self, 0, self->fold.engine.n_clocks);
+      is_last_again = is_last_again || is_same_again (self);
     }
   while ((period != before || !recurs (self, SIM_CLOCK_STREAMS, PLAN_N_STREAMS))
          && n_run < SIM_MAX_STEPS);
@@ -123,4 +133,14 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
   summary.n_walked = workspace->fold.n_walked;
   *out_summary = summary;
   return TRUE;
+}
+
+gint64
+sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
+{
+  gint64 step_ns;
+  sim_program_compile (&workspace->program, schedule, cost);
+  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
+  run_steps (workspace, &step_ns);
+  return step_ns;
 }

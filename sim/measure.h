@@ -28,4 +28,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
 gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                       SimWorkspace *workspace, SimSummary *out_summary, GError **error);
 
+/* The steady step's time alone. */
+gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
+                         SimWorkspace *workspace);
+
 G_END_DECLS

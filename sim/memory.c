@@ -2,7 +2,8 @@
 /* The caching allocator is PyTorch's: blocks are cut from segments it got from the driver and never
  * gives back. Requests of at most SMALL come from segments of SMALL_SEGMENT, larger ones up to
  * LARGE from segments of LARGE_SEGMENT, others from segments of their own, rounded up. A free block
- * is chosen by best fit and split when what is left is worth keeping; neighbours merge. */
+ * is chosen by best fit and split when what is left is worth keeping; neighbours merge. Expandable
+ * segments are one per size class and grow at their end, in multiples of the smaller two sizes. */
 #include "config.h"
 
 #include "sim/memory.h"
@@ -20,7 +21,8 @@
 typedef struct
 {
   guint64 bytes;
-  gboolean is_free, is_small;
+  gboolean is_free;
+  guint pool;
   guint32 before, after; /* neighbours in the segment, or NO_BLOCK */
 } Block;
 
@@ -30,10 +32,11 @@ struct _SimMemory
   const PlanStack *stack;
   PlanMeter meter;
   guint64 reserved;
-  GArray *blocks;    /* Block */
-  GArray *unused;    /* guint32: entries of blocks that were merged away */
-  GArray *free[2];   /* guint32: free blocks, large and small, by size then age */
-  guint32 *block_of; /* per buffer id */
+  GArray *blocks;                 /* Block */
+  GArray *unused;                 /* guint32: entries of blocks that were merged away */
+  GArray *free[SIM_MEMORY_POOLS]; /* guint32: free blocks, by size then age */
+  guint32 *block_of;              /* per buffer id */
+  guint32 last[SIM_MEMORY_POOLS]; /* where segments grow: their last block, or NO_BLOCK */
 };
 
 guint64
@@ -44,6 +47,19 @@ sim_memory_segment_bytes (guint64 bytes)
                          : plan_units_round_up (bytes, SEGMENT_MULTIPLE);
 }
 
+guint64
+sim_memory_growth_bytes (guint64 missing, gboolean is_small)
+{
+  return plan_units_round_up (missing, is_small ? SMALL_SEGMENT : LARGE_SEGMENT);
+}
+
+guint
+sim_memory_pool (guint64 bytes, PlanStream stream)
+{
+  const guint place = stream == PLAN_STREAM_GATHER ? 1 : stream == PLAN_STREAM_REDUCE ? 2 : 0;
+  return 2 * place + (bytes <= SMALL ? 1 : 0);
+}
+
 SimMemory *
 sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack)
 {
@@ -52,8 +68,11 @@ sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack)
   self->stack = stack;
   self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
   self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
-  for (guint i = 0; i < 2; i++)
-    self->free[i] = g_array_new (FALSE, FALSE, sizeof (guint32));
+  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
+    {
+      self->free[i] = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->last[i] = NO_BLOCK;
+    }
   self->block_of = g_new0 (guint32, plan_schedule_n_buffer_ids (schedule) + 1);
   return self;
 }
@@ -65,7 +84,7 @@ sim_memory_free (SimMemory *self)
     return;
   g_array_unref (self->blocks);
   g_array_unref (self->unused);
-  for (guint i = 0; i < 2; i++)
+  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     g_array_unref (self->free[i]);
   g_free (self->block_of);
   g_free (self);
@@ -93,9 +112,9 @@ block_new (SimMemory *self, const Block *block)
 
 /* First free block of at least that many bytes: the list is sorted, so it is the best fit. */
 static guint
-find_free (const SimMemory *self, gboolean is_small, guint64 bytes)
+find_free (const SimMemory *self, guint pool, guint64 bytes)
 {
-  const GArray *list = self->free[is_small];
+  const GArray *list = self->free[pool];
   guint low = 0, high = list->len;
   while (low < high)
     {
@@ -113,15 +132,15 @@ list_free (SimMemory *self, guint32 block)
 {
   Block *b = block_at (self, block);
   b->is_free = TRUE;
-  g_array_insert_val (self->free[b->is_small], find_free (self, b->is_small, b->bytes + 1), block);
+  g_array_insert_val (self->free[b->pool], find_free (self, b->pool, b->bytes + 1), block);
 }
 
 static void
 unlist_free (SimMemory *self, guint32 block)
 {
   const Block *b = block_at (self, block);
-  GArray *list = self->free[b->is_small];
-  guint i = find_free (self, b->is_small, b->bytes);
+  GArray *list = self->free[b->pool];
+  guint i = find_free (self, b->pool, b->bytes);
   while (g_array_index (list, guint32, i) != block)
     i++;
   g_array_remove_index (list, i);
@@ -133,34 +152,64 @@ split (SimMemory *self, guint32 block, guint64 bytes)
 {
   const Block whole = *block_at (self, block);
   const guint64 rest = whole.bytes - bytes;
-  if (whole.is_small ? rest < self->stack->allocation_bytes : rest <= SMALL)
+  const gboolean keeps_any
+      = sim_memory_pool_is_small (whole.pool) || self->stack->expandable_segments;
+  if (keeps_any ? rest < self->stack->allocation_bytes : rest <= SMALL)
     return;
-  const Block tail
-      = { .bytes = rest, .is_small = whole.is_small, .before = block, .after = whole.after };
+  const Block tail = { .bytes = rest, .pool = whole.pool, .before = block, .after = whole.after };
   const guint32 index = block_new (self, &tail);
   block_at (self, block)->bytes = bytes;
   block_at (self, block)->after = index;
   if (whole.after != NO_BLOCK)
     block_at (self, whole.after)->before = index;
+  else
+    self->last[whole.pool] = index;
   list_free (self, index);
 }
 
+/* Makes room at the end of the segment, which begins with what is free there. */
 static guint32
-take (SimMemory *self, guint64 bytes)
+grow (SimMemory *self, guint64 bytes, guint pool)
 {
-  const gboolean is_small = bytes <= SMALL;
-  const guint at = find_free (self, is_small, bytes);
-  guint32 block;
-  if (at < self->free[is_small]->len)
+  const gboolean is_small = sim_memory_pool_is_small (pool);
+  const guint32 last = self->last[pool];
+  if (last != NO_BLOCK && block_at (self, last)->is_free)
     {
-      block = g_array_index (self->free[is_small], guint32, at);
-      g_array_remove_index (self->free[is_small], at);
+      const guint64 growth
+          = sim_memory_growth_bytes (bytes - block_at (self, last)->bytes, is_small);
+      unlist_free (self, last);
+      block_at (self, last)->bytes += growth;
+      self->reserved += growth;
+      return last;
     }
+  const Block fresh = { .bytes = sim_memory_growth_bytes (bytes, is_small),
+                        .pool = pool,
+                        .before = last,
+                        .after = NO_BLOCK };
+  const guint32 block = block_new (self, &fresh);
+  if (last != NO_BLOCK)
+    block_at (self, last)->after = block;
+  self->last[pool] = block;
+  self->reserved += fresh.bytes;
+  return block;
+}
+
+static guint32
+take (SimMemory *self, guint64 bytes, guint pool)
+{
+  const guint at = find_free (self, pool, bytes);
+  guint32 block;
+  if (at < self->free[pool]->len)
+    {
+      block = g_array_index (self->free[pool], guint32, at);
+      g_array_remove_index (self->free[pool], at);
+    }
+  else if (self->stack->expandable_segments)
+    block = grow (self, bytes, pool);
   else
     {
       const guint64 segment = sim_memory_segment_bytes (bytes);
-      const Block fresh
-          = { .bytes = segment, .is_small = is_small, .before = NO_BLOCK, .after = NO_BLOCK };
+      const Block fresh = { .bytes = segment, .pool = pool, .before = NO_BLOCK, .after = NO_BLOCK };
       block = block_new (self, &fresh);
       self->reserved += segment;
     }
@@ -179,6 +228,8 @@ absorb_right (SimMemory *self, guint32 block)
   block_at (self, block)->after = gone.after;
   if (gone.after != NO_BLOCK)
     block_at (self, gone.after)->before = block;
+  else
+    self->last[gone.pool] = block;
   g_array_append_val (self->unused, right);
 }
 
@@ -215,7 +266,7 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
   if (self->stack && self->stack->caching_allocator && bytes > 0)
     {
       if (op->kind == PLAN_OP_ALLOC)
-        self->block_of[id] = take (self, bytes);
+        self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, op->stream));
       else
         give_back (self, self->block_of[id]);
     }

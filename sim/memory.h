@@ -13,8 +13,20 @@ G_BEGIN_DECLS
 /* Requests of at most that many bytes share small segments. */
 #define SIM_MEMORY_SMALL PLAN_MIB
 
-/* What the caching allocator asks its driver for when it has no room for a request. */
+/* Requests are served from pools: large and small ones apart, and what each stream takes. */
+#define SIM_MEMORY_POOLS 6
+guint sim_memory_pool (guint64 bytes, PlanStream stream);
+
+static inline gboolean
+sim_memory_pool_is_small (guint pool)
+{
+  return pool % 2 != 0;
+}
+
+/* What the caching allocator asks its driver for when it has no room for a request; in segments
+ * that grow, for what is missing. */
 guint64 sim_memory_segment_bytes (guint64 bytes);
+guint64 sim_memory_growth_bytes (guint64 missing, gboolean is_small);
 
 typedef struct _SimMemory SimMemory;
 

@@ -120,6 +120,7 @@ add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
                                .record = op->record.array,
                                .record_level = -1,
                                .ns = sim_cost_ns (cost, node),
+                               .load = sim_cost_load (cost, node),
                                .launch_ns = sim_cost_launch_ns (cost, node) } };
   for (guint i = 0; i < op->n_waits; i++)
     {
@@ -144,6 +145,7 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
       = { .kind = op->kind == PLAN_OP_ALLOC ? SIM_ITEM_OP : SIM_ITEM_FREE,
           .index = (guint32)ref->array,
           .node = node,
+          .stream = op->stream,
           .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
                       .offset = ref->offset,
                       .loop = ref->loop,
@@ -168,6 +170,13 @@ finish_loop (Compiler *self, SimLoop *loop, const guint8 *uses)
   loop->first_range = ranges->len;
   loop->is_uniform = loop->depth < SIM_LEVELS && loop->unroll <= MAX_UNROLL;
   g_array_append_val (ranges, clocks);
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    {
+      const guint first = SIM_CLOCK_SPELLS + s * SIM_SPELLS * 2;
+      const SimRange spells = { .begin = first, .end = first + SIM_SPELLS * 2 };
+      if (self->program->shared & 1u << s)
+        g_array_append_val (ranges, spells);
+    }
   for (guint e = 0; e < self->n_events; e++)
     {
       const PlanEvent *event = plan_schedule_event (self->schedule, e);
@@ -212,6 +221,16 @@ add_node (Compiler *self, guint node, const SimCost *cost)
   g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
 }
 
+static guint
+find_shared (const PlanSchedule *schedule, const SimCost *cost)
+{
+  guint streams = 0;
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    if (sim_cost_ns (cost, node) > 0)
+      streams |= 1u << plan_schedule_node (schedule, node)->stream;
+  return streams & ~(1u << PLAN_STREAM_COMPUTE);
+}
+
 static void
 list_reset (SimList *self)
 {
@@ -238,6 +257,7 @@ sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCo
   g_array_set_size (self->uses, 0);
   list_reset (&self->time);
   list_reset (&self->memory);
+  self->shared = find_shared (schedule, cost);
   Compiler compiler = { .program = self,
                         .schedule = schedule,
                         .n_events = plan_schedule_n_events (schedule),

@@ -31,6 +31,7 @@ typedef struct
   guint32 index;
   guint32 node;
   SimRef buffer;
+  PlanStream stream; /* that takes memory */
 } SimItem;
 
 typedef struct
@@ -76,6 +77,7 @@ typedef struct
   GArray *ops;    /* SimOp */
   GArray *ranges; /* SimRange */
   GArray *uses;   /* guint8 per time loop and event array, while compiling */
+  guint shared;   /* streams whose ops others share with, a bit each */
 } SimProgram;
 
 void sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost);

@@ -16,7 +16,7 @@ typedef struct
   SimMemory *memory;
 } Run;
 
-static SimClock
+static SimTurn
 issue (Run *run, const PlanCursor *cursor, const PlanOp *op)
 {
   SimIssue now = { .kind = sim_issue_kind (op->kind),
@@ -27,6 +27,7 @@ issue (Run *run, const PlanCursor *cursor, const PlanOp *op)
                    .record_level = -1,
                    .record = -1,
                    .ns = sim_cost_ns (run->cost, cursor->node),
+                   .load = sim_cost_load (run->cost, cursor->node),
                    .launch_ns = sim_cost_launch_ns (run->cost, cursor->node) };
   for (guint i = 0; i < op->n_waits; i++)
     now.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
@@ -60,16 +61,16 @@ run_section (Run *run, PlanSection section, PlanTrace *trace)
   while ((op = plan_cursor_next (&cursor)))
     {
       const SimIssueKind kind = sim_issue_kind (op->kind);
-      gint64 start_ns = issue (run, &cursor, op).at;
+      const SimTurn turn = issue (run, &cursor, op);
+      gint64 start_ns = turn.start.at;
       if (kind == SIM_ISSUE_HOLD)
         start_ns = MAX (start_ns, host_ns (run));
       start_ns -= begin_ns;
       if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
         note_memory (run, trace, &cursor, op, start_ns);
       else if (trace)
-        plan_trace_add_span (
-            trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
-            start_ns + (kind == SIM_ISSUE_WORK ? sim_cost_ns (run->cost, cursor.node) : 0));
+        plan_trace_add_span (trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
+                             start_ns + turn.ns);
     }
   return host_ns (run) - begin_ns;
 }

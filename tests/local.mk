@@ -31,6 +31,8 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-buckets.tap \
+  %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
   %D%/unit/test-cluster.tap \
   %D%/unit/test-checkpoint.tap \
@@ -38,12 +40,15 @@ check_tests = \
   %D%/unit/test-comm.tap \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
+  %D%/unit/test-csv.tap \
   %D%/unit/test-dtype.tap \
+  %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-layout.tap \
+  %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
@@ -53,11 +58,14 @@ check_tests = \
   %D%/unit/test-number.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
+  %D%/unit/test-plot-plans.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
+  %D%/unit/test-run-table.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
+  %D%/unit/test-stack-memory.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
@@ -65,10 +73,12 @@ check_tests = \
   %D%/unit/test-tokens.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
+  %D%/prop/prop-accuracy.tap \
   %D%/unit/test-weights.tap \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
+  %D%/prop/prop-emit.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
@@ -101,48 +111,60 @@ tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES = $(test_archives)
-tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random.h
+tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(check_tests)
 endif
 
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
 fuzz_replays = \
+  %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
   %D%/fuzz/replay-import.tap \
+  %D%/fuzz/replay-logs.tap \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
   %D%/fuzz/replay-plan.tap \
+  %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
+tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/replay.c
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
 tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
+tests_fuzz_replay_logs_tap_SOURCES = %D%/fuzz/fuzz-logs.c %D%/fuzz/replay.c
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
 tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
+tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
 fuzzers = \
+  %D%/fuzz/fuzz-adjust \
   %D%/fuzz/fuzz-cluster \
   %D%/fuzz/fuzz-import \
+  %D%/fuzz/fuzz-logs \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
   %D%/fuzz/fuzz-plan \
+  %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
+tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_logs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -161,6 +183,8 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/calibrate-refused.test \
+  %D%/golden/calibrate-small.test \
   %D%/golden/db-delete.test \
   %D%/golden/db-export-csv.test \
   %D%/golden/db-export-sql.test \
@@ -175,6 +199,20 @@ golden_tests = \
   %D%/golden/diff-models.test \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
+  %D%/golden/emit-from-megatron.test \
+  %D%/golden/emit-fully-shard.test \
+  %D%/golden/emit-fully-shard-hybrid.test \
+  %D%/golden/emit-megatron.test \
+  %D%/golden/emit-megatron-ddp.test \
+  %D%/golden/emit-megatron-nodes.test \
+  %D%/golden/emit-mpirun.test \
+  %D%/golden/emit-plan.test \
+  %D%/golden/emit-read-back.test \
+  %D%/golden/emit-refused.test \
+  %D%/golden/emit-slurm.test \
+  %D%/golden/emit-slurm-native.test \
+  %D%/golden/emit-torchrun.test \
+  %D%/golden/emit-unknown.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
@@ -197,14 +235,27 @@ golden_tests = \
   %D%/golden/help-completion.test \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
+  %D%/golden/help-emit.test \
+  %D%/golden/help-import.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
   %D%/golden/help-query.test \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-calibrate.test \
+  %D%/golden/help-validate.test \
   %D%/golden/help.test \
+  %D%/golden/import-export.test \
+  %D%/golden/import-line.test \
+  %D%/golden/import-megatron.test \
+  %D%/golden/import-nccl.test \
+  %D%/golden/import-refused.test \
+  %D%/golden/import-tables.test \
+  %D%/golden/import-torchtitan.test \
+  %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-no_shard.test \
@@ -212,15 +263,32 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
+  %D%/golden/plot-breakdown.test \
+  %D%/golden/plot-breakdown-named.test \
+  %D%/golden/plot-nothing-fits.test \
+  %D%/golden/plot-scaling.test \
+  %D%/golden/plot-scaling-weak.test \
+  %D%/golden/query-explain-illegal.test \
+  %D%/golden/query-explain-too-large.test \
+  %D%/golden/query-explain-twice.test \
+  %D%/golden/query-explain.test \
+  %D%/golden/query-from-megatron.test \
+  %D%/golden/query-kept.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
+  %D%/golden/sim-fsdp1.test \
+  %D%/golden/sim-fsdp2.test \
+  %D%/golden/sim-megatron.test \
+  %D%/golden/sim-nanotron.test \
   %D%/golden/sim-gpt2.test \
   %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
+  %D%/golden/show-cluster-alias.test \
+  %D%/golden/show-cluster-ambiguous.test \
   %D%/golden/show-cluster-unknown.test \
   %D%/golden/show-costs.test \
   %D%/golden/show-dgx-h100.test \
@@ -244,7 +312,13 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
-  %D%/golden/sim-sweep.test
+  %D%/golden/sim-sweep.test \
+  %D%/golden/validate-json.test \
+  %D%/golden/validate-refused.test \
+  %D%/golden/validate-rows.test \
+  %D%/golden/validate-small.test \
+  %D%/golden/validate-stdin.test \
+  %D%/golden/validate-wrong.test
 script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
@@ -252,6 +326,7 @@ script_tests = \
   %D%/exec/catalogue.sh \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
+  %D%/exec/emit.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
@@ -264,7 +339,8 @@ TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh \
-  %D%/unit/store-v1.sql %D%/golden/store-small.json \
+  %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
+  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "db/plans.h"
 #include "db/runs.h"
 #include "db/tables.h"
 #include "db/traces.h"
@@ -63,7 +64,8 @@ add_run (CliTable *table, const DbRun *run)
   cli_table_add_int (table, run->steps);
   add_ms (table, run->predicted_step_ns);
   add_ms (table, run->measured_step_ns);
-  cli_table_add (table, run->plan_hash);
+  g_autofree char *plan = g_strdup_printf ("@%" G_GINT64_FORMAT, run->plan_id);
+  cli_table_add (table, plan);
   cli_table_add (table, run->message);
 }
 
@@ -76,6 +78,54 @@ list_runs (DbStore *store, CliFormat format, GError **error)
     return FALSE;
   for (guint i = 0; i < runs->len; i++)
     add_run (table, &g_array_index (runs, DbRun, i));
+  cli_table_print (table, format);
+  return TRUE;
+}
+
+/* What a plan is for, by name: "llama3-8b", "dgx-h100:4". */
+static void
+add_names (CliTable *table, const DbPlan *plan)
+{
+  g_autoptr (PlanModel) model = plan_model_new (plan->model_text, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_parse (plan->cluster_text, "store", NULL);
+  g_autofree char *spec
+      = cluster ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->name, cluster->nodes) : NULL;
+  cli_table_add (table, model ? model->name : NULL);
+  cli_table_add (table, spec);
+  if (cluster)
+    cli_table_add_int (table, plan_cluster_devices (cluster));
+  else
+    cli_table_add (table, NULL);
+}
+
+static gboolean
+list_plans (DbStore *store, CliFormat format, GError **error)
+{
+  static const CliColumn columns[]
+      = { { "plan", FALSE },        { "model", FALSE },     { "cluster", FALSE },
+          { "devices", TRUE },      { "runs", TRUE },       { "queries", TRUE },
+          { "predicted_ms", TRUE }, { "device_mib", TRUE }, { "fields", FALSE } };
+  g_autoptr (GArray) plans = db_store_list_plans (store, error);
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  if (!plans)
+    return FALSE;
+  for (guint i = 0; i < plans->len; i++)
+    {
+      const DbStoredPlan *stored = &g_array_index (plans, DbStoredPlan, i);
+      g_autofree char *id = g_strdup_printf ("@%" G_GINT64_FORMAT, stored->id);
+      g_autofree char *fields
+          = g_strstrip (g_strdelimit (g_strdup (stored->plan.plan_text), "\n", ' '));
+      cli_table_add (table, id);
+      add_names (table, &stored->plan);
+      cli_table_add_int (table, stored->runs);
+      cli_table_add_int (table, stored->queries);
+      add_ms (table, stored->step_ns);
+      if (stored->device_bytes)
+        cli_table_add_real (table, (double)stored->device_bytes / 1048576.0, 1);
+      else
+        cli_table_add (table, NULL);
+      cli_table_add (table, fields);
+    }
   cli_table_print (table, format);
   return TRUE;
 }
@@ -108,8 +158,11 @@ list_stored (const Request *request, GError **error)
 {
   static const char *const shown[DB_N_KINDS][10] = {
     [DB_KIND_CLUSTERS] = { "name", "source", "created" },
-    [DB_KIND_RUNS] = { "id" }, /* not used: runs have a list of their own */
+    [DB_KIND_PLANS] = { "id" }, /* not used: they have lists of their own, as do runs */
+    [DB_KIND_RUNS] = { "id" },
     [DB_KIND_STEPS] = { "run", "step", "loss", "grad_norm", "step_ns" },
+    [DB_KIND_QUERIES] = { "id", "created", "params_id", "question" },
+    [DB_KIND_ANSWERS] = { "query", "place", "step_ns", "device_bytes" },
     [DB_KIND_MEASUREMENTS] = { "id", "source", "row_id", "use", "stack", "gpu", "gpus", "step_ms",
                                "max_allocated_mib", NULL },
     [DB_KIND_OPS] = { "id", "created", "machine", "op", "shape", "format", "ranks", "median_ns",
@@ -125,6 +178,8 @@ list_stored (const Request *request, GError **error)
     return FALSE;
   if (request->kind == DB_KIND_RUNS)
     return list_runs (store, format, error);
+  if (request->kind == DB_KIND_PLANS)
+    return list_plans (store, format, error);
   g_autoptr (DbTable) rows = db_store_read_table (store, request->kind, NULL, error);
   if (!rows)
     return FALSE;
@@ -172,9 +227,9 @@ print_run (DbStore *store, gint64 id, GError **error)
           run.uid, run.program_version, run.backend, run.comm, run.host, run.device, run.ranks,
           run.steps, run.seed, run.data ? run.data : "not recorded", setting_words);
   printf ("predicted step %.3f ms (%s), measured %.3f ms\n"
-          "schedule %s\n\nmodel=%s\n%s\n%s",
+          "plan @%" G_GINT64_FORMAT ", schedule %s\n\nmodel=%s\n%s\n%s",
           1e-6 * (double)run.predicted_step_ns, run.params_id, 1e-6 * (double)run.measured_step_ns,
-          run.schedule_hash, run.model_text, run.plan_text, run.cluster_text);
+          run.plan_id, run.schedule_hash, run.model_text, run.plan_text, run.cluster_text);
   return print_steps (store, id, error);
 }
 
@@ -416,7 +471,7 @@ import_stored (const Request *request, GError **error)
       if (!read_text (request->words[i], &text, error))
         return FALSE;
       g_ptr_array_add (texts, text);
-      sources[i] = (DbSource){ text, request->words[i] };
+      sources[i] = (DbSource){ .text = text, .origin = request->words[i] };
     }
   g_autoptr (DbStore) store = open_for_import (request, error);
   if (!store
@@ -518,7 +573,7 @@ cmd_db (int argc, char **argv, GError **error)
   const GOptionEntry entries[] = {
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
       "of what to list, show or delete; runs unless said",
-      "runs|clusters|steps|measurements|ops|params|fitted" },
+      "runs|plans|queries|answers|clusters|steps|measurements|ops|params|fitted" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
       "of what is printed; table, of an export sql, of one kind csv unless said",
       "table|csv|json|sql" },

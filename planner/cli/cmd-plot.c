@@ -4,7 +4,7 @@
 #include "db/runs.h"
 #include "db/traces.h"
 #include "planner/cli/commands.h"
-#include "planner/cli/output.h"
+#include "planner/cli/plot-kinds.h"
 #include "planner/cli/predict.h"
 #include "planner/error.h"
 #include "planner/lower.h"
@@ -13,6 +13,10 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#define NO_TOP G_MININT
+#define USUAL_TOP 4
+#define MAX_TOP 8
 
 /* What a picture of one plan is drawn from: a prediction, or a stored run with its measurement. */
 typedef struct
@@ -32,13 +36,6 @@ subject_clear (Subject *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
 
-static char *
-title_of (const CliInput *input, const Plan *resolved)
-{
-  g_autofree char *label = cli_plan_label (resolved);
-  return g_strdup_printf ("%s on %s: %s", input->model->name, input->cluster->name, label);
-}
-
 static gboolean
 predict_subject (const CliOptions *options, Subject *subject, GError **error)
 {
@@ -46,7 +43,8 @@ predict_subject (const CliOptions *options, Subject *subject, GError **error)
   g_auto (CliPrediction) prediction = { 0 };
   if (!cli_input_read (options, NULL, &input, error) || !cli_predict (&input, &prediction, error))
     return FALSE;
-  subject->title = title_of (&input, &prediction.plan);
+  g_autofree char *label = cli_plan_label (&prediction.plan);
+  subject->title = cli_plot_title (&input, label, NULL);
   subject->schedule = g_steal_pointer (&prediction.schedule);
   subject->simulated = g_steal_pointer (&prediction.trace);
   return TRUE;
@@ -87,124 +85,200 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
       || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
       || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error)))
     return FALSE;
-  subject->title = title_of (&input, &plan);
+  g_autofree char *label = cli_plan_label (&plan);
+  subject->title = cli_plot_title (&input, label, NULL);
   return TRUE;
 }
 
-/* Memory against throughput of every combination of the swept fields. */
 static gboolean
-plot_sweep (const CliOptions *options, char *const *sweeps, const char *path, char **out_text,
-            GError **error)
-{
-  g_auto (CliInput) input = { 0 };
-  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
-  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
-  const char *const standard[] = { "strategy", "mbs=1,2,4", NULL };
-  char *const *asked = sweeps ? sweeps : (char *const *)standard;
-  if (!cli_input_read (options, NULL, &input, error))
-    return FALSE;
-  g_autoptr (GArray) plans = cli_sweep (&input.plan, asked, error);
-  if (!plans)
-    return FALSE;
-  for (guint i = 0; i < plans->len; i++)
-    {
-      g_auto (CliPrediction) p = { 0 };
-      g_autoptr (GError) why = NULL;
-      input.plan = g_array_index (plans, Plan, i);
-      if (!cli_predict (&input, &p, &why)) /* the rules forbid it: sim --sweep says why */
-        continue;
-      g_autofree char *swept = cli_describe_swept (&input.plan, asked);
-      char *label = g_strdup_printf ("%s mbs=%" G_GINT64_FORMAT "%s%s",
-                                     plan_field_names (PLAN_STRATEGY)[p.plan.value[PLAN_STRATEGY]],
-                                     p.plan.value[PLAN_MBS], *swept ? " " : "", swept);
-      g_ptr_array_add (labels, label);
-      const PlotPoint point = { .label = label,
-                                .memory_gib = cli_mib (p.trace->memory.device) / 1024.0,
-                                .tokens_per_s = p.tokens_per_s_per_gpu,
-                                .fits = p.fits };
-      g_array_append_val (points, point);
-    }
-  if (points->len == 0)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                   "none of these plans is allowed; fsdplan sim --sweep says why");
-      return FALSE;
-    }
-  g_autofree char *title = g_strdup_printf ("%s on %s", input.model->name, input.cluster->name);
-  return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
-                      cli_mib (input.cluster->memory_bytes) / 1024.0, title, path, out_text, error);
-}
-
-static gboolean
-plot_subject (const char *kind, CliOptions *options, const char *run, const char *path,
-              char **out_text, GError **error)
+plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
 {
   g_auto (Subject) s = { 0 };
-  if (run ? !load_subject (options, run, &s, error) : !predict_subject (options, &s, error))
+  if (self->run ? !load_subject (&self->options, self->run, &s, error)
+                : !predict_subject (&self->options, &s, error))
     return FALSE;
-  return strcmp (kind, "timeline") == 0
-             ? plot_timeline (s.simulated, s.measured, s.schedule, s.title, path, out_text, error)
-             : plot_memory (s.simulated, s.measured, s.schedule, s.title, path, out_text, error);
+  return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule, s.title,
+                                                      self->path, out_text, error);
 }
 
 static gboolean
-draw (const char *kind, CliOptions *options, const char *run, char *const *sweeps, const char *path,
-      char **out_text, GError **error)
+plot_one_timeline (CliPlot *self, char **out_text, GError **error)
 {
-  if (strcmp (kind, "pareto") == 0)
-    {
-      if (run)
-        {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--run is for timeline and memory");
-          return FALSE;
-        }
-      return plot_sweep (options, sweeps, path, out_text, error);
-    }
-  if (strcmp (kind, "timeline") != 0 && strcmp (kind, "memory") != 0)
+  return plot_subject (self, TRUE, out_text, error);
+}
+
+static gboolean
+plot_one_memory (CliPlot *self, char **out_text, GError **error)
+{
+  return plot_subject (self, FALSE, out_text, error);
+}
+
+/* Options that are not for every picture. */
+enum
+{
+  TAKES_RUN = 1 << 0,
+  TAKES_SWEEP = 1 << 1,
+  TAKES_SIZES = 1 << 2,
+  TAKES_TOP = 1 << 3,
+  TAKES_PLANS = 1 << 4,
+  TAKES_FROM = 1 << 5,
+};
+
+static const struct
+{
+  const char *name;
+  gboolean (*draw) (CliPlot *self, char **out_text, GError **error);
+  guint takes;
+} kinds[] = {
+  { "timeline", plot_one_timeline, TAKES_RUN },
+  { "memory", plot_one_memory, TAKES_RUN },
+  { "pareto", cli_plot_pareto, TAKES_SWEEP },
+  { "tradeoff", cli_plot_tradeoff, TAKES_SWEEP },
+  { "breakdown", cli_plot_breakdown, TAKES_SWEEP | TAKES_TOP | TAKES_PLANS },
+  { "scaling", cli_plot_scaling, TAKES_SWEEP | TAKES_SIZES },
+  { "accuracy", cli_plot_accuracy, TAKES_FROM },
+};
+
+#define KINDS "timeline|memory|pareto|tradeoff|breakdown|scaling|accuracy"
+#define KINDS_IN_WORDS "timeline, memory, pareto, tradeoff, breakdown, scaling or accuracy"
+
+/* "pareto, tradeoff and scaling": the pictures that take something; the caller frees. */
+static char *
+who_takes (guint what)
+{
+  g_autoptr (GPtrArray) names = g_ptr_array_new ();
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    if (kinds[i].takes & what)
+      g_ptr_array_add (names, (gpointer)kinds[i].name);
+  const char *const last = g_ptr_array_steal_index (names, names->len - 1);
+  if (names->len == 0)
+    return g_strdup (last);
+  g_ptr_array_add (names, NULL);
+  g_autofree char *others = g_strjoinv (", ", (char **)names->pdata);
+  return g_strdup_printf ("%s and %s", others, last);
+}
+
+static gboolean
+check_options (const CliPlot *self, guint takes, GError **error)
+{
+  const struct
+  {
+    const char *name;
+    gboolean is_given;
+    guint what;
+  } options[] = {
+    { "--run", self->run != NULL, TAKES_RUN },
+    { "--sweep", self->sweeps != NULL, TAKES_SWEEP },
+    { "--gpus", self->gpus != NULL, TAKES_SIZES },
+    { "--weak", self->weak, TAKES_SIZES },
+    { "--top", self->top != NO_TOP, TAKES_TOP },
+    { "--from", self->from != NULL, TAKES_FROM },
+    { "--of", self->of != NULL, TAKES_FROM },
+    { "--by", self->by != NULL, TAKES_FROM },
+    { "naming a plan", *self->plans != NULL, TAKES_PLANS },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (options); i++)
+    if (options[i].is_given && !(takes & options[i].what))
+      {
+        g_autofree char *who = who_takes (options[i].what);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for %s", options[i].name, who);
+        return FALSE;
+      }
+  if (self->top == NO_TOP || (self->top >= 1 && self->top <= MAX_TOP))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--top: %d is not from 1 to %d", self->top,
+               MAX_TOP);
+  return FALSE;
+}
+
+static gboolean
+draw (const char *name, CliPlot *self, char **out_text, GError **error)
+{
+  guint kind = 0;
+  while (kind < G_N_ELEMENTS (kinds) && strcmp (name, kinds[kind].name) != 0)
+    kind++;
+  if (kind == G_N_ELEMENTS (kinds))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "there is no picture '%s': timeline, memory or pareto", kind);
+                   "there is no picture '%s': " KINDS_IN_WORDS, name);
       return FALSE;
     }
-  if (sweeps)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--sweep is for pareto");
-      return FALSE;
-    }
-  return plot_subject (kind, options, run, path, out_text, error);
+  if (!check_options (self, kinds[kind].takes, error))
+    return FALSE;
+  if (self->top == NO_TOP)
+    self->top = USUAL_TOP;
+  return kinds[kind].draw (self, out_text, error);
 }
+
+static void
+plot_clear (CliPlot *self)
+{
+  cli_options_clear (&self->options);
+  g_free (self->path);
+  g_free (self->run);
+  g_free (self->gpus);
+  g_free (self->from);
+  g_free (self->of);
+  g_free (self->by);
+  g_strfreev (self->sweeps);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
 
 int
 cmd_plot (int argc, char **argv, GError **error)
 {
-  g_auto (CliOptions) options = { 0 };
-  g_auto (GStrv) sweeps = NULL;
-  g_autofree char *path = NULL, *run = NULL, *text = NULL;
+  g_auto (CliPlot) self = { .top = NO_TOP };
+  g_autofree char *text = NULL;
   const GOptionEntry entries[] = {
-    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path,
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
       "the picture, by its extension svg, png, pdf or txt; without it, text on the terminal",
       "FILE" },
-    { "run", 0, 0, G_OPTION_ARG_STRING, &run,
+    { "run", 0, 0, G_OPTION_ARG_STRING, &self.run,
       "a stored run in place of a plan, simulated beside measured; for timeline and memory", "ID" },
-    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
-      "what pareto varies; a field alone takes all of its values; strategy and mbs=1,2,4 unless "
-      "said",
+    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self.sweeps,
+      "what pareto (strategy and mbs=1,2,4 unless said), tradeoff, breakdown and scaling "
+      "(strategy) "
+      "vary; a field alone takes all of its values",
       "FIELD[=V1,V2,…]" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &self.gpus,
+      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
+      "SIZES" },
+    { "weak", 0, 0, G_OPTION_ARG_NONE, &self.weak,
+      "scaling: the global batch is for the smallest size and grows with it", NULL },
+    { "top", 0, 0, G_OPTION_ARG_INT, &self.top,
+      "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
+    { "from", 0, 0, G_OPTION_ARG_FILENAME, &self.from,
+      "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
+      "or - "
+      "for standard input",
+      "FILE" },
+    { "of", 0, 0, G_OPTION_ARG_STRING, &self.of,
+      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
+      "max_allocated_mib, reserved_mib, device_mib",
+      "NAME" },
+    { "by", 0, 0, G_OPTION_ARG_STRING, &self.by,
+      "accuracy: the column whose values have a colour each; stack, source or group unless said",
+      "COLUMN" },
     G_OPTION_ENTRY_NULL,
   };
-  g_autoptr (CliContext) context
-      = cli_context_new ("timeline|memory|pareto", "draw a picture: timeline, memory or pareto");
+  g_autoptr (CliContext) context = cli_context_new (
+      KINDS " [PLAN…]", "draw a picture: where a step's time and memory go, or how plans compare");
   cli_context_add (context, entries);
-  cli_options_add (&options, context);
+  cli_options_add (&self.options, context);
+  cli_context_describe (
+      context, "timeline and memory show one plan over a step; pareto, tradeoff, breakdown "
+               "and scaling compare several; accuracy compares predictions with runs. "
+               "breakdown takes plans as --plan does.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (argc != 2)
+  if (argc < 2)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "plot: one picture is needed: timeline, memory or pareto");
+                   "plot: one picture is needed: " KINDS_IN_WORDS);
       return CLI_FAILED;
     }
-  if (!draw (argv[1], &options, run, sweeps, path, &text, error))
+  self.plans = argv + 2;
+  if (!draw (argv[1], &self, &text, error))
     return CLI_FAILED;
   if (text)
     fputs (text, stdout);

@@ -143,6 +143,7 @@ print_time (const CliPrediction *p)
     const char *name;
     gint64 ns;
   } rows[] = { { "compute", t->compute_ns },
+               { "  of it slowed by others", (gint64)(1e6 * p->slowed_ms) },
                { "exposed gather", t->exposed_gather_ns },
                { "exposed reduce", t->exposed_reduce_ns },
                { "exposed tensor", t->exposed_tensor_ns },
@@ -189,10 +190,14 @@ print_details (const CliPrediction *p, const CliInput *input)
           input->cluster->device_name, p->stack->name, p->stack->source, label,
           p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
   print_time (p);
-  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; uncertainty unknown: not calibrated\n"
+  g_autofree char *uncertainty
+      = p->uncertainty_pct < 0
+            ? g_strdup ("uncertainty unknown: nothing like it was measured")
+            : g_strdup_printf ("four of five such steps lie within %.1f %%", p->uncertainty_pct);
+  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n"
           "costs: %s; %.0f %% of the time measured, %.0f %% interpolated, %.0f %% fitted, "
           "%.0f %% from data sheets\n\n",
-          p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, p->params_id,
+          p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, p->params_id,
           p->provenance_pct[0], p->provenance_pct[1], p->provenance_pct[2], p->provenance_pct[3]);
   print_memory (p);
   print_peaks (p);

@@ -12,9 +12,13 @@ G_BEGIN_DECLS
   X ("sim", cmd_sim, "predict memory and time of a plan, or of several side by side")              \
   X ("diff", cmd_diff, "two plans side by side: what differs, and where memory and time move")     \
   X ("lower", cmd_lower, "print a plan's schedule")                                                \
-  X ("plot", cmd_plot, "draw a picture: timeline, memory or pareto")                               \
+  X ("emit", cmd_emit, "a plan as commands, calls and jobs of other programs")                       \
+  X ("plot", cmd_plot, "draw a picture: where time and memory go, or how plans compare")           \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
+  X ("validate", cmd_validate, "predicted against measured, for a table of training runs")         \
+  X ("calibrate", cmd_calibrate, "fit the cost model to measured runs")                            \
+  X ("import", cmd_import, "measurements of other tools: training logs, nccl-tests, tables")       \
   X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
   GROUP ("Help")                                                                                   \
   X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \

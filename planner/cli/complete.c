@@ -75,6 +75,7 @@ complete_cluster (const char *kept, const char *typed)
 {
   static const char *const here[] = { "local", "local-cpu", NULL };
   print_words (kept, typed, plan_cluster_presets (), "", "a shipped cluster");
+  print_words (kept, typed, plan_cluster_devices_shipped (), "", "a shipped device");
   print_words (kept, typed, here, "", "this machine");
   print_files ();
 }

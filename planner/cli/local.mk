@@ -2,6 +2,7 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/adjustments.c %D%/adjustments.h \
   %D%/complete.c \
   %D%/context.c %D%/context.h \
   %D%/measurements.c %D%/measurements.h \
@@ -11,24 +12,42 @@ cli_shared = \
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
-plan_libs = $(probe_libs) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
+plan_libs = $(probe_libs) $(NLOPT_LIBS) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
 fsdplan_SOURCES = \
   $(cli_shared) \
+  %D%/cmd-calibrate.c \
   %D%/cmd-completion.c \
   %D%/cmd-db.c \
   %D%/cmd-diff.c \
+  %D%/cmd-emit.c \
+  %D%/cmd-import.c \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
   %D%/cmd-query.c \
   %D%/cmd-run.c \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
+  %D%/cmd-validate.c \
   %D%/commands.h \
+  %D%/compare.c %D%/compare.h \
+  %D%/import.c %D%/import.h \
+  %D%/import-log.c \
+  %D%/import-op.c \
   %D%/main.c \
+  %D%/plot-accuracy.c %D%/plot-kinds.h \
+  %D%/plot-plans.c \
+  %D%/plot-scaling.c \
+  %D%/query.c %D%/query.h \
+  %D%/query-closest.c \
+  %D%/query-explain.c \
+  %D%/query-keep.c \
+  %D%/query-print.c \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
-  %D%/show-plan.c %D%/show-plan.h
+  %D%/show-plan.c %D%/show-plan.h \
+  %D%/validate.c %D%/validate.h \
+  %D%/validate-report.c %D%/validate-report.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
 fsdplan_exec_cpu_SOURCES = \
@@ -62,15 +81,19 @@ EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
 # Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
 command_mans = \
+  fsdplan-calibrate.1 \
   fsdplan-completion.1 \
   fsdplan-db.1 \
   fsdplan-diff.1 \
+  fsdplan-emit.1 \
+  fsdplan-import.1 \
   fsdplan-lower.1 \
   fsdplan-plot.1 \
   fsdplan-query.1 \
   fsdplan-run.1 \
   fsdplan-show.1 \
-  fsdplan-sim.1
+  fsdplan-sim.1 \
+  fsdplan-validate.1
 man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
 CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
 fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m

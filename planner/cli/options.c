@@ -4,8 +4,9 @@
 #include "planner/cli/options.h"
 
 #include "db/clusters.h"
-#include "db/runs.h"
+#include "db/plans.h"
 #include "exec/probe.h"
+#include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/error.h"
@@ -42,7 +43,7 @@ cli_options_clear (CliOptions *self)
 {
   char **const texts[]
       = { &self->model, &self->cluster, &self->plan, &self->from_megatron, &self->gbs, &self->seq,
-          &self->mbs,   &self->format,  &self->db };
+          &self->mbs,   &self->format,  &self->db,   &self->params };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   g_clear_pointer (&self->set, g_strfreev);
@@ -59,7 +60,8 @@ cli_options_add (CliOptions *self, CliContext *context)
       "local[:RANKS]",
       "CLUSTER" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
-      "a plan file, a stored run as @ID, or - for standard input", "FILE" },
+      "a plan file, a stored plan as @ID, that of a run as @runID, or - for standard input",
+      "FILE" },
     { "from-megatron", 0, 0, G_OPTION_ARG_STRING, &self->from_megatron,
       "a script that starts Megatron-LM, or its log, or - for standard input", "FILE" },
     { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs,
@@ -71,8 +73,13 @@ cli_options_add (CliOptions *self, CliContext *context)
     { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->set,
       "any field of a plan, any number of times; fsdplan show --fields lists them", "FIELD=VALUE" },
     { "db", 0, 0, G_OPTION_ARG_STRING, &self->db,
-      "the store of runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps nothing",
+      "the store of plans and runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps "
+      "nothing",
       "FILE" },
+    { "params", 0, 0, G_OPTION_ARG_STRING, &self->params,
+      "what measured runs taught: a set of the store, or the shipped one; " CLI_NO_ADJUSTMENTS
+      " for none; the newest unless said",
+      "ID" },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -198,19 +205,29 @@ read_plan_file (const char *path, const char *db, CliInput *input, GError **erro
   return !cluster || read_cluster (input, cluster, db, error);
 }
 
+/* "@7": a stored plan; "@run3": that of a run. */
+static gboolean
+find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **error)
+{
+  gint64 run;
+  if (!g_str_has_prefix (text, "@run"))
+    return plan_units_parse_int (text + 1, "--plan @ID", 1, G_MAXINT64, out_id, error);
+  return plan_units_parse_int (text + 4, "--plan @runID", 1, G_MAXINT64, &run, error)
+         && db_store_find_run_plan (store, run, out_id, error);
+}
+
 static gboolean
 read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
 {
-  g_auto (DbRun) run = { 0 };
+  g_auto (DbPlan) plan = { 0 };
   gint64 id;
-  if (!plan_units_parse_int (options->plan + 1, "--plan @ID", 1, G_MAXINT64, &id, error))
-    return FALSE;
   g_autoptr (DbStore) store = db_store_open_readonly (options->db, error);
-  if (!store || !db_store_load_run (store, id, &run, error))
+  if (!store || !find_stored_plan (store, options->plan, &id, error)
+      || !db_store_load_plan (store, id, &plan, error))
     return FALSE;
-  return plan_parse (run.plan_text, options->plan, &input->plan, error)
-         && (input->model = plan_model_new (run.model_text, error))
-         && (input->cluster = plan_cluster_parse (run.cluster_text, options->plan, error));
+  return plan_parse (plan.plan_text, options->plan, &input->plan, error)
+         && (input->model = plan_model_new (plan.model_text, error))
+         && (input->cluster = plan_cluster_parse (plan.cluster_text, options->plan, error));
 }
 
 /* The date of the last --set stack=NAME@DATE: it decides what was Megatron-LM's default. */
@@ -364,6 +381,13 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
   if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
+  g_autoptr (GError) cause = NULL;
+  input->adjustments = cli_adjustments (options->params, options->db, &cause);
+  if (cause)
+    {
+      g_propagate_error (error, g_steal_pointer (&cause));
+      return FALSE;
+    }
   return apply_fields (options, &input->plan, error);
 }
 

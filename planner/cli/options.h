@@ -4,6 +4,7 @@
 #include "planner/cluster.h"
 #include "planner/model.h"
 #include "planner/plan.h"
+#include "sim/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -12,7 +13,7 @@ typedef struct
 {
   char *model, *cluster, *plan, *from_megatron, *gbs, *seq, *mbs;
   char **set;
-  char *format, *db;
+  char *format, *db, *params;
 } CliOptions;
 
 void cli_options_clear (CliOptions *self);
@@ -32,6 +33,7 @@ typedef struct
   PlanCluster *cluster;
   char *cluster_spec; /* the words that stand for it; NULL where a stored run gave it */
   Plan plan;
+  const SimAdjustments *adjustments; /* NULL: none */
 } CliInput;
 
 void cli_input_clear (CliInput *self);

@@ -3,6 +3,7 @@
 
 #include "planner/cli/predict.h"
 
+#include "planner/cli/adjustments.h"
 #include "planner/cli/measurements.h"
 #include "planner/error.h"
 #include "planner/lower.h"
@@ -27,7 +28,7 @@ cli_mib (guint64 bytes)
 }
 
 static void
-count_provenance (CliPrediction *self, const SimCost *cost)
+count_spans (CliPrediction *self, const SimCost *cost)
 {
   double total = 0;
   for (guint i = 0; i < self->trace->spans->len; i++)
@@ -36,6 +37,8 @@ count_provenance (CliPrediction *self, const SimCost *cost)
       const double ns = (double)(span->end_ns - span->start_ns);
       self->provenance_pct[sim_cost_provenance (cost, span->node)] += ns;
       total += ns;
+      if (plan_schedule_node (self->schedule, span->node)->stream == PLAN_STREAM_COMPUTE)
+        self->slowed_ms += 1e-6 * (ns - (double)sim_cost_ns (cost, span->node));
     }
   for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
     self->provenance_pct[p] *= 100.0 / total;
@@ -46,11 +49,12 @@ static SimCost *
 cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
          const PlanStack *stack, GError **error)
 {
+  const SimParams params = cli_params (input->adjustments, input->cluster, stack);
   const SimCostInput costs = { .schedule = schedule,
                                .cluster = input->cluster,
                                .stack = stack,
                                .plan = resolved,
-                               .params = sim_params_default (input->cluster),
+                               .params = &params,
                                .measurements = cli_measurements (input->cluster) };
   return sim_cost_new (&costs, error);
 }
@@ -72,14 +76,20 @@ own_workspace (void)
 }
 
 gboolean
-cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+cli_measure (const CliInput *input, const Plan *resolved, SimSummary *out_summary, GError **error)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
   g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
+  return cost && sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
+}
+
+gboolean
+cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+{
   SimSummary summary;
-  if (!cost || !sim_measure (schedule, cost, stack, own_workspace (), &summary, error))
+  if (!cli_measure (input, resolved, &summary, error))
     return FALSE;
   *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
   return TRUE;
@@ -95,9 +105,12 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
   g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
-  self->params_id = sim_params_default (input->cluster)->id;
+  self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
+  self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
+                              input->adjustments, input->cluster->device_name, self->stack->name)
+                                             : -1;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
-  count_provenance (self, cost);
+  count_spans (self, cost);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
   const gint64 vocab
@@ -200,6 +213,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_set_member_name (builder, "time");
   json_builder_begin_object (builder);
   add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);
+  add_number (builder, "slowed_ms", self->slowed_ms);
   json_builder_set_member_name (builder, "exposed_ms");
   json_builder_begin_object (builder);
   add_number (builder, "gather", 1e-6 * (double)t->exposed_gather_ns);
@@ -246,7 +260,10 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
   add_number (builder, "mfu", self->mfu);
   json_builder_set_member_name (builder, "uncertainty_pct");
-  json_builder_add_null_value (builder);
+  if (self->uncertainty_pct < 0)
+    json_builder_add_null_value (builder);
+  else
+    json_builder_add_double_value (builder, self->uncertainty_pct);
   add_text (builder, "params_id", self->params_id);
   json_builder_set_member_name (builder, "fits");
   json_builder_add_boolean_value (builder, self->fits);

@@ -6,6 +6,7 @@
 #include "planner/stack.h"
 #include "planner/trace.h"
 #include "sim/cost.h"
+#include "sim/measure.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
@@ -17,6 +18,8 @@ typedef struct
   PlanTrace *trace;
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
+  double uncertainty_pct; /* of four steps in five like this one; below 0: not known */
+  double slowed_ms;       /* that compute takes longer for what runs beside it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
   gboolean fits;                            /* device memory within the cluster's */
   GPtrArray *hazards;                       /* texts: what to know before it runs */
@@ -26,6 +29,10 @@ void cli_prediction_clear (CliPrediction *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
+
+/* The totals of a resolved plan; safe in several threads. */
+gboolean cli_measure (const CliInput *input, const Plan *resolved, SimSummary *out_summary,
+                      GError **error);
 
 /* Time and device memory of a resolved plan, for a search; safe in several threads. */
 gboolean cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score,

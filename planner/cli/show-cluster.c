@@ -378,8 +378,7 @@ cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error)
 static gboolean
 is_taken (const char *name)
 {
-  return g_strv_contains (plan_cluster_presets (), name)
-         || g_strv_contains (plan_cluster_devices_shipped (), name) || g_str_equal (name, "local")
+  return plan_cluster_is_shipped (name) || g_str_equal (name, "local")
          || g_str_equal (name, "local-cpu");
 }
 

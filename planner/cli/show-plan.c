@@ -4,6 +4,7 @@
 #include "planner/cli/show-plan.h"
 
 #include "planner/cli/predict.h"
+#include "planner/emit.h"
 #include "planner/layout.h"
 #include "planner/rules.h"
 #include "planner/stack.h"
@@ -27,6 +28,13 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
   plan_layout_init (&layout, input->model, stack, plan, ranks);
   const PlanBucket *b = layout.buckets;
   const gint64 shards = (gint64)layout.shards;
+  gint64 raw = 0, padded = 0; /* of a layer, in one bucket or in parts of several */
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (kind != PLAN_BUCKET_PLAIN && plan_bucket_is_unit (kind))
+      {
+        raw += (gint64)b[kind].raw;
+        padded += (gint64)b[kind].padded;
+      }
   const Figure figures[N_FIGURES] = {
     { "devices", plan_cluster_devices (input->cluster) },
     { "data_parallel", ranks },
@@ -34,9 +42,9 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
     { "tokens_per_step", plan->value[PLAN_GBS] * plan->value[PLAN_SEQ] },
     { "padded_vocab", plan_stack_padded_vocab (stack, input->model->vocab, plan->value[PLAN_TP]) },
     { "units", b[PLAN_BUCKET_LAYER].units },
-    { "unit_elements", (gint64)b[PLAN_BUCKET_LAYER].raw },
-    { "unit_elements_padded", (gint64)b[PLAN_BUCKET_LAYER].padded },
-    { "unit_elements_per_rank", (gint64)b[PLAN_BUCKET_LAYER].padded / shards },
+    { "unit_elements", raw },
+    { "unit_elements_padded", padded },
+    { "unit_elements_per_rank", padded / shards },
     { "embedding_elements_padded", (gint64)b[PLAN_BUCKET_EMBEDDING].padded },
     { "head_elements_padded", (gint64)b[PLAN_BUCKET_HEAD].padded },
   };
@@ -48,12 +56,11 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
 static void
 print_file (const CliInput *input, const Plan *plan, const Figure *figures, GPtrArray *hazards)
 {
-  g_autofree char *text = plan_print (plan);
-  g_autofree char *hash = plan_hash (plan);
-  g_autofree char *model = plan_model_print (input->model);
-  printf ("# plan %s\nmodel=%s\n", hash, model);
-  if (input->cluster_spec)
-    printf ("cluster=%s\n", input->cluster_spec);
+  const PlanEmitSubject subject = { .model = input->model,
+                                    .cluster = input->cluster,
+                                    .cluster_spec = input->cluster_spec,
+                                    .plan = plan };
+  g_autofree char *text = plan_emit_plan (&subject);
   fputs (text, stdout);
   puts ("");
   for (guint i = 0; i < N_FIGURES; i++)

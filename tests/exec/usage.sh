@@ -45,7 +45,53 @@ expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
+expect 2 "--as is needed" fsdplan emit
+expect 2 "did you mean 'slurm'" fsdplan emit --as slrum
+expect 2 "did you mean 'fsdplan'" fsdplan emit --as slurm --runtime fsdplam
+expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8
+expect 2 "a model is needed" fsdplan emit --as megatron
+expect 2 "pipeline" fsdplan emit --as megatron --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
+expect 1 "has no GPUs" fsdplan emit --as torchrun --model llama-tiny --cluster local-cpu:2 --gbs 8
+expect 1 "cannot express this plan: stack=native" fsdplan emit --as fully_shard --model llama3-8b \
+  --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
+plot_tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"
+expect 2 "--run is for timeline and memory" fsdplan plot pareto $plot_tiny --run 1
+expect 2 "--sweep is for pareto, tradeoff, breakdown and scaling" fsdplan plot memory $plot_tiny --sweep mbs=1
+expect 2 "--gpus is for scaling" fsdplan plot tradeoff $plot_tiny --gpus 8
+expect 2 "--weak is for scaling" fsdplan plot timeline $plot_tiny --weak
+expect 2 "--top is for breakdown" fsdplan plot scaling $plot_tiny --top 3
+expect 2 "--from is for accuracy" fsdplan plot scaling $plot_tiny --from x.csv
+expect 2 "naming a plan is for breakdown" fsdplan plot pareto $plot_tiny a.plan
+expect 2 "--top: 9 is not from 1 to 8" fsdplan plot breakdown $plot_tiny --top 9
+expect 2 "one or two fields are to vary" fsdplan plot tradeoff $plot_tiny
+expect 2 "plans are named, or swept, or found" fsdplan plot breakdown $plot_tiny --sweep mbs=1 a.plan
+expect 1 "plan $work/none: .*No such file" fsdplan plot breakdown $plot_tiny "$work/none"
+expect 2 "gbs is needed" fsdplan plot scaling --model llama-tiny --cluster h100:8
+for sizes in "" , 8,,16 8.. ..8 8..x 0 -8 8.5; do
+  expect 2 "--gpus: " fsdplan plot scaling $plot_tiny "--gpus=$sizes"
+done
+expect 2 "12 devices of dgx-h100 are neither" fsdplan plot scaling $plot_tiny --gpus 8,12
+expect 3 "none of these 4 plans is allowed, the first because: rule" fsdplan plot scaling $plot_tiny --gpus 16
+printf 'a,b\n1,2\n' >"$work/a.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,x\n' >"$work/b.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,0\n' >"$work/c.csv"
+printf 'measured_step_ms,predicted_step_ms\n1,\n' >"$work/d.csv"
+expect 2 "a.csv: its first line has no column predicted_step_ms" fsdplan plot accuracy --from "$work/a.csv"
+expect 2 "b.csv:2: measured_step_ms: 'x' is not" fsdplan plot accuracy --from "$work/b.csv"
+expect 2 "c.csv:2: measured_step_ms: '0' is out of range" fsdplan plot accuracy --from "$work/c.csv"
+expect 2 "d.csv: no row has both" fsdplan plot accuracy --from "$work/d.csv"
+printf 'predicted_step_ms,measured_step_ms,time_ok\n1,1,no\n' >"$work/e.csv"
+printf 'predicted_step_ms,measured_step_ms\n1,"1\n' >"$work/f.csv"
+expect 2 "e.csv: no row has both" fsdplan plot accuracy --from "$work/e.csv"
+expect 2 "f.csv:2: " fsdplan plot accuracy --from "$work/f.csv"
+expect 2 "no column predicted_device_mib" fsdplan plot accuracy --from "$work/d.csv" --of device_mib
+expect 2 "--of: 'device_mb' is not predicted: did you mean 'device_mib'?" \
+  fsdplan plot accuracy --from "$work/d.csv" --of device_mb
+expect 2 "no column colour" fsdplan plot accuracy --from "$work/d.csv" --by colour
+expect 2 "--of and --by are for tables" fsdplan plot accuracy --by stack
+expect 1 "nothing.db: cannot open the store" fsdplan plot accuracy --db "$work/nothing.db"
 expect 2 "--rank: this plan has ranks 0 to 7" \
   fsdplan lower --model llama3-8b --cluster dgx-h100:1 --gbs 8 --rank 8
 expect 2 "pipeline" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
@@ -111,6 +157,7 @@ for command in $commands; do
   done
   case $(fsdplan $command --help | head -n 1) in
     *"[OPTION…]" | *"[OPTION...]") expect 2 "unexpected 'now'" fsdplan $command now ;;
+    *" FILE…") expect 1 "now: No such file" fsdplan $command now ;;
     *) expect 2 "$command: \|no picture" fsdplan $command now now now ;;
   esac
 done
@@ -131,7 +178,7 @@ list >"$work/before"
 # refuse STATUS KIND PATTERN: every way to name such a file.
 refuse () {
   kind=$files/$2
-  for command in show sim lower run; do
+  for command in show sim lower "emit --as plan" run; do
     expect $1 "$3" fsdplan $command --plan "$kind" --model llama-tiny --cluster dgx-h100:1 --gbs 8
     expect $1 "$3" fsdplan $command --from-megatron "$kind" --cluster dgx-h100:1
     expect $1 "$3" fsdplan $command --model "$kind.json" --cluster dgx-h100:1 --gbs 8
@@ -169,6 +216,8 @@ expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
 plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
 expect 1 "directory" fsdplan sim $plan --trace "$files/folder"
+expect 1 "No such file" fsdplan emit --as plan $plan -o "$files/none/plan"
+expect 1 "directory" fsdplan emit --as plan $plan -o "$files/folder"
 expect 2 "extension\|svg" fsdplan plot memory $plan -o "$files/picture.xyz"
 list | diff "$work/before" - || complain "something was written"
 

@@ -24,7 +24,7 @@ import_and_dump (const char *text)
   g_autoptr (DbStore) store = db_store_open (":memory:", NULL);
   g_autoptr (GString) dump = g_string_new (NULL);
   g_autoptr (GError) error = NULL;
-  const DbSource source = { text, "fuzz" };
+  const DbSource source = { .text = text, .origin = "fuzz" };
   DbImport import;
 
   if (!store)

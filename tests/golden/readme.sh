@@ -6,6 +6,8 @@ readme=$top_srcdir/README.md
 scratch=$(mktemp -d) || exit 99
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/work" && cd "$scratch/work" || exit 99
+XDG_DATA_HOME=$scratch/data # a store of its own
+export XDG_DATA_HOME
 
 # One file pair per command: N.command, N.expected.
 awk -v dir="$scratch" '

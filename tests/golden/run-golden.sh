@@ -18,7 +18,8 @@ scratch=$(mktemp -d) || exit 99
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/tmp" && cd "$(dirname "$test_file")" || exit 99
 tmp=$scratch/tmp
-export tmp
+XDG_DATA_HOME=$tmp/data # a store of its own
+export tmp XDG_DATA_HOME
 
 if [ "$merge" = yes ]; then
   sh -c "$command" <"${input:-/dev/null}" >"$scratch/out" 2>&1

@@ -24,7 +24,10 @@ any_size (GRand *rand)
 /* A schedule of allocs and frees in any order, run by both. */
 START_TEST (takes_the_same_decisions)
 {
-  static const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  const PlanStack stack
+      = { .allocation_bytes = 512, .caching_allocator = TRUE, .expandable_segments = _i % 2 };
+  static const PlanStream streams[]
+      = { PLAN_STREAM_COMPUTE, PLAN_STREAM_GATHER, PLAN_STREAM_REDUCE };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 1);
   guint64 sizes[N_BUFFERS];
@@ -37,8 +40,9 @@ START_TEST (takes_the_same_decisions)
       plan_schedule_add_buffer (schedule, name, 1, sizes[b], PLAN_DTYPE_U8, PLAN_CATEGORY_LOSS);
     }
   SimBlocks blocks = { 0 };
-  sim_blocks_begin (&blocks, stack.allocation_bytes);
-  sim_blocks_begin (&blocks, stack.allocation_bytes); /* once more, as between runs */
+  sim_blocks_begin (&blocks, stack.allocation_bytes, stack.expandable_segments);
+  sim_blocks_begin (&blocks, stack.allocation_bytes,
+                    stack.expandable_segments); /* once more, as between runs */
   SimBlocksHint hints[N_BUFFERS] = { 0 };
   g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack);
   const PlanCursor cursor = { .schedule = schedule };
@@ -48,12 +52,14 @@ START_TEST (takes_the_same_decisions)
       const gboolean is_held = held[b] != SIM_BLOCKS_NONE;
       PlanOp op;
       PlanMemory columns;
-      plan_op_init (&op, is_held ? PLAN_OP_FREE : PLAN_OP_ALLOC, PLAN_STREAM_COMPUTE);
+      plan_op_init (&op, is_held ? PLAN_OP_FREE : PLAN_OP_ALLOC, streams[b % 3]);
       op.refs[0] = (PlanRef){ .array = (gint32)b, .loop = -1 };
       sim_memory_apply (memory, &cursor, &op);
       if (is_held)
         sim_blocks_give_back (&blocks, held[b]);
-      held[b] = is_held ? SIM_BLOCKS_NONE : sim_blocks_take (&blocks, sizes[b], &hints[b]);
+      held[b] = is_held ? SIM_BLOCKS_NONE
+                        : sim_blocks_take (&blocks, sizes[b],
+                                           sim_memory_pool (sizes[b], streams[b % 3]), &hints[b]);
       ck_assert (sim_memory_report (memory, &columns, NULL));
       ck_assert_msg (columns.reserved == blocks.reserved, "seed %d: op %u", _i, i);
     }
@@ -99,23 +105,27 @@ round_run (const Round *self, SimBlocks *blocks)
       if (held[b] != SIM_BLOCKS_NONE)
         sim_blocks_give_back (blocks, held[b]);
       else
-        held[b] = sim_blocks_take (blocks, self->sizes[b], &hint);
+        held[b] = sim_blocks_take (blocks, self->sizes[b],
+                                   sim_memory_pool (self->sizes[b], PLAN_STREAM_COMPUTE), &hint);
     }
 }
 
 /* Holes of equal and of other sizes beside what stays. */
 static void
-prepare (SimBlocks *blocks, const Round *around, guint32 keeps[KEEPS])
+prepare (SimBlocks *blocks, const Round *around, gboolean expands, guint32 keeps[KEEPS])
 {
   guint32 holes[KEEPS];
   *blocks = (SimBlocks){ 0 };
-  sim_blocks_begin (blocks, 512);
+  sim_blocks_begin (blocks, 512, expands);
   for (guint k = 0; k < KEEPS; k++)
     {
       SimBlocksHint hint = { 0 };
-      keeps[k] = sim_blocks_take (blocks, around->sizes[k] / 1024 * 512 + 512, &hint);
+      keeps[k] = sim_blocks_take (
+          blocks, around->sizes[k] / 1024 * 512 + 512,
+          sim_memory_pool (around->sizes[k] / 1024 * 512 + 512, PLAN_STREAM_COMPUTE), &hint);
       hint = (SimBlocksHint){ 0 };
-      holes[k] = sim_blocks_take (blocks, around->sizes[k], &hint);
+      holes[k] = sim_blocks_take (blocks, around->sizes[k],
+                                  sim_memory_pool (around->sizes[k], PLAN_STREAM_COMPUTE), &hint);
     }
   for (guint k = 0; k < KEEPS; k++)
     sim_blocks_give_back (blocks, holes[k]);
@@ -144,8 +154,8 @@ START_TEST (jumps_to_where_it_would_have_gone)
   SimBlocks slow, fast;
   guint32 slow_keeps[KEEPS], keeps[KEEPS];
   round_init (&around, rand);
-  prepare (&slow, &around, slow_keeps);
-  prepare (&fast, &around, keeps);
+  prepare (&slow, &around, _i % 2, slow_keeps);
+  prepare (&fast, &around, _i % 2, keeps);
   for (guint k = 0; k < KEEPS; k++)
     sim_blocks_set_wall (&fast, keeps[k], 0, TRUE);
   g_autoptr (GArray) before = g_array_new (FALSE, FALSE, sizeof (SimPlace));

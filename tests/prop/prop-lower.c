@@ -178,6 +178,17 @@ traffic_of (const PlanSchedule *schedule)
   return t;
 }
 
+/* Elements of all layers, or around them, with padding. */
+static guint64
+elements_of (const PlanLayout *layout, gboolean of_units)
+{
+  guint64 elements = 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind) == of_units)
+      elements += layout->buckets[kind].padded * (guint64)layout->buckets[kind].units;
+  return elements;
+}
+
 /* When each strategy communicates: once per step, or in each micro batch, forward and backward. */
 START_TEST (traffic_follows_the_strategy)
 {
@@ -189,9 +200,7 @@ START_TEST (traffic_follows_the_strategy)
   const guint64 m = (guint64)plan_micro_batches (&c.plan, c.cluster);
   const gint64 strategy = c.plan.value[PLAN_STRATEGY];
   plan_layout_init (&layout, c.model, stack, &c.plan, (gint64)ranks);
-  const guint64 units = layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
-  const guint64 others
-      = layout.buckets[PLAN_BUCKET_EMBEDDING].padded + layout.buckets[PLAN_BUCKET_HEAD].padded;
+  const guint64 units = elements_of (&layout, TRUE), others = elements_of (&layout, FALSE);
   const guint64 ring = ranks - 1;
   const gboolean gathers_more = stack->prefetches_past_head
                                 || (c.plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
@@ -246,12 +255,12 @@ sizes_init (Sizes *s, const Case *c)
   s->inner = all / s->outer;
   s->m = (guint64)plan_micro_batches (&c->plan, c->cluster);
   plan_layout_init (&s->layout, c->model, s->stack, &c->plan, (gint64)all);
-  const PlanBucket *b = s->layout.buckets;
-  s->units
-      = (b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded) * (guint64)c->model->layers;
-  s->others = b[PLAN_BUCKET_EMBEDDING].padded + b[PLAN_BUCKET_HEAD].padded;
+  s->units = elements_of (&s->layout, TRUE);
+  s->others = elements_of (&s->layout, FALSE);
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
+  /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
+  s->shards[2] = s->shards[2] || (s->shards[1] && s->stack->gathers_each_pass);
   s->is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
   s->has_columns = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
                    || value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_NVFP4;
@@ -272,6 +281,18 @@ updated_here (const Case *c, const Sizes *s)
   return count;
 }
 
+/* Buffers that a tensor-parallel group's sequences are gathered into, where they stay: two. */
+static guint64
+static_bytes (const Case *c, const Sizes *s)
+{
+  const gint64 *value = c->plan.value;
+  if (!s->stack->static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
+    return 0;
+  return 2
+         * plan_dtype_bytes (plan_weights_dtype (&c->plan),
+                             (guint64)(value[PLAN_MBS] * value[PLAN_SEQ] * c->model->hidden));
+}
+
 /* What each strategy keeps between steps, by the table of bytes per parameter. */
 START_TEST (wide_resting_memory_is_the_formula_s)
 {
@@ -287,11 +308,16 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   const guint64 optimizer = all / parts / (s.is_hfsdp ? s.outer : 1);
   const gint64 *value = c.plan.value;
   const PlanDtype plain = plan_weights_dtype (&c.plan), quantised = plan_gathered_dtype (&c.plan);
-  const guint64 linear = s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers;
+  const gboolean is_quantised = value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+  const guint64 linear
+      = is_quantised ? s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers : 0;
   const guint64 cut = s.shards[2] ? s.inner : 1;
-  const guint64 weights = plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
-                          + plan_dtype_bytes (plain, (all - linear) / cut);
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
+  const gboolean rests = !(s.shards[2] && s.stack->rounds_as_gathered && has_main);
+  const guint64 weights = rests
+                              ? plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
+                                    + plan_dtype_bytes (plain, (all - linear) / cut)
+                              : 0;
   const guint64 main
       = has_main ? plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_MAIN_PARAMS), optimizer) : 0;
   const guint64 here = updated_here (&c, &s);
@@ -312,7 +338,7 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_WEIGHTS], weights);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_MAIN_PARAMS], main);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_OPTIMIZER], moments);
-  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], 0);
+  ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], static_bytes (&c, &s));
   case_clear (&c);
 }
 END_TEST
@@ -371,11 +397,19 @@ gathers_follow_the_strategy (const Case *c, const Sizes *s, int seed)
   const double w = plan_dtype_bits (plan_gathered_dtype (&c->plan)) / 8.0;
   const double p = plan_dtype_bits (plan_weights_dtype (&c->plan)) / 8.0;
   const double layers = (double)c->model->layers;
-  const double passes = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1 : 2;
+  const gboolean is_eval = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
+  const gboolean stays = c->plan.value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  const double passes = is_eval || stays ? 1 : 2;
   const double linear = w * (double)s->layout.buckets[PLAN_BUCKET_LAYER].padded;
   const double unit = linear + p * (double)s->layout.buckets[PLAN_BUCKET_PLAIN].padded;
+  /* Embedding and head: once per step, or in each pass; with groups of their own the embedding
+   * once more, for a backward pass that does not read it. */
+  const gboolean by_pass = s->stack->outer >= PLAN_OUTER_EACH_PASS;
+  const gboolean has_own = s->stack->outer == PLAN_OUTER_OWN_GROUPS && !c->model->tied_embeddings;
+  const double embedding = (double)s->layout.buckets[PLAN_BUCKET_EMBEDDING].padded;
+  const double others = (double)s->others + (has_own && !is_eval ? embedding : 0);
   const double least = (m * (passes * layers * unit + (s->has_columns ? again * linear : 0))
-                        + p * (double)s->others)
+                        + p * (by_pass ? m * others : (double)s->others))
                        * r;
   /* In a pool, what was gathered ahead of a chunk may have to make room for its other layers. */
   const gboolean pools = c->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF;

@@ -2,11 +2,13 @@
 #include "config.h"
 
 #include "planner/lower.h"
+#include "sim/sharing.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define STEPS 24 /* more than the simulator needs to become steady */
 
@@ -18,6 +20,7 @@ typedef struct
   guint32 waits[PLAN_MAX_WAITS];
   gint64 record; /* event id or -1 */
   gint64 start, end;
+  gboolean takes_time;
 } Issued;
 
 static GArray *
@@ -53,9 +56,92 @@ event_slowly (const GArray *all, guint i, guint32 event)
   return 0;
 }
 
+/* A stream that others share with, while a load does not change. */
+typedef struct
+{
+  gint64 start, end;
+  SimLoad load;
+} Spell;
+
+static void
+forget_slowly (GArray *spells, gint64 now)
+{
+  while (spells->len > 0 && g_array_index (spells, Spell, 0).end <= now)
+    g_array_remove_index (spells, 0);
+}
+
+/* What one stream did before op `i`, as the last ones know it. */
+static GArray *
+spells_slowly (const GArray *all, guint i, const SimCost *cost, guint stream)
+{
+  GArray *spells = g_array_new (FALSE, FALSE, sizeof (Spell));
+  for (guint j = 0; j <= i; j++)
+    {
+      const Issued *other = &g_array_index (all, Issued, j);
+      const SimLoad load = sim_cost_load (cost, other->node);
+      const Spell spell = { other->start, other->end, load };
+      Spell *last = spells->len ? &g_array_index (spells, Spell, spells->len - 1) : NULL;
+      const gboolean is_loaded = memcmp (&load, &(SimLoad){ { 0 } }, sizeof load) != 0;
+      if (!other->takes_time)
+        continue;
+      if (other->op->stream == PLAN_STREAM_COMPUTE)
+        forget_slowly (spells, other->start);
+      else if (j < i && other->op->stream == stream && is_loaded)
+        {
+          if (last && last->end == spell.start && memcmp (&last->load, &load, sizeof load) == 0)
+            last->end = spell.end;
+          else
+            g_array_append_val (spells, spell);
+          if (spells->len > SIM_SPELLS)
+            g_array_remove_index (spells, 0);
+        }
+    }
+  return spells;
+}
+
+/* Per mille of its own pace at that time: of each resource what others leave, or an even part. */
+static guint
+pace_slowly (GArray *const spells[PLAN_N_STREAMS], SimLoad own, guint stream, gint64 now)
+{
+  guint pace = 1000;
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    {
+      guint used = 0, users = 0;
+      for (guint s = 0; s < PLAN_N_STREAMS; s++)
+        for (guint i = 0; s != stream && i < spells[s]->len; i++)
+          {
+            const Spell *spell = &g_array_index (spells[s], Spell, i);
+            const gboolean is_now = spell->start <= now && now < spell->end;
+            used += is_now ? spell->load.permille[r] : 0;
+            users += is_now && spell->load.permille[r] > 0;
+          }
+      const guint left = MAX (used < 1000 ? 1000 - used : 0, 1000 / (users + 1));
+      if (own.permille[r] > left)
+        pace = MIN (pace, 1000 * left / own.permille[r]);
+    }
+  return pace;
+}
+
+/* Nanosecond by nanosecond. */
+static gint64
+run_slowly (const GArray *all, guint i, const SimCost *cost)
+{
+  const Issued *now = &g_array_index (all, Issued, i);
+  const SimLoad own = sim_cost_load (cost, now->node);
+  GArray *spells[PLAN_N_STREAMS];
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    spells[s] = spells_slowly (all, i, cost, s);
+  gint64 ns = 0;
+  for (gint64 left = 1000 * sim_cost_ns (cost, now->node); left > 0; ns++)
+    left -= pace_slowly (spells, own, now->op->stream, now->start + ns);
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    g_array_unref (spells[s]);
+  return ns;
+}
+
 /* Timeline by looking back over the whole list for every op. */
 static void
-simulate_slowly (GArray *all, gint64 op_ns, gint64 launch_ns)
+simulate_slowly (GArray *all, const SimCost *cost, gint64 launch_ns)
 {
   gint64 host = 0;
   for (guint i = 0; i < all->len; i++)
@@ -76,7 +162,8 @@ simulate_slowly (GArray *all, gint64 op_ns, gint64 launch_ns)
       if (!is_memory && !is_sync)
         host += launch_ns;
       now->start = is_memory ? ready : MAX (ready, host);
-      now->end = now->start + (is_memory || is_sync ? 0 : op_ns);
+      now->takes_time = !is_memory && !is_sync;
+      now->end = now->start + (now->takes_time ? run_slowly (all, i, cost) : 0);
       if (is_sync)
         host = now->end;
     }
@@ -86,13 +173,15 @@ START_TEST (equals_the_slow_simulation)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanSchedule) schedule = random_schedule (_i);
-  const gint64 op_ns = 1 + _i % 7, launch_ns = _i % 3;
+  const gint64 op_ns = 1 + _i % 17, launch_ns = _i % 3;
   g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, op_ns, launch_ns);
+  if (_i % 4)
+    random_loads (cost, schedule, (guint32)_i);
   g_autoptr (PlanTrace) trace = sim_run (schedule, cost, NULL, &error);
   ck_assert_msg (trace != NULL, "seed %d: %s", _i, error ? error->message : "");
   guint last = 0;
   g_autoptr (GArray) all = expand (schedule, &last);
-  simulate_slowly (all, op_ns, launch_ns);
+  simulate_slowly (all, cost, launch_ns);
   gint64 base = 0;
   for (guint i = last, s = 0; i < all->len; i++)
     {
@@ -108,21 +197,45 @@ START_TEST (equals_the_slow_simulation)
 }
 END_TEST
 
-/* A plan on GPUs, lowered and simulated with everything unchanged but the cluster's rates. */
+/* A plan on GPUs, lowered and simulated; `shares`: ops that run side by side slow one another. */
 static PlanTrace *
-simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed)
+simulate_sharing (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed,
+                  gboolean shares)
 {
   g_autoptr (GError) error = NULL;
+  SimParams params = *sim_params_default (cluster);
+  for (SimParam p = SIM_PARAM_SHARED_PROCESSORS; p <= SIM_PARAM_SHARED_LINKS; p++)
+    params.value[p] = shares;
   const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
-  const SimCostInput input
-      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan };
+  const SimCostInput input = {
+    .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan, .params = &params
+  };
   g_autoptr (SimCost) cost = schedule ? sim_cost_new (&input, &error) : NULL;
   PlanTrace *trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
   ck_assert_msg (trace && plan_trace_check (trace, schedule, &error), "seed %d: %s", seed,
                  error ? error->message : "");
   return trace;
 }
+
+static PlanTrace *
+simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed)
+{
+  return simulate_sharing (model, cluster, plan, seed, FALSE);
+}
+
+/* Between what it takes when nothing is shared and the most that sharing can cost. */
+START_TEST (sharing_costs_within_bounds)
+{
+  g_autoptr (PlanModel) model = random_wide_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  const Plan plan = random_wide_plan (_i, model, cluster);
+  g_autoptr (PlanTrace) alone = simulate_sharing (model, cluster, &plan, _i, FALSE);
+  g_autoptr (PlanTrace) beside = simulate_sharing (model, cluster, &plan, _i, TRUE);
+  ck_assert_msg (beside->step_ns >= alone->step_ns, "seed %d: faster when shared", _i);
+  ck_assert_msg (beside->step_ns <= SIM_SLOWEST * alone->step_ns, "seed %d: too slow", _i);
+}
+END_TEST
 
 START_TEST (faster_hardware_is_never_slower)
 {
@@ -223,6 +336,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, equals_the_slow_simulation, 0, 200);
+  tcase_add_loop_test (tcase, sharing_costs_within_bounds, 0, 120);
   tcase_add_loop_test (tcase, faster_hardware_is_never_slower, 0, 60);
   tcase_add_loop_test (tcase, no_step_is_shorter_than_its_busiest_stream, 0, 100);
   tcase_add_loop_test (tcase, memory_equals_the_slow_count, 0, 40);

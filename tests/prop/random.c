@@ -165,22 +165,31 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SYNC_EVERY_MICRO_BATCH,
                                  PLAN_CUDA_GRAPH,
                                  PLAN_DETERMINISTIC,
+                                 PLAN_COMPILE,
                                  PLAN_SHARP,
                                  PLAN_TASK };
 
 Plan
 random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
-  static const char *const stacks[]
-      = { "megatron-fsdp", "megatron-fsdp@2026-03-15", "megatron-fsdp@2026-05-01", "native" };
+  static const char *const stacks[] = { "megatron-fsdp",
+                                        "megatron-fsdp@2026-03-15",
+                                        "megatron-fsdp@2026-05-01",
+                                        "native",
+                                        "megatron",
+                                        "fsdp2",
+                                        "fsdp2@2024-05-01",
+                                        "fsdp1",
+                                        "nanotron" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 4);
   const gint64 devices = plan_cluster_devices (cluster);
+  const char *stack = stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))];
   Plan plan, resolved;
   do
     {
       const gint32 mbs = g_rand_int_range (rand, 1, 3);
       plan_init (&plan);
-      set (&plan, "stack", stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))]);
+      set (&plan, "stack", stack);
       for (guint i = 0; i < G_N_ELEMENTS (any); i++)
         if (g_rand_int_range (rand, 0, 3) == 0)
           set_any (rand, &plan, any[i]);
@@ -197,7 +206,9 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
       if (g_rand_int_range (rand, 0, 3) == 0)
         set_int (&plan, "cp", 1 << g_rand_int_range (rand, 0, 4));
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
-        plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_int_range (rand, 1, 8);
+        plan.value[PLAN_RECOMPUTE_MODULES] = g_rand_boolean (rand)
+                                                 ? g_rand_int_range (rand, 1, 8)
+                                                 : 1 << PLAN_RECOMPUTE_MODULES_OP_SAC;
       if (plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
         set_int (&plan, "recompute_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       if (g_rand_boolean (rand))

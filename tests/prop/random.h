@@ -4,6 +4,7 @@
 #include "planner/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
+#include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -27,5 +28,8 @@ PlanSchedule *random_schedule (guint seed);
  * are used in turns. Runs, but orders nothing: it would not pass its check. Ops' `count` is from 0
  * to 40 and says how long they take. */
 PlanSchedule *random_long_schedule (guint seed);
+
+/* Loads that leave enough for others, and loads that do not. */
+void random_loads (SimCost *cost, const PlanSchedule *schedule, guint32 seed);
 
 G_END_DECLS

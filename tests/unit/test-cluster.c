@@ -237,6 +237,47 @@ START_TEST (one_node_of_a_device)
 }
 END_TEST
 
+/* What --cluster of that size would be. */
+START_TEST (sizes_are_like_specs)
+{
+  static const struct
+  {
+    const char *from;
+    gint64 devices;
+    const char *to;
+  } cases[] = {
+    { "dgx-h100:1", 64, "dgx-h100:8" }, { "dgx-h100:8", 4, "h100-80gb:4" },
+    { "dgx-h100:8", 8, "dgx-h100:1" },  { "gb200-nvl72:2", 2, "gb200:2" },
+    { "rtx4090-8x:1", 1, "rtx4090:1" }, { "gb200-nvl72:18", 144, "gb200-nvl72:36" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      g_autoptr (PlanCluster) from = plan_cluster_new (cases[i].from, NULL);
+      g_autoptr (PlanCluster) to = plan_cluster_new (cases[i].to, NULL);
+      g_autoptr (PlanCluster) resized = plan_cluster_resize (from, cases[i].devices, NULL);
+      g_autofree char *expected = plan_cluster_print (to);
+      g_autofree char *got = plan_cluster_print (resized);
+      ck_assert_str_eq (got, expected);
+      ck_assert_int_eq (plan_cluster_devices (resized), cases[i].devices);
+    }
+}
+END_TEST
+
+START_TEST (sizes_are_whole_nodes)
+{
+  static const gint64 sizes[] = { 0, -8, 9, 12, 8000008 };
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:2", NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanCluster) none = plan_cluster_resize (cluster, sizes[i], &error);
+      ck_assert_ptr_null (none);
+      ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+      ck_assert_ptr_nonnull (strstr (error->message, "neither a part of a node, which has 8"));
+    }
+}
+END_TEST
+
 static const struct
 {
   const char *spec, *message;
@@ -249,6 +290,18 @@ static const struct
   { "h10-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
   { "gb200:8", "a node of gb200-nvl72 has 4 of gb200, not 8: write gb200-nvl72:2 for 2 nodes",
     PLAN_ERROR_INVALID },
+  { "v100:8", "cluster: 'v100' may be any of v100-16gb, v100-32gb: write one of these, as in ",
+    PLAN_ERROR_INVALID },
+  { "A100", "'A100' may be any of a100-40gb, a100-80gb, a100-pcie-40gb, a100-pcie-80gb: ",
+    PLAN_ERROR_INVALID },
+  { "a100-pcie:4", "any of a100-pcie-40gb, a100-pcie-80gb: write one", PLAN_ERROR_INVALID },
+  { "v100-64gb", "did you mean 'v100-16gb'?", PLAN_ERROR_INVALID },
+  { "h100-sxm6-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
+  { "rtx:8",
+    "did you mean one of rtx4090-8x, rtx4090-1x, rtxpro6000-8x, rtxa6000-8x, rtxa6000, "
+    "rtx4090, rtxpro6000?",
+    PLAN_ERROR_INVALID },
+  { "4090:9", "a node of rtx4090-8x has 8 of rtx4090, not 9", PLAN_ERROR_INVALID },
   { "", "cluster: '' is neither", PLAN_ERROR_INVALID },
   { "dgx-h100:", "cluster: the number behind the colon: '' is not a whole number",
     PLAN_ERROR_INVALID },
@@ -270,6 +323,90 @@ START_TEST (refuses_spec)
   ck_assert_ptr_null (cluster);
   ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_specs[_i].code), "%s", error->message);
   ck_assert_msg (strstr (error->message, bad_specs[_i].message), "%s", error->message);
+}
+END_TEST
+
+/* What people, data sheets and drivers call devices. */
+static const struct
+{
+  const char *word, *device;
+} other_names[] = {
+  { "V100-SXM2-32GB", "v100-32gb" },
+  { "Tesla V100-SXM2-16GB", "v100-16gb" },
+  { "A100-SXM-40GB", "a100-40gb" },
+  { "NVIDIA A100-SXM4-80GB", "a100-80gb" },
+  { "a100-80gb-pcie", "a100-pcie-80gb" },
+  { "A100-PCIe-80GB", "a100-pcie-80gb" },
+  { "NVIDIA A100 80GB PCIe", "a100-pcie-80gb" },
+  { "a100-40gb-pcie", "a100-pcie-40gb" },
+  { "a800", "a800-80gb" },
+  { "A800-SXM-80GB", "a800-80gb" },
+  { "h100", "h100-80gb" },
+  { "H100-SXM-80GB", "h100-80gb" },
+  { "NVIDIA H100 80GB HBM3", "h100-80gb" },
+  { "h100-96gb", "h100-96gb-hbm2e" },
+  { "H100-96GB-HBM2e-500W", "h100-96gb-hbm2e" },
+  { "h100-pcie", "h100-pcie" },
+  { "H100-PCIe-80GB", "h100-pcie" },
+  { "h800", "h800-80gb" },
+  { "H800-SXM-80GB", "h800-80gb" },
+  { "h20", "h20-96gb" },
+  { "h200", "h200-141gb" },
+  { "H200-SXM-141GB", "h200-141gb" },
+  { "gh200", "gh200-96gb" },
+  { "GH200-96GB", "gh200-96gb" },
+  { "B200-SXM-180GB", "b200" },
+  { "GB200-186GB", "gb200" },
+  { "B300-SXM-288GB", "b300" },
+  { "GB300-288GB", "gb300" },
+  { "a6000", "rtxa6000" },
+  { "L40S-48GB", "l40s" },
+  { "4090", "rtx4090" },
+  { "rtx-4090", "rtx4090" },
+  { "RTX-4090-24GB", "rtx4090" },
+  { "NVIDIA GeForce RTX 4090", "rtx4090" },
+  { "rtx_pro_6000", "rtxpro6000" },
+  { "RTX-PRO-6000-Blackwell-96GB", "rtxpro6000" },
+};
+
+START_TEST (devices_have_other_names)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec = g_strdup_printf ("%s:1", other_names[_i].word);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (spec, &error);
+  ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (cluster->device_name, other_names[_i].device);
+  ck_assert_int_eq (plan_cluster_devices (cluster), 1);
+  ck_assert (plan_cluster_is_shipped (other_names[_i].word));
+}
+END_TEST
+
+START_TEST (what_is_shipped_is_known)
+{
+  ck_assert (plan_cluster_is_shipped ("dgx-h100"));
+  ck_assert (plan_cluster_is_shipped ("v100")); /* one of two */
+  ck_assert (!plan_cluster_is_shipped ("dgx"));
+  ck_assert (!plan_cluster_is_shipped ("nvidia"));
+  ck_assert (!plan_cluster_is_shipped (""));
+  for (const char *const *name = plan_cluster_devices_shipped (); *name; name++)
+    {
+      g_autoptr (PlanCluster) one = plan_cluster_new (*name, NULL);
+      ck_assert_msg (one && g_str_equal (one->device_name, *name), "%s", *name);
+    }
+}
+END_TEST
+
+/* Who describes a box may use them, too. */
+START_TEST (files_take_other_names)
+{
+  static const char text[] = "[box]\ndevices_per_node=2\ndevice=A100-80GB-PCIe\n"
+                             "link_bandwidth=31 GB/s\nlink_latency=3us\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) box = plan_cluster_parse (text, "box.ini", &error);
+  ck_assert_msg (box != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (box->device_name, "a100-pcie-80gb");
+  ck_assert (box->peak_flops[PLAN_DTYPE_BF16] == 312e12);
+  check_prints_back (box);
 }
 END_TEST
 
@@ -458,7 +595,12 @@ main (void)
   tcase_add_test (tcase, facts_have_their_own_sources);
   tcase_add_test (tcase, figures_of_dgx_h100);
   tcase_add_test (tcase, one_node_of_a_device);
+  tcase_add_test (tcase, sizes_are_like_specs);
+  tcase_add_test (tcase, sizes_are_whole_nodes);
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
+  tcase_add_loop_test (tcase, devices_have_other_names, 0, G_N_ELEMENTS (other_names));
+  tcase_add_test (tcase, what_is_shipped_is_known);
+  tcase_add_test (tcase, files_take_other_names);
   tcase_add_test (tcase, least_file);
   tcase_add_test (tcase, units_are_read);
   tcase_add_loop_test (tcase, refuses_file, 0, G_N_ELEMENTS (bad_files));

@@ -198,7 +198,7 @@ static const char timeline_measured[] = "# start_ms end_ms bottom top\n"
                                         "\n"
                                         "# start_ms end_ms y_of_start y_of_end group\n"
                                         "# measured\n"
-                                        "0.000000 0.001200 2.88 2.72 7\n"
+                                        "0.000000 0.001200 2.88 2.72 11\n"
                                         "0.003600 0.007200 1.88 1.72 1\n"
                                         "0.007200 0.008400 1.88 1.72 3\n"
                                         "0.001200 0.003600 0.88 0.72 5\n"
@@ -299,6 +299,63 @@ START_TEST (long_timeline_is_a_window)
     }
   moved = plot_timeline_data (trace, later, schedule);
   ck_assert_ptr_nonnull (strstr (moved, "# measured\n0.500000 "));
+}
+END_TEST
+
+/* Every kind of communication has a block of its own. */
+START_TEST (a_timeline_names_what_it_draws)
+{
+  static const char *const names[] = { "# exchange\n",  "# all_to_all\n", "# to_host\n",
+                                       "# from_host\n", "# gather\n",     "# reduce\n" };
+  static const char *const keys[] = { "x exchange",       "t all_to_all", "v copy to host",
+                                      "^ copy from host", "> all_gather", "< reduction" };
+  static const struct
+  {
+    PlanOpKind kind;
+    PlanStream stream;
+  } ops[]
+      = { { PLAN_OP_EXCHANGE, PLAN_STREAM_CONTEXT },  { PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE },
+          { PLAN_OP_COPY, PLAN_STREAM_COPY },         { PLAN_OP_COPY, PLAN_STREAM_COPY },
+          { PLAN_OP_ALL_GATHER, PLAN_STREAM_TENSOR }, { PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE } };
+  g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
+  g_autofree char *text = NULL;
+  g_autofree char *program = g_find_program_in_path ("gnuplot");
+
+  g_clear_pointer (&schedule, plan_schedule_free);
+  schedule = plan_schedule_new (0, 2);
+  plan_schedule_add_buffer (schedule, "here", 1, 64, PLAN_DTYPE_BF16, PLAN_CATEGORY_ACTIVATIONS);
+  plan_schedule_add_buffer (schedule, "there", 1, 64, PLAN_DTYPE_BF16, PLAN_CATEGORY_HOST);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  for (guint i = 0; i < G_N_ELEMENTS (ops); i++)
+    {
+      PlanOp op;
+
+      plan_op_init (&op, ops[i].kind, ops[i].stream);
+      for (guint ref = 0; ref < plan_op_n_refs (op.kind); ref++)
+        op.refs[ref]
+            = (PlanRef){ .array = ref == (i == 2 ? 0 : 1) && op.kind == PLAN_OP_COPY, .loop = -1 };
+      plan_trace_add_span (trace, plan_schedule_n_nodes (schedule), 0, 1000 * i, 1000 * i + 1000);
+      plan_schedule_add (schedule, &op);
+    }
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  trace->step_ns = 1000 * G_N_ELEMENTS (ops);
+
+  {
+    g_autofree char *data = plot_timeline_data (trace, NULL, schedule);
+
+    for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+      {
+        g_autofree char *from = g_strdup_printf ("%s0.%03u000 ", names[i], i);
+
+        ck_assert_msg (strstr (data, from) != NULL, "no '%s' in\n%s", from, data);
+      }
+  }
+  if (!program)
+    return;
+  ck_assert (plot_timeline (trace, NULL, schedule, "", NULL, &text, NULL));
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    ck_assert_msg (strstr (text, keys[i]) != NULL, "no '%s' in\n%s", keys[i], text);
 }
 END_TEST
 
@@ -606,6 +663,7 @@ plot_suite (void)
   tcase_set_timeout (tcase, 0);
   tcase_add_test (tcase, data_files_are_exact);
   tcase_add_test (tcase, long_timeline_is_a_window);
+  tcase_add_test (tcase, a_timeline_names_what_it_draws);
   tcase_add_test (tcase, long_memory_keeps_its_peak);
   tcase_add_loop_test (tcase, other_extensions_are_refused, 0, 3);
   tcase_add_test (tcase, nothing_to_draw);

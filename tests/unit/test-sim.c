@@ -9,9 +9,9 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* Runs one step of a schedule by hand-computable costs. */
+/* Runs one step of a schedule by hand-computable costs; `loads` are of the step's ops. */
 static PlanTrace *
-run (const char *lines, gint64 op_ns, gint64 launch_ns)
+run_beside (const char *lines, gint64 op_ns, gint64 launch_ns, const SimLoad *loads)
 {
   g_autoptr (GError) error = NULL;
   g_autofree char *text
@@ -26,9 +26,19 @@ run (const char *lines, gint64 op_ns, gint64 launch_ns)
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
   g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, op_ns, launch_ns);
+  const guint first = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
+  const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_STEP + 1);
+  for (guint node = first; loads && node < end; node++)
+    sim_cost_set_load (cost, node, loads[node - first]);
   PlanTrace *trace = sim_run (schedule, cost, NULL, &error);
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return trace;
+}
+
+static PlanTrace *
+run (const char *lines, gint64 op_ns, gint64 launch_ns)
+{
+  return run_beside (lines, op_ns, launch_ns, NULL);
 }
 
 static void
@@ -107,6 +117,67 @@ START_TEST (a_wait_without_an_op_holds_its_stream)
 }
 END_TEST
 
+/* A product wants every processor; a collective beside it keeps a fifth of them for 100 ns. 80 of
+ * its 100 ns are done by then, and the rest goes on alone. */
+START_TEST (products_miss_what_collectives_keep)
+{
+  const SimLoad loads[] = { { { 200 } }, { { 1000 } }, { { 0 } } };
+  g_autoptr (PlanTrace) t = run_beside ("zero gather out=b count=1 record=f\n"
+                                        "zero compute out=a count=1 record=e\n"
+                                        "sync host wait=e,f\n",
+                                        100, 0, loads);
+  assert_span (t, 0, 0, 100);
+  assert_span (t, 1, 0, 120);
+  ck_assert_int_eq (t->step_ns, 120);
+  ck_assert_int_eq (t->compute_ns, 120);
+}
+END_TEST
+
+/* Two that want all of a link: the later one has half of it until the first is over. What goes over
+ * the network meets neither. */
+START_TEST (links_are_shared_evenly)
+{
+  const SimLoad loads[] = { { { [SIM_SHARED_LINK] = 1000 } },
+                            { { [SIM_SHARED_LINK] = 1000 } },
+                            { { [SIM_SHARED_NETWORK] = 300 } },
+                            { { 0 } } };
+  g_autoptr (PlanTrace) t = run_beside ("zero gather out=b count=1 record=f\n"
+                                        "zero reduce out=b count=1 record=e\n"
+                                        "zero tensor out=b count=1\n"
+                                        "sync host wait=e,f\n",
+                                        100, 0, loads);
+  assert_span (t, 0, 0, 100);
+  assert_span (t, 1, 0, 150);
+  assert_span (t, 2, 0, 100);
+}
+END_TEST
+
+/* Memory: 700 and 600 of 1000; the later one keeps 400, not less than half. */
+START_TEST (memory_is_shared_by_need)
+{
+  const SimLoad loads[]
+      = { { { [SIM_SHARED_MEMORY] = 600 } }, { { [SIM_SHARED_MEMORY] = 700 } }, { { 0 } } };
+  g_autoptr (PlanTrace) t = run_beside ("zero gather out=b count=1 record=f\n"
+                                        "zero compute out=a count=1 record=e\n"
+                                        "sync host wait=e,f\n",
+                                        700, 0, loads);
+  assert_span (t, 1, 0, 901); /* 714 per mille of its pace for 700 ns: 200.2 are left */
+}
+END_TEST
+
+/* What was issued before keeps its pace. */
+START_TEST (later_ops_slow_nothing)
+{
+  const SimLoad loads[] = { { { 1000 } }, { { 200 } }, { { 0 } } };
+  g_autoptr (PlanTrace) t = run_beside ("zero compute out=a count=1 record=e\n"
+                                        "zero gather out=b count=1 record=f\n"
+                                        "sync host wait=e,f\n",
+                                        100, 0, loads);
+  assert_span (t, 0, 0, 100);
+  assert_span (t, 1, 0, 100);
+}
+END_TEST
+
 /* The caching allocator by hand: segments of 2 MiB for small requests, of 20 MiB below 10 MiB, else
  * of their own; a freed block serves the next request that fits. */
 START_TEST (the_caching_allocator_keeps_segments)
@@ -144,6 +215,10 @@ main (void)
   tcase_add_test (tcase, small_ops_are_bound_by_the_host);
   tcase_add_test (tcase, the_period_is_steady);
   tcase_add_test (tcase, a_wait_without_an_op_holds_its_stream);
+  tcase_add_test (tcase, products_miss_what_collectives_keep);
+  tcase_add_test (tcase, links_are_shared_evenly);
+  tcase_add_test (tcase, memory_is_shared_by_need);
+  tcase_add_test (tcase, later_ops_slow_nothing);
   tcase_add_test (tcase, the_caching_allocator_keeps_segments);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

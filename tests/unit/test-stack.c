@@ -26,8 +26,8 @@ START_TEST (behaviour_follows_the_date)
   ck_assert (!stack_of ("megatron-fsdp@2026-04-10", NULL)->has_fused_masters);
   ck_assert (!stack_of ("megatron-fsdp@2026-05-19", NULL)->has_fine_grained);
   ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->has_fine_grained);
-  ck_assert (!stack_of ("megatron-fsdp@2026-05-29", NULL)->keeps_non_units);
-  ck_assert (stack_of ("megatron-fsdp@2026-05-30", NULL)->keeps_non_units);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-05-29", NULL)->outer, PLAN_OUTER_DROPS);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-05-30", NULL)->outer, PLAN_OUTER_STAYS);
   ck_assert (!stack_of ("megatron-fsdp@2026-07-01", NULL)->has_max_pool);
   ck_assert (stack_of ("megatron-fsdp@2026-07-02", NULL)->has_max_pool);
   ck_assert (!stack_of ("megatron-fsdp@2026-08-17", NULL)->units_below_full);
@@ -92,7 +92,9 @@ static const struct
   { "native@2026-10-31",
     "stack=native is known from 2026-11-01 to 2026-11-01: give a date between them, or none for "
     "the newest" },
-  { "fsdp1", "stack=fsdp1 is not modelled yet: use megatron-fsdp or native" },
+  { "fsdp2@2024-03-27",
+    "stack=fsdp2 is known from 2024-03-28 to 2026-08-21: give a date between them, or none for the "
+    "newest" },
 };
 
 START_TEST (refuses_what_it_does_not_know)

@@ -92,7 +92,8 @@ act (Life *self, guint what, GError **error)
   static const DbStep steps[] = { { .step = 1, .loss = 0.5 }, { .step = 2 }, { .step = 3 } };
   g_autofree char *first = g_strdup_printf ("%" G_GINT64_FORMAT, self->first_run);
   const char *const keys[] = { first };
-  const DbSource json = { imported, "json" }, dump = { v1_dump, "dump" };
+  const DbSource json = { .text = imported, .origin = "json" };
+  const DbSource dump = { .text = v1_dump, .origin = "dump" };
   DbImport import;
   gint64 id;
 

@@ -2,6 +2,7 @@
 /* The store as a file: made, brought up to date, refused, protected. */
 #include "config.h"
 
+#include "db/plans.h"
 #include "tests/unit/test-store-samples.h"
 
 #include <check.h>
@@ -61,7 +62,7 @@ static const struct
   PlanErrorCode code;
   const char *part;
 } refused[] = {
-  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 2" },
+  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 3" },
   { "PRAGMA user_version = -3", PLAN_ERROR_CORRUPT, "its version is -3" },
   { "PRAGMA application_id = 0", PLAN_ERROR_INVALID, "database of another program" },
   { "PRAGMA application_id = 5", PLAN_ERROR_INVALID, "database of another program" },
@@ -229,7 +230,7 @@ START_TEST (version_1_is_brought_up_to_date)
   make_v1 ();
   store = store_open ();
   ck_assert_v1_is_kept (store);
-  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 2);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 3);
   /* Run 9 was deleted; its number stays used, and what version 2 asks for is asked for. */
   ck_assert_int_eq (store_begin_run (store), 10);
 }
@@ -261,12 +262,44 @@ START_TEST (version_1_is_read_and_left_alone)
 }
 END_TEST
 
+/* A store as version 2 left it: that of store-small.json. */
+START_TEST (version_2_is_brought_up_to_date)
+{
+  g_autofree char *dump
+      = g_build_filename (g_getenv ("top_srcdir"), "tests/unit/store-v2.sql", NULL);
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+  g_auto (DbRun) run = { 0 };
+  g_auto (DbPlan) plan = { 0 };
+  g_autoptr (DbStore) store = NULL;
+  g_autoptr (GPtrArray) faults = NULL;
+
+  ck_assert_msg (g_file_get_contents (dump, &text, NULL, NULL), "%s", dump);
+  sql (store_file, text);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 2);
+  store = store_open ();
+  faults = db_store_list_faults (store, &error);
+  must (faults != NULL, &error, "list_faults");
+  ck_assert_uint_eq (faults->len, 0);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 3);
+  must (db_store_load_run (store, 3, &run, &error), &error, "load_run");
+  ck_assert_str_eq (run.uid, "5f0c");
+  ck_assert_int_eq (run.plan_id, 1);
+  must (db_store_load_plan (store, 1, &plan, &error), &error, "load_plan");
+  ck_assert_str_eq (plan.plan_text, "stack=native\nmbs=1\n");
+  /* The number of a plan that went with its run stays used. */
+  ck_assert_int_eq (sql (store_file, "SELECT seq FROM sqlite_sequence WHERE name = 'plan'"), 1);
+  ck_assert_int_eq (store_begin_run (store), 4);
+  ck_assert_int_eq (sql (store_file, "SELECT max (id) FROM plan"), 2);
+}
+END_TEST
+
 static const char *const tampering[][2] = {
   { "DROP TRIGGER run_is_final", "trigger run_is_final is missing" },
   { "DROP INDEX run_by_plan; CREATE INDEX run_by_plan ON run (seed)",
     "index run_by_plan is not as this version makes it" },
   { "CREATE TABLE diary (x)", "table diary is none of this program's" },
-  { "INSERT INTO plan VALUES (9, 'h', 'm', 'c', 'p')", "plan 9 is of no run" },
+  { "UPDATE sqlite_sequence SET seq = 0 WHERE name = 'plan'", "could be given again" },
   { "INSERT INTO run_step VALUES (1, 11, 0, 0, 0)",
     "step 11 of run 1 is beyond the steps asked for" },
   { "PRAGMA foreign_keys = OFF; INSERT INTO run_step VALUES (8, 1, 0, 0, 0)",
@@ -469,6 +502,7 @@ main (void)
   tcase_add_test (tcase, missing_folder_is_named);
   tcase_add_test (tcase, version_1_is_brought_up_to_date);
   tcase_add_test (tcase, version_1_is_read_and_left_alone);
+  tcase_add_test (tcase, version_2_is_brought_up_to_date);
   tcase_add_loop_test (tcase, faults_are_found, 0, G_N_ELEMENTS (tampering));
   tcase_add_test (tcase, truncated_store_is_refused);
   tcase_add_loop_test (tcase, protected_store_is_read, 0, G_N_ELEMENTS (protected));

@@ -2,6 +2,7 @@
 /* Whatever a store holds survives being exported and imported; nothing else gets in. */
 #include "config.h"
 
+#include "db/plans.h"
 #include "db/tables.h"
 #include "db/transfer.h"
 #include "tests/unit/test-store-samples.h"
@@ -42,7 +43,7 @@ ck_assert_texts_eq (const char *a, const char *b, int seed)
 static DbImport
 import (DbStore *store, const char *text)
 {
-  const DbSource source = { text, "text" };
+  const DbSource source = { .text = text, .origin = "text" };
   DbImport result;
   g_autoptr (GError) error = NULL;
 
@@ -53,7 +54,7 @@ import (DbStore *store, const char *text)
 static gboolean
 try_import (DbStore *store, const char *text, gboolean is_dry_run, DbImport *result, GError **error)
 {
-  const DbSource source = { text, "text" };
+  const DbSource source = { .text = text, .origin = "text" };
 
   return db_store_import (store, &source, 1, is_dry_run, result, error);
 }
@@ -152,11 +153,20 @@ static const char others[]
 static DbStore *
 random_store (guint seed)
 {
+  g_autoptr (GError) error = NULL;
   GRand *rand = g_rand_new_with_seed (seed);
   DbStore *store = store_open ();
 
   for (gint n = g_rand_int_range (rand, 0, 5); n > 0; n--)
     add_random_run (store, rand);
+  for (gint n = g_rand_int_range (rand, 0, 3); n > 0; n--)
+    {
+      DbAnswer answer = { .plan = { (char *)"9f", (char *)"layers=1", (char *)"nodes=1\n",
+                                    g_rand_boolean (rand) ? (char *)"mbs=2\n" : (char *)"" },
+                          .step_ns = g_rand_int_range (rand, 0, 99) };
+      must (db_store_add_query (store, "0", n > 1 ? "--top '1'" : "", "p", &answer, 1, &error),
+            &error, "add_query");
+    }
   if (g_rand_boolean (rand))
     import (store, others);
   g_rand_free (rand);
@@ -238,7 +248,7 @@ START_TEST (csv_makes_the_same_rows)
   for (guint t = 0; t < tables->len; t++)
     {
       csv[t] = print_csv (g_ptr_array_index (tables, t));
-      sources[t] = (DbSource){ csv[t], db_kind_name (t) };
+      sources[t] = (DbSource){ .text = csv[t], .origin = db_kind_name (t) };
     }
   for (guint times = 0; times < 2; times++)
     must (db_store_import (copy, sources, DB_N_KINDS, FALSE, &result, &error), &error, "import");
@@ -351,9 +361,9 @@ static const struct
   { SQL "CREATE TABLE t (x);\nINSERT INTO t SELECT readfile ('/etc/passwd');\n", "text:3: " },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\nBEGIN;\n", "breaks off after line 4" },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\n", "database of another program" },
+  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 4;\nCREATE TABLE t (x);\n",
+    "it is of version 4" },
   { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 3;\nCREATE TABLE t (x);\n",
-    "it is of version 3" },
-  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 2;\nCREATE TABLE t (x);\n",
     "is missing" },
 };
 

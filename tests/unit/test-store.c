@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "db/plans.h"
 #include "db/tables.h"
 #include "tests/unit/test-store-samples.h"
 
@@ -71,6 +72,70 @@ START_TEST (runs_are_listed_newest_last)
     }
   /* All three are of one plan, which is kept once. */
   ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM plan"), 1);
+}
+END_TEST
+
+/* Answers of that many plans; the first is that of sample_run. */
+static void
+add_query (DbStore *store, const char *question, DbAnswer *answers, guint n)
+{
+  g_autoptr (GError) error = NULL;
+  const DbRun run = sample_run ();
+
+  for (guint i = 0; i < n; i++)
+    answers[i] = (DbAnswer){ .plan = { .hash = i ? (char *)"9f" : run.plan_hash,
+                                       .model_text = run.model_text,
+                                       .cluster_text = run.cluster_text,
+                                       .plan_text = i ? (char *)"mbs=2\n" : run.plan_text },
+                             .step_ns = 7 + i,
+                             .device_bytes = 70 - i };
+  must (db_store_add_query (store, "0.1.0", question, "default-1", answers, n, &error), &error,
+        "add_query");
+}
+
+START_TEST (plans_are_shared_and_go_with_the_last)
+{
+  g_autoptr (DbStore) store = store_open ();
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GArray) plans = NULL;
+  g_auto (DbPlan) plan = { 0 };
+  const char *const first[] = { "1" };
+  DbAnswer answers[2];
+  gint64 id;
+
+  add_query (store, "--gbs 8", answers, 2);
+  ck_assert_int_eq (answers[0].plan_id, 1);
+  ck_assert_int_eq (answers[1].plan_id, 2);
+  add_query (store, "--gbs 8", answers, 2);
+  ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM query"), 1);
+  add_query (store, "--gbs 8 --top 1", answers, 1);
+  add_query (store, "--gbs 8", answers, 1); /* other answers: asked again */
+  ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM query"), 3);
+  ck_assert_int_eq (store_begin_run (store), 1);
+  must (db_store_find_run_plan (store, 1, &id, &error), &error, "find_run_plan");
+  ck_assert_int_eq (id, 1);
+  plans = db_store_list_plans (store, &error);
+  must (plans && plans->len == 2, &error, "list_plans");
+  ck_assert_int_eq (g_array_index (plans, DbStoredPlan, 0).runs, 1);
+  ck_assert_int_eq (g_array_index (plans, DbStoredPlan, 0).queries, 3);
+  ck_assert_int_eq (g_array_index (plans, DbStoredPlan, 1).step_ns, 8);
+  ck_assert_int_eq (g_array_index (plans, DbStoredPlan, 1).device_bytes, 69);
+
+  ck_assert (!db_store_delete (store, DB_KIND_PLANS, first, 1, &error));
+  ck_assert_refused (error, PLAN_ERROR_INVALID, "a run or a query has it");
+  g_clear_error (&error);
+  must (db_store_delete (store, DB_KIND_QUERIES, first, 1, &error), &error, "delete");
+  ck_assert (!db_store_load_plan (store, 2, &plan, &error));
+  ck_assert_refused (error, PLAN_ERROR_INVALID, "there is no plan @2");
+  g_clear_error (&error);
+  must (delete_run (store, 1, &error), &error, "delete_run");
+  must (db_store_load_plan (store, 1, &plan, &error), &error, "load_plan");
+  ck_assert (!db_store_find_run_plan (store, 1, &id, &error));
+  ck_assert_refused (error, PLAN_ERROR_INVALID, "there is no run 1");
+  g_clear_error (&error);
+  /* A number that was seen once never means another plan. */
+  add_query (store, "--gbs 8", answers, 2);
+  ck_assert_int_eq (answers[1].plan_id, 3);
 }
 END_TEST
 
@@ -254,6 +319,7 @@ main (void)
   tcase_add_checked_fixture (tcase, store_setup, store_teardown);
   tcase_add_test (tcase, run_comes_back_as_stored);
   tcase_add_test (tcase, runs_are_listed_newest_last);
+  tcase_add_test (tcase, plans_are_shared_and_go_with_the_last);
   tcase_add_test (tcase, steps_come_back_as_stored);
   tcase_add_loop_test (tcase, trace_comes_back_as_stored, 0, 3);
   tcase_add_test (tcase, trace_of_another_schedule_leaves_no_mark);

@@ -1,0 +1,20 @@
+/* The set of parameters in force: what measured runs taught, as predictions use it. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/stack.h"
+#include "sim/adjust.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Stands for no set at all: the defaults of each device. */
+#define CLI_NO_ADJUSTMENTS "defaults"
+
+/* The set of that id in the store or shipped; for NULL the newest in the store, else the shipped
+ * one. NULL without an error: none. Read once and kept; safe in several threads. */
+const SimAdjustments *cli_adjustments (const char *id, const char *db, GError **error);
+
+/* What holds for a cluster's devices on a stack; `set` may be NULL. */
+SimParams cli_params (const SimAdjustments *set, const PlanCluster *cluster,
+                      const PlanStack *stack);
+
+G_END_DECLS

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "db/transfer.h"
+#include "planner/accuracy.h"
+#include "planner/cli/adjustments.h"
+#include "planner/cli/commands.h"
+#include "planner/cli/context.h"
+#include "planner/cli/measurements.h"
+#include "planner/cli/output.h"
+#include "planner/cli/validate.h"
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "planner/text.h"
+#include "planner/units.h"
+#include "sim/calibrate.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct
+{
+  char *id, *base, *out, *db, *format, *folds, *stack;
+  char **where;
+  gboolean is_dry;
+} Question;
+
+static void
+question_clear (Question *self)
+{
+  char **const texts[] = { &self->id,     &self->base,  &self->out,  &self->db,
+                           &self->format, &self->folds, &self->stack };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
+    g_free (*texts[i]);
+  g_strfreev (self->where);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
+
+/* Runs that a set is fitted to, ready to be simulated again and again. */
+typedef struct
+{
+  GArray *rows;         /* SimObservation */
+  GPtrArray *runs;      /* CliRun * of each */
+  GPtrArray *schedules; /* of each */
+} Fitted;
+
+static void
+fitted_clear (Fitted *self)
+{
+  g_clear_pointer (&self->rows, g_array_unref);
+  g_clear_pointer (&self->runs, g_ptr_array_unref);
+  g_clear_pointer (&self->schedules, g_ptr_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Fitted, fitted_clear)
+
+static gboolean
+can_fit (const CliRun *run)
+{
+  return run->is_selected && run->is_predicted && run->row.is_for_fitting && run->row.time_ok
+         && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
+}
+
+/* A run that was predicted lowers, so there is a schedule. */
+static gboolean
+add_run (Fitted *self, CliRun *run, double weight, guint n_parts, GError **error)
+{
+  const PlanCluster *cluster = run->row.cluster;
+  const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, error);
+  PlanSchedule *schedule
+      = stack ? plan_lower (run->row.model, cluster, &run->plan, 0, error) : NULL;
+  if (!schedule)
+    return FALSE;
+  g_ptr_array_add (self->schedules, schedule);
+  g_ptr_array_add (self->runs, run);
+  const SimObservation row = { .input = { .schedule = schedule,
+                                          .cluster = cluster,
+                                          .stack = stack,
+                                          .plan = &run->plan,
+                                          .measurements = cli_measurements (cluster) },
+                               .gpu = cluster->device_name,
+                               .stack = stack->name,
+                               .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
+                               .weight = weight,
+                               .part = n_parts > 1 ? run->group % n_parts : 0 };
+  g_array_append_val (self->rows, row);
+  return TRUE;
+}
+
+/* Close variants of one another weigh together as one, and are never parted. */
+static gboolean
+collect (const CliValidation *validation, guint n_parts, Fitted *out, GError **error)
+{
+  g_autoptr (GHashTable) sizes = g_hash_table_new (NULL, NULL);
+  for (guint i = 0; i < validation->runs->len; i++)
+    {
+      const CliRun *run = &g_array_index (validation->runs, CliRun, i);
+      const gpointer key = GUINT_TO_POINTER (run->group);
+      if (can_fit (run))
+        g_hash_table_insert (
+            sizes, key, GUINT_TO_POINTER (GPOINTER_TO_UINT (g_hash_table_lookup (sizes, key)) + 1));
+    }
+  out->rows = g_array_new (FALSE, FALSE, sizeof (SimObservation));
+  out->runs = g_ptr_array_new ();
+  out->schedules = g_ptr_array_new_with_free_func ((GDestroyNotify)plan_schedule_free);
+  for (guint i = 0; i < validation->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (validation->runs, CliRun, i);
+      const guint n = GPOINTER_TO_UINT (g_hash_table_lookup (sizes, GUINT_TO_POINTER (run->group)));
+      if (can_fit (run) && !add_run (out, run, 1.0 / n, n_parts, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* How near step times are: of rows that were fitted to, before, after, and left out of the fit; of
+ * rows that never are, before and after. */
+typedef enum
+{
+  FIT_BEFORE,
+  FIT_AFTER,
+  FIT_LEFT_OUT,
+  REPORT_BEFORE,
+  REPORT_AFTER,
+  N_COLUMNS
+} Column;
+
+typedef struct
+{
+  const char *gpu, *stack; /* NULL: any */
+  GArray *samples[N_COLUMNS];
+} Scope;
+
+static void
+add_sample (Scope *scope, Column column, const CliRun *run, double predicted_ms)
+{
+  const PlanSample sample
+      = { run->group, run->configuration, predicted_ms, run->row.measured[PLAN_RUN_QUANTITY_TIME] };
+  g_array_append_val (scope->samples[column], sample);
+}
+
+static gboolean
+is_in (const Scope *scope, const CliRun *run)
+{
+  const char *stack = run->row.cell[PLAN_RUN_STACK];
+  return (!scope->gpu || g_str_equal (scope->gpu, run->row.cluster->device_name))
+         && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0);
+}
+
+static Scope
+scope_new (const char *gpu, const char *stack, const Fitted *fitted, const CliValidation *before,
+           const CliValidation *after)
+{
+  Scope self = { .gpu = gpu, .stack = stack };
+  for (Column c = 0; c < N_COLUMNS; c++)
+    self.samples[c] = g_array_new (FALSE, FALSE, sizeof (PlanSample));
+  for (guint i = 0; i < fitted->rows->len; i++)
+    {
+      const SimObservation *row = &g_array_index (fitted->rows, SimObservation, i);
+      const CliRun *run = fitted->runs->pdata[i];
+      if (!is_in (&self, run))
+        continue;
+      add_sample (&self, FIT_BEFORE, run, 1e-6 * row->before_ns);
+      add_sample (&self, FIT_AFTER, run, 1e-6 * row->after_ns);
+      add_sample (&self, FIT_LEFT_OUT, run, 1e-6 * row->left_ns);
+    }
+  for (guint i = 0; i < before->runs->len; i++)
+    {
+      const CliRun *was = &g_array_index (before->runs, CliRun, i);
+      const CliRun *is = &g_array_index (after->runs, CliRun, i);
+      if (!was->is_predicted || !was->is_selected || was->row.is_for_fitting || !was->row.time_ok
+          || was->row.measured[PLAN_RUN_QUANTITY_TIME] <= 0 || !is_in (&self, was))
+        continue;
+      add_sample (&self, REPORT_BEFORE, was, was->predicted[PLAN_RUN_QUANTITY_TIME]);
+      add_sample (&self, REPORT_AFTER, is, is->predicted[PLAN_RUN_QUANTITY_TIME]);
+    }
+  return self;
+}
+
+static double
+mean_abs_pct (const Scope *scope, Column column, guint *out_n)
+{
+  PlanAccuracy accuracy;
+  const GArray *samples = scope->samples[column];
+  plan_accuracy_measure ((const PlanSample *)(gpointer)samples->data, samples->len, &accuracy);
+  *out_n = accuracy.n;
+  return accuracy.mean_abs_pct;
+}
+
+static void
+add_scope (CliTable *table, Scope scope)
+{
+  guint n[N_COLUMNS];
+  double error[N_COLUMNS];
+  for (Column c = 0; c < N_COLUMNS; c++)
+    error[c] = mean_abs_pct (&scope, c, &n[c]);
+  cli_table_add (table, scope.stack ? scope.stack : "all");
+  cli_table_add (table, scope.gpu ? scope.gpu : "all");
+  for (Column c = 0; c < N_COLUMNS; c++)
+    {
+      if (c == FIT_BEFORE || c == REPORT_BEFORE)
+        cli_table_add_int (table, n[c]);
+      if (n[c] > 0)
+        cli_table_add_real (table, error[c], 2);
+      else
+        cli_table_add (table, NULL);
+    }
+  for (Column c = 0; c < N_COLUMNS; c++)
+    g_array_unref (scope.samples[c]);
+}
+
+static void
+print_errors (const Fitted *fitted, const CliValidation *before, const CliValidation *after,
+              CliFormat format)
+{
+  static const CliColumn columns[]
+      = { { "stack", FALSE },        { "gpu", FALSE },          { "fit_groups", TRUE },
+          { "fit_before", TRUE },    { "fit_after", TRUE },     { "left_out", TRUE },
+          { "report_groups", TRUE }, { "report_before", TRUE }, { "report_after", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  add_scope (table, scope_new (NULL, NULL, fitted, before, after));
+  for (guint i = 0; i < before->runs->len; i++)
+    {
+      const CliRun *run = &g_array_index (before->runs, CliRun, i);
+      const char *stack = run->row.cell[PLAN_RUN_STACK];
+      if (!run->is_predicted || !run->is_selected || !run->row.time_ok)
+        continue;
+      if (g_hash_table_add (seen, g_strdup_printf ("%s/%s", stack, run->row.cluster->device_name)))
+        add_scope (table, scope_new (run->row.cluster->device_name, stack, fitted, before, after));
+    }
+  cli_table_print (table, format);
+}
+
+static void
+print_factors (const SimAdjustments *set)
+{
+  static const CliColumn columns[]
+      = { { "effect", FALSE }, { "gpu", FALSE },  { "stack", FALSE },
+          { "factor", TRUE },  { "error", TRUE }, { "meaning", FALSE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < set->factors->len; i++)
+    {
+      const SimFactor *f = &g_array_index (set->factors, SimFactor, i);
+      cli_table_add (table, sim_effect_name (f->effect));
+      cli_table_add (table, f->scope.gpu);
+      cli_table_add (table, f->scope.stack);
+      cli_table_add_real (table, f->factor, 3);
+      cli_table_add_real (table, f->error, 3);
+      cli_table_add (table, sim_effect_meaning (f->effect));
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+static void
+append_cell (GString *csv, const char *text, char end)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "\"", -1);
+  g_autofree char *escaped = g_strjoinv ("\"\"", halves);
+  g_string_append_printf (csv, "\"%s\"%c", escaped, end);
+}
+
+/* Into the store, as a table that is imported: whole or not at all. */
+static gboolean
+keep (const SimAdjustments *set, const Question *question, const char *validation, double error_pct,
+      GError **error)
+{
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
+  g_autofree char *text = sim_adjustments_print (set);
+  g_autoptr (GString) csv = g_string_new ("id,created,program_version,text,validation,error_pct\n");
+  const char *const cells[] = { set->id, created, PACKAGE_VERSION, text, validation };
+  for (guint i = 0; i < G_N_ELEMENTS (cells); i++)
+    append_cell (csv, cells[i], ',');
+  g_string_append_printf (csv, "%.4f\n", error_pct);
+  DbImport done;
+  const DbSource source = { .text = csv->str, .origin = "calibrate" };
+  g_autoptr (DbStore) store = db_store_open (question->db, error);
+  return store && db_store_import (store, &source, 1, FALSE, &done, error);
+}
+
+static void
+show_progress (guint evaluations, void *user)
+{
+  (void)user;
+  fprintf (stderr, "\rcalibrate: %u evaluations of all runs", evaluations);
+}
+
+static SimAdjustments *
+fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint n_parts,
+     GError **error)
+{
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *id
+      = question->id ? g_strdup (question->id) : g_date_time_format (now, "own-%Y%m%d-%H%M%S");
+  const gboolean is_shown = isatty (STDERR_FILENO);
+  const SimCalibration request = { .id = id,
+                                   .base = base,
+                                   .n_parts = n_parts,
+                                   .n_threads = g_get_num_processors (),
+                                   .progress = is_shown ? show_progress : NULL };
+  if (!plan_text_is_name (id))
+    {
+      g_autofree char *shown = plan_text_quote (id);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--id: %s is not letters, digits and . _ + - only", shown);
+      return NULL;
+    }
+  SimAdjustments *set = sim_calibrate (&request, (SimObservation *)(gpointer)fitted->rows->data,
+                                       fitted->rows->len, error);
+  if (is_shown)
+    fprintf (stderr, "\r\033[K");
+  return set;
+}
+
+static gboolean
+read_runs (const char *path, const Question *question, const SimAdjustments *set,
+           CliValidation *out, GError **error)
+{
+  g_autofree char *stack = question->stack ? g_strconcat ("stack=", question->stack, NULL) : NULL;
+  if (!cli_validation_read (path, out, error)
+      || (stack && !cli_validation_where (out, stack, error)))
+    return FALSE;
+  for (char **where = question->where; where && *where; where++)
+    if (!cli_validation_where (out, *where, error))
+      return FALSE;
+  cli_validation_predict (out, set);
+  return TRUE;
+}
+
+/* What was found is shown, and kept where that was not declined. */
+static gboolean
+finish (const SimAdjustments *set, const Question *question, const Fitted *fitted, guint n_parts,
+        GError **error)
+{
+  g_autofree char *text = sim_adjustments_print (set);
+  g_autofree char *validation = g_strdup_printf (
+      n_parts > 1 ? "groups of runs left out in %u parts" : "none was left out", n_parts);
+  guint n;
+  Scope all = { 0 };
+  all.samples[FIT_LEFT_OUT] = g_array_new (FALSE, FALSE, sizeof (PlanSample));
+  for (guint i = 0; i < fitted->rows->len; i++)
+    add_sample (&all, FIT_LEFT_OUT, fitted->runs->pdata[i],
+                1e-6 * g_array_index (fitted->rows, SimObservation, i).left_ns);
+  const double error_pct = mean_abs_pct (&all, FIT_LEFT_OUT, &n);
+  g_array_unref (all.samples[FIT_LEFT_OUT]);
+  if (question->is_dry)
+    return TRUE;
+  if (question->out)
+    return cli_write (question->out, text, error);
+  if (!keep (set, question, validation, error_pct, error))
+    return FALSE;
+  fprintf (stderr,
+           "kept as %s, and in force from now on; fsdplan db delete --kind=params %s forgets it\n",
+           set->id, set->id);
+  return TRUE;
+}
+
+static gboolean
+calibrate (const char *path, const Question *question, CliFormat format, GError **error)
+{
+  g_auto (CliValidation) before = { 0 };
+  g_auto (CliValidation) after = { 0 };
+  g_auto (Fitted) fitted = { 0 };
+  g_autoptr (GError) cause = NULL;
+  gint64 n_parts = 5;
+  const SimAdjustments *base = cli_adjustments (question->base, question->db, &cause);
+  if (cause)
+    {
+      g_propagate_error (error, g_steal_pointer (&cause));
+      return FALSE;
+    }
+  if ((question->folds
+       && !plan_units_parse_int (question->folds, "--folds", 0, 1000, &n_parts, error))
+      || !read_runs (path, question, base, &before, error)
+      || !collect (&before, (guint)n_parts, &fitted, error))
+    return FALSE;
+  g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
+  if (!set || !read_runs (path, question, set, &after, error))
+    return FALSE;
+  print_errors (&fitted, &before, &after, format);
+  if (format == CLI_FORMAT_TABLE)
+    {
+      printf ("\nmean errors of step times in per cent, groups of runs alike; left_out: predicted "
+              "by what was fitted to the others;\nreport: runs that nothing is ever fitted to\n\n");
+      print_factors (set);
+    }
+  return finish (set, question, &fitted, (guint)n_parts, error);
+}
+
+int
+cmd_calibrate (int argc, char **argv, GError **error)
+{
+  g_auto (Question) question = { 0 };
+  CliFormat format;
+  const GOptionEntry entries[] = {
+    { "base", 0, 0, G_OPTION_ARG_STRING, &question.base,
+      "the set to begin with, the newest unless said: what it knows of other GPUs and stacks "
+      "stays; " CLI_NO_ADJUSTMENTS ": everything is fitted anew",
+      "ID" },
+    { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only runs of that framework", "STACK" },
+    { "where", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question.where,
+      "only runs with that value in that column; may be repeated", "COLUMN=VALUE" },
+    { "folds", 0, 0, G_OPTION_ARG_STRING, &question.folds,
+      "parts in which groups of runs are left out in turn, to see how well they are predicted by "
+      "the others; 5 unless said, 0 for none",
+      "N" },
+    { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
+    { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,
+      "write the set to a file, and not to the store; - is standard output", "FILE" },
+    { "dry-run", 0, 0, G_OPTION_ARG_NONE, &question.is_dry, "only show what would change", NULL },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &question.db,
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+    { "format", 0, 0, G_OPTION_ARG_STRING, &question.format, "how to print it", "table|csv|json" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context
+      = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
+  cli_context_add (context, entries);
+  cli_context_describe (
+      context, "Without a file the table of published runs that comes with the program is used.\n"
+               "Only rows with use=fit are fitted to; the others are reported on.");
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (argc > 2)
+    {
+      g_autofree char *shown = plan_text_quote (argv[2]);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: one table at a time, and not %s too", shown);
+      return CLI_FAILED;
+    }
+  if (argc == 2 && g_str_equal (argv[1], "-"))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: the table is read twice, so it must be a file");
+      return CLI_FAILED;
+    }
+  return cli_format_parse (question.format, &format, error)
+                 && calibrate (argc > 1 ? argv[1] : NULL, &question, format, error)
+             ? CLI_DONE
+             : CLI_FAILED;
+}

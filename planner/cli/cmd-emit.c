@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/commands.h"
+#include "planner/cli/options.h"
+#include "planner/cli/output.h"
+#include "planner/emit.h"
+#include "planner/error.h"
+
+#include <stdio.h>
+
+static const char help[] = "What can be written:"
+#define X(id, name, summary) "\n  " name ": " summary
+    PLAN_EMIT_LIST (X)
+#undef X
+    ;
+
+static gboolean
+parse_kind (const char *as, const char *runtime, PlanEmitKind *out_kind,
+            PlanEmitRuntime *out_runtime, GError **error)
+{
+  *out_runtime = PLAN_EMIT_RUNTIME_OF_STACK;
+  if (!as)
+    {
+      g_autofree char *names = g_strjoinv (", ", (char **)plan_emit_kinds ());
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--as is needed, one of %s", names);
+      return FALSE;
+    }
+  return plan_emit_kind_parse (as, out_kind, error)
+         && (!runtime || plan_emit_runtime_parse (runtime, out_runtime, error));
+}
+
+int
+cmd_emit (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (CliInput) input = { 0 };
+  g_autofree char *as = NULL, *runtime_name = NULL, *path = NULL;
+  g_autofree char *names = g_strjoinv ("|", (char **)plan_emit_kinds ());
+  PlanEmitKind kind;
+  PlanEmitRuntime runtime;
+  Plan plan;
+  const GOptionEntry entries[] = {
+    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written", names },
+    { "runtime", 0, 0, G_OPTION_ARG_STRING, &runtime_name,
+      "what a job starts; by the plan's stack unless said", "stack|megatron|fsdplan" },
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output unless said",
+      "FILE" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context
+      = cli_context_new (NULL, "a plan as commands, calls and jobs of other programs");
+  cli_context_add (context, entries);
+  cli_options_add (&options, context);
+  cli_context_describe (context, help);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (!parse_kind (as, runtime_name, &kind, &runtime, error)
+      || !cli_input_read (&options, NULL, &input, error)
+      || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
+    return CLI_FAILED;
+  const PlanEmitSubject subject = { .model = input.model,
+                                    .cluster = input.cluster,
+                                    .cluster_spec = input.cluster_spec,
+                                    .plan = &plan };
+  if (options.from_megatron && kind != PLAN_EMIT_PLAN)
+    fprintf (stderr,
+             "%s: note: its data, checkpoints and learning rates are no part of a plan: what is "
+             "written has others\n",
+             options.from_megatron);
+  g_autofree char *text = plan_emit (kind, runtime, &subject, error);
+  return text && cli_write (path ? path : "-", text, error) ? CLI_DONE : CLI_FAILED;
+}

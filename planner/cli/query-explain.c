@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why a plan is not the best, part by part, and what each change of one field would do to it. */
+#include "config.h"
+
+#include "planner/cli/compare.h"
+#include "planner/cli/query.h"
+#include "planner/error.h"
+
+#include <stdio.h>
+
+/* A plan one change away, as simulated. */
+typedef struct
+{
+  Plan plan; /* resolved */
+  PlanScore score;
+} Change;
+
+typedef struct
+{
+  const CliChoice *choice;
+  CliInput mine;            /* borrowed, but for the plan */
+  CliPrediction prediction; /* of mine; nothing where it is illegal */
+  char *illegal;            /* why; NULL: it is legal */
+  CliQuery query;
+  GArray *changes;                 /* Change, best first: the best of each field */
+  guint n_legal;                   /* of which they are */
+  gint64 id;                       /* of mine, in the store */
+  gboolean is_idle[PLAN_N_FIELDS]; /* changing it does nothing here */
+} Explanation;
+
+static void
+explanation_clear (Explanation *self)
+{
+  cli_prediction_clear (&self->prediction);
+  g_free (self->illegal);
+  cli_query_clear (&self->query);
+  g_clear_pointer (&self->changes, g_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Explanation, explanation_clear)
+
+static gboolean
+fits (const Explanation *self, guint64 device_bytes)
+{
+  return device_bytes <= self->choice->memory_bytes;
+}
+
+/* What fits first, by time; then what comes closest to fitting. */
+static int
+compare_changes (gconstpointer a, gconstpointer b, gpointer user_data)
+{
+  const Change *x = a, *y = b;
+  const gboolean x_fits = fits (user_data, x->score.memory_bytes);
+  const gboolean y_fits = fits (user_data, y->score.memory_bytes);
+  const gint64 time = x->score.time_ns - y->score.time_ns;
+  if (x_fits != y_fits)
+    return x_fits ? -1 : 1;
+  if (x_fits && time != 0)
+    return time < 0 ? -1 : 1;
+  if (x->score.memory_bytes != y->score.memory_bytes)
+    return x->score.memory_bytes < y->score.memory_bytes ? -1 : 1;
+  return time < 0 ? -1 : time > 0;
+}
+
+/* The field a change is about: the first that it changes, but for those that others bring. */
+static PlanField
+topic (const Plan *from, const Plan *to)
+{
+  static const PlanField first[] = { PLAN_OFFLOAD_OPTIMIZER, PLAN_EXP_AVG, PLAN_MAIN_GRADS };
+  static const PlanField together[][2]
+      = { { PLAN_OUTER_STRATEGY, PLAN_DP_OUTER },     { PLAN_NCCL_UB, PLAN_DOUBLE_BUFFER },
+          { PLAN_PARAM_GATHER, PLAN_COMPUTE },        { PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_LAYERS },
+          { PLAN_RECOMPUTE_MODULES, PLAN_RECOMPUTE }, { PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE },
+          { PLAN_RECOMPUTE_LAYERS, PLAN_RECOMPUTE } };
+  PlanField field = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (first); i++)
+    if (from->value[first[i]] != to->value[first[i]])
+      return first[i];
+  while (field + 1 < PLAN_N_FIELDS && from->value[field] == to->value[field])
+    field++;
+  for (guint i = 0; i < G_N_ELEMENTS (together); i++)
+    if (field == together[i][0])
+      return together[i][1];
+  return field;
+}
+
+static gboolean
+does_nothing (const Explanation *self, const Change *change)
+{
+  const PlanTrace *mine = self->prediction.trace;
+  return mine && change->score.time_ns == mine->step_ns
+         && change->score.memory_bytes == mine->memory.device;
+}
+
+/* Of the changes of one field only the best is left, if it does something. */
+static void
+keep_best_of_each (Explanation *self)
+{
+  gboolean is_there[PLAN_N_FIELDS] = { FALSE };
+  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.plan;
+  guint n = 0;
+  for (guint i = 0; i < self->changes->len; i++)
+    {
+      const Change change = g_array_index (self->changes, Change, i);
+      const PlanField field = topic (from, &change.plan);
+      if (does_nothing (self, &change))
+        self->is_idle[field] = TRUE;
+      else if (!is_there[field])
+        {
+          g_array_index (self->changes, Change, n++) = change;
+          is_there[field] = TRUE;
+        }
+    }
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    self->is_idle[f] &= !is_there[f];
+  g_array_set_size (self->changes, n);
+}
+
+/* Everything that can be changed at once, also what the best was not allowed to: all but what was
+ * set by name. */
+static gboolean
+find_changes (Explanation *self, GError **error)
+{
+  const CliInput *input = self->choice->input;
+  g_autoptr (PlanSpace) space = cli_choice_space (self->choice, error);
+  if (!space)
+    return FALSE;
+  g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);
+  self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
+  for (guint i = 0; i < plans->len; i++)
+    {
+      Change change;
+      if (plan_resolve (&g_array_index (plans, Plan, i), input->model, input->cluster, &change.plan,
+                        NULL)
+          && cli_score (input, &change.plan, &change.score, NULL))
+        g_array_append_val (self->changes, change);
+    }
+  self->n_legal = self->changes->len;
+  g_array_sort_with_data (self->changes, compare_changes, self);
+  keep_best_of_each (self);
+  return TRUE;
+}
+
+static gboolean
+find_out (Explanation *self, const CliChoice *choice, const Plan *mine, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  self->choice = choice;
+  self->mine = *choice->input;
+  self->mine.plan = *mine;
+  if (!cli_predict (&self->mine, &self->prediction, &why))
+    self->illegal = g_strdup (why->message);
+  if (self->mine.plan.value[PLAN_MBS] == PLAN_UNSET)
+    self->mine.plan.value[PLAN_MBS] = 1;
+  return cli_query_ask (choice, 1, &self->query, error) && find_changes (self, error);
+}
+
+/* Both plans get a number. */
+static void
+keep (Explanation *self)
+{
+  const CliInput *input = &self->mine;
+  const CliAnswer *best = cli_query_best (&self->query);
+  CliKept kept[2];
+  guint n = 0;
+  if (!self->illegal)
+    kept[n++]
+        = (CliKept){ input->model,
+                     input->cluster,
+                     &self->prediction.plan,
+                     { self->prediction.trace->step_ns, self->prediction.trace->memory.device },
+                     0 };
+  if (best)
+    kept[n++]
+        = (CliKept){ input->model, input->cluster, &best->found->plan, best->found->score, 0 };
+  cli_query_keep (self->choice->question, kept, n);
+  if (!self->illegal)
+    self->id = kept[0].id;
+  if (best)
+    g_array_index (self->query.answers, CliAnswer, 0).id = kept[n - 1].id;
+}
+
+/* Milliseconds, with their sign. */
+static void
+add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns)
+{
+  const double ms = 1e-6 * (double)(mine_ns - best_ns);
+  if (ms >= 0.05 || ms <= -0.05)
+    g_string_append_printf (text, "%s%s %+.1f", text->len ? ", " : "", name, ms);
+}
+
+/* "compute +12.3, exposed gather -0.4": where the time goes that the best does not take. */
+static char *
+time_parts (const PlanTrace *mine, const PlanTrace *best)
+{
+  GString *text = g_string_new (NULL);
+  add_part (text, "compute", mine->compute_ns, best->compute_ns);
+  add_part (text, "exposed gather", mine->exposed_gather_ns, best->exposed_gather_ns);
+  add_part (text, "exposed reduce", mine->exposed_reduce_ns, best->exposed_reduce_ns);
+  add_part (text, "exposed tensor", mine->exposed_tensor_ns, best->exposed_tensor_ns);
+  add_part (text, "exposed copy", mine->exposed_copy_ns, best->exposed_copy_ns);
+  add_part (text, "host", mine->host_ns, best->host_ns);
+  add_part (text, "idle", mine->idle_ns, best->idle_ns);
+  return g_string_free (text, FALSE);
+}
+
+/* "it is 4.1 % slower than the best: ...": the verdict in one line. */
+static char *
+verdict (const Explanation *self)
+{
+  const CliAnswer *best = cli_query_best (&self->query);
+  if (self->illegal)
+    return g_strdup_printf ("it is illegal: %s", self->illegal);
+  const PlanTrace *t = self->prediction.trace;
+  const guint64 device = t->memory.device, limit = self->choice->memory_bytes;
+  g_autofree char *room
+      = fits (self, device)
+            ? g_strdup_printf ("it fits with %.1f MiB to spare", cli_mib (limit - device))
+            : g_strdup_printf ("it does not fit: %.1f MiB too much of %.1f",
+                               cli_mib (device - limit), cli_mib (limit));
+  if (!best)
+    return g_steal_pointer (&room);
+  const PlanTrace *b = best->prediction.trace;
+  const double percent = 100.0 * (double)(t->step_ns - b->step_ns) / (double)b->step_ns;
+  if (t->step_ns == b->step_ns)
+    return g_strdup_printf ("%s, and is as fast as the best", room);
+  g_autofree char *parts = time_parts (t, b);
+  return g_strdup_printf ("%s, and takes %.1f ms (%.2f %%) %s than the best, in ms: %s", room,
+                          1e-6 * (double)ABS (t->step_ns - b->step_ns), ABS (percent),
+                          percent > 0 ? "more" : "less", parts);
+}
+
+/* The best few: at least a little of something has to be won. */
+static CliTable *
+change_table (const Explanation *self)
+{
+  static const CliColumn columns[]
+      = { { "change", FALSE },    { "step_ms", TRUE },           { "step_change_pct", TRUE },
+          { "device_mib", TRUE }, { "device_change_mib", TRUE }, { "fits", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanTrace *mine = self->prediction.trace;
+  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.plan;
+  for (guint i = 0; i < MIN (self->changes->len, (guint)self->choice->question->top); i++)
+    {
+      const Change *change = &g_array_index (self->changes, Change, i);
+      g_autofree char *what = cli_query_differences (&change->plan, from);
+      cli_table_add (table, what);
+      cli_table_add_real (table, 1e-6 * (double)change->score.time_ns, 1);
+      if (mine)
+        cli_table_add_real (
+            table, 100.0 * (double)(change->score.time_ns - mine->step_ns) / (double)mine->step_ns,
+            2);
+      else
+        cli_table_add (table, NULL);
+      cli_table_add_real (table, cli_mib (change->score.memory_bytes), 1);
+      if (mine)
+        cli_table_add_real (
+            table, cli_mib (change->score.memory_bytes) - cli_mib (mine->memory.device), 1);
+      else
+        cli_table_add (table, NULL);
+      cli_table_add (table, fits (self, change->score.memory_bytes) ? "yes" : "no");
+    }
+  return table;
+}
+
+static CliTable *
+comparison (const Explanation *self)
+{
+  static const CliColumn columns[]
+      = { { "what", FALSE }, { "yours", TRUE }, { "best", TRUE }, { "change", TRUE } };
+  const CliAnswer *best = cli_query_best (&self->query);
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  if (best->id)
+    {
+      cli_table_add (table, "id");
+      cli_query_add_id (table, self->id);
+      cli_query_add_id (table, best->id);
+      cli_table_add (table, NULL);
+    }
+  cli_compare_fields (table, &self->prediction.plan, &best->found->plan);
+  cli_compare_costs (table, &self->prediction, &best->prediction);
+  return table;
+}
+
+static void
+print_idle (const Explanation *self)
+{
+  const char *before = "without effect here: ";
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (self->is_idle[f])
+      {
+        printf ("%s%s", before, plan_field_name (f));
+        before = ", ";
+      }
+  printf ("%s", *before == ',' ? "\n" : "");
+}
+
+static void
+print_table (const Explanation *self)
+{
+  const CliAnswer *best = cli_query_best (&self->query);
+  g_autofree char *words = verdict (self);
+  g_autoptr (CliTable) changes = change_table (self);
+  printf ("%s\n", words);
+  if (best && !self->illegal)
+    {
+      g_autoptr (CliTable) table = comparison (self);
+      printf ("\n");
+      cli_table_print (table, CLI_FORMAT_TABLE);
+    }
+  else if (best)
+    {
+      g_autofree char *plan = cli_query_differences (&best->found->plan, &self->mine.plan);
+      printf ("the best has %s: %.1f ms, %.1f MiB\n", plan, best->prediction.step_ms,
+              cli_mib (best->prediction.trace->memory.device));
+    }
+  else
+    printf ("nothing else fits either\n");
+  printf ("\none change of it, the best of each field, of %u that are legal:\n", self->n_legal);
+  cli_table_print (changes, CLI_FORMAT_TABLE);
+  print_idle (self);
+}
+
+static void
+add_result (JsonBuilder *b, const char *name, const CliPrediction *prediction,
+            const CliInput *input)
+{
+  json_builder_set_member_name (b, name);
+  if (!prediction)
+    {
+      json_builder_add_null_value (b);
+      return;
+    }
+  json_builder_begin_object (b);
+  cli_prediction_to_json (prediction, input, b);
+  json_builder_end_object (b);
+}
+
+static void
+print_json (const Explanation *self)
+{
+  const CliAnswer *best = cli_query_best (&self->query);
+  g_autofree char *words = verdict (self);
+  g_autoptr (CliTable) changes = change_table (self);
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  add_result (b, "explained", self->illegal ? NULL : &self->prediction, &self->mine);
+  json_builder_set_member_name (b, "illegal");
+  json_builder_add_string_value (b, self->illegal);
+  add_result (b, "best", best ? &best->prediction : NULL, self->choice->input);
+  json_builder_set_member_name (b, "why");
+  json_builder_add_string_value (b, words);
+  json_builder_set_member_name (b, "changes");
+  json_builder_add_value (b, cli_table_to_json (changes));
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+gboolean
+cli_query_explain (const CliChoice *choice, const Plan *mine, CliFormat format, GError **error)
+{
+  g_auto (Explanation) self = { 0 };
+  if (!find_out (&self, choice, mine, error))
+    return FALSE;
+  keep (&self);
+  if (format == CLI_FORMAT_TABLE)
+    print_table (&self);
+  else if (format == CLI_FORMAT_JSON)
+    print_json (&self);
+  else
+    {
+      g_autoptr (CliTable) changes = change_table (&self);
+      cli_table_print (changes, format);
+    }
+  return TRUE;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/query.h"
+
+#include <stdio.h>
+
+/* Why an answer is better than the next, in words; the caller frees. */
+static char *
+explain (const CliAnswer *self, const CliAnswer *next)
+{
+  if (!next)
+    return g_strdup ("the last of those asked for");
+  const PlanTrace *a = self->prediction.trace, *b = next->prediction.trace;
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } parts[] = { { "compute", b->compute_ns - a->compute_ns },
+                { "exposed gathers", b->exposed_gather_ns - a->exposed_gather_ns },
+                { "exposed reductions", b->exposed_reduce_ns - a->exposed_reduce_ns },
+                { "exposed tensor- and context-parallel communication",
+                  b->exposed_tensor_ns - a->exposed_tensor_ns },
+                { "exposed copies to and from the host", b->exposed_copy_ns - a->exposed_copy_ns },
+                { "waiting for the host", b->host_ns - a->host_ns } };
+  guint most = 0;
+  for (guint i = 1; i < G_N_ELEMENTS (parts); i++)
+    if (parts[i].ns > parts[most].ns)
+      most = i;
+  g_autofree char *here = cli_query_differences (&self->found->plan, &next->found->plan);
+  const double gain = 100.0 * (double)(b->step_ns - a->step_ns) / (double)b->step_ns;
+  if (b->step_ns == a->step_ns)
+    return g_strdup_printf ("as fast as the next in less memory, by %s", here);
+  return g_strdup_printf ("%.2f %% faster than the next by %s: %.1f ms less %s", gain, here,
+                          1e-6 * (double)parts[most].ns, parts[most].name);
+}
+
+static char *
+free_fields (const CliAnswer *self)
+{
+  GString *text = g_string_new (NULL);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (self->is_free[f])
+      g_string_append_printf (text, "%s%s", text->len ? ", " : "", plan_field_name (f));
+  return g_string_free (text, FALSE);
+}
+
+static void
+add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *base)
+{
+  const CliPrediction *p = &self->prediction;
+  g_autofree char *plan = cli_query_differences (&self->found->plan, base);
+  cli_table_add_int (table, rank);
+  cli_query_add_id (table, self->id);
+  cli_table_add_real (table, p->step_ms, 1);
+  cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
+  cli_table_add_real (table, p->tflops_per_gpu, 1);
+  cli_table_add_real (table, p->mfu, 3);
+  cli_table_add (table, NULL);
+  cli_table_add_real (table, cli_mib (p->trace->memory.allocated), 1);
+  cli_table_add_real (table, cli_mib (p->trace->memory.max_allocated), 1);
+  cli_table_add_real (table, cli_mib (p->trace->memory.reserved), 1);
+  cli_table_add_real (table, cli_mib (p->trace->memory.device), 1);
+  cli_table_add (table, cli_query_bound_by (p->trace));
+  cli_table_add (table, plan);
+}
+
+static CliTable *
+answer_table (const GArray *answers, const Plan *base)
+{
+  static const CliColumn columns[] = { { "rank", TRUE },
+                                       { "id", FALSE },
+                                       { "step_ms", TRUE },
+                                       { "tokens_per_s_per_gpu", TRUE },
+                                       { "tflops_per_gpu", TRUE },
+                                       { "mfu", TRUE },
+                                       { "uncertainty_pct", TRUE },
+                                       { "allocated_mib", TRUE },
+                                       { "max_allocated_mib", TRUE },
+                                       { "reserved_mib", TRUE },
+                                       { "device_mib", TRUE },
+                                       { "bound_by", FALSE },
+                                       { "plan", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < answers->len; i++)
+    add_answer_row (table, i + 1, &g_array_index (answers, CliAnswer, i), base);
+  return table;
+}
+
+static const CliAnswer *
+answer_at (const GArray *answers, guint i)
+{
+  return i < answers->len ? &g_array_index (answers, CliAnswer, i) : NULL;
+}
+
+static void
+print_words (const CliQuery *self, const CliChoice *choice)
+{
+  const GArray *answers = self->answers;
+  const PlanSearchResult *result = &self->result;
+  const CliInput *input = choice->input;
+  printf ("\n");
+  for (guint i = 0; i < answers->len; i++)
+    {
+      g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
+      g_autofree char *fields = free_fields (answer_at (answers, i));
+      printf ("%u: %s%s%s\n", i + 1, why, *fields ? "; free: " : "", fields);
+    }
+  g_autoptr (GArray) front = plan_search_front (result);
+  printf ("\nfront of memory and time, device_mib at step_ms:");
+  for (guint i = 0; i < front->len; i++)
+    {
+      const PlanFound *f
+          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
+      printf ("%s %.0f at %.1f", i ? "," : "", cli_mib (f->score.memory_bytes),
+              1e-6 * (double)f->score.time_ns);
+    }
+  printf ("\n%" G_GUINT64_FORMAT " plans for %s on %s in %.1f MiB: %" G_GUINT64_FORMAT
+          " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
+          " by time bounds, %" G_GUINT64_FORMAT " by simulation, in %.2f s%s\n",
+          result->total, input->model->name, input->cluster->name, cli_mib (choice->memory_bytes),
+          result->by_rule, result->by_memory, result->by_bound, result->by_simulation,
+          self->seconds, result->is_whole ? "" : "; interrupted: the best so far");
+}
+
+static void
+add_id (JsonBuilder *b, gint64 id)
+{
+  g_autofree char *text = id ? g_strdup_printf ("@%" G_GINT64_FORMAT, id) : NULL;
+  json_builder_set_member_name (b, "id");
+  json_builder_add_string_value (b, text);
+}
+
+static void
+add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
+{
+  json_builder_set_member_name (b, "results");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < answers->len; i++)
+    {
+      const CliAnswer *answer = answer_at (answers, i);
+      g_autofree char *why = explain (answer, answer_at (answers, i + 1));
+      json_builder_begin_object (b);
+      json_builder_set_member_name (b, "rank");
+      json_builder_add_int_value (b, i + 1);
+      add_id (b, answer->id);
+      cli_prediction_to_json (&answer->prediction, input, b);
+      json_builder_set_member_name (b, "bound_by");
+      json_builder_add_string_value (b, cli_query_bound_by (answer->prediction.trace));
+      json_builder_set_member_name (b, "why");
+      json_builder_add_string_value (b, why);
+      json_builder_set_member_name (b, "free");
+      json_builder_begin_array (b);
+      for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+        if (answer->is_free[f])
+          json_builder_add_string_value (b, plan_field_name (f));
+      json_builder_end_array (b);
+      json_builder_end_object (b);
+    }
+  json_builder_end_array (b);
+}
+
+static void
+add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base)
+{
+  g_autoptr (GArray) front = plan_search_front (result);
+  json_builder_set_member_name (b, "pareto");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < front->len; i++)
+    {
+      const PlanFound *f
+          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
+      g_autofree char *plan = cli_query_differences (&f->plan, base);
+      json_builder_begin_object (b);
+      json_builder_set_member_name (b, "step_ms");
+      json_builder_add_double_value (b, 1e-6 * (double)f->score.time_ns);
+      json_builder_set_member_name (b, "device_mib");
+      json_builder_add_double_value (b, cli_mib (f->score.memory_bytes));
+      json_builder_set_member_name (b, "plan");
+      json_builder_add_string_value (b, plan);
+      json_builder_end_object (b);
+    }
+  json_builder_end_array (b);
+}
+
+static void
+print_json (const CliQuery *self, const CliInput *input)
+{
+  const PlanSearchResult *result = &self->result;
+  const struct
+  {
+    const char *name;
+    guint64 n;
+  } decided[] = { { "total", result->total },
+                  { "by_rule", result->by_rule },
+                  { "by_bound", result->by_bound },
+                  { "by_memory", result->by_memory },
+                  { "by_simulation", result->by_simulation } };
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  add_json_answers (b, self->answers, input);
+  add_json_front (b, result, &input->plan);
+  json_builder_set_member_name (b, "decided");
+  json_builder_begin_object (b);
+  for (guint i = 0; i < G_N_ELEMENTS (decided); i++)
+    {
+      json_builder_set_member_name (b, decided[i].name);
+      json_builder_add_int_value (b, (gint64)decided[i].n);
+    }
+  json_builder_end_object (b);
+  json_builder_set_member_name (b, "seconds");
+  json_builder_add_double_value (b, self->seconds);
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+void
+cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format)
+{
+  if (format == CLI_FORMAT_JSON)
+    {
+      print_json (self, choice->input);
+      return;
+    }
+  g_autoptr (CliTable) table = answer_table (self->answers, &choice->input->plan);
+  cli_table_print (table, format);
+  if (format == CLI_FORMAT_TABLE)
+    print_words (self, choice);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/query.h"
+
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t is_interrupted;
+
+static void
+interrupt (int signal_number)
+{
+  is_interrupted = 1;
+}
+
+static gboolean
+score (const Plan *resolved, gpointer user_data, PlanScore *out_score)
+{
+  return cli_score (user_data, resolved, out_score, NULL);
+}
+
+static gboolean
+show_progress (guint64 done, guint64 total, gpointer user_data)
+{
+  if (isatty (STDERR_FILENO))
+    fprintf (stderr, "\r%5.1f %% of %" G_GUINT64_FORMAT " plans",
+             100.0 * (double)done / (double)total, total);
+  return !is_interrupted;
+}
+
+/* "FIELD=VALUE": the field. */
+static gboolean
+parse_set (const char *text, PlanField *out_field, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  return plan_field_parse (halves[0], out_field, error);
+}
+
+/* "FIELD=V1,V2": only these values. */
+static gboolean
+restrict_to (PlanSpace *space, const char *text, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  PlanField field;
+  if (!halves[0] || !halves[1])
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--only: '%s' is not FIELD=VALUE[,VALUE…]", text);
+      return FALSE;
+    }
+  if (!plan_field_parse (halves[0], &field, error))
+    return FALSE;
+  g_auto (GStrv) words = g_strsplit (halves[1], ",", -1);
+  g_autoptr (GArray) values = g_array_new (FALSE, FALSE, sizeof (gint64));
+  for (char **w = words; *w; w++)
+    {
+      Plan plan;
+      plan_init (&plan);
+      if (!plan_set (&plan, halves[0], *w, error))
+        return FALSE;
+      g_array_append_val (values, plan.value[field]);
+    }
+  return plan_space_restrict (space, field, (const gint64 *)(gpointer)values->data, values->len,
+                              error);
+}
+
+/* What a plan may take on a device of this cluster. */
+static gboolean
+read_memory (const CliQuestion *question, const PlanCluster *cluster, guint64 *out_bytes,
+             GError **error)
+{
+  guint64 bytes = cluster->memory_bytes;
+  double percent = 0;
+  if (question->memory && !plan_units_parse_size (question->memory, "--memory", &bytes, error))
+    return FALSE;
+  if (question->headroom)
+    {
+      g_autofree char *number = g_strdup (question->headroom);
+      char *sign = strchr (number, '%');
+      if (sign && sign[1] == '\0')
+        *sign = '\0';
+      if (!plan_units_parse_real (number, "--headroom", 0, 99, &percent, error))
+        return FALSE;
+    }
+  *out_bytes = (guint64)((double)bytes * (100 - percent) / 100);
+  return TRUE;
+}
+
+gboolean
+cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *input,
+                 GError **error)
+{
+  CliChoice choice = { .question = question, .input = input };
+  Plan initial;
+  plan_init (&initial);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    choice.pinned[f] = input->plan.value[f] != initial.value[f];
+  for (char **s = question->set; s && *s; s++)
+    {
+      PlanField field;
+      if (!parse_set (*s, &field, error))
+        return FALSE;
+      choice.pinned[field] = TRUE;
+    }
+  if ((question->allow && !plan_space_allow_parse (question->allow, &choice.allow, error))
+      || !read_memory (question, input->cluster, &choice.memory_bytes, error))
+    return FALSE;
+  *self = choice;
+  return TRUE;
+}
+
+PlanSpace *
+cli_choice_space (const CliChoice *self, GError **error)
+{
+  const CliInput *input = self->input;
+  g_autoptr (PlanSpace) space
+      = plan_space_new (input->model, input->cluster, &input->plan, self->pinned, self->allow);
+  for (char **o = self->question->only; o && *o; o++)
+    if (!restrict_to (space, *o, error))
+      return NULL;
+  return g_steal_pointer (&space);
+}
+
+static gboolean
+same_cost (const PlanFound *a, const PlanFound *b)
+{
+  return a->score.time_ns == b->score.time_ns && a->score.memory_bytes == b->score.memory_bytes;
+}
+
+/* The K best that differ in cost; plans equal in cost are one answer, whose free fields are told.
+ */
+static void
+answer_clear (gpointer data)
+{
+  cli_prediction_clear (&((CliAnswer *)data)->prediction);
+}
+
+static GArray *
+take_answers (const PlanSearchResult *result, const CliInput *input, guint k, GError **error)
+{
+  g_autoptr (GArray) answers = g_array_new (FALSE, TRUE, sizeof (CliAnswer));
+  g_array_set_clear_func (answers, answer_clear);
+  for (guint i = 0; i < result->found->len && answers->len < k;)
+    {
+      CliAnswer answer = { .found = &g_array_index (result->found, PlanFound, i) };
+      for (; i < result->found->len; i++)
+        {
+          const PlanFound *other = &g_array_index (result->found, PlanFound, i);
+          if (!same_cost (answer.found, other))
+            break;
+          answer.n_equal++;
+          for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+            answer.is_free[f] |= other->plan.value[f] != answer.found->plan.value[f];
+        }
+      CliInput chosen = *input;
+      chosen.plan = answer.found->plan;
+      if (!cli_predict (&chosen, &answer.prediction, error))
+        return NULL;
+      g_array_append_val (answers, answer);
+    }
+  return g_steal_pointer (&answers);
+}
+
+void
+cli_query_clear (CliQuery *self)
+{
+  plan_search_result_clear (&self->result);
+  g_clear_pointer (&self->answers, g_array_unref);
+}
+
+gboolean
+cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error)
+{
+  g_auto (CliQuery) self = { 0 };
+  g_autoptr (PlanSpace) space = cli_choice_space (choice, error);
+  if (!space)
+    return FALSE;
+  const CliInput *input = choice->input;
+  const PlanSearch search = { .model = input->model,
+                              .cluster = input->cluster,
+                              .space = space,
+                              .memory_bytes = choice->memory_bytes,
+                              .best = top,
+                              .threads = g_get_num_processors (),
+                              .score = score,
+                              .progress = show_progress,
+                              .user_data = (gpointer)input };
+  const gint64 start_us = g_get_monotonic_time ();
+  signal (SIGINT, interrupt);
+  plan_search_run (&search, &self.result);
+  signal (SIGINT, SIG_DFL);
+  self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
+  if (isatty (STDERR_FILENO))
+    fprintf (stderr, "\r%40s\r", "");
+  if (!(self.answers = take_answers (&self.result, input, top, error)))
+    return FALSE;
+  *out = self;
+  self = (CliQuery){ 0 };
+  return TRUE;
+}
+
+const CliAnswer *
+cli_query_best (const CliQuery *self)
+{
+  return self->answers->len > 0 ? &g_array_index (self->answers, CliAnswer, 0) : NULL;
+}
+
+const char *
+cli_query_bound_by (const PlanTrace *t)
+{
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } parts[] = { { "gather", t->exposed_gather_ns },
+                { "reduce", t->exposed_reduce_ns },
+                { "tensor", t->exposed_tensor_ns },
+                { "copies", t->exposed_copy_ns },
+                { "host", t->host_ns } };
+  const char *name = "compute";
+  gint64 most = t->step_ns / 10;
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
+    if (parts[i].ns > most)
+      {
+        name = parts[i].name;
+        most = parts[i].ns;
+      }
+  return name;
+}
+
+char *
+cli_query_differences (const Plan *a, const Plan *b)
+{
+  GString *text = g_string_new (NULL);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (a->value[f] != b->value[f] && b->value[PLAN_SP] == PLAN_UNSET && f == PLAN_SP
+        && a->value[PLAN_TP] == 1)
+      continue; /* there is nothing else that it could be */
+    else if (a->value[f] != b->value[f])
+      {
+        g_autofree char *value = plan_field_print (f, a->value[f]);
+        g_string_append_printf (text, "%s%s=%s", text->len ? ", " : "", plan_field_name (f), value);
+      }
+  return g_string_free (text, FALSE);
+}

@@ -1,0 +1,108 @@
+/* CliQuery: a question about a space of plans, the search that decides it, and its answers.
+ *
+ * cli_query_ask -> print, keep -> clear. What a plan is compared with, how the best changes with
+ * the cluster, and what the largest size is that fits, are questions of several searches. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/cli/output.h"
+#include "planner/cli/predict.h"
+#include "planner/search.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* The options as typed; each NULL where absent. */
+typedef struct
+{
+  char **only, **set; /* `set` is borrowed */
+  char *memory, *headroom, *allow;
+  gint top;
+  gboolean keeps_nothing;
+  const char *db; /* borrowed: where it is kept */
+  char *words;    /* all of them, as the shell takes them */
+} CliQuestion;
+
+/* What to choose from, and for what. */
+typedef struct
+{
+  const CliQuestion *question;
+  const CliInput *input;          /* `plan` is where every plan begins */
+  gboolean pinned[PLAN_N_FIELDS]; /* fields that stay as they are in it */
+  guint allow;                    /* mask of PlanAllow */
+  guint64 memory_bytes;           /* what a plan may take */
+} CliChoice;
+
+/* One answer: a plan, those that cost the same, and how it does. */
+typedef struct
+{
+  const PlanFound *found;
+  guint n_equal;
+  gboolean is_free[PLAN_N_FIELDS]; /* what differs among those */
+  CliPrediction prediction;
+  gint64 id; /* in the store; 0: not kept */
+} CliAnswer;
+
+typedef struct
+{
+  PlanSearchResult result;
+  GArray *answers; /* CliAnswer; empty where nothing fits */
+  double seconds;
+} CliQuery;
+
+void cli_query_clear (CliQuery *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliQuery, cli_query_clear)
+
+/* The choice that options leave: fields that were set, or that differ from a plan's defaults, stay.
+ */
+gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *input,
+                          GError **error);
+
+/* The plans to choose from. */
+PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
+
+/* Searches for the `top` best that differ in cost. That nothing fits is no error here. */
+gboolean cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error);
+
+/* The best answer; NULL where nothing fits. */
+const CliAnswer *cli_query_best (const CliQuery *self);
+
+/* "strategy=optim, mbs=2": where a plan differs from another; the caller frees. */
+char *cli_query_differences (const Plan *a, const Plan *b);
+
+/* The largest part of a step that is not arithmetic, if it is a tenth of it. */
+const char *cli_query_bound_by (const PlanTrace *trace);
+
+/* Table, words, front and counts; or all of it as JSON. */
+void cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format);
+
+/* Says that nothing fits, what comes closest, and what would make it fit; always FALSE. */
+gboolean cli_query_refuse (const CliQuery *self, const CliChoice *choice, GError **error);
+
+/* Why `mine` is not the best, and what one change of it would do. `choice` is what the best is
+ * chosen from. */
+gboolean cli_query_explain (const CliChoice *choice, const Plan *mine, CliFormat format,
+                            GError **error);
+
+/* A plan to be kept; its number in the store, 0 where it was not. */
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  const Plan *plan; /* resolved */
+  PlanScore score;
+  gint64 id;
+} CliKept;
+
+/* Stores the question with these answers. Where that cannot be done stderr says so, and nothing
+ * else happens. */
+void cli_query_keep (const CliQuestion *question, CliKept *kept, guint n);
+
+/* Stores answers, and gives them their numbers. */
+void cli_query_keep_answers (const CliQuestion *question, const CliInput *input, GArray *answers);
+
+/* "@7", or an empty cell. */
+void cli_query_add_id (CliTable *table, gint64 id);
+
+/* The words of a command line, quoted where a shell needs it; the caller frees. */
+char *cli_query_words (int argc, char **argv);
+
+G_END_DECLS

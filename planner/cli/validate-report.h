@@ -1,0 +1,46 @@
+/* How near predictions were: in all, by what runs have in common, and what could not be predicted.
+ */
+#pragma once
+#include "planner/accuracy.h"
+#include "planner/cli/output.h"
+#include "planner/cli/validate.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Will it run out of memory? */
+typedef struct
+{
+  guint n, n_oom, n_correct;
+  guint false_fits, false_ooms; /* predicted to fit and ran out; the reverse */
+} CliVerdicts;
+
+/* Selected rows that have something in common. */
+typedef struct
+{
+  const char *by; /* "stack"; "all" */
+  char *value;
+  guint n_rows, n_predicted;
+  PlanAccuracy of[PLAN_N_RUN_QUANTITIES], naive[PLAN_N_RUN_QUANTITIES];
+  PlanAccuracy tiny[PLAN_N_RUN_QUANTITIES]; /* of models too small for the others */
+  CliVerdicts verdicts, near;               /* near: predicted between 70 and 100 GB */
+  PlanRegret regret;
+} CliSection;
+
+/* All first, then by source, gpu_type, stack, strategy, recompute and size. Elements are
+ * CliSection, owned by the array. */
+GArray *cli_sections_new (const CliValidation *validation);
+
+/* A row per section and quantity that was measured in it; `leaves_out`: none for sections that hold
+ * all of the predicted rows. */
+CliTable *cli_sections_table (const GArray *sections, gboolean leaves_out);
+
+/* A row per run. */
+CliTable *cli_validation_table (const CliValidation *validation);
+
+/* Reasons why rows could not be predicted, most frequent first. */
+CliTable *cli_skipped_table (const CliValidation *validation);
+
+/* Everything, as the contract of the command line says. */
+JsonNode *cli_validation_to_json (const CliValidation *validation, const GArray *sections);
+
+G_END_DECLS

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/validate.h"
+
+#include "db/catalogue.h"
+#include "planner/accuracy.h"
+#include "planner/cli/predict.h"
+#include "planner/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK_BYTES 65536
+
+static void
+run_clear (gpointer data)
+{
+  plan_run_row_clear (&((CliRun *)data)->row);
+}
+
+void
+cli_validation_clear (CliValidation *self)
+{
+  g_clear_pointer (&self->runs, g_array_unref);
+  g_clear_pointer (&self->wrong, g_ptr_array_unref);
+  g_clear_pointer (&self->table, plan_run_table_free);
+  g_clear_pointer (&self->origin, g_free);
+}
+
+static void
+take_row (PlanRunRow *row, const char *wrong, gpointer user_data)
+{
+  CliValidation *self = user_data;
+  if (!row)
+    {
+      g_ptr_array_add (self->wrong, g_strdup (wrong));
+      return;
+    }
+  const CliRun run = { .row = *row, .is_selected = TRUE };
+  g_array_append_val (self->runs, run);
+  *row = (PlanRunRow){ 0 };
+}
+
+static gboolean
+read_stream (CliValidation *self, FILE *file, GError **error)
+{
+  g_autofree char *buffer = g_malloc (CHUNK_BYTES);
+  gsize length;
+  while ((length = fread (buffer, 1, CHUNK_BYTES, file)) > 0)
+    if (!plan_run_table_feed (self->table, buffer, length, error))
+      return FALSE;
+  if (ferror (file))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", self->origin, g_strerror (errno));
+      return FALSE;
+    }
+  return plan_run_table_end (self->table, error);
+}
+
+gboolean
+cli_validation_read (const char *path, CliValidation *out_self, GError **error)
+{
+  g_auto (CliValidation) self = { 0 };
+  g_autofree char *shipped = path ? NULL : db_catalogue_runs_path ();
+  const char *const name = path ? path : shipped;
+  const gboolean is_stdin = g_str_equal (name, "-");
+  FILE *file = is_stdin ? stdin : fopen (name, "r");
+  self.origin = g_strdup (is_stdin ? "stdin" : path ? path : "the shipped runs.csv");
+  if (!file)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", name, g_strerror (errno));
+      return FALSE;
+    }
+  self.runs = g_array_new (FALSE, TRUE, sizeof (CliRun));
+  g_array_set_clear_func (self.runs, run_clear);
+  self.wrong = g_ptr_array_new_with_free_func (g_free);
+  self.table = plan_run_table_new (self.origin, take_row, &self);
+  const gboolean is_read = read_stream (&self, file, error);
+  if (!is_stdin)
+    fclose (file);
+  if (!is_read)
+    return FALSE;
+  *out_self = self;
+  self = (CliValidation){ 0 };
+  return TRUE;
+}
+
+gboolean
+cli_validation_where (CliValidation *self, const char *text, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  PlanRunColumn column;
+  if (!halves[0] || !halves[1])
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--where: '%s' is not COLUMN=VALUE",
+                   text);
+      return FALSE;
+    }
+  if (!plan_run_column_parse (halves[0], &column, error))
+    {
+      g_prefix_error (error, "--where: ");
+      return FALSE;
+    }
+  guint n_left = 0;
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      const char *cell = run->row.cell[column];
+      run->is_selected &= g_str_equal (cell ? cell : "", halves[1]);
+      n_left += run->is_selected;
+    }
+  if (n_left > 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "no row of %s is left with %s", self->origin,
+               text);
+  return FALSE;
+}
+
+/* Numbers for texts: the same for the same. */
+static guint
+number_of (GHashTable *numbers, const char *text)
+{
+  gpointer known;
+  if (g_hash_table_lookup_extended (numbers, text, NULL, &known))
+    return GPOINTER_TO_UINT (known);
+  const guint number = g_hash_table_size (numbers);
+  g_hash_table_insert (numbers, g_strdup (text), GUINT_TO_POINTER (number));
+  return number;
+}
+
+static char *
+text_of_fields (const CliRun *run, const gboolean *is_left_out)
+{
+  GString *text = g_string_new (NULL);
+  g_string_printf (text, "%p %p", (gpointer)run->row.model, (gpointer)run->row.cluster);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (!is_left_out[f])
+      g_string_append_printf (text, " %" G_GINT64_FORMAT,
+                              f == PLAN_STACK ? run->plan.value[f] % PLAN_STACK_BASE
+                                              : run->plan.value[f]);
+  return g_string_free (text, FALSE);
+}
+
+/* Fields that one is free to choose when asked what to run; arithmetic is not among them. */
+static void
+find_choices (gboolean *out_is_choice)
+{
+  static const PlanField choices[] = { PLAN_STRATEGY,
+                                       PLAN_DP_OUTER,
+                                       PLAN_OUTER_STRATEGY,
+                                       PLAN_TP,
+                                       PLAN_CP,
+                                       PLAN_EP,
+                                       PLAN_PP,
+                                       PLAN_SP,
+                                       PLAN_MBS,
+                                       PLAN_FINE_GRAINED,
+                                       PLAN_UNIT,
+                                       PLAN_COMM_UNIT,
+                                       PLAN_DOUBLE_BUFFER,
+                                       PLAN_NCCL_UB,
+                                       PLAN_AG_GROUP,
+                                       PLAN_SHARP,
+                                       PLAN_RECOMPUTE,
+                                       PLAN_RECOMPUTE_METHOD,
+                                       PLAN_RECOMPUTE_MODULES,
+                                       PLAN_RECOMPUTE_LAYERS,
+                                       PLAN_OFFLOAD_LAYERS };
+  memset (out_is_choice, 0, PLAN_N_FIELDS * sizeof *out_is_choice);
+  for (guint i = 0; i < G_N_ELEMENTS (choices); i++)
+    out_is_choice[choices[i]] = TRUE;
+}
+
+/* Resolves every plan and numbers what is alike. */
+static void
+resolve (CliValidation *self)
+{
+  static const gboolean nothing[PLAN_N_FIELDS];
+  gboolean is_choice[PLAN_N_FIELDS];
+  g_autoptr (GHashTable) groups = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr (GHashTable) plans = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr (GHashTable) questions = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  find_choices (is_choice);
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      const char *group = run->row.cell[PLAN_RUN_GROUP];
+      g_autoptr (GError) why = NULL;
+      run->group = number_of (groups, group ? group : run->row.cell[PLAN_RUN_ROW_ID]);
+      if (run->row.skipped)
+        continue;
+      if (!plan_resolve (&run->row.plan, run->row.model, run->row.cluster, &run->plan, &why))
+        {
+          run->row.skipped = g_strdup (why->message);
+          continue;
+        }
+      g_autofree char *whole = text_of_fields (run, nothing);
+      g_autofree char *question = text_of_fields (run, is_choice);
+      run->configuration = number_of (plans, whole);
+      run->question = number_of (questions, question);
+    }
+}
+
+/* 18 bytes for each parameter: weights 2, gradients 4, optimizer 12, each divided by those who
+ * share it. */
+static double
+naive_mib (const CliRun *run)
+{
+  const gint64 *value = run->plan.value;
+  const double parameters
+      = (double)plan_model_parameters (run->row.model) / (double)(value[PLAN_TP] * value[PLAN_PP]);
+  const double all = (double)(plan_data_parallel (&run->plan, run->row.cluster) * value[PLAN_CP]);
+  const double inner = all / (double)value[PLAN_DP_OUTER];
+  const gint64 strategy = value[PLAN_STRATEGY];
+  const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+  const double weights = strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
+  const double grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS ? inner : 1;
+  const double optimizer = strategy == PLAN_STRATEGY_NO_SHARD ? 1 : is_hfsdp ? all : inner;
+  return parameters * (2 / weights + 4 / grads + 12 / optimizer) / 1048576;
+}
+
+/* 6 FLOPs for each parameter and token, at the data sheet's rate. */
+static double
+naive_ms_at_peak (const CliRun *run)
+{
+  const PlanCluster *cluster = run->row.cluster;
+  const double peak = cluster->peak_flops[plan_field_dtype (&run->plan, PLAN_COMPUTE)];
+  const double tokens = (double)run->plan.value[PLAN_GBS] * (double)run->plan.value[PLAN_SEQ];
+  return peak > 0 ? 6e3 * (double)plan_model_parameters (run->row.model) * tokens / peak
+                        / (double)plan_cluster_devices (cluster)
+                  : 0;
+}
+
+/* The stack and the device of a row, between which nothing is carried over. */
+static guint
+kind_of (GHashTable *kinds, const CliRun *run)
+{
+  g_autofree char *name
+      = g_strconcat (run->row.cell[PLAN_RUN_STACK], "/", run->row.cell[PLAN_RUN_GPU], NULL);
+  return number_of (kinds, name);
+}
+
+/* Steps take so much longer than at peak: one factor per kind, the best that there is for the rows
+ * that may be fitted to. 0: there are none. */
+static GArray *
+best_slowdowns (const CliValidation *self, GHashTable *kinds)
+{
+  GArray *slowdowns = g_array_new (FALSE, FALSE, sizeof (double));
+  for (guint kind = 0; kind < g_hash_table_size (kinds); kind++)
+    {
+      g_autoptr (GArray) samples = g_array_new (FALSE, FALSE, sizeof (PlanSample));
+      for (guint i = 0; i < self->runs->len; i++)
+        {
+          const CliRun *run = &g_array_index (self->runs, CliRun, i);
+          const PlanSample sample
+              = { run->group, run->configuration, run->naive[PLAN_RUN_QUANTITY_TIME],
+                  run->row.measured[PLAN_RUN_QUANTITY_TIME] };
+          if (run->row.is_for_fitting && run->row.time_ok && sample.predicted > 0
+              && kind_of (kinds, run) == kind)
+            g_array_append_val (samples, sample);
+        }
+      const double slowdown
+          = plan_accuracy_best_scale ((const PlanSample *)(gpointer)samples->data, samples->len);
+      g_array_append_val (slowdowns, slowdown);
+    }
+  return slowdowns;
+}
+
+static void
+predict_naively (CliValidation *self)
+{
+  g_autoptr (GHashTable) kinds = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      if (run->row.skipped)
+        continue;
+      kind_of (kinds, run);
+      run->naive[PLAN_RUN_QUANTITY_TIME] = naive_ms_at_peak (run);
+      for (guint q = PLAN_RUN_QUANTITY_ALLOCATED; q < PLAN_N_RUN_QUANTITIES; q++)
+        run->naive[q] = naive_mib (run);
+    }
+  g_autoptr (GArray) slowdowns = best_slowdowns (self, kinds);
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      if (!run->row.skipped)
+        run->naive[PLAN_RUN_QUANTITY_TIME]
+            *= g_array_index (slowdowns, double, kind_of (kinds, run));
+    }
+}
+
+/* What the threads share. */
+typedef struct
+{
+  GPtrArray *runs; /* CliRun *, one of each plan */
+  const SimAdjustments *adjustments;
+  gint next;
+} Work;
+
+static void
+predict_run (CliRun *run, const SimAdjustments *adjustments)
+{
+  const CliInput input = { .model = (PlanModel *)run->row.model,
+                           .cluster = (PlanCluster *)run->row.cluster,
+                           .adjustments = adjustments };
+  g_autoptr (GError) why = NULL;
+  SimSummary summary;
+  if (!cli_measure (&input, &run->plan, &summary, &why))
+    {
+      run->row.skipped = g_strdup (why->message);
+      return;
+    }
+  run->is_predicted = TRUE;
+  run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
+  run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
+  run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = cli_mib (summary.memory.allocated);
+  run->predicted[PLAN_RUN_QUANTITY_MAX_ALLOCATED] = cli_mib (summary.memory.max_allocated);
+  run->predicted[PLAN_RUN_QUANTITY_RESERVED] = cli_mib (summary.memory.reserved);
+  run->predicted[PLAN_RUN_QUANTITY_DEVICE] = cli_mib (summary.memory.device);
+}
+
+static gpointer
+work (gpointer data)
+{
+  Work *self = data;
+  guint i;
+  while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->runs->len)
+    predict_run (self->runs->pdata[i], self->adjustments);
+  return NULL;
+}
+
+static void
+copy_prediction (const CliRun *from, CliRun *to)
+{
+  to->is_predicted = from->is_predicted;
+  to->fits = from->fits;
+  memcpy (to->predicted, from->predicted, sizeof to->predicted);
+  if (from->row.skipped)
+    to->row.skipped = g_strdup (from->row.skipped);
+}
+
+static void
+share_out (Work *shared)
+{
+  const guint n = MIN (g_get_num_processors (), shared->runs->len);
+  g_autoptr (GPtrArray) threads = g_ptr_array_new ();
+  for (guint i = 1; i < n; i++)
+    g_ptr_array_add (threads, g_thread_new ("validate", work, shared));
+  work (shared);
+  for (guint i = 0; i < threads->len; i++)
+    g_thread_join (threads->pdata[i]);
+}
+
+void
+cli_validation_predict (CliValidation *self, const SimAdjustments *adjustments)
+{
+  g_autoptr (GPtrArray) first = g_ptr_array_new ();
+  g_autoptr (GHashTable) by_plan = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autofree CliRun **same = g_new0 (CliRun *, self->runs->len + 1);
+  resolve (self);
+  predict_naively (self);
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      if (run->row.skipped || !run->is_selected)
+        continue;
+      char *key = g_strdup_printf ("%u %" G_GINT64_FORMAT, run->configuration,
+                                   run->plan.value[PLAN_STACK]);
+      same[i] = g_hash_table_lookup (by_plan, key);
+      if (same[i])
+        {
+          g_free (key);
+          continue;
+        }
+      g_hash_table_insert (by_plan, key, run);
+      g_ptr_array_add (first, run);
+    }
+  Work shared = { .runs = first, .adjustments = adjustments };
+  share_out (&shared);
+  for (guint i = 0; i < self->runs->len; i++)
+    if (same[i])
+      copy_prediction (same[i], &g_array_index (self->runs, CliRun, i));
+}

@@ -1,0 +1,59 @@
+/* PlanEmit: a plan as what starts it elsewhere: command lines, calls and job scripts.
+ *
+ * Pure functions from values to text. What the target cannot say is an error that names every field
+ * in the way and what would be right; nothing is left out in silence. */
+#pragma once
+#include "planner/cluster.h"
+#include "planner/model.h"
+#include "planner/plan.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* X (ID, "name", "what it is") */
+#define PLAN_EMIT_LIST(X) \
+  X (MEGATRON, "megatron", "a script that starts Megatron-LM, with every flag") \
+  X (FULLY_SHARD, "fully_shard", "Megatron-FSDP's call for models of one's own, in Python") \
+  X (TORCHRUN, "torchrun", "Megatron-LM's command alone, on one line") \
+  X (MPIRUN, "mpirun", "fsdplan run's command alone, on one line") \
+  X (SLURM, "slurm", "a job for sbatch, around Megatron-LM or fsdplan run") \
+  X (PLAN, "plan", "the plan itself, as --plan reads it")
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_EMIT_##id,
+  PLAN_EMIT_LIST (X)
+#undef X
+      PLAN_EMIT_N_KINDS
+} PlanEmitKind;
+
+/* What a job starts. */
+typedef enum
+{
+  PLAN_EMIT_RUNTIME_OF_STACK,
+  PLAN_EMIT_RUNTIME_MEGATRON,
+  PLAN_EMIT_RUNTIME_FSDPLAN,
+} PlanEmitRuntime;
+
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  const char *cluster_spec; /* the words for it; NULL where it has none */
+  const Plan *plan;         /* resolved */
+} PlanEmitSubject;
+
+/* NULL-terminated names, in that order. */
+const char *const *plan_emit_kinds (void);
+
+gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
+gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);
+
+/* The text; `runtime` matters to jobs only. UNSUPPORTED where the target cannot express the plan,
+ * INVALID where `runtime` is given for another kind. */
+char *plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *subject,
+                 GError **error);
+
+/* "# plan HASH", model, cluster and fields, as --plan reads them. */
+char *plan_emit_plan (const PlanEmitSubject *subject);
+
+G_END_DECLS

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/adjust.h"
+
+#include "planner/error.h"
+#include "planner/text.h"
+
+#include <string.h>
+
+static const struct
+{
+  const char *name, *meaning;
+  double least, most;
+} effects[] = {
+#define X(id, name, meaning, least, most) { name, meaning, least, most },
+  SIM_EFFECT_LIST (X)
+#undef X
+};
+
+/* The effect that moves a parameter, by one more; 0: none does. */
+#define BY(effect) (SIM_EFFECT_##effect + 1)
+
+static const guint8 effect_of[SIM_N_PARAMS] = {
+  [SIM_PARAM_PRODUCT_FP32] = BY (PRODUCT_BF16),  [SIM_PARAM_PRODUCT_BF16] = BY (PRODUCT_BF16),
+  [SIM_PARAM_PRODUCT_FP8] = BY (PRODUCT_FP8),    [SIM_PARAM_PRODUCT_MXFP8] = BY (PRODUCT_FP8),
+  [SIM_PARAM_PRODUCT_NVFP4] = BY (PRODUCT_FP8),  [SIM_PARAM_PRODUCT_SUSTAINED] = BY (SUSTAINED),
+  [SIM_PARAM_PRODUCT_MEMORY] = BY (TRAFFIC),     [SIM_PARAM_ATTENTION] = BY (ATTENTION),
+  [SIM_PARAM_ATTENTION_BWD] = BY (ATTENTION),    [SIM_PARAM_TRAFFIC_COPY] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_TRANSPOSE] = BY (TRAFFIC),  [SIM_PARAM_TRAFFIC_QUANTIZE] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_NORM] = BY (TRAFFIC),       [SIM_PARAM_TRAFFIC_NORM_BWD] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_ACTIVATION] = BY (TRAFFIC), [SIM_PARAM_TRAFFIC_ROPE] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_EMBED] = BY (TRAFFIC),      [SIM_PARAM_TRAFFIC_EMBED_BWD] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_LOSS] = BY (TRAFFIC),       [SIM_PARAM_TRAFFIC_REDUCTION] = BY (TRAFFIC),
+  [SIM_PARAM_TRAFFIC_OPTIMIZER] = BY (TRAFFIC),  [SIM_PARAM_LAUNCH] = BY (LAUNCH),
+  [SIM_PARAM_RING_SHARE] = BY (LINKS),           [SIM_PARAM_TREE_SHARE] = BY (LINKS),
+  [SIM_PARAM_NVLS_SHARE] = BY (LINKS),           [SIM_PARAM_SYMMETRIC_SHARE] = BY (LINKS),
+  [SIM_PARAM_ENGINE_SHARE] = BY (LINKS),         [SIM_PARAM_NET_SHARE] = BY (NETWORK),
+  [SIM_PARAM_SHARED_PROCESSORS] = BY (SHARED),
+};
+
+/* Nothing reaches all of a data sheet's rate. */
+#define MOST_OF_A_RATE 0.98
+
+const char *
+sim_effect_name (SimEffect effect)
+{
+  return effects[effect].name;
+}
+
+const char *
+sim_effect_meaning (SimEffect effect)
+{
+  return effects[effect].meaning;
+}
+
+double
+sim_effect_least (SimEffect effect)
+{
+  return effects[effect].least;
+}
+
+double
+sim_effect_most (SimEffect effect)
+{
+  return effects[effect].most;
+}
+
+static void
+clear_scope (SimScope *scope)
+{
+  g_free (scope->gpu);
+  g_free (scope->stack);
+}
+
+static void
+clear_factor (gpointer data)
+{
+  clear_scope (&((SimFactor *)data)->scope);
+}
+
+static void
+clear_uncertainty (gpointer data)
+{
+  clear_scope (&((SimUncertainty *)data)->scope);
+}
+
+SimAdjustments *
+sim_adjustments_new (const char *id)
+{
+  SimAdjustments *self = g_new0 (SimAdjustments, 1);
+  self->id = g_strdup (id);
+  self->factors = g_array_new (FALSE, FALSE, sizeof (SimFactor));
+  self->uncertainties = g_array_new (FALSE, FALSE, sizeof (SimUncertainty));
+  g_array_set_clear_func (self->factors, clear_factor);
+  g_array_set_clear_func (self->uncertainties, clear_uncertainty);
+  return self;
+}
+
+void
+sim_adjustments_free (SimAdjustments *self)
+{
+  if (!self)
+    return;
+  g_free (self->id);
+  g_array_unref (self->factors);
+  g_array_unref (self->uncertainties);
+  g_free (self);
+}
+
+static SimScope
+copy_scope (SimScope scope)
+{
+  return (SimScope){ g_strdup (scope.gpu), g_strdup (scope.stack) };
+}
+
+void
+sim_adjustments_add_factor (SimAdjustments *self, SimFactor factor)
+{
+  factor.scope = copy_scope (factor.scope);
+  g_array_append_val (self->factors, factor);
+}
+
+void
+sim_adjustments_add_uncertainty (SimAdjustments *self, SimUncertainty uncertainty)
+{
+  uncertainty.scope = copy_scope (uncertainty.scope);
+  g_array_append_val (self->uncertainties, uncertainty);
+}
+
+static void
+print_scope (GString *text, const SimScope *scope)
+{
+  if (scope->gpu)
+    g_string_append_printf (text, " gpu=%s", scope->gpu);
+  if (scope->stack)
+    g_string_append_printf (text, " stack=%s", scope->stack);
+}
+
+char *
+sim_adjustments_print (const SimAdjustments *self)
+{
+  GString *text = g_string_new (NULL);
+  char number[2][G_ASCII_DTOSTR_BUF_SIZE];
+  g_string_append_printf (text, "parameters %s\n", self->id);
+  for (guint i = 0; i < self->factors->len; i++)
+    {
+      const SimFactor *f = &g_array_index (self->factors, SimFactor, i);
+      g_string_append_printf (text, "factor effect=%s", effects[f->effect].name);
+      print_scope (text, &f->scope);
+      g_string_append_printf (text, " value=%s error=%s\n",
+                              g_ascii_dtostr (number[0], sizeof number[0], f->factor),
+                              g_ascii_dtostr (number[1], sizeof number[1], f->error));
+    }
+  for (guint i = 0; i < self->uncertainties->len; i++)
+    {
+      const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
+      g_string_append (text, "uncertainty");
+      print_scope (text, &u->scope);
+      g_string_append_printf (text, " pct=%s runs=%u\n",
+                              g_ascii_dtostr (number[0], sizeof number[0], u->pct), u->runs);
+    }
+  return g_string_free (text, FALSE);
+}
+
+/* One line being read. */
+typedef struct
+{
+  const char *name;
+  guint number;
+  GHashTable *values; /* key to value, both of the line's words */
+  GError **error;
+} Line;
+
+static gboolean
+refuse (const Line *line, const char *what, const char *word)
+{
+  g_autofree char *quoted = plan_text_quote (word);
+  g_set_error (line->error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %s %s", line->name,
+               line->number, what, quoted);
+  return FALSE;
+}
+
+static gboolean
+take_number (const Line *line, const char *key, double least, double most, double *out)
+{
+  const char *word = g_hash_table_lookup (line->values, key);
+  char *end;
+  if (!word)
+    return refuse (line, "no", key);
+  *out = g_ascii_strtod (word, &end);
+  g_hash_table_remove (line->values, key);
+  if (end == word || *end || !(*out >= least && *out <= most))
+    {
+      g_set_error (line->error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s:%u: %s=%s is no number from %g to %g", line->name, line->number, key, word,
+                   least, most);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+/* Borrows the line's words. */
+static SimScope
+take_scope (const Line *line)
+{
+  const SimScope scope
+      = { g_hash_table_lookup (line->values, "gpu"), g_hash_table_lookup (line->values, "stack") };
+  g_hash_table_remove (line->values, "gpu");
+  g_hash_table_remove (line->values, "stack");
+  return scope;
+}
+
+static gboolean
+take_effect (const Line *line, SimEffect *out)
+{
+  const char *names[SIM_N_EFFECTS + 1] = { NULL };
+  const char *word = g_hash_table_lookup (line->values, "effect");
+  for (guint e = 0; e < SIM_N_EFFECTS; e++)
+    names[e] = effects[e].name;
+  for (*out = 0; word && *out < SIM_N_EFFECTS; (*out)++)
+    if (g_str_equal (names[*out], word))
+      {
+        g_hash_table_remove (line->values, "effect");
+        return TRUE;
+      }
+  if (!word)
+    return refuse (line, "no", "effect");
+  g_autofree char *hint = plan_text_suggest (word, names);
+  g_autofree char *quoted = plan_text_quote (word);
+  g_set_error (line->error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: no effect is called %s: %s",
+               line->name, line->number, quoted, hint);
+  return FALSE;
+}
+
+static gboolean
+take_factor (SimAdjustments *self, const Line *line)
+{
+  SimFactor factor = { .scope = take_scope (line) };
+  if (!take_effect (line, &factor.effect)
+      || !take_number (line, "value", effects[factor.effect].least, effects[factor.effect].most,
+                       &factor.factor)
+      || !take_number (line, "error", 0, 100, &factor.error))
+    return FALSE;
+  sim_adjustments_add_factor (self, factor);
+  return TRUE;
+}
+
+static gboolean
+take_uncertainty (SimAdjustments *self, const Line *line)
+{
+  SimUncertainty uncertainty = { .scope = take_scope (line) };
+  double runs;
+  if (!take_number (line, "pct", 0, 1000, &uncertainty.pct)
+      || !take_number (line, "runs", 0, 1e9, &runs))
+    return FALSE;
+  uncertainty.runs = (guint)runs;
+  sim_adjustments_add_uncertainty (self, uncertainty);
+  return TRUE;
+}
+
+/* The words behind the first, as keys and values; the table owns nothing. */
+static gboolean
+split (const Line *line, char **words)
+{
+  for (char **word = words; *word; word++)
+    {
+      char *equals = strchr (*word, '=');
+      if (!equals || equals == *word)
+        return refuse (line, "not KEY=VALUE:", *word);
+      *equals = '\0';
+      if (!g_hash_table_insert (line->values, *word, equals + 1))
+        return refuse (line, "given twice:", *word);
+    }
+  return TRUE;
+}
+
+static gboolean
+read_line (SimAdjustments *self, const char *text, Line *line)
+{
+  g_autofree char *copy = g_strstrip (g_strdup (text));
+  if (!*copy || *copy == '#')
+    return TRUE;
+  g_auto (GStrv) words = g_strsplit_set (copy, " \t", -1);
+  g_autoptr (GHashTable) values = g_hash_table_new (g_str_hash, g_str_equal);
+  line->values = values;
+  if (!self->id)
+    {
+      if (!g_str_equal (words[0], "parameters") || g_strv_length (words) != 2)
+        return refuse (line, "a set begins with \"parameters ID\", not", copy);
+      if (!plan_text_is_name (words[1]))
+        return refuse (line, "an id is letters, digits and . _ + -, not", words[1]);
+      self->id = g_strdup (words[1]);
+      return TRUE;
+    }
+  const gboolean is_factor = g_str_equal (words[0], "factor");
+  if (!is_factor && !g_str_equal (words[0], "uncertainty"))
+    return refuse (line, "neither factor nor uncertainty:", words[0]);
+  if (!split (line, words + 1)
+      || !(is_factor ? take_factor (self, line) : take_uncertainty (self, line)))
+    return FALSE;
+  GHashTableIter iter;
+  gpointer key;
+  g_hash_table_iter_init (&iter, values);
+  return !g_hash_table_iter_next (&iter, &key, NULL) || refuse (line, "unknown key", key);
+}
+
+SimAdjustments *
+sim_adjustments_parse (const char *text, const char *name, GError **error)
+{
+  g_autoptr (SimAdjustments) self = sim_adjustments_new (NULL);
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  Line line = { .name = name, .error = error };
+  for (char **at = lines; *at; at++)
+    {
+      line.number++;
+      if (!read_line (self, *at, &line))
+        return NULL;
+    }
+  if (!self->id)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: no \"parameters ID\" in it", name);
+      return NULL;
+    }
+  return g_steal_pointer (&self);
+}
+
+void
+sim_effect_apply (SimEffect effect, double factor, SimParams *params)
+{
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    if (effect_of[p] == effect + 1)
+      params->value[p]
+          = effect == SIM_EFFECT_LAUNCH || effect == SIM_EFFECT_SHARED
+                ? params->value[p] * factor
+                : MIN (params->value[p] * factor, MAX (params->value[p], MOST_OF_A_RATE));
+}
+
+static gboolean
+holds_for (const SimScope *scope, const char *gpu, const char *stack)
+{
+  return (!scope->gpu || g_strcmp0 (scope->gpu, gpu) == 0)
+         && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0);
+}
+
+void
+sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *stack,
+                       SimParams *params)
+{
+  double total[SIM_N_EFFECTS];
+  for (guint e = 0; e < SIM_N_EFFECTS; e++)
+    total[e] = 1;
+  for (guint i = 0; i < self->factors->len; i++)
+    {
+      const SimFactor *f = &g_array_index (self->factors, SimFactor, i);
+      if (holds_for (&f->scope, gpu, stack))
+        {
+          total[f->effect] *= f->factor;
+          params->is_fitted = TRUE;
+        }
+    }
+  for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
+    sim_effect_apply (e, total[e], params);
+  params->id = self->id;
+}
+
+double
+sim_adjustments_uncertainty_pct (const SimAdjustments *self, const char *gpu, const char *stack)
+{
+  const SimUncertainty *best = NULL;
+  for (guint i = 0; i < self->uncertainties->len; i++)
+    {
+      const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
+      const guint closeness = (u->scope.stack ? 2 : 0) + (u->scope.gpu ? 1 : 0);
+      if (holds_for (&u->scope, gpu, stack)
+          && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
+        best = u;
+    }
+  return best ? best->pct : -1;
+}

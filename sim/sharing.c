@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* While iterations are being proven alike, whatever lies beside an op must keep its distance: edges
+ * within the op must drift as it does, all others must stay outside. */
+#include "config.h"
+
+#include "sim/sharing.h"
+
+#include <string.h>
+
+#define WHOLE 1000 /* per mille of anything */
+
+typedef struct
+{
+  guint used[SIM_N_SHARED], users[SIM_N_SHARED];
+} Others;
+
+static SimClock *
+spell_of (const SimEngine *self, guint stream, guint i)
+{
+  return sim_engine_clock (self, SIM_CLOCK_SPELLS + (stream * SIM_SPELLS + i) * 2);
+}
+
+/* Streams that an op of this one shares with, a bit each. */
+static guint
+others_of (const SimEngine *self, guint stream)
+{
+  return self->occupied & ~(1u << stream);
+}
+
+#define FOR_EACH_STREAM(streams, s) \
+  for (guint left_ = (streams), s; left_ && (s = (guint)__builtin_ctz (left_), TRUE); \
+       left_ &= left_ - 1)
+
+static void
+add_other (Others *self, const SimLoad *load)
+{
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    {
+      self->used[r] += load->permille[r];
+      self->users[r] += load->permille[r] > 0;
+    }
+}
+
+/* Per mille of its own pace that an op keeps beside others. */
+static gint64
+pace_beside (const Others *others, const SimLoad *load)
+{
+  guint pace = WHOLE;
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    {
+      const guint wanted = load->permille[r];
+      const guint rest = others->used[r] < WHOLE ? WHOLE - others->used[r] : 0;
+      if (wanted > rest)
+        pace = MIN (pace, WHOLE * MAX (rest, WHOLE / (others->users[r] + 1)) / wanted);
+    }
+  return pace;
+}
+
+/* Whether it can be slowed at all by what there is. */
+static gboolean
+can_share (const SimEngine *self, guint streams, const SimLoad *load)
+{
+  Others most = { { 0 }, { 0 } };
+  FOR_EACH_STREAM (streams, s)
+  for (guint i = 0; i < self->occupancy.n[s]; i++)
+    add_other (&most, &self->occupancy.load[s][i]);
+  return pace_beside (&most, load) < WHOLE;
+}
+
+/* Runs through the spells beside it, from edge to edge; exact but for the last nanosecond. */
+static gint64
+run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 start)
+{
+  gint64 at = start, left = issue->ns * WHOLE;
+  for (;;)
+    {
+      Others now = { { 0 }, { 0 } };
+      gint64 until = G_MAXINT64;
+      FOR_EACH_STREAM (streams, s)
+      for (guint i = 0; i < self->occupancy.n[s]; i++)
+        {
+          const SimClock *spell = spell_of (self, s, i);
+          if (spell[1].at <= at)
+            continue;
+          if (spell[0].at <= at)
+            add_other (&now, &self->occupancy.load[s][i]);
+          until = MIN (until, spell[0].at <= at ? spell[1].at : spell[0].at);
+          break;
+        }
+      const gint64 pace = pace_beside (&now, &issue->load);
+      const gint64 needed = (left + pace - 1) / pace;
+      if (needed <= until - at)
+        return at + needed - start;
+      left -= (until - at) * pace;
+      at = until;
+    }
+}
+
+/* An edge that lies within the op. */
+static void
+note_inside (SimEngine *self, const SimClock *edge, const SimClock *start)
+{
+  for (guint level = 0; level < SIM_LEVELS; level++)
+    if (edge->drift[level] != start->drift[level])
+      self->holds[level] = 0;
+}
+
+static void
+note_neighbours (SimEngine *self, guint streams, const SimClock *start, gint64 ns)
+{
+  SimClock end = *start;
+  end.at += ns;
+  FOR_EACH_STREAM (streams, s)
+  for (guint i = 0; i < self->occupancy.n[s]; i++)
+    {
+      const SimClock *spell = spell_of (self, s, i);
+      if (spell[1].at <= start->at)
+        sim_engine_note_order (self, start, &spell[1], 0);
+      else if (spell[0].at >= end.at)
+        sim_engine_note_order (self, &spell[0], &end, 0);
+      else
+        {
+          if (spell[0].at > start->at)
+            note_inside (self, &spell[0], start);
+          else
+            sim_engine_note_order (self, start, &spell[0], 0);
+          if (spell[1].at < end.at)
+            note_inside (self, &spell[1], start);
+          else
+            sim_engine_note_order (self, &spell[1], &end, 0);
+        }
+    }
+}
+
+static void
+forget_first (SimEngine *self, guint stream, guint count)
+{
+  SimOccupancy *o = &self->occupancy;
+  const guint kept = o->n[stream] - count;
+  memmove (spell_of (self, stream, 0), spell_of (self, stream, count),
+           kept * 2 * sizeof (SimClock));
+  memset (spell_of (self, stream, kept), 0, count * 2 * sizeof (SimClock));
+  memmove (&o->load[stream][0], &o->load[stream][count], kept * sizeof (SimLoad));
+  memset (&o->load[stream][kept], 0, count * sizeof (SimLoad));
+  o->n[stream] = (guint8)kept;
+  if (kept == 0)
+    self->occupied &= ~(1u << stream);
+}
+
+/* Nothing of what was over when the compute stream began an op is met again. */
+static void
+forget_past (SimEngine *self, const SimClock *now)
+{
+  FOR_EACH_STREAM (self->occupied, s)
+  {
+    guint past = 0;
+    for (; past < self->occupancy.n[s] && spell_of (self, s, past)[1].at <= now->at; past++)
+      sim_engine_note_order (self, now, &spell_of (self, s, past)[1], 0);
+    if (past < self->occupancy.n[s])
+      sim_engine_note_order (self, &spell_of (self, s, past)[1], now, 1);
+    if (past > 0)
+      forget_first (self, s, past);
+  }
+}
+
+/* Spells that touch and are alike are one. */
+static void
+add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64 ns)
+{
+  SimOccupancy *o = &self->occupancy;
+  const guint s = issue->stream;
+  const SimClock end = { start->at + ns, { start->drift[0], start->drift[1] } };
+  if (o->n[s] > 0)
+    {
+      SimClock *last = spell_of (self, s, o->n[s] - 1u);
+      if (last[1].at == start->at
+          && memcmp (&o->load[s][o->n[s] - 1], &issue->load, sizeof issue->load) == 0)
+        {
+          note_inside (self, &last[1], start);
+          last[1] = end;
+          return;
+        }
+      sim_engine_note_order (self, start, &last[1], 1);
+      if (o->n[s] == SIM_SPELLS)
+        forget_first (self, s, 1);
+    }
+  SimClock *spell = spell_of (self, s, o->n[s]);
+  spell[0] = *start;
+  spell[1] = end;
+  o->load[s][o->n[s]++] = issue->load;
+  self->occupied |= 1u << s;
+}
+
+static gboolean
+is_idle (const SimLoad *load)
+{
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    if (load->permille[r] > 0)
+      return FALSE;
+  return TRUE;
+}
+
+gint64
+sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start)
+{
+  gint64 ns = issue->ns;
+  if (issue->stream == PLAN_STREAM_COMPUTE && self->occupied)
+    forget_past (self, start);
+  const guint streams = others_of (self, issue->stream);
+  if (ns > 0 && streams && can_share (self, streams, &issue->load))
+    {
+      ns = run_beside (self, streams, issue, start->at);
+      note_neighbours (self, streams, start, ns);
+    }
+  if (issue->stream == PLAN_STREAM_COMPUTE)
+    self->slowed_ns += ns - issue->ns;
+  else if (ns > 0 && !is_idle (&issue->load))
+    add_spell (self, issue, start, ns);
+  return ns;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is written reads back as the plan it was written from; what cannot be written is named, all
+ * of it at once. */
+#include "config.h"
+
+#include "planner/emit.h"
+#include "planner/error.h"
+#include "planner/megatron.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a field must be where the message names it. */
+static const struct
+{
+  PlanField field;
+  gint64 value;
+} remedies[] = {
+  { PLAN_STACK, PLAN_STACK_MEGATRON_FSDP },
+  { PLAN_REDUCE_ALGO, PLAN_REDUCE_ALGO_RS },
+  { PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_GRAD_REDUCE_ON },
+  { PLAN_OVERLAP_PARAM_GATHER, PLAN_OVERLAP_PARAM_GATHER_ON },
+  { PLAN_NAN_CHECK, PLAN_NAN_CHECK_OFF },
+  { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF },
+  { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_OFF },
+  { PLAN_OFFLOAD_LAYERS, 0 },
+  { PLAN_TASK, PLAN_TASK_TRAIN },
+  { PLAN_COMPILE, PLAN_COMPILE_OFF },
+  { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_FP32 },
+  { PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_FP32 },
+  { PLAN_DP_OUTER, 1 },
+  { PLAN_PRECISION_AWARE, PLAN_PRECISION_AWARE_OFF },
+  { PLAN_KEEP_TRANSPOSE, PLAN_KEEP_TRANSPOSE_OFF },
+};
+
+/* A model of Megatron-LM's own kind with the same dimensions. */
+static PlanModel *
+plainer (const PlanModel *model)
+{
+  g_autofree char *spec = g_strdup_printf (
+      "layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
+      (int)model->layers, (int)model->hidden, (int)model->ffn, (int)model->heads,
+      (int)model->kv_heads, (int)model->head_dim, (int)model->vocab, (int)model->max_seq);
+  PlanModel *plain = plan_model_new (spec, NULL);
+  ck_assert (plain != NULL);
+  return plain;
+}
+
+/* Follows every reason of a message: "FIELD=VALUE: ...", "FIELD: ..." or "model KEY: ...". */
+static void
+follow (const char *message, Plan *plan, PlanModel **model)
+{
+  const char *const reasons = strstr (message, "express this plan: ");
+  ck_assert_msg (reasons != NULL, "%s", message);
+  g_auto (GStrv) parts = g_strsplit (reasons + strlen ("express this plan: "), "; ", -1);
+  for (char **part = parts; *part; part++)
+    {
+      g_autofree char *word = g_strndup (*part, strcspn (*part, "=: "));
+      if (strcmp (word, "model") == 0)
+        {
+          PlanModel *const plain = plainer (*model);
+          plan_model_free (*model);
+          *model = plain;
+        }
+      for (guint i = 0; i < G_N_ELEMENTS (remedies); i++)
+        if (strcmp (plan_field_name (remedies[i].field), word) == 0)
+          plan->value[remedies[i].field] = remedies[i].value;
+    }
+  if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    {
+      plan->value[PLAN_GRAD_COMM] = plan->value[PLAN_MAIN_GRADS];
+      plan->value[PLAN_OVERLAP_GRAD_REDUCE] = PLAN_OVERLAP_GRAD_REDUCE_ON;
+      if (plan->value[PLAN_MAIN_GRADS] == PLAN_MAIN_GRADS_FP32)
+        plan->value[PLAN_REDUCE_ALGO] = PLAN_REDUCE_ALGO_RS;
+    }
+  plan->value[PLAN_FUSED_MASTERS] = PLAN_FUSED_MASTERS_OFF; /* of older stacks */
+}
+
+static char *
+print_difference (const Plan *a, const Plan *b)
+{
+  g_autofree char *x = plan_print (a), *y = plan_print (b);
+  return g_strdup_printf ("written:\n%s\nread:\n%s", x, y);
+}
+
+static void
+assert_reads_back (guint seed, const char *text, const PlanEmitSubject *subject)
+{
+  g_auto (PlanMegatron) read = { 0 };
+  g_autoptr (GError) error = NULL;
+  Plan resolved;
+  ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "seed %u: %s\n%s", seed,
+                 error ? error->message : "", text);
+  for (guint i = 0; i < read.notes->len; i++)
+    {
+      const PlanMegatronNote *note = g_ptr_array_index (read.notes, i);
+      ck_assert_msg (note->severity != PLAN_MEGATRON_ERROR
+                         && !strstr (note->text, "is not a flag known here")
+                         && !strstr (note->text, "cannot be known"),
+                     "seed %u: %s: %s\n%s", seed, note->flag, note->text, text);
+    }
+  g_autofree char *other = plan_megatron_shape_compare (&read.shape, subject->model, &error);
+  ck_assert_msg (!other && !error, "seed %u: %s%s\n%s", seed, other ? other : "",
+                 error ? error->message : "", text);
+  ck_assert_int_eq (read.devices, plan_cluster_devices (subject->cluster));
+  g_autoptr (PlanModel) model = plan_megatron_model (&read, &error);
+  ck_assert_msg (model != NULL, "seed %u: %s", seed, error ? error->message : "");
+  ck_assert_msg (plan_resolve (&read.plan, model, subject->cluster, &resolved, &error),
+                 "seed %u: %s\n%s", seed, error ? error->message : "", text);
+  g_autofree char *difference = print_difference (subject->plan, &resolved);
+  ck_assert_msg (memcmp (&resolved, subject->plan, sizeof resolved) == 0, "seed %u: %s\n%s", seed,
+                 difference, text);
+}
+
+/* Writes the plan in every way that Megatron-LM's reader takes, after what the first refusal asks
+ * for; may change `model`. */
+static void
+check_written (guint seed, PlanModel **model)
+{
+  static const PlanEmitKind kinds[] = { PLAN_EMIT_MEGATRON, PLAN_EMIT_TORCHRUN, PLAN_EMIT_SLURM };
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
+  g_autoptr (GError) error = NULL;
+  Plan plan = random_wide_plan (seed, *model, cluster);
+  PlanEmitSubject subject = { .model = *model, .cluster = cluster, .plan = &plan };
+  g_autofree char *first
+      = plan_emit (PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
+  if (error)
+    {
+      Plan asked = plan;
+      ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+      follow (error->message, &asked, model);
+      subject.model = *model;
+      if (!plan_resolve (&asked, *model, cluster, &plan, NULL)) /* a newer stack forbids more */
+        return;
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    {
+      g_autoptr (GError) again = NULL;
+      g_autofree char *text = plan_emit (kinds[i], PLAN_EMIT_RUNTIME_OF_STACK, &subject, &again);
+      ck_assert_msg (text != NULL, "seed %u: %s; then %s", seed, error ? error->message : "",
+                     again ? again->message : "");
+      assert_reads_back (seed, text, &subject);
+    }
+}
+
+START_TEST (what_is_written_reads_back)
+{
+  g_autoptr (PlanModel) model = random_wide_model ((guint)_i);
+  check_written ((guint)_i, &model);
+}
+END_TEST
+
+/* Everything that Megatron-LM has a flag for. */
+static PlanModel *
+random_megatron_model (guint seed)
+{
+  static const char *const norms[]
+      = { "norm=rmsnorm", "norm=rmsnorm,qk_norm=on,norm_1p=on", "norm=layernorm,norm_bias=on" };
+  static const char *const mlps[] = {
+    "activation=silu,gated=on",
+    "activation=quick_gelu,gated=on",
+    "activation=relu2,gated=off",
+    "activation=gelu,gated=off,qkv_bias=on",
+    "activation=gelu,gated=off,qkv_bias=on,proj_bias=on,mlp_bias=on",
+    "activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,mlp_bias=on",
+  };
+  static const char *const positions[]
+      = { "positions=rope,rope_theta=500000", "positions=rope,rope_fraction=0.25",
+          "positions=learned", "positions=none" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
+  g_autoptr (GError) error = NULL;
+  const gint32 layers = g_rand_int_range (rand, 1, 12);
+  const gint32 kv_heads = 1 << g_rand_int_range (rand, 1, 3);
+  g_autofree char *window
+      = g_rand_boolean (rand)
+            ? g_strdup ("window=0")
+            : g_strdup_printf ("window=%d,window_from=%d,window_every=%d",
+                               g_rand_int_range (rand, 1, 300), g_rand_int_range (rand, 0, layers),
+                               g_rand_int_range (rand, 1, 5));
+  g_autofree char *spec = g_strdup_printf (
+      "layers=%d,hidden=256,ffn=512,heads=%d,kv_heads=%d,head_dim=64,vocab=%d,max_seq=%d,"
+      "norm_eps=%s,tied=%s,%s,%s,%s,%s",
+      layers, kv_heads << g_rand_int_range (rand, 0, 3), kv_heads,
+      g_rand_int_range (rand, 100, 2000), 128 * g_rand_int_range (rand, 2, 5),
+      g_rand_boolean (rand) ? "1e-06" : "1e-05", g_rand_boolean (rand) ? "on" : "off",
+      norms[g_rand_int_range (rand, 0, G_N_ELEMENTS (norms))],
+      mlps[g_rand_int_range (rand, 0, G_N_ELEMENTS (mlps))],
+      positions[g_rand_int_range (rand, 0, G_N_ELEMENTS (positions))], window);
+  PlanModel *model = plan_model_new (spec, &error);
+  ck_assert_msg (model != NULL, "seed %u: %s: %s", seed, spec, error ? error->message : "");
+  return model;
+}
+
+START_TEST (every_flag_of_a_model_reads_back)
+{
+  g_autoptr (PlanModel) model = random_megatron_model ((guint)_i);
+  const PlanModel *const before = model;
+  check_written ((guint)_i, &model);
+  ck_assert_msg (model == before, "seed %d: the model was refused", _i);
+}
+END_TEST
+
+/* The text form, too. */
+START_TEST (plans_read_back)
+{
+  const guint seed = (guint)_i;
+  g_autoptr (PlanModel) model = random_wide_model (seed);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
+  g_autoptr (GError) error = NULL;
+  const Plan plan = random_wide_plan (seed, model, cluster);
+  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
+  g_autofree char *text = plan_emit (PLAN_EMIT_PLAN, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
+  ck_assert (text != NULL);
+  const char *const line = strstr (text, "model=");
+  const char *const end = strchr (line, '\n');
+  g_autofree char *spec = g_strndup (line + strlen ("model="), (gsize)(end - line) - 6);
+  g_autoptr (PlanModel) again = plan_model_new (spec, &error);
+  Plan read;
+  ck_assert (again && plan_parse (end + 1, "emitted", &read, &error));
+  ck_assert (memcmp (&read, &plan, sizeof read) == 0);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-emit");
+  TCase *tcase = tcase_create ("random plans");
+  tcase_add_loop_test (tcase, what_is_written_reads_back, 0, 1000);
+  tcase_add_loop_test (tcase, every_flag_of_a_model_reads_back, 0, 600);
+  tcase_add_loop_test (tcase, plans_read_back, 0, 200);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

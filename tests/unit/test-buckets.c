@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/buckets.h"
+#include "planner/layout.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* Every parameter by name, in the order of the modules: a list as Megatron-LM's DDP walks it. */
+typedef struct
+{
+  PlanTensorRole role;
+  gint64 layer;
+  guint64 elements;
+} Named;
+
+static GArray *
+name_all (const PlanModel *model)
+{
+  static const PlanTensorRole in_layer[] = { PLAN_TENSOR_PROJ,
+                                             PLAN_TENSOR_PROJ_BIAS,
+                                             PLAN_TENSOR_ATTENTION_NORM,
+                                             PLAN_TENSOR_ATTENTION_NORM_BIAS,
+                                             PLAN_TENSOR_QKV,
+                                             PLAN_TENSOR_QKV_BIAS,
+                                             PLAN_TENSOR_Q_NORM,
+                                             PLAN_TENSOR_K_NORM,
+                                             PLAN_TENSOR_MLP_NORM,
+                                             PLAN_TENSOR_MLP_NORM_BIAS,
+                                             PLAN_TENSOR_GATE_UP,
+                                             PLAN_TENSOR_GATE_UP_BIAS,
+                                             PLAN_TENSOR_DOWN,
+                                             PLAN_TENSOR_DOWN_BIAS };
+  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  static const PlanTensorRole last[]
+      = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+  GArray *all = g_array_new (FALSE, FALSE, sizeof (Named));
+  for (gint64 layer = -1; layer <= model->layers; layer++)
+    {
+      const PlanTensorRole *roles = layer < 0 ? first : layer < model->layers ? in_layer : last;
+      const guint n = layer < 0               ? G_N_ELEMENTS (first)
+                      : layer < model->layers ? G_N_ELEMENTS (in_layer)
+                                              : G_N_ELEMENTS (last);
+      for (guint i = 0; i < n; i++)
+        {
+          const PlanTensor tensor = plan_model_tensor (model, roles[i], model->vocab);
+          const Named one
+              = { roles[i], layer == model->layers ? -1 : layer, tensor.rows * tensor.cols };
+          if (one.elements > 0)
+            g_array_append_val (all, one);
+        }
+    }
+  return all;
+}
+
+/* What a bucket holds, as the loop of a framework would say it. */
+static guint32 *
+fill (const GArray *all, const PlanBucketRule *rule, gboolean is_tied, guint32 *out_n)
+{
+  guint32 *number = g_new (guint32, all->len);
+  guint64 filled = 0;
+  *out_n = 0;
+  for (guint k = 0; k < all->len; k++)
+    {
+      const guint i = rule->is_backwards ? all->len - 1 - k : k;
+      const Named *one = &g_array_index (all, Named, i);
+      number[i] = *out_n;
+      filled += one->elements;
+      if (filled >= rule->closes_at
+          || (rule->parts_shared && is_tied && one->role == PLAN_TENSOR_EMBEDDING))
+        {
+          filled = 0;
+          ++*out_n;
+        }
+    }
+  *out_n += filled > 0 ? 1 : 0;
+  return number;
+}
+
+static PlanModel *
+any_model (GRand *rand)
+{
+  static const char *const families[] = { "llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "mpt" };
+  g_autofree char *spec = g_strdup_printf (
+      "family=%s,layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=4,head_dim=16,vocab=%d,max_seq=64",
+      families[g_rand_int_range (rand, 0, G_N_ELEMENTS (families))], g_rand_int_range (rand, 1, 12),
+      64 * g_rand_int_range (rand, 1, 5), 64 * g_rand_int_range (rand, 1, 12),
+      g_rand_int_range (rand, 10, 3000));
+  PlanModel *model = plan_model_new (spec, NULL);
+  ck_assert_ptr_nonnull (model);
+  return model;
+}
+
+START_TEST (buckets_are_those_of_the_loop)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanModel) model = any_model (rand);
+  g_auto (PlanBuckets) buckets = { 0 };
+  const PlanBucketRule rule = { .closes_at = (guint64)g_rand_int_range (rand, 1, 400000),
+                                .is_backwards = g_rand_boolean (rand),
+                                .parts_shared = g_rand_boolean (rand),
+                                .vocab = model->vocab,
+                                .tp = 1 };
+  guint32 n;
+  g_autoptr (GArray) all = name_all (model);
+  g_autofree guint32 *number = fill (all, &rule, model->tied_embeddings, &n);
+  plan_buckets_init (&buckets, model, &rule);
+  ck_assert_uint_eq (buckets.n, n);
+  ck_assert_uint_eq (buckets.n_all, all->len);
+  for (guint i = 0; i < all->len; i++)
+    {
+      gint64 layer;
+      const PlanTensor *tensor = plan_buckets_tensor (&buckets, i, &layer);
+      const Named *one = &g_array_index (all, Named, i);
+      ck_assert_msg (tensor->role == one->role && layer == one->layer, "seed %d: parameter %u", _i,
+                     i);
+      ck_assert_msg (buckets.number[i] == number[i], "seed %d: parameter %u in %u, not %u", _i, i,
+                     buckets.number[i], number[i]);
+      ck_assert_uint_le (buckets.first[number[i]], i);
+    }
+}
+END_TEST
+
+/* A layout's parts lie whole in one bucket, in every layer, and together hold every parameter. */
+START_TEST (parts_lie_in_one_bucket)
+{
+  g_autoptr (PlanModel) model = plan_model_new (_i % 2 ? "gpt2-xl" : "llama3.2-1b", NULL);
+  g_auto (PlanBuckets) buckets = { 0 };
+  PlanLayout layout;
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "stack", _i % 4 < 2 ? "megatron" : "megatron-fsdp", NULL));
+  ck_assert (plan_set (&plan, "strategy", "no_shard", NULL));
+  const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  plan_layout_init (&layout, model, stack, &plan, 1 << _i);
+  ck_assert (layout.by_size);
+  ck_assert_uint_eq (layout.rule.closes_at,
+                     MAX (G_GUINT64_CONSTANT (40000000), G_GUINT64_CONSTANT (1000000) << _i));
+  plan_buckets_init (&buckets, model, &layout.rule);
+  guint64 elements = 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    elements += layout.buckets[kind].raw * (guint64)layout.buckets[kind].units;
+  const guint64 vocab = (guint64)(layout.rule.vocab - model->vocab);
+  ck_assert_uint_eq (elements,
+                     plan_model_parameters (model)
+                         + vocab * (guint64)model->hidden * (model->tied_embeddings ? 1 : 2));
+  for (guint at = 1; at < buckets.n_all; at++)
+    {
+      gint64 layer, before;
+      PlanBucketKind kind = 0, kind_before = 0;
+      plan_layout_slot (&layout, plan_buckets_tensor (&buckets, at, &layer)->role, &kind);
+      plan_layout_slot (&layout, plan_buckets_tensor (&buckets, at - 1, &before)->role,
+                        &kind_before);
+      if (layer == before && kind == kind_before)
+        ck_assert_uint_eq (buckets.number[at], buckets.number[at - 1]);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("buckets");
+  TCase *tcase = tcase_create ("buckets");
+  tcase_add_loop_test (tcase, buckets_are_those_of_the_loop, 0, 300);
+  tcase_add_loop_test (tcase, parts_lie_in_one_bucket, 0, 10);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "sim/calibrate.h"
+#include "sim/measure.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs that differ in what bounds them. */
+static const struct
+{
+  const char *model, *cluster, *fields;
+} runs[] = {
+  { "llama3-8b", "dgx-h100:1", "gbs=8" },
+  { "llama3-8b", "dgx-h100:1", "gbs=8 strategy=optim_grads" },
+  { "llama3-8b", "dgx-h100:1", "gbs=8 seq=1024" },
+  { "llama3-8b", "dgx-h100:1", "gbs=8 recompute=full" },
+  { "llama3.2-1b", "dgx-h100:1", "gbs=8 seq=32768" },
+  { "llama3.2-1b", "dgx-h100:1", "gbs=8 seq=256" },
+  { "llama3.2-1b", "dgx-h100:4", "gbs=32 seq=256" },
+  { "llama3-8b", "dgx-h100:4", "gbs=32 seq=1024" },
+  { "llama3-8b", "dgx-h100:1", "gbs=8 compute=fp8-delayed param_gather=fp8" },
+  { "llama3-8b", "dgx-h100:2", "gbs=16 seq=512" },
+  { "llama3-8b", "dgx-h100:4", "gbs=32 seq=2048" },
+  { "llama3-8b", "dgx-a100:1", "gbs=8" },
+  { "llama3-8b", "dgx-a100:1", "gbs=8 seq=1024" },
+  { "llama3.2-1b", "dgx-a100:1", "gbs=8 seq=16384" },
+};
+
+typedef struct
+{
+  PlanModel *models[G_N_ELEMENTS (runs)];
+  PlanCluster *clusters[G_N_ELEMENTS (runs)];
+  PlanSchedule *schedules[G_N_ELEMENTS (runs)];
+  Plan plans[G_N_ELEMENTS (runs)];
+  SimObservation rows[G_N_ELEMENTS (runs)];
+} Runs;
+
+static void
+set_up (Runs *self)
+{
+  g_autoptr (GError) error = NULL;
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    {
+      g_auto (GStrv) fields = g_strsplit (runs[i].fields, " ", -1);
+      Plan plan;
+      plan_init (&plan);
+      self->models[i] = plan_model_new (runs[i].model, &error);
+      self->clusters[i] = plan_cluster_new (runs[i].cluster, &error);
+      ck_assert_msg (self->models[i] && self->clusters[i], "%s", error ? error->message : "");
+      for (char **f = fields; *f; f++)
+        {
+          g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+          ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+        }
+      ck_assert_msg (
+          plan_resolve (&plan, self->models[i], self->clusters[i], &self->plans[i], &error), "%s",
+          error ? error->message : "");
+      self->schedules[i]
+          = plan_lower (self->models[i], self->clusters[i], &self->plans[i], 0, &error);
+      ck_assert_msg (self->schedules[i] != NULL, "%s", error ? error->message : "");
+      self->rows[i] = (SimObservation){
+        .input = { .schedule = self->schedules[i],
+                   .cluster = self->clusters[i],
+                   .stack = plan_stack_of (&self->plans[i], PLAN_DEVICE_GPU, &error),
+                   .plan = &self->plans[i] },
+        .gpu = self->clusters[i]->device_name,
+        .stack = "megatron-fsdp",
+        .weight = 1,
+        .part = i % 4,
+      };
+    }
+}
+
+static void
+clear (Runs *self)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    {
+      plan_schedule_free (self->schedules[i]);
+      plan_model_free (self->models[i]);
+      plan_cluster_free (self->clusters[i]);
+    }
+}
+
+/* What a set says the run takes. */
+static double
+predict_ns (const SimObservation *row, const SimAdjustments *set)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  SimParams params = *sim_params_default (row->input.cluster);
+  SimCostInput input = row->input;
+  if (set)
+    sim_adjustments_apply (set, row->gpu, row->stack, &params);
+  input.params = &params;
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return (double)sim_measure_step (input.schedule, cost, workspace);
+}
+
+static SimAdjustments *
+parse (const char *text)
+{
+  g_autoptr (GError) error = NULL;
+  SimAdjustments *set = sim_adjustments_parse (text, "text", &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  return set;
+}
+
+#define TRUTH \
+  "parameters truth\n" \
+  "factor effect=product.bf16 gpu=h100-80gb value=0.85 error=0\n" \
+  "factor effect=attention gpu=h100-80gb value=0.9 error=0\n" \
+  "factor effect=network gpu=h100-80gb value=0.7 error=0\n" \
+  "factor effect=product.bf16 gpu=a100-80gb value=1.1 error=0\n" \
+  "factor effect=launch stack=megatron-fsdp value=1.5 error=0\n"
+
+static double
+factor_of (const SimAdjustments *set, const char *gpu, SimEffect effect)
+{
+  SimParams params = { .id = "one" };
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    params.value[p] = 0.1;
+  sim_adjustments_apply (set, gpu, "megatron-fsdp", &params);
+  return 10
+         * params.value[effect == SIM_EFFECT_PRODUCT_BF16 ? SIM_PARAM_PRODUCT_BF16
+                                                          : SIM_PARAM_NET_SHARE];
+}
+
+/* Runs made by known factors: the fit finds them as far as its priors let it, and predicts runs it
+ * did not see. */
+START_TEST (finds_what_made_the_runs)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimAdjustments) truth = parse (TRUTH);
+  Runs self;
+  set_up (&self);
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    self.rows[i].step_ns = predict_ns (&self.rows[i], truth);
+  const SimCalibration request = { .id = "found", .n_parts = 4, .n_threads = 2 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, self.rows, G_N_ELEMENTS (runs), &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  double before = 0, after = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    {
+      const SimObservation *row = &self.rows[i];
+      before += ABS (row->before_ns / row->step_ns - 1) / G_N_ELEMENTS (runs);
+      after += ABS (row->after_ns / row->step_ns - 1) / G_N_ELEMENTS (runs);
+      ck_assert_double_eq_tol (row->before_ns, predict_ns (row, NULL), 1);
+      /* factors are rounded to four decimals */
+      ck_assert_double_eq_tol (row->after_ns / predict_ns (row, set), 1, 1e-3);
+      ck_assert_msg (ABS (row->left_ns / row->step_ns - 1) < 0.12, "run %u, left out: %g", i,
+                     row->left_ns / row->step_ns);
+    }
+  ck_assert_double_gt (before, 0.1);
+  ck_assert_double_lt (after, 0.02);
+  ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_PRODUCT_BF16), 0.85, 0.04);
+  ck_assert_double_eq_tol (factor_of (set, "a100-80gb", SIM_EFFECT_PRODUCT_BF16), 1.1, 0.06);
+  ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_NETWORK), 0.7, 0.08);
+  ck_assert_double_gt (sim_adjustments_uncertainty_pct (set, "h100-80gb", "megatron-fsdp"), 0);
+  ck_assert_double_gt (sim_adjustments_uncertainty_pct (set, "b200", "native"), 0);
+  clear (&self);
+}
+END_TEST
+
+/* One wild run among good ones pulls no further than a little. */
+START_TEST (is_not_led_by_one_run)
+{
+  g_autoptr (GError) error = NULL;
+  Runs self;
+  set_up (&self);
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    self.rows[i].step_ns = predict_ns (&self.rows[i], NULL) * (i == 0 ? 3 : 1);
+  const SimCalibration request = { .id = "found", .n_threads = 1 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, self.rows, G_N_ELEMENTS (runs), &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  for (guint i = 1; i < G_N_ELEMENTS (runs); i++)
+    ck_assert_msg (ABS (self.rows[i].after_ns / self.rows[i].step_ns - 1) < 0.06, "run %u: %g", i,
+                   self.rows[i].after_ns / self.rows[i].step_ns);
+  clear (&self);
+}
+END_TEST
+
+/* What is learned on top of a set holds where it was learned, and nowhere else. */
+START_TEST (own_runs_do_not_spoil_others)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimAdjustments) base = parse (TRUTH "uncertainty pct=9 runs=50\n");
+  Runs self;
+  SimObservation own[5];
+  guint n = 0;
+  set_up (&self);
+  for (guint i = 0; n < G_N_ELEMENTS (own); i++)
+    {
+      own[n] = self.rows[i];
+      own[n++].step_ns = 1.2 * predict_ns (&self.rows[i], base);
+    }
+  const SimCalibration request = { .id = "own", .base = base, .n_threads = 2 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, own, n, &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  for (guint i = 0; i < n; i++)
+    ck_assert_msg (ABS (own[i].after_ns / own[i].step_ns - 1) < 0.08
+                       && own[i].before_ns < 0.84 * own[i].step_ns,
+                   "run %u: %g", i, own[i].after_ns / own[i].step_ns);
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
+    if (g_str_equal (self.rows[i].gpu, "a100-80gb"))
+      ck_assert_double_eq (predict_ns (&self.rows[i], set), predict_ns (&self.rows[i], base));
+  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "a100-80gb", "megatron-fsdp"), 9);
+  ck_assert_double_ne (sim_adjustments_uncertainty_pct (set, "h100-80gb", "megatron-fsdp"), 9);
+  clear (&self);
+}
+END_TEST
+
+START_TEST (nothing_to_fit_is_an_error)
+{
+  g_autoptr (GError) error = NULL;
+  const SimCalibration request = { .id = "none" };
+  ck_assert (!sim_calibrate (&request, NULL, 0, &error));
+  ck_assert_str_eq (error->message, "no run to fit to");
+}
+END_TEST
+
+START_TEST (sets_print_as_they_are_read)
+{
+  const char *text = TRUTH "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12\n"
+                           "uncertainty stack=fsdp2 pct=8 runs=20\n"
+                           "uncertainty gpu=h100-80gb pct=9 runs=30\n"
+                           "uncertainty pct=11 runs=40\n";
+  g_autoptr (SimAdjustments) set = parse (text);
+  g_autofree char *printed = sim_adjustments_print (set);
+  g_autoptr (SimAdjustments) again = parse (printed);
+  g_autofree char *twice = sim_adjustments_print (again);
+  ck_assert_str_eq (printed, twice);
+  ck_assert_uint_eq (again->factors->len, 5);
+  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "fsdp2"), 7.5);
+  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "a100-80gb", "fsdp2"), 8);
+  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "native"), 9);
+  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, NULL, NULL), 11);
+}
+END_TEST
+
+static const struct
+{
+  const char *text, *message;
+} wrong[] = {
+  { "", "text: no \"parameters ID\" in it" },
+  { "factor effect=launch value=1 error=0",
+    "text:1: a set begins with \"parameters ID\", not 'factor effect=launch value=1 error=0'" },
+  { "parameters a b", "text:1: a set begins with \"parameters ID\", not 'parameters a b'" },
+  { "parameters a/b", "text:1: an id is letters, digits and . _ + -, not 'a/b'" },
+  { "parameters a\nfacter", "text:2: neither factor nor uncertainty: 'facter'" },
+  { "parameters a\nfactor value=1 error=0", "text:2: no 'effect'" },
+  { "parameters a\nfactor effect=lunch value=1 error=0",
+    "text:2: no effect is called 'lunch': did you mean 'launch'?" },
+  { "parameters a\nfactor effect=launch error=0", "text:2: no 'value'" },
+  { "parameters a\nfactor effect=launch value=x error=0",
+    "text:2: value=x is no number from 0.02 to 20" },
+  { "parameters a\nfactor effect=launch value=nan error=0",
+    "text:2: value=nan is no number from 0.02 to 20" },
+  { "parameters a\nfactor effect=launch value=30 error=0",
+    "text:2: value=30 is no number from 0.02 to 20" },
+  { "parameters a\nfactor effect=launch value=1 error=-1",
+    "text:2: error=-1 is no number from 0 to 100" },
+  { "parameters a\nfactor effect=launch value=1 error=0 cpu=x", "text:2: unknown key 'cpu'" },
+  { "parameters a\nfactor effect=launch effect=launch", "text:2: given twice: 'effect'" },
+  { "parameters a\nfactor effect", "text:2: not KEY=VALUE: 'effect'" },
+  { "parameters a\n\n# words\nuncertainty pct=5", "text:4: no 'runs'" },
+};
+
+START_TEST (wrong_sets_are_refused)
+{
+  g_autoptr (GError) error = NULL;
+  ck_assert (!sim_adjustments_parse (wrong[_i].text, "text", &error));
+  ck_assert_str_eq (error->message, wrong[_i].message);
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("calibrate");
+  TCase *tcase = tcase_create ("calibrate");
+  tcase_set_timeout (tcase, 300);
+  tcase_add_test (tcase, finds_what_made_the_runs);
+  tcase_add_test (tcase, is_not_led_by_one_run);
+  tcase_add_test (tcase, own_runs_do_not_spoil_others);
+  tcase_add_test (tcase, nothing_to_fit_is_an_error);
+  tcase_add_test (tcase, sets_print_as_they_are_read);
+  tcase_add_loop_test (tcase, wrong_sets_are_refused, 0, G_N_ELEMENTS (wrong));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/emit.h"
+#include "planner/error.h"
+#include "planner/megatron.h"
+#include "planner/stack.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A plan from "model", "cluster" and "field=value field=value"; NULL where it is not legal. */
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+} Case;
+
+static void
+case_clear (Case *self)
+{
+  g_clear_pointer (&self->model, plan_model_free);
+  g_clear_pointer (&self->cluster, plan_cluster_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
+
+static gboolean
+case_init (Case *self, const char *model, const char *cluster, const char *fields, GError **error)
+{
+  g_auto (GStrv) pairs = g_strsplit (fields, " ", -1);
+  Plan plan;
+  self->model = plan_model_new (model, error);
+  self->cluster = plan_cluster_new (cluster, error);
+  ck_assert (self->model && self->cluster);
+  plan_init (&plan);
+  plan.value[PLAN_GBS] = 128;
+  for (char **pair = pairs; *pair; pair++)
+    {
+      char *const value = strchr (*pair, '=');
+      if (!value)
+        continue;
+      *value = '\0';
+      ck_assert_msg (plan_set (&plan, *pair, value + 1, error), "%s=%s", *pair, value + 1);
+    }
+  return plan_resolve (&plan, self->model, self->cluster, &self->plan, error);
+}
+
+static char *
+emit (const Case *self, PlanEmitKind kind, PlanEmitRuntime runtime, GError **error)
+{
+  const PlanEmitSubject subject
+      = { .model = self->model, .cluster = self->cluster, .plan = &self->plan };
+  return plan_emit (kind, runtime, &subject, error);
+}
+
+#define DENSE "llama3-8b"
+#define DDP "stack=megatron strategy=optim "
+#define LOCAL "layers=4,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128"
+
+/* What each target cannot say, and what it says of that. */
+static const struct
+{
+  PlanEmitKind kind;
+  const char *model, *cluster, *fields, *reason;
+} refusals[] = {
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=native",
+    "stack=native: what is written is for stack=megatron-fsdp" },
+  { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native",
+    "--as mpirun and --as slurm start stack=native" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
+    "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "reduce_algo=a2a", "reduce_algo=a2a: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    "strategy=optim_grads overlap_grad_reduce=off overlap_param_gather=off",
+    "overlap_grad_reduce=off: where gradients are sharded" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "overlap_param_gather=off",
+    "overlap_param_gather=off: where parameters are sharded" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "nan_check=params",
+    "nan_check=params: there is no flag for it: use loss or off, or --as fully_shard" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "nan_check=loss compute=fp16",
+    "nan_check=loss: Megatron-LM does not check where fp16 scales its loss" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "nan_check=loss cuda_graph=on",
+    "nan_check=loss: Megatron-LM refuses it with cuda_graph=on" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "sync_every_micro_batch=on",
+    "sync_every_micro_batch=on: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "deterministic=on",
+    "deterministic=on: Megatron-LM refuses it with ce_fusion=on: use ce_fusion=off" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "offload_layers=32",
+    "offload_layers: Megatron-LM takes at most one fewer than the model has, 31" },
+  { PLAN_EMIT_SLURM, DENSE, "dgx-h100:1", "task=eval", "task=eval: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "task=eval reduce_algo=a2a",
+    "--as megatron cannot express this plan: reduce_algo=a2a: Megatron-FSDP has only "
+    "reduce-scatter: use rs; task=eval: Megatron-LM evaluates within training only: use train" },
+  { PLAN_EMIT_MEGATRON, "mpt-7b", "dgx-h100:1", "", "model positions=alibi: " },
+  { PLAN_EMIT_MEGATRON, "mpt-7b", "dgx-h100:1", "", "model norm_bias=off: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",norm_bias=on", "dgx-h100:1", "", "model norm_bias=on: " },
+  { PLAN_EMIT_MEGATRON, "gemma2-9b", "dgx-h100:1", "", "model post_norms=on: " },
+  { PLAN_EMIT_MEGATRON, "gemma2-9b", "dgx-h100:1", "", "model attn_softcap: " },
+  { PLAN_EMIT_MEGATRON, "gemma2-9b", "dgx-h100:1", "", "model logit_softcap: " },
+  { PLAN_EMIT_MEGATRON, "gemma-7b", "dgx-h100:1", "", "model embed_scale=on: " },
+  { PLAN_EMIT_MEGATRON, "gemma-7b", "dgx-h100:1", "", "model activation, gated: " },
+  { PLAN_EMIT_MEGATRON, "gpt-neox-20b", "dgx-h100:1", "", "model parallel=on: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",norm=layernorm,norm_bias=on,qk_norm=on", "dgx-h100:1", "",
+    "model qk_norm=on: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",proj_bias=on", "dgx-h100:1", "",
+    "model qkv_bias, proj_bias, mlp_bias: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",attn_scalar=7", "dgx-h100:1", "", "model attn_scalar: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",rope_theta=10000.5", "dgx-h100:1", "", "model rope_theta: " },
+  { PLAN_EMIT_MEGATRON, LOCAL ",activation=relu,gated=off", "dgx-h100:1", "",
+    "model activation, gated: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=fsdp2", "stack=fsdp2: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_params=auto", "main_params: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_params=fp16", "precision_aware=on" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "main_grads=fp16 grad_comm=fp16", "main_grads: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "grad_comm=bf16", "grad_comm: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "reduce_algo=a2a", "reduce_algo=a2a: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    DDP "reduce_algo=a2a dp_outer=2 main_grads=bf16 grad_comm=bf16", "reduce_algo=a2a: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "overlap_grad_reduce=off",
+    "overlap_param_gather=on: Megatron-LM needs overlap_grad_reduce=on" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    DDP "compute=fp8-delayed param_gather=fp8 "
+        "keep_transpose=on",
+    "keep_transpose=on: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
+    "stack=megatron strategy=no_shard overlap_param_gather=off", "no_shard gathers nothing" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron strategy=no_shard dp_outer=2",
+    "dp_outer: " },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron strategy=no_shard precision_aware=on",
+    "precision_aware=on: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", DDP, "stack=megatron: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "stack=native", "stack=native: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "comm_unit=1000",
+    "comm_unit: the call takes none" },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "sharp=ib", "sharp: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "precision_aware=on offload_optimizer=0.5",
+    "offload_optimizer: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "offload_layers=2", "offload_layers: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "offload_modules=core_attn", "offload_modules: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "nan_check=loss", "nan_check=loss: " },
+  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "reduce_algo=a2a", "reduce_algo=a2a: " },
+};
+
+START_TEST (what_cannot_be_said_is_named)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert_msg (
+      case_init (&c, refusals[_i].model, refusals[_i].cluster, refusals[_i].fields, &error),
+      "%s: %s", refusals[_i].fields, error ? error->message : "");
+  g_autofree char *text = emit (&c, refusals[_i].kind, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert_msg (!text, "%s", refusals[_i].reason);
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+  ck_assert_msg (strstr (error->message, refusals[_i].reason) != NULL, "%s", error->message);
+}
+END_TEST
+
+START_TEST (a_cpu_has_no_megatron)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert (case_init (&c, LOCAL, "dgx-h100:1", "", &error));
+  c.cluster->kind = PLAN_DEVICE_CPU;
+  g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert (!text && strstr (error->message, "cluster dgx-h100: has no GPUs"));
+}
+END_TEST
+
+/* Values that no rule lets through yet are named all the same. */
+START_TEST (what_is_not_built_is_named)
+{
+  static const struct
+  {
+    PlanField field;
+    gint64 value;
+    const char *reason;
+    gboolean is_call; /* of fully_shard; else of both */
+  } unbuilt[] = { { PLAN_UNIT, PLAN_UNIT_BLOCK, "unit=block: ", FALSE },
+                  { PLAN_COMPILE, PLAN_COMPILE_ON, "compile=on: ", FALSE },
+                  { PLAN_FUSED_MASTERS, PLAN_FUSED_MASTERS_ON, "fused_masters=on: ", FALSE },
+                  { PLAN_PP, 2, "pp: ", TRUE },
+                  { PLAN_EP, 2, "ep: ", TRUE } };
+  static const PlanEmitKind kinds[] = { PLAN_EMIT_FULLY_SHARD, PLAN_EMIT_MEGATRON };
+  for (guint i = 0; i < G_N_ELEMENTS (unbuilt); i++)
+    for (guint k = 0; k < (unbuilt[i].is_call ? 1 : 2); k++)
+      {
+        g_auto (Case) c = { 0 };
+        g_autoptr (GError) error = NULL;
+        ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", &error));
+        c.plan.value[unbuilt[i].field] = unbuilt[i].value;
+        g_autofree char *text = emit (&c, kinds[k], PLAN_EMIT_RUNTIME_OF_STACK, &error);
+        ck_assert_msg (!text && strstr (error->message, unbuilt[i].reason), "%s",
+                       unbuilt[i].reason);
+      }
+}
+END_TEST
+
+/* What is written is of the version that is modelled. */
+START_TEST (versions_agree)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", &error));
+  const PlanStack *const stack = plan_stack_of (&c.plan, PLAN_DEVICE_GPU, &error);
+  g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert (stack && strstr (text, stack->source));
+}
+END_TEST
+
+static void
+assert_identity (const Case *c, const char *text)
+{
+  g_auto (PlanMegatron) read = { 0 };
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "%s", text);
+  ck_assert_msg (plan_resolve (&read.plan, c->model, c->cluster, &plan, &error), "%s: %s",
+                 error->message, text);
+  g_autofree char *a = plan_print (&c->plan), *b = plan_print (&plan);
+  ck_assert_str_eq (a, b);
+  ck_assert_uint_eq (plan_megatron_count (&read, PLAN_MEGATRON_ERROR), 0);
+}
+
+/* Every field, set to each of its values: it is read back, or named. Where Megatron-LM takes NCCL
+ * as it is, it is said in a comment. */
+START_TEST (no_value_is_lost)
+{
+  static const char *const bases[] = { "",
+                                       "strategy=no_shard",
+                                       "compute=fp8-delayed",
+                                       "recompute=full",
+                                       "recompute=selective",
+                                       "dp_outer=2",
+                                       "precision_aware=on",
+                                       "tp=2",
+                                       "nccl_ub=on",
+                                       "stack=megatron strategy=optim",
+                                       "stack=megatron strategy=no_shard" };
+  const PlanField field = (PlanField)_i;
+  const char *const *names = plan_field_names (field);
+  guint n_said = 0;
+  for (guint b = 0; field != PLAN_NCCL && b < G_N_ELEMENTS (bases); b++)
+    for (guint v = 0; v < (names ? g_strv_length ((char **)names) : 4); v++)
+      {
+        g_auto (Case) c = { 0 };
+        g_autoptr (GError) error = NULL;
+        g_autofree char *fields
+            = names ? g_strdup_printf ("%s %s=%s", bases[b], plan_field_name (field), names[v])
+                    : g_strdup_printf ("%s %s=%u", bases[b], plan_field_name (field), 1u << v);
+        if (field == PLAN_OFFLOAD_OPTIMIZER)
+          {
+            g_free (fields);
+            fields = g_strdup_printf ("%s offload_optimizer=0.%u", bases[b], v + 1);
+          }
+        if (!case_init (&c, DENSE, "dgx-h100:2", fields, &error))
+          continue;
+        g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+        if (text)
+          assert_identity (&c, text);
+        else
+          ck_assert_msg (strstr (error->message, plan_field_name (field)) != NULL, "%s: %s", fields,
+                         error->message);
+        n_said += text != NULL;
+      }
+  ck_assert_msg (n_said > 0 || field == PLAN_NCCL, "%s: nothing was written",
+                 plan_field_name (field));
+}
+END_TEST
+
+/* Every flag of a command line is one that the version has. */
+static void
+assert_flags_known (const char *text)
+{
+  g_auto (GStrv) words = g_strsplit_set (text, " \n\"", -1);
+  gboolean is_comment = FALSE, is_launcher = FALSE;
+  for (char **word = words; *word; word++)
+    {
+      is_launcher = is_launcher || strcmp (*word, "torchrun") == 0;
+      is_launcher = is_launcher && strcmp (*word, "pretrain_gpt.py") != 0;
+      is_comment = strcmp (*word, "#") == 0;
+      if (is_comment || is_launcher || !g_str_has_prefix (*word, "--"))
+        continue;
+      const PlanMegatronFlagInfo info = plan_megatron_flag_find (*word + 2);
+      ck_assert_msg (info.class != PLAN_MEGATRON_CLASS_UNKNOWN
+                         && info.class != PLAN_MEGATRON_CLASS_REFUSED,
+                     "%s", *word);
+    }
+}
+
+/* The shipped models that Megatron-LM has no flags for. */
+static const char *const not_megatrons[]
+    = { "qwen3-30b-a3b", "qwen2-57b-a14b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v3",
+        "gemma-7b",      "gemma2-9b",      "gpt-neox-20b", "mpt-7b",        NULL };
+
+START_TEST (shipped_models_are_written)
+{
+  const char *const name = plan_model_presets ()[_i];
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text = case_init (&c, name, "dgx-h100:1", "seq=128 gbs=8", &error)
+                              ? emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error)
+                              : NULL;
+  ck_assert_msg ((text != NULL) != g_strv_contains (not_megatrons, name), "%s: %s", name,
+                 error ? error->message : "is written");
+  if (!text)
+    return;
+  g_auto (PlanMegatron) read = { 0 };
+  assert_flags_known (text);
+  assert_identity (&c, text);
+  ck_assert (plan_megatron_parse (text, name, 0, &read, &error));
+  g_autofree char *other = plan_megatron_shape_compare (&read.shape, c.model, &error);
+  ck_assert_msg (!other && !error, "%s: %s", name, other ? other : error->message);
+}
+END_TEST
+
+START_TEST (rare_flags_are_known)
+{
+  static const char *const all[]
+      = { "offload_modules=core_attn+attn_proj cuda_graph=on sharp=nvl+ib",
+          "compute=fp8-delayed param_gather=fp8 keep_transpose=on nccl_ub=on fine_grained=on",
+          "compute=nvfp4 precision_aware=on exp_avg=bf16 exp_avg_sq=fp8 offload_optimizer=0.5",
+          "dp_outer=2 outer_strategy=optim comm_unit=1000 recompute=full optimizer=sgd",
+          "double_buffer=max_pool ag_group=on deterministic=on ce_fusion=off tp=2 compute=fp16",
+          "recompute=selective recompute_modules=mlp+layernorm grad_accum_fusion=on",
+          DDP "dp_outer=2 tp=2 compute=fp8-delayed param_gather=fp8 sharp=ib",
+          DDP "reduce_algo=a2a main_grads=bf16 grad_comm=bf16 precision_aware=on main_params=fp16",
+          DDP "overlap_grad_reduce=off overlap_param_gather=off compute=fp16",
+          "stack=megatron strategy=no_shard compute=fp32 recompute=full" };
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+    {
+      g_auto (Case) c = { 0 };
+      g_autoptr (GError) error = NULL;
+      ck_assert_msg (case_init (&c, DENSE, "dgx-b200:2", all[i], &error), "%s: %s", all[i],
+                     error ? error->message : "");
+      g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+      ck_assert_msg (text != NULL, "%s: %s", all[i], error ? error->message : "");
+      assert_flags_known (text);
+      assert_identity (&c, text);
+    }
+}
+END_TEST
+
+/* Megatron-LM takes no sequence longer than its bound on positions, which is none for rope. */
+START_TEST (long_sequences_raise_the_bound)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert (case_init (&c, DENSE, "dgx-h100:1", "seq=16384", &error));
+  g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert (strstr (text, "--max-position-embeddings 16384 ") != NULL);
+  assert_identity (&c, text);
+}
+END_TEST
+
+/* The three formats are said whatever they are: their defaults changed over the versions. */
+START_TEST (formats_are_always_said)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert (case_init (&c, DENSE, "dgx-h100:1", "main_params=auto main_grads=bf16 grad_comm=auto",
+                        &error));
+  g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert (strstr (text, "--megatron-fsdp-main-params-dtype auto ")
+             && strstr (text, "--megatron-fsdp-main-grads-dtype bf16 ")
+             && strstr (text, "--megatron-fsdp-grad-comm-dtype bf16 "));
+}
+END_TEST
+
+/* Megatron-LM's megatron_fsdp/fully_shard.py at d98e8a64: what fully_shard takes. */
+static const char *const arguments[] = { "module",
+                                         "optimizer",
+                                         "device_mesh",
+                                         "dp_shard_dim",
+                                         "dp_outer_dim",
+                                         "tp_dim",
+                                         "hybrid_fsdp_group",
+                                         "hybrid_fsdp_expt_group",
+                                         "expt_device_mesh",
+                                         "fsdp_group_ag",
+                                         "expt_fsdp_group_ag",
+                                         "fsdp_unit_modules",
+                                         "zero_dp_strategy",
+                                         "outer_dp_sharding_strategy",
+                                         "device",
+                                         "init_model_with_meta_device",
+                                         "mixed_precision_policy",
+                                         "overlap_grad_reduce",
+                                         "overlap_param_gather",
+                                         "sync_model_each_microbatch",
+                                         "preproc_state_dict_for_dcp_ckpt",
+                                         "report_nan_in_param_grad",
+                                         "average_in_collective",
+                                         "disable_bucketing",
+                                         "calculate_per_token_loss",
+                                         "keep_fp8_transpose_cache",
+                                         "nccl_ub",
+                                         "fsdp_double_buffer",
+                                         "fsdp_db_use_persist_buf_on_alloc_fail",
+                                         "disable_symmetric_registration",
+                                         "enable_fine_grained_param_gather",
+                                         "use_decoupled_grad",
+                                         "cuda_graph_mode",
+                                         "maxpool_double_buffer",
+                                         NULL };
+
+static const struct
+{
+  const char *fields, *said;
+} calls[] = {
+  { "", "overlap_grad_reduce=True" },
+  { "", "sync_model_each_microbatch=False" },
+  { "", "main_params_dtype=torch.float32" },
+  { "main_params=auto", "main_params_dtype=None" },
+  { "grad_comm=bf16", "grad_comm_dtype=torch.bfloat16" },
+  { "strategy=optim", "zero_dp_strategy=\"optim\"" },
+  { "strategy=no_shard", "fsdp_unit_modules=None" },
+  { "sync_every_micro_batch=on", "sync_model_each_microbatch=True" },
+  { "per_token_loss=off", "calculate_per_token_loss=False" },
+  { "nccl_ub=on", "fsdp_double_buffer=True" },
+  { "double_buffer=max_pool", "maxpool_double_buffer=True" },
+  { "precision_aware=on", "use_decoupled_grad=True" },
+  { "cuda_graph=on", "cuda_graph_mode=True" },
+  { "nan_check=params", "report_nan_in_param_grad=True" },
+  { "dp_outer=2 outer_strategy=optim", "outer_dp_sharding_strategy=\"optim\"" },
+  { "dp_outer=2", "(2, 8, 1)" },
+  { "cp=2 tp=2", "(8, 2)" },
+  { "ag_group=on", "gathers = torch.distributed.new_group()" },
+  { "ag_group=on tp=2", "[list(range(i, 16, 2)) for i in range(2)]" },
+  { "fine_grained=on", "fully_shard_optimizer(optimizer)" },
+  { "fine_grained=on", "enable_fine_grained_param_gather=True" },
+  { "compute=fp8-delayed param_gather=fp8 keep_transpose=on", "keep_fp8_transpose_cache=True" },
+};
+
+START_TEST (calls_take_what_there_is)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  ck_assert_msg (case_init (&c, DENSE, "dgx-h100:2", calls[_i].fields, &error), "%s",
+                 error ? error->message : "");
+  g_autofree char *text = emit (&c, PLAN_EMIT_FULLY_SHARD, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert_msg (text && strstr (text, calls[_i].said), "%s", text ? text : error->message);
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  for (char **line = lines; *line; line++)
+    {
+      const gboolean is_argument
+          = g_str_has_prefix (*line, "        ") && (*line)[8] != ' ' && strchr (*line, '=');
+      g_autofree char *name = is_argument ? g_strndup (*line + 8, strcspn (*line + 8, "=")) : NULL;
+      ck_assert_msg (!name || strcmp (name, "mesh_dim_names") == 0
+                         || g_strv_contains (arguments, name),
+                     "%s", *line);
+    }
+}
+END_TEST
+
+START_TEST (a_job_is_by_its_stack)
+{
+  static const struct
+  {
+    const char *stack;
+    PlanEmitRuntime runtime;
+    const char *starts;
+  } jobs[] = {
+    { "stack=megatron-fsdp", PLAN_EMIT_RUNTIME_OF_STACK, "pretrain_gpt.py" },
+    { "stack=megatron-fsdp", PLAN_EMIT_RUNTIME_FSDPLAN, "fsdplan run --plan" },
+    { "stack=megatron-fsdp", PLAN_EMIT_RUNTIME_MEGATRON, "pretrain_gpt.py" },
+    { "stack=native", PLAN_EMIT_RUNTIME_OF_STACK, "fsdplan run --plan" },
+    { "stack=native", PLAN_EMIT_RUNTIME_FSDPLAN, "#SBATCH --ntasks-per-node=8\n" },
+    { "stack=native", PLAN_EMIT_RUNTIME_OF_STACK, "#SBATCH --nodes=4\n" },
+    { "stack=native", PLAN_EMIT_RUNTIME_MEGATRON, NULL },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (jobs); i++)
+    {
+      g_auto (Case) c = { 0 };
+      g_autoptr (GError) error = NULL;
+      ck_assert (case_init (&c, DENSE, "dgx-h100:4", jobs[i].stack, &error));
+      g_autofree char *text = emit (&c, PLAN_EMIT_SLURM, jobs[i].runtime, &error);
+      ck_assert_msg (jobs[i].starts ? text && strstr (text, jobs[i].starts) : !text, "job %u", i);
+    }
+}
+END_TEST
+
+START_TEST (words_are_checked)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL, other = NULL, third = NULL;
+  PlanEmitKind kind;
+  PlanEmitRuntime runtime;
+  ck_assert (plan_emit_kind_parse ("fully_shard", &kind, NULL) && kind == PLAN_EMIT_FULLY_SHARD);
+  ck_assert (!plan_emit_kind_parse ("slrm", &kind, &error));
+  ck_assert_str_eq (error->message, "--as: there is no 'slrm': did you mean 'slurm'?");
+  ck_assert (!plan_emit_runtime_parse ("megatrn", &runtime, &other));
+  ck_assert_str_eq (other->message, "--runtime: there is no 'megatrn': did you mean 'megatron'?");
+  ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", NULL));
+  g_autofree char *text = emit (&c, PLAN_EMIT_PLAN, PLAN_EMIT_RUNTIME_MEGATRON, &third);
+  ck_assert (!text && g_error_matches (third, PLAN_ERROR, PLAN_ERROR_INVALID));
+  ck_assert_str_eq (third->message, "--runtime says what a job starts: it is for --as slurm");
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("test-emit");
+  TCase *tcase = tcase_create ("emit");
+  const int n_presets = (int)g_strv_length ((char **)plan_model_presets ());
+  tcase_add_loop_test (tcase, what_cannot_be_said_is_named, 0, G_N_ELEMENTS (refusals));
+  tcase_add_test (tcase, a_cpu_has_no_megatron);
+  tcase_add_test (tcase, what_is_not_built_is_named);
+  tcase_add_test (tcase, versions_agree);
+  tcase_add_loop_test (tcase, no_value_is_lost, 0, PLAN_N_FIELDS);
+  tcase_add_loop_test (tcase, shipped_models_are_written, 0, n_presets);
+  tcase_add_test (tcase, rare_flags_are_known);
+  tcase_add_test (tcase, long_sequences_raise_the_bound);
+  tcase_add_test (tcase, formats_are_always_said);
+  tcase_add_loop_test (tcase, calls_take_what_there_is, 0, G_N_ELEMENTS (calls));
+  tcase_add_test (tcase, a_job_is_by_its_stack);
+  tcase_add_test (tcase, words_are_checked);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory under other stacks: what rests, by closed forms, and runs that others measured. */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "planner/units.h"
+#include "sim/sim.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+static PlanMemory
+memory_of (const char *model_spec, const char *cluster_spec, const char *words, guint64 *out_fixed,
+           guint64 *out_parameters)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (model_spec, &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (cluster_spec, &error);
+  g_auto (GStrv) fields = g_strsplit (words, " ", -1);
+  Plan plan, resolved;
+  ck_assert_msg (model && cluster, "%s", error ? error->message : "");
+  plan_init (&plan);
+  for (char **f = fields; *f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
+    }
+  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s: %s", words,
+                 error ? error->message : "");
+  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (SimCost) cost = sim_cost_new (
+      &(SimCostInput){
+          .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved },
+      &error);
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  *out_fixed = stack->fixed_bytes;
+  *out_parameters = plan_model_parameters (model);
+  return trace->memory;
+}
+
+/* Bytes per parameter of one rank at rest, on 8 devices. The first term is whole on every rank of
+ * the data-parallel group, the second is cut. */
+static const struct
+{
+  const char *what, *words;
+  double whole, cut;
+  gint64 tp;
+} rests[] = {
+  /* Weights 2, fp32 gradients 4, fp32 weights and two moments 12. */
+  { "DDP", "stack=megatron strategy=no_shard", 18, 0, 1 },
+  { "distributed optimizer", "stack=megatron strategy=optim", 6, 12, 1 },
+  { "the same with tp=2", "stack=megatron strategy=optim tp=2", 6, 12, 2 },
+  /* An fp16 gradient buffer, and fp32 copies of the gradients of the rank's part. */
+  { "fp16", "stack=megatron strategy=optim compute=fp16 main_grads=fp16 grad_comm=fp16", 4, 16, 1 },
+  /* fp32 weights and moments, and the gradients until the next step. */
+  { "fully_shard", "stack=fsdp2", 0, 16, 1 },
+  { "fully_shard, not resharded", "stack=fsdp2 strategy=optim_grads", 0, 16, 1 },
+  { "flat parameters", "stack=fsdp1", 0, 16, 1 },
+  /* Weights 2, gradients in bf16 2 and in fp32 4, weights and moments in fp32 12. */
+  { "ZeRO-0", "stack=nanotron strategy=no_shard", 20, 0, 1 },
+  { "ZeRO-1", "stack=nanotron strategy=optim", 8, 12, 1 },
+  { "ZeRO-0 with tp=4", "stack=nanotron strategy=no_shard tp=4", 20, 0, 4 },
+};
+
+START_TEST (rests_as_the_closed_form_says)
+{
+  guint64 fixed;
+  guint64 parameters;
+  g_autofree char *words = g_strconcat ("gbs=8 seq=2048 ", rests[_i].words, NULL);
+  const PlanMemory m = memory_of ("llama3-8b", "dgx-h100:1", words, &fixed, &parameters);
+  const double share = (double)parameters / (double)rests[_i].tp;
+  const double data_parallel = 8.0 / (double)rests[_i].tp;
+  const double bytes = share * (rests[_i].whole + rests[_i].cut / data_parallel);
+  /* Norms are on every rank of a tensor-parallel group; vocabulary and shards are padded. */
+  const double found = (double)(m.allocated - fixed - m.resting[PLAN_CATEGORY_ACTIVATIONS]
+                                - m.resting[PLAN_CATEGORY_WORKSPACE]);
+  ck_assert_msg (fabs (found / bytes - 1) < 0.001, "%s: %.0f bytes, not %.0f", rests[_i].what,
+                 found, bytes);
+}
+END_TEST
+
+/* Sequences are gathered into two buffers of tokens x hidden that stay. */
+START_TEST (nanotron_keeps_gathered_sequences)
+{
+  guint64 fixed;
+  guint64 parameters;
+  const PlanMemory m
+      = memory_of ("llama3-8b", "dgx-h100:1",
+                   "gbs=8 seq=2048 mbs=2 stack=nanotron strategy=optim tp=4", &fixed, &parameters);
+  ck_assert_uint_eq (m.resting[PLAN_CATEGORY_ACTIVATIONS],
+                     G_GUINT64_CONSTANT (2) * 2 * 2048 * 4096 * 2);
+}
+END_TEST
+
+/* One device: nothing is kept for a reduction. */
+START_TEST (nanotron_alone_keeps_eighteen_bytes)
+{
+  guint64 fixed;
+  guint64 parameters;
+  const PlanMemory m
+      = memory_of ("llama3.2-1b", "h100-80gb:1", "gbs=1 seq=1024 stack=nanotron strategy=no_shard",
+                   &fixed, &parameters);
+  ck_assert_double_eq_tol ((double)(m.allocated - fixed) / (double)parameters, 18, 0.001);
+}
+END_TEST
+
+#define MIB(bytes) ((double)(bytes) / PLAN_MIB)
+#define LLAMA3_8B "llama3-8b"
+#define LLAMA2_7B "llama2-7b"
+#define LLAMA3_70B_L12 \
+  "layers=12,hidden=8192,ffn=28672,heads=64,kv_heads=8,head_dim=128,vocab=128256,max_seq=4096"
+#define SAC "recompute=selective recompute_modules=op-sac "
+#define SIMUMAX \
+  "stack=megatron strategy=optim seq=4096 overlap_grad_reduce=off overlap_param_gather=off " \
+  "grad_accum_fusion=on "
+
+/* Published runs, in MiB: SimuMax on 8 B200 (max allocated), torchtitan on 8 H100 (reserved, in
+ * GiB on its pages). What a stack keeps of its logits was chosen with the last five of the latter
+ * in sight. */
+static const struct
+{
+  const char *row, *model, *cluster, *words;
+  double max_allocated, reserved, bound;
+} measured[] = {
+  { "SimuMax 70B of 12 layers, tp=4", LLAMA3_70B_L12, "dgx-b200:1", SIMUMAX "gbs=8 tp=4", 40009.8,
+    41140, 0.01 },
+  { "SimuMax 70B of 12 layers, tp=8", LLAMA3_70B_L12, "dgx-b200:1", SIMUMAX "gbs=4 tp=8", 28965.4,
+    29816, 0.025 },
+  { "torchtitan 2025-02, not resharded", LLAMA3_8B, "h100-96gb-8x:1",
+    SAC "stack=fsdp2@2025-02-01 strategy=optim_grads gbs=8 seq=8192", 0, 63672, 0.025 },
+  { "torchtitan 2024-12, fp8", LLAMA3_8B, "h100-96gb-8x:1",
+    SAC "stack=fsdp2@2024-12-01 compute=fp8-tensorwise compile=on mbs=2 gbs=16 seq=8192", 0, 78643,
+    0.025 },
+  { "torchtitan 2024-12, 262 144 tokens", LLAMA3_8B, "h100-96gb-8x:1",
+    "stack=fsdp2@2024-12-01 compute=fp8-tensorwise compile=on cp=8 gbs=1 seq=262144 "
+    "recompute=full",
+    0, 86528, 0.025 },
+  { "torchtitan 2024-03, op-sac", LLAMA2_7B, "h100-96gb-8x:1",
+    SAC "stack=fsdp2@2024-03-28 compile=on mbs=8 gbs=64 seq=2048", 0, 55122, 0.03 },
+  { "torchtitan 2024-03, nothing recomputed", LLAMA2_7B, "h100-96gb-8x:1",
+    "stack=fsdp2@2024-03-28 compile=on mbs=8 gbs=64 seq=2048", 0, 92447, 0.03 },
+  { "torchtitan 2024-03, all recomputed", LLAMA2_7B, "h100-96gb-8x:1",
+    "stack=fsdp2@2024-03-28 compile=on recompute=full mbs=8 gbs=64 seq=2048", 0, 29594, 0.05 },
+};
+
+START_TEST (measured_runs_are_met)
+{
+  guint64 fixed;
+  guint64 parameters;
+  const PlanMemory m = memory_of (measured[_i].model, measured[_i].cluster, measured[_i].words,
+                                  &fixed, &parameters);
+  const double reserved = MIB (m.reserved) / measured[_i].reserved - 1;
+  ck_assert_msg (fabs (reserved) < measured[_i].bound, "%s: reserved %.2f %% off", measured[_i].row,
+                 100 * reserved);
+  if (measured[_i].max_allocated == 0)
+    return;
+  const double peak = MIB (m.max_allocated) / measured[_i].max_allocated - 1;
+  ck_assert_msg (fabs (peak) < 0.005, "%s: max allocated %.2f %% off", measured[_i].row,
+                 100 * peak);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("stack-memory");
+  TCase *tcase = tcase_create ("stack-memory");
+  tcase_set_timeout (tcase, 60);
+  tcase_add_loop_test (tcase, rests_as_the_closed_form_says, 0, G_N_ELEMENTS (rests));
+  tcase_add_test (tcase, nanotron_keeps_gathered_sequences);
+  tcase_add_test (tcase, nanotron_alone_keeps_eighteen_bytes);
+  tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
