@@ -37,13 +37,13 @@ raw_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 static ExecArray
 tokens_of (const ExecEvaluator *self)
 {
-  return (ExecArray){ self->tokens, PLAN_DTYPE_I32 };
+  return (ExecArray){ .data = self->tokens, .dtype = PLAN_DTYPE_I32 };
 }
 
 static ExecArray
 targets_of (const ExecEvaluator *self)
 {
-  return (ExecArray){ self->targets, PLAN_DTYPE_I32 };
+  return (ExecArray){ .data = self->targets, .dtype = PLAN_DTYPE_I32 };
 }
 
 static void
@@ -80,13 +80,55 @@ norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Exec
          self->model->hidden);
 }
 
+static gboolean
+is_quantised (const ExecEvaluator *self, PlanTensorRole role)
+{
+  return self->product != self->compute
+         && plan_model_tensor (self->model, role, self->vocab).kind == PLAN_TENSOR_KIND_LINEAR;
+}
+
+/* A matrix in the format of products, or the other way round: what a product reads along its inner
+ * dimension, which `which` of its factors that is. */
+static ExecArray
+quantise (ExecEvaluator *self, guint which, PlanDtype dtype, ExecArray in, gint64 rows, gint64 cols,
+          gboolean turns)
+{
+  ExecArray out = self->factor[which], other = self->factor[2];
+
+  out.dtype = other.dtype = dtype;
+  RUN (QUANTIZE, turns ? EXEC_OPERANDS (other, out, in) : EXEC_OPERANDS (out, other, in), rows,
+       cols);
+  return out;
+}
+
 /* out = in * weight^T + bias for a weight of [outputs, inputs] */
 static void
 linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, PlanTensorRole bias,
         gint64 layer, gint64 outputs, gint64 inputs)
 {
-  RUN (GEMM, EXEC_OPERANDS (out, in, weight_of (self, role, layer), weight_of (self, bias, layer)),
-       self->rows, outputs, inputs, 1);
+  ExecArray weight = weight_of (self, role, layer);
+
+  if (is_quantised (self, role))
+    {
+      in = quantise (self, 0, self->product, in, self->rows, inputs, FALSE);
+      weight = quantise (self, 1, self->product, weight, outputs, inputs, FALSE);
+    }
+  RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
+       inputs, 1);
+}
+
+/* Each product reads its factors quantised along its own inner dimension. */
+static void
+quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+               PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
+{
+  ExecArray a = quantise (self, 0, self->product_grad, dout, self->rows, outputs, TRUE);
+  ExecArray b = quantise (self, 1, self->product, in, self->rows, inputs, TRUE);
+
+  RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), a, b), outputs, inputs, self->rows, 1);
+  a = quantise (self, 0, self->product_grad, dout, self->rows, outputs, FALSE);
+  b = quantise (self, 1, self->product, weight_of (self, role, layer), outputs, inputs, TRUE);
+  RUN (GEMM, EXEC_OPERANDS (din, a, b), self->rows, inputs, outputs, 1);
 }
 
 /* dweight = dout^T * in, din = dout * weight, dbias the sums of dout's columns */
@@ -94,9 +136,15 @@ static void
 linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
             PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
 {
-  RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows, 2);
-  RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs, outputs,
-       0);
+  if (is_quantised (self, role))
+    quantised_bwd (self, din, dout, in, role, layer, outputs, inputs);
+  else
+    {
+      RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows,
+           2);
+      RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs,
+           outputs, 0);
+    }
   if (has (self, bias))
     RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);
 }
@@ -305,6 +353,20 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->activated = exec_evaluator_array (self, c, ffn);
 }
 
+/* Room for the largest factor of any layer's product. */
+static void
+take_factors (ExecEvaluator *self)
+{
+  gint64 widest = MAX (MAX (self->qkv_width, up_width (self)), self->model->hidden);
+  gint64 tallest = MAX (self->rows, widest);
+
+  for (guint i = 0; i < G_N_ELEMENTS (self->factor); i++)
+    {
+      self->factor[i] = exec_evaluator_array (self, PLAN_DTYPE_BF16, (guint64)(tallest * widest));
+      self->factor[i].scale = &self->factor_scale[i];
+    }
+}
+
 void
 exec_evaluator_take_activations (ExecEvaluator *self)
 {
@@ -319,6 +381,8 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   g_ptr_array_add (self->owned, self->layers);
   for (gint64 i = 0; i < m->layers; i++)
     take_layer (self, &self->layers[i]);
+  if (self->product != self->compute)
+    take_factors (self);
   self->x = exec_evaluator_array (self, c, wide);
   self->normed = exec_evaluator_array (self, c, wide);
   self->stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);

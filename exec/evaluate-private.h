@@ -8,6 +8,7 @@ typedef struct
 {
   void *data;
   PlanDtype dtype;
+  float *scale; /* where the format has one per tensor */
 } ExecArray;
 
 /* What the backward pass of a layer needs. */
@@ -27,6 +28,7 @@ typedef struct
   gint64 qkv_width, attention_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
+  PlanDtype product, product_grad; /* in which layers multiply, gradients in the latter */
   gboolean reduces_every_micro_batch, is_sgd;
   gboolean fuses;   /* products write weight gradients in the format in which they travel */
   GPtrArray *owned; /* memory of all arrays */
@@ -46,6 +48,8 @@ typedef struct
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob; /* the head's */
   ExecArray branch;                         /* what a residual adds */
+  ExecArray factor[3];                      /* of a product, in its format; and what nobody reads */
+  float factor_scale[3];
   ExecArray dx, dbranch, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
   ExecArray sums, coef;
 } ExecEvaluator;

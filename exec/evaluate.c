@@ -18,7 +18,8 @@
 ExecArray
 exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count)
 {
-  ExecArray array = { g_malloc0 (MAX (plan_dtype_bytes (dtype, count), 1)), dtype };
+  ExecArray array
+      = { .data = g_malloc0 (MAX (plan_dtype_bytes (dtype, count), 1)), .dtype = dtype };
 
   g_ptr_array_add (self->owned, array.data);
   return array;
@@ -27,7 +28,8 @@ exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count)
 ExecArray
 exec_evaluator_from (ExecArray array, guint64 element)
 {
-  return (ExecArray){ (guint8 *)array.data + plan_dtype_bytes (array.dtype, element), array.dtype };
+  array.data = (guint8 *)array.data + plan_dtype_bytes (array.dtype, element);
+  return array;
 }
 
 void
@@ -58,6 +60,7 @@ exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *opera
       {
         args.ptr[i] = operands[i].data;
         args.dtype[i] = operands[i].dtype;
+        args.scale[i] = operands[i].scale;
       }
   exec_kernels_cpu.run[kind](&args);
 }
@@ -427,7 +430,9 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
   self->rows = self->mbs * self->seq;
   self->micro_batches = self->gbs / (self->mbs * self->ranks);
-  self->compute = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->compute = plan_weights_dtype (plan);
+  self->product = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->product_grad = self->product == self->compute ? self->compute : plan_grad_dtype (plan);
   self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);
   self->avg = plan_field_dtype (plan, PLAN_EXP_AVG);

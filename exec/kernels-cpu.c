@@ -236,6 +236,18 @@ add_bias (const ExecArgs *args, float *out)
     }
 }
 
+/* A factor of a product in fp32: itself, or its image. */
+static const float *
+read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
+{
+  PlanDtype dtype = args->dtype[operand];
+
+  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16)
+    return exec_cpu_read (args->ptr[operand], dtype, 0, count, image);
+  exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
+  return image;
+}
+
 static void
 run_gemm (const ExecArgs *args)
 {
@@ -251,9 +263,8 @@ run_gemm (const ExecArgs *args)
                 && args->dtype[2] == PLAN_DTYPE_FP32));
   b_image = a_image != NULL ? a_image + a_count : NULL;
   out = args->dtype[0] == PLAN_DTYPE_FP32 ? args->ptr[0] : b_image + b_count;
-  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3],
-                  exec_cpu_read (args->ptr[1], args->dtype[1], 0, a_count, a_image),
-                  exec_cpu_read (args->ptr[2], args->dtype[2], 0, b_count, b_image), out);
+  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
+                  read_factor (args, 2, b_count, b_image), out);
   if (args->ptr[3] != NULL)
     add_bias (args, out);
   if (args->dtype[0] != PLAN_DTYPE_FP32)
@@ -506,6 +517,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
+    [PLAN_OP_QUANTIZE] = exec_cpu_quantize,
     [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
     [PLAN_OP_POSITIONS] = run_positions,

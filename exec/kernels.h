@@ -20,6 +20,7 @@ typedef struct
   const PlanOp *op;
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
+  float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
   const ExecConstants *constants;
 } ExecArgs;
 

@@ -28,7 +28,9 @@ libexec_a_SOURCES = \
   %D%/kernels-cpu-activation.c \
   %D%/kernels-cpu-attention.c \
   %D%/kernels-cpu-norm.c \
+  %D%/kernels-cpu-quantize.c \
   %D%/number.c %D%/number.h \
+  %D%/number-small.c \
   %D%/runnable.c %D%/runnable.h \
   %D%/source.c %D%/source.h \
   %D%/tensor-file.c %D%/tensor-file.h \

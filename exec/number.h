@@ -10,6 +10,17 @@ guint16 exec_number_to_bf16 (float value);
 float exec_number_from_fp16 (guint16 bits);
 guint16 exec_number_to_fp16 (float value);
 
+/* exec/number-small.c. To e4m3, e5m2 and e2m1 (in the low four bits) what is too large becomes the
+ * largest; e8m0 are powers of two, here the smallest that is not below the value. */
+guint8 exec_number_to_e4m3 (double value);
+float exec_number_from_e4m3 (guint8 bits);
+guint8 exec_number_to_e5m2 (double value);
+float exec_number_from_e5m2 (guint8 bits);
+guint8 exec_number_to_e2m1 (double value);
+float exec_number_from_e2m1 (guint8 bits);
+guint8 exec_number_to_e8m0_up (double value);
+double exec_number_from_e8m0 (guint8 bits);
+
 /* `count` elements; from or to fp32, bf16 or fp16. */
 void exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count);
 void exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count);

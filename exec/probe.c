@@ -96,6 +96,17 @@ share_ports (PlanCluster *self)
       = self->nic_rate_bytes_per_s * (double)self->nics_per_node / (double)self->devices_per_node;
 }
 
+/* Formats that are widened to fp32 before they are multiplied. */
+static const struct
+{
+  PlanDtype dtype;
+  PlanFact fact;
+} widened[] = { { PLAN_DTYPE_BF16, PLAN_FACT_PEAK_BF16 },
+                { PLAN_DTYPE_E4M3, PLAN_FACT_PEAK_E4M3 },
+                { PLAN_DTYPE_E5M2, PLAN_FACT_PEAK_E5M2 },
+                { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 },
+                { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 } };
+
 static PlanCluster *
 describe_processors (const ExecHost *host, gint64 ranks)
 {
@@ -113,16 +124,17 @@ describe_processors (const ExecHost *host, gint64 ranks)
       g_free (self->device_name);
       self->device_name = g_strdup ("unknown-processor");
     }
-  /* bf16 is widened to fp32 before it is multiplied */
   self->peak_flops[PLAN_DTYPE_FP32] = clock * (double)host->flops_per_cycle * share;
-  self->peak_flops[PLAN_DTYPE_BF16] = self->peak_flops[PLAN_DTYPE_FP32];
+  for (guint i = 0; i < G_N_ELEMENTS (widened); i++)
+    self->peak_flops[widened[i].dtype] = self->peak_flops[PLAN_DTYPE_FP32];
   self->memory_bytes = host->memory_bytes / (guint64)ranks;
   self->memory_bytes_per_s = ASSUMED_BYTES_PER_S * share;
   self->link_bytes_per_s = ASSUMED_BYTES_PER_S * share;
   self->link_latency_ns = LATENCY_NS;
   share_ports (self);
   note (self, PLAN_FACT_PEAK_FP32, peak);
-  note (self, PLAN_FACT_PEAK_BF16, peak);
+  for (guint i = 0; i < G_N_ELEMENTS (widened); i++)
+    note (self, widened[i].fact, peak);
   note (self, PLAN_FACT_MEMORY_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_LATENCY, "assumed: two threads meeting at a barrier");

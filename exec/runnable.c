@@ -3,6 +3,7 @@
 
 #include "exec/runnable.h"
 
+#include "exec/kernels-cpu-private.h"
 #include "planner/error.h"
 
 #define LATER "is modelled and not executed yet"
@@ -17,12 +18,24 @@ enum
   GEMM_WORK
 };
 
-/* Formats that the kernels here read and write. */
+/* Formats that the kernels here read and write; narrow ones in products alone. */
 static gboolean
 is_runnable (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_I32
-         || dtype == PLAN_DTYPE_I64;
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_FP32:
+    case PLAN_DTYPE_BF16:
+    case PLAN_DTYPE_E4M3:
+    case PLAN_DTYPE_E5M2:
+    case PLAN_DTYPE_MXFP8:
+    case PLAN_DTYPE_NVFP4:
+    case PLAN_DTYPE_I32:
+    case PLAN_DTYPE_I64:
+      return TRUE;
+    default:
+      return FALSE;
+    }
 }
 
 /* Without scratch a product works in place, on fp32 alone. */
@@ -52,6 +65,21 @@ can_run (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op)
   g_assert_not_reached ();
 }
 
+/* Scales belong to whole blocks of rows, in both directions. */
+static gboolean
+check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+  const gint64 block = exec_cpu_block (out->dtype);
+  if (block == 0 || (op->dims[0] % block == 0 && op->dims[1] % block == 0))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+               " is not of whole blocks of %s: each must be a multiple of %" G_GINT64_FORMAT,
+               out->name, op->dims[0], op->dims[1], plan_dtype_name (out->dtype), block);
+  return FALSE;
+}
+
 static gboolean
 refuse_field (const Plan *plan, PlanField field, const char *why, GError **error)
 {
@@ -72,6 +100,17 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
+  if (value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
+    return refuse_field (plan, PLAN_PARAM_GATHER, LATER ": it must be compute", error);
+  if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE
+      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP16)
+    return refuse_field (plan, PLAN_COMPUTE,
+                         LATER ": it must be fp32, bf16, fp8-tensorwise, mxfp8 or nvfp4", error);
+  if (value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 || value[PLAN_EXP_AVG_SQ] == PLAN_EXP_AVG_SQ_FP8)
+    return refuse_field (plan,
+                         value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 ? PLAN_EXP_AVG : PLAN_EXP_AVG_SQ,
+                         LATER ": it must be fp32 or bf16", error);
   if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
   if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
@@ -146,6 +185,8 @@ exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *s
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
     {
       const PlanOp *op = plan_schedule_node (schedule, i);
+      if (op->kind == PLAN_OP_QUANTIZE && !check_blocks (schedule, op, error))
+        return FALSE;
       if (op->kind >= PLAN_N_OPS || can_run (job, schedule, op))
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,

@@ -12,7 +12,8 @@ typedef struct
 {
   guint8 *bytes; /* NULL: not taken */
   gboolean is_written;
-  gint64 version; /* optimizer updates seen; weights only */
+  gint64 version; /* optimizer updates seen; weights and what is made of them only */
+  float scale;    /* of all of it, in a format that has one per tensor */
 } ExecTag;
 
 /* This rank's part of a bucket, as its init op said: where it is in the bucket, and what is kept of

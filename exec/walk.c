@@ -46,14 +46,15 @@ fail (const ExecWalk *walk, const PlanCursor *cursor, GError **error, const char
 static gboolean
 is_weights (const PlanBuffer *buffer)
 {
-  return buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED;
+  return buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED
+         || buffer->category == PLAN_CATEGORY_DERIVED;
 }
 
 /* Ops that move weights about keep the version of what they read; kernels want this step's. */
 static gboolean
 moves_weights (PlanOpKind kind)
 {
-  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER;
+  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE;
 }
 
 static gboolean
@@ -94,7 +95,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
       if (op->refs[i].array < 0)
         continue;
       const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)op->refs[i].array);
-      const ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
+      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
       const char access = plan_op_ref_access (op->kind, i);
       if (!tag->bytes)
         return fail (walk, cursor, error, "%s is not taken", buffer->name);
@@ -106,6 +107,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                      buffer->name, tag->version + 1);
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
+      args->scale[i] = &tag->scale;
     }
   return TRUE;
 }
@@ -120,8 +122,9 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
         continue;
       ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
       tag->is_written = TRUE;
+      const guint source = op->kind == PLAN_OP_QUANTIZE ? 2 : 1;
       if (moves_weights (op->kind))
-        tag->version = walk->tags[plan_cursor_buffer (cursor, &op->refs[1])].version;
+        tag->version = walk->tags[plan_cursor_buffer (cursor, &op->refs[source])].version;
       else if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)
         tag->version = walk->step + 1;
       else if (op->kind == PLAN_OP_INIT)

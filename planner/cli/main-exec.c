@@ -2,9 +2,11 @@
 /* The program that runs plans: "fsdplan run" replaces itself by it. */
 #include "config.h"
 
+#include "planner/arena.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/train.h"
 #include "planner/error.h"
+#include "planner/lower.h"
 #include "planner/units.h"
 
 #include <locale.h>
@@ -231,6 +233,28 @@ open_sources (CliTraining *training, const RunOptions *options, GError **error)
   return FALSE;
 }
 
+/* An evaluation takes memory of its own while training keeps its state. */
+static gboolean
+evaluation_fits (const CliTraining *training, const CliInput *input, GError **error)
+{
+  g_auto (PlanArena) arena = { 0 };
+  g_autoptr (PlanSchedule) schedule
+      = plan_lower (input->model, input->cluster, &training->eval_plan, 0, error);
+  if (!schedule || !plan_arena_init (&arena, schedule, error))
+    return FALSE;
+  const guint64 needs = arena.size_bytes + training->prediction.trace->memory.device;
+  if (needs <= input->cluster->memory_bytes)
+    return TRUE;
+  g_autofree char *all = plan_units_format_size (needs);
+  g_autofree char *has = plan_units_format_size (input->cluster->memory_bytes);
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+      "each rank needs %s with an evaluation's memory beside its own, and this machine has "
+      "%s for it",
+      all, has);
+  return FALSE;
+}
+
 /* Evaluation is another task of the same plan. */
 static gboolean
 plan_evaluation (CliTraining *training, const CliInput *input, GError **error)
@@ -240,7 +264,8 @@ plan_evaluation (CliTraining *training, const CliInput *input, GError **error)
     return TRUE;
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
   training->job.eval_plan = &training->eval_plan;
-  if (plan_resolve (&plan, input->model, input->cluster, &training->eval_plan, error))
+  if (plan_resolve (&plan, input->model, input->cluster, &training->eval_plan, error)
+      && evaluation_fits (training, input, error))
     return TRUE;
   g_prefix_error (error, "--eval-every: ");
   return FALSE;

@@ -26,6 +26,13 @@ typedef struct
   guint ranks;
 } Case;
 
+/* Whether a case's sizes are whole blocks of every format. */
+static gboolean
+is_aligned (guint seed)
+{
+  return seed % 8 == 5 || seed % 8 == 7;
+}
+
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
 static PlanModel *
 any_model (guint seed)
@@ -41,6 +48,17 @@ any_model (guint seed)
   g_autoptr (GError) error = NULL;
   if (seed % 2 == 0)
     return random_model (seed);
+  if (is_aligned (seed))
+    {
+      PlanModel *aligned = plan_model_new (
+          seed % 4 == 1 ? "family=llama,layers=3,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,"
+                          "vocab=90,max_seq=64"
+                        : "family=qwen3,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,"
+                          "vocab=50,max_seq=64",
+          &error);
+      g_assert_no_error (error);
+      return aligned;
+    }
   const gint32 kv_heads = g_rand_int_range (rand, 1, 4);
   g_autofree char *spec = g_strdup_printf (
       "%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
@@ -59,7 +77,10 @@ static const struct
 {
   PlanField field;
   gint64 other; /* than the default */
-} wide_fields[] = { { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
+} wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_MXFP8 },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
+                    { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
                     { PLAN_FINE_GRAINED, PLAN_FINE_GRAINED_ON },
                     { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_ON },
                     { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_MAX_POOL },
@@ -106,6 +127,12 @@ widen_plan (Case *c, int seed)
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (wide_fields));
       if (i == 0)
         plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
+      else if (i == 2 && is_aligned ((guint)seed))
+        {
+          plan.value[PLAN_SEQ] = 32;
+          plan.value[PLAN_COMPUTE]
+              = g_rand_int_range (rand, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_NVFP4 + 1);
+        }
       else if (i == 1 && g_rand_boolean (rand))
         {
           plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;

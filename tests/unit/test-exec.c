@@ -229,12 +229,16 @@ START_TEST (what_is_not_executed_is_refused_by_name)
   static const struct
   {
     const char *field, *value, *message;
-  } cases[] = { { "task", "eval", "task=eval is modelled and not executed by itself" },
-                { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
-                { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
-                { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
-                { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
-                { "grad_accum_fusion", "on", "the op gemm_add" } };
+  } cases[]
+      = { { "task", "eval", "task=eval is modelled and not executed by itself" },
+          { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
+          { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
+          { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
+          { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
+          { "grad_accum_fusion", "on", "the op gemm_add" },
+          { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
+          { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" },
+          { "exp_avg", "fp8", "exp_avg=fp8 is modelled and not executed yet: it must be" } };
   Case c;
   ExecResult results[2] = { { 0 } };
   g_autoptr (GError) error = NULL;
@@ -273,7 +277,7 @@ main (void)
   tcase_add_test (tcase, planted_bugs_are_caught);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 6);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 9);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -126,6 +126,7 @@ run_kernel (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims, 
         continue;
       args.ptr[i] = is_scratch ? scratch : operands[i]->data;
       args.dtype[i] = is_scratch ? PLAN_DTYPE_FP32 : operands[i]->dtype;
+      args.scale[i] = is_scratch ? NULL : operands[i]->scale;
     }
   exec_kernels_cpu.run[kind](&args);
 }

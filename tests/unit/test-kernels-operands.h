@@ -13,6 +13,7 @@ typedef struct
   guint64 count;
   void *data;
   double *value; /* what `data` holds, where it was made from random numbers */
+  float *scale;  /* where the format has one per tensor */
 } Tensor;
 
 void tensor_clear (Tensor *self);

@@ -242,6 +242,118 @@ START_TEST (kernels_positions)
 }
 END_TEST
 
+/* What a block of a quantised matrix may hold: how far a value can be off, given the block's and
+ * the matrix's largest magnitude. */
+static double
+slack (PlanDtype dtype, double value, double block_max, double max)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_E4M3: /* 3 bits of fraction, 448 / 2^-10 of range */
+      return fabs (value) * 0x1p-4 + max / 448 * 0x1p-10;
+    case PLAN_DTYPE_E5M2:
+      return fabs (value) * 0x1p-3 + max / 57344 * 0x1p-17;
+    case PLAN_DTYPE_MXFP8: /* scales are rounded up to a power of two */
+      return fabs (value) * 0x1p-4 + 2 * block_max / 448 * 0x1p-10;
+    default: /* the coarsest step is 2 of 6; scales round by 2^-4, or to the least of 2^-9 units */
+      return block_max / 6 * (1 + 0x1p-4) + block_max * 0x1p-4 + max / 448 * 0x1p-9;
+    }
+}
+
+/* Both directions, by multiplying with the unit matrix: what a product reads is near what was
+ * there, the largest magnitude is kept, and a matrix of zeros is one. */
+START_TEST (kernels_quantize)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_MXFP8, PLAN_DTYPE_NVFP4 };
+  const PlanDtype format = formats[_i % 4], source = format_of (_i / 4);
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint64 rows = 32 * (guint64)between (rand, 1, 2),
+                cols = 32 * (guint64)between (rand, 1, 3);
+  const guint64 n = rows * cols, block = format == PLAN_DTYPE_MXFP8 ? 32 : 16;
+  float scales[2] = { NAN, NAN };
+  g_auto (Tensor) in = tensor_random (rand, source, n, _i < 40 ? exp2 (_i - 20) : 0);
+  g_auto (Tensor) row = tensor_blank (format, n), col = tensor_blank (format, n);
+  g_auto (Tensor) unit = tensor_blank (PLAN_DTYPE_FP32, cols * cols);
+  g_auto (Tensor) turned_unit = tensor_blank (PLAN_DTYPE_FP32, rows * rows);
+  g_auto (Tensor) out = tensor_blank (PLAN_DTYPE_FP32, n),
+                  turned = tensor_blank (PLAN_DTYPE_FP32, n);
+  double max = 0;
+
+  row.scale = &scales[0];
+  col.scale = &scales[1];
+  for (guint64 i = 0; i < cols * cols; i++)
+    ((float *)unit.data)[i] = i % (cols + 1) == 0;
+  for (guint64 i = 0; i < rows * rows; i++)
+    ((float *)turned_unit.data)[i] = i % (rows + 1) == 0;
+  for (guint64 i = 0; i < n; i++)
+    max = fmax (max, fabs (in.value[i]));
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&row, &col, &in),
+              (gint64[]){ (gint64)rows, (gint64)cols }, source);
+  run_kernel (PLAN_OP_GEMM, OPERANDS (&out, &row, &unit),
+              (gint64[]){ (gint64)rows, (gint64)cols, (gint64)cols, 1 }, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_GEMM, OPERANDS (&turned, &col, &turned_unit),
+              (gint64[]){ (gint64)cols, (gint64)rows, (gint64)rows, 1 }, PLAN_DTYPE_BF16);
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        const double value = in.value[r * cols + c];
+        double row_max = 0, col_max = 0;
+
+        for (guint64 i = 0; i < block; i++)
+          {
+            row_max = fmax (row_max, fabs (in.value[r * cols + c / block * block + i]));
+            col_max = fmax (col_max, fabs (in.value[(r / block * block + i) * cols + c]));
+          }
+        ck_assert_msg (fabs (tensor_get (&out, r * cols + c) - value)
+                           <= slack (format, value, row_max, max) * 1.00001,
+                       "%g became %g", value, tensor_get (&out, r * cols + c));
+        ck_assert_msg (fabs (tensor_get (&turned, c * rows + r) - value)
+                           <= slack (format, value, col_max, max) * 1.00001,
+                       "%g became %g, turned", value, tensor_get (&turned, c * rows + r));
+      }
+}
+END_TEST
+
+/* Known bits: blocks whose scales and elements can be worked out by hand. */
+START_TEST (kernels_quantize_known_bits)
+{
+  g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, 32);
+  g_auto (Tensor) mx = tensor_blank (PLAN_DTYPE_MXFP8, 32),
+                  nv = tensor_blank (PLAN_DTYPE_NVFP4, 32);
+  const guint8 *bits = mx.data;
+  float scale = NAN;
+
+  memset (in.data, 0, 32 * sizeof (float));
+  ((float *)in.data)[0] = 448; /* the largest at a scale of 1 */
+  ((float *)in.data)[1] = -1;
+  ((float *)in.data)[2] = 17; /* half way between 16 and 18: to 16, the even one */
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&mx, NULL, &in), (gint64[]){ 1, 32 }, PLAN_DTYPE_FP32);
+  ck_assert_uint_eq (bits[32], 127);
+  ck_assert_uint_eq (bits[0], 0x7e);
+  ck_assert_uint_eq (bits[1], 0xb8);
+  ck_assert_uint_eq (bits[2], 0x58);
+  ((float *)in.data)[0] = 449; /* the scale goes to 2, so that it fits */
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&mx, NULL, &in), (gint64[]){ 1, 32 }, PLAN_DTYPE_FP32);
+  ck_assert_uint_eq (bits[32], 128);
+  ck_assert_uint_eq (bits[0], 0x76); /* 224 */
+
+  bits = nv.data;
+  nv.scale = &scale;
+  ((float *)in.data)[0] = 2688; /* 6 times 448: units of 1, the first block's scale is 448 */
+  ((float *)in.data)[1] = -448;
+  ((float *)in.data)[2] = 0;
+  ((float *)in.data)[16] = 6;    /* the second one's is 1 */
+  ((float *)in.data)[17] = 2.5f; /* half way between 2 and 3: to 2 */
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&nv, NULL, &in), (gint64[]){ 1, 32 }, PLAN_DTYPE_FP32);
+  ck_assert_float_eq (scale, 1);
+  ck_assert_uint_eq (bits[16], 0x7e);
+  ck_assert_uint_eq (bits[17], 0x38);
+  ck_assert_uint_eq (bits[0], 0xa7); /* 6, and -1 above it */
+  ck_assert_uint_eq (bits[8], 0x47); /* 6, and 2 above it */
+}
+END_TEST
+
 int
 main (void)
 {
@@ -253,6 +365,8 @@ main (void)
   tcase_add_loop_test (tcase, kernels_activate, 0, 48);
   tcase_add_loop_test (tcase, kernels_bias, 0, 20);
   tcase_add_loop_test (tcase, kernels_positions, 0, 20);
+  tcase_add_loop_test (tcase, kernels_quantize, 0, 48);
+  tcase_add_test (tcase, kernels_quantize_known_bits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -433,7 +433,7 @@ START_TEST (kernels_clip)
   gint64 ranks = 3, norms = 1 + _i % 3, tokens = _i < 3 ? 7 : 1000000;
   gint64 dims[] = { ranks, norms, tokens };
   ExecExact sums[6] = { 0 };
-  Tensor operand = { PLAN_DTYPE_I64, 6 * EXEC_EXACT_LIMBS, sums, NULL };
+  Tensor operand = { .dtype = PLAN_DTYPE_I64, .count = 6 * EXEC_EXACT_LIMBS, .data = sums };
   g_auto (Tensor) coef = tensor_blank (PLAN_DTYPE_FP32, 4);
   double loss = 0, square = 0;
 
@@ -533,9 +533,9 @@ END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_QUANTIZE,    PLAN_OP_TRANSPOSE,  PLAN_OP_SCALE,        PLAN_OP_SOFTCAP,
-        PLAN_OP_SOFTCAP_BWD, PLAN_OP_GEMM_ADD,   PLAN_OP_ROW_STAT,     PLAN_OP_ATTENTION_JOIN,
-        PLAN_OP_COPY,        PLAN_OP_ADAMW_HOST, PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
+    = { PLAN_OP_TRANSPOSE,  PLAN_OP_SCALE,        PLAN_OP_SOFTCAP,         PLAN_OP_SOFTCAP_BWD,
+        PLAN_OP_GEMM_ADD,   PLAN_OP_ROW_STAT,     PLAN_OP_ATTENTION_JOIN,  PLAN_OP_COPY,
+        PLAN_OP_ADAMW_HOST, PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)

@@ -130,6 +130,68 @@ START_TEST (number_fp16_known_values)
 }
 END_TEST
 
+/* A small format by its list of values: each is itself, the middle between neighbours goes to the
+ * even one, what is beside the middle to the nearer one, what is beyond the largest to it. */
+static void
+check_small (guint8 (*narrow) (double), float (*widen) (guint8), guint largest, guint sign)
+{
+  for (guint bits = 0; bits <= largest; bits++)
+    {
+      double value = (double)widen ((guint8)bits), next, middle;
+
+      ck_assert_uint_eq (narrow (value), bits);
+      ck_assert_uint_eq (narrow (-value), bits | sign);
+      ck_assert ((double)widen ((guint8)(bits | sign)) == -value);
+      if (bits == largest)
+        break;
+      next = (double)widen ((guint8)(bits + 1));
+      middle = (value + next) / 2;
+      ck_assert (next > value);
+      ck_assert_uint_eq (narrow (middle), bits % 2 ? bits + 1 : bits);
+      ck_assert_uint_eq (narrow (nextafter (middle, 0)), bits);
+      ck_assert_uint_eq (narrow (-nextafter (middle, INFINITY)), (bits + 1) | sign);
+    }
+  ck_assert_uint_eq (narrow (1e30), largest);
+  ck_assert_uint_eq (narrow (-INFINITY), largest | sign);
+}
+
+START_TEST (number_small_formats)
+{
+  check_small (exec_number_to_e4m3, exec_number_from_e4m3, 0x7e, 0x80);
+  check_small (exec_number_to_e5m2, exec_number_from_e5m2, 0x7b, 0x80);
+  check_small (exec_number_to_e2m1, exec_number_from_e2m1, 0x7, 0x8);
+  ck_assert_float_eq (exec_number_from_e4m3 (0x7e), 448);
+  ck_assert_float_eq (exec_number_from_e4m3 (0x01), 0x1p-9f);
+  ck_assert_float_eq (exec_number_from_e4m3 (0x38), 1);
+  ck_assert_float_eq (exec_number_from_e5m2 (0x7b), 57344);
+  ck_assert_float_eq (exec_number_from_e5m2 (0x01), 0x1p-16f);
+  ck_assert_float_eq (exec_number_from_e2m1 (0x7), 6);
+  ck_assert_float_eq (exec_number_from_e2m1 (0x1), 0.5f);
+  ck_assert (isnan (exec_number_from_e4m3 (exec_number_to_e4m3 (NAN))));
+  ck_assert (isnan (exec_number_from_e5m2 (exec_number_to_e5m2 (NAN))));
+  ck_assert (isnan (exec_number_from_e4m3 (0xff)) && isinf (exec_number_from_e5m2 (0xfc)));
+}
+END_TEST
+
+/* Every power of two is its own, and the next value above it goes to the next power. */
+START_TEST (number_e8m0_rounds_up)
+{
+  for (guint bits = 1; bits < 254; bits++)
+    {
+      double value = exec_number_from_e8m0 ((guint8)bits);
+
+      ck_assert (value == ldexp (1, (int)bits - 127));
+      ck_assert_uint_eq (exec_number_to_e8m0_up (value), bits);
+      ck_assert_uint_eq (exec_number_to_e8m0_up (nextafter (value, INFINITY)), bits + 1);
+    }
+  ck_assert_uint_eq (exec_number_to_e8m0_up (0), 0);
+  ck_assert_uint_eq (exec_number_to_e8m0_up (1e-50), 0);
+  ck_assert_uint_eq (exec_number_to_e8m0_up (1e50), 254);
+  ck_assert_uint_eq (exec_number_to_e8m0_up (NAN), 0xff);
+  ck_assert (isnan (exec_number_from_e8m0 (0xff)));
+}
+END_TEST
+
 START_TEST (number_known_values)
 {
   ck_assert_uint_eq (exec_number_to_bf16 (1.0f), 0x3f80);
@@ -197,6 +259,8 @@ main (void)
   tcase_add_test (tcase, number_known_values);
   tcase_add_test (tcase, number_fp16_rounds_to_nearest_even);
   tcase_add_test (tcase, number_fp16_known_values);
+  tcase_add_test (tcase, number_small_formats);
+  tcase_add_test (tcase, number_e8m0_rounds_up);
   tcase_add_test (tcase, number_arrays_equal_elements);
   tcase_add_test (tcase, number_fp32_is_copied);
   suite_add_tcase (suite, tcase);

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats with scales, by how cuBLAS and Transformer Engine define them.
+ *
+ * e4m3, e5m2   one fp32 scale per tensor, kept beside it: its largest magnitude over the format's.
+ * mxfp8        e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that
+ * nothing saturates; scales follow the elements. nvfp4        e2m1 in blocks of 16 along a row,
+ * each with an e4m3 scale, which counts in units of one fp32 scale per tensor; scales follow the
+ * elements. */
+#include "config.h"
+
+#include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
+
+#include <math.h>
+#include <string.h>
+
+#define E4M3_MAX 448.0
+#define E5M2_MAX 57344.0
+#define E2M1_MAX 6.0
+
+/* A matrix as it is read, maybe the other way round. */
+typedef struct
+{
+  const void *data;
+  PlanDtype dtype;
+  guint64 rows, cols; /* as written */
+  gboolean is_turned; /* [cols, rows] as read */
+} Matrix;
+
+static float
+element (const Matrix *in, guint64 row, guint64 col)
+{
+  guint64 at = in->is_turned ? col * in->rows + row : row * in->cols + col;
+  float value;
+
+  exec_number_widen (&value, (const guint8 *)in->data + plan_dtype_bytes (in->dtype, at), in->dtype,
+                     1);
+  return value;
+}
+
+/* NaN if one of them is. */
+static double
+largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
+{
+  double max = 0;
+
+  for (guint64 r = row; r < row + rows; r++)
+    for (guint64 c = col; c < col + cols; c++)
+      {
+        double magnitude = fabs ((double)element (in, r, c));
+
+        if (!(magnitude <= max))
+          max = magnitude;
+        if (isnan (max))
+          return max;
+      }
+  return max;
+}
+
+guint
+exec_cpu_block (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
+}
+
+static void
+quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+{
+  double max = largest (in, 0, in->rows, 0, in->cols);
+  double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
+
+  *out_scale = max == 0 ? 1.0f : (float)(max / limit);
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c++)
+      {
+        double value = (double)element (in, r, c) / (double)*out_scale;
+
+        *out++
+            = dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 (value) : exec_number_to_e5m2 (value);
+      }
+}
+
+static void
+quantize_mxfp8 (const Matrix *in, guint8 *out)
+{
+  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
+  guint8 *scales = out + in->rows * in->cols;
+
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += block)
+      {
+        double scale;
+
+        *scales = exec_number_to_e8m0_up (largest (in, r, 1, c, block) / E4M3_MAX);
+        scale = exec_number_from_e8m0 (*scales++);
+        for (guint64 i = c; i < c + block; i++)
+          *out++ = exec_number_to_e4m3 ((double)element (in, r, i) / scale);
+      }
+}
+
+static void
+quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
+{
+  const guint block = exec_cpu_block (PLAN_DTYPE_NVFP4);
+  guint8 *scales = out + in->rows * in->cols / 2;
+  double max = largest (in, 0, in->rows, 0, in->cols);
+
+  *out_scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += block)
+      {
+        double scale;
+
+        *scales
+            = exec_number_to_e4m3 (largest (in, r, 1, c, block) / E2M1_MAX / (double)*out_scale);
+        scale = (double)exec_number_from_e4m3 (*scales++) * (double)*out_scale;
+        for (guint64 i = c; i < c + block; i += 2)
+          {
+            double low = (double)element (in, r, i), high = (double)element (in, r, i + 1);
+
+            *out++ = scale == 0 ? 0
+                                : exec_number_to_e2m1 (low / scale)
+                                      | (guint8)(exec_number_to_e2m1 (high / scale) << 4);
+          }
+      }
+}
+
+static void
+quantize (const Matrix *in, const ExecArgs *args, guint operand)
+{
+  switch ((int)args->dtype[operand])
+    {
+    case PLAN_DTYPE_MXFP8:
+      quantize_mxfp8 (in, args->ptr[operand]);
+      return;
+    case PLAN_DTYPE_NVFP4:
+      quantize_nvfp4 (in, args->ptr[operand], args->scale[operand]);
+      return;
+    default:
+      quantize_whole (in, args->ptr[operand], args->dtype[operand], args->scale[operand]);
+      return;
+    }
+}
+
+void
+exec_cpu_quantize (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  Matrix in = { args->ptr[2], args->dtype[2], rows, cols, FALSE };
+  Matrix turned = { args->ptr[2], args->dtype[2], cols, rows, TRUE };
+
+  quantize (&in, args, 0);
+  if (args->ptr[1] != NULL)
+    quantize (&turned, args, 1);
+}
+
+/* `count` elements, whole blocks. */
+void
+exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
+                     float *out)
+{
+  const guint8 *in = array, *scales = in + plan_dtype_bits (dtype) * count / 8;
+  const guint block = exec_cpu_block (dtype);
+
+  for (guint64 i = 0; i < count; i++)
+    switch ((int)dtype)
+      {
+      case PLAN_DTYPE_MXFP8:
+        out[i] = (float)((double)exec_number_from_e4m3 (in[i])
+                         * exec_number_from_e8m0 (scales[i / block]));
+        break;
+      case PLAN_DTYPE_NVFP4:
+        out[i] = (float)((double)exec_number_from_e2m1 (in[i / 2] >> 4 * (i % 2) & 0xf)
+                         * (double)exec_number_from_e4m3 (scales[i / block]) * (double)*scale);
+        break;
+      case PLAN_DTYPE_E4M3:
+        out[i] = exec_number_from_e4m3 (in[i]) * *scale;
+        break;
+      default:
+        out[i] = exec_number_from_e5m2 (in[i]) * *scale;
+        break;
+      }
+}
