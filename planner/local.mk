@@ -43,7 +43,7 @@ libplanner_a_SOURCES = \
   %D%/rules-illegal.c \
   %D%/rules-unbuilt.c \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
-  %D%/schedule-check.c \
+  %D%/schedule-check.c %D%/schedule-digest.c \
   %D%/schedule-text.c \
   %D%/scratch.c %D%/scratch.h \
   %D%/search.c %D%/search.h \

@@ -41,10 +41,9 @@ count_provenance (CliPrediction *self, const SimCost *cost)
     self->provenance_pct[p] *= 100.0 / total;
 }
 
-/* What a resolved plan's schedule costs, from the best sources there are. */
-static SimCost *
-cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
-         const PlanStack *stack, GError **error)
+SimCost *
+cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
+             const PlanStack *stack, GError **error)
 {
   const SimCostInput costs = { .schedule = schedule,
                                .cluster = input->cluster,
@@ -72,17 +71,10 @@ own_workspace (void)
 }
 
 gboolean
-cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
+cli_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+             SimSummary *out_summary, GError **error)
 {
-  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
-  g_autoptr (PlanSchedule) schedule
-      = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
-  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
-  SimSummary summary;
-  if (!cost || !sim_measure (schedule, cost, stack, own_workspace (), &summary, error))
-    return FALSE;
-  *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
-  return TRUE;
+  return sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
 }
 
 static gboolean
@@ -92,7 +84,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
+  g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
   self->params_id = sim_params_default (input->cluster)->id;
