@@ -194,14 +194,10 @@ ask (const Request *request, const CliOptions *options, CliInput *input, CliForm
   return answer (request, input, format, error);
 }
 
-int
-cmd_query (int argc, char **argv, GError **error)
+static void
+add_options (Request *request, CliContext *context)
 {
-  g_auto (CliOptions) options = { 0 };
-  g_auto (CliInput) input = { 0 };
-  g_auto (Request) request = { .question = { .top = 5, .front = 30 } };
-  CliQuestion *question = &request.question;
-  CliFormat format;
+  CliQuestion *question = &request->question;
   const GOptionEntry entries[] = {
     { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
       "search these values of a field only", "FIELD=V1,V2,…" },
@@ -215,36 +211,47 @@ cmd_query (int argc, char **argv, GError **error)
     { "front", 0, 0, G_OPTION_ARG_DOUBLE, &question->front,
       "the front of memory and time goes so far beyond the best's time; 30 unless said",
       "PERCENT" },
-    { "explain", 0, 0, G_OPTION_ARG_STRING, &request.explain,
+    { "explain", 0, 0, G_OPTION_ARG_STRING, &request->explain,
       "why this plan is not the best, and which one change of it helps most: a plan file, @ID, or "
       "FIELD=VALUE,…",
       "PLAN" },
-    { "max", 0, 0, G_OPTION_ARG_STRING, &request.max,
+    { "max", 0, 0, G_OPTION_ARG_STRING, &request->max,
       "the largest sequence or micro batch that fits, and what the next one lacks", "seq|mbs" },
-    { "step", 0, 0, G_OPTION_ARG_STRING, &request.step,
+    { "step", 0, 0, G_OPTION_ARG_STRING, &request->step,
       "of --max seq: sequences are multiples of it; 1024 unless said", "N" },
-    { "gpus", 0, 0, G_OPTION_ARG_STRING, &request.sizes.gpus,
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &request->sizes.gpus,
       "the same cluster in other sizes: from one to another by doubling, or each of a list",
       "N..M|N,M,…" },
-    { "tokens", 0, 0, G_OPTION_ARG_STRING, &request.sizes.tokens,
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &request->sizes.tokens,
       "that the run trains on, as in 15T: how long it takes, and what it costs", "N" },
-    { "deadline", 0, 0, G_OPTION_ARG_STRING, &request.sizes.deadline,
+    { "deadline", 0, 0, G_OPTION_ARG_STRING, &request->sizes.deadline,
       "which is the smallest size that is done by then", "DURATION" },
-    { "price", 0, 0, G_OPTION_ARG_STRING, &request.sizes.price,
+    { "price", 0, 0, G_OPTION_ARG_STRING, &request->sizes.price,
       "USD per GPU and hour: of all, or CLUSTER=USD,…", "USD" },
-    { "budget", 0, 0, G_OPTION_ARG_STRING, &request.sizes.budget,
+    { "budget", 0, 0, G_OPTION_ARG_STRING, &request->sizes.budget,
       "which is the fastest size that costs no more", "USD" },
     { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
       "leave no plan in the store, and give them no numbers", NULL },
     G_OPTION_ENTRY_NULL,
   };
+  cli_context_add (context, entries);
+}
+
+int
+cmd_query (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (CliInput) input = { 0 };
+  g_auto (Request) request = { .question = { .top = 5, .front = 30 } };
+  CliQuestion *question = &request.question;
+  CliFormat format;
   g_autoptr (CliContext) context
       = cli_context_new (NULL, "the recommended configurations, best first, with reasons");
   cli_context_describe (context,
                         "--cluster may be given several times: the best plan of each, best first.\n"
                         "With --from-megatron it says whether that command fits, what it would do, "
                         "and what is better.");
-  cli_context_add (context, entries);
+  add_options (&request, context);
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);
   question->words = cli_query_words (argc, argv);
