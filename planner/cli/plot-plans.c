@@ -268,7 +268,7 @@ find_best (const CliPlot *self, const CliInput *input, GError **error)
     g_array_append_val (plans, g_array_index (query.answers, CliAnswer, i).found->plan);
   if (plans->len > 0)
     return g_steal_pointer (&plans);
-  cli_query_refuse (&query, &choice, error);
+  cli_query_refuse (&choice, error);
   return NULL;
 }
 

@@ -352,7 +352,7 @@ predict_run (CliRun *run, const SimAdjustments *adjustments)
                            .adjustments = adjustments };
   g_autoptr (GError) why = NULL;
   SimSummary summary;
-  if (!cli_measure (&input, &run->plan, &summary, &why))
+  if (!cli_measure_plan (&input, &run->plan, &summary, &why))
     {
       run->row.skipped = g_strdup (why->message);
       return;
