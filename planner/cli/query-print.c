@@ -59,7 +59,10 @@ add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *
   cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
   cli_table_add_real (table, p->tflops_per_gpu, 1);
   cli_table_add_real (table, p->mfu, 3);
-  cli_table_add (table, NULL);
+  if (p->uncertainty_pct < 0)
+    cli_table_add (table, NULL);
+  else
+    cli_table_add_real (table, p->uncertainty_pct, 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.max_allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.reserved), 1);
