@@ -3,6 +3,7 @@
 
 #include "db/tables-private.h"
 
+#include "planner/csv.h"
 #include "planner/error.h"
 #include "planner/text.h"
 #include "planner/units.h"
@@ -36,88 +37,6 @@ tables_new (void)
   return g_ptr_array_new_with_free_func ((GDestroyNotify)db_table_free);
 }
 
-/* A reader of RFC 4180. */
-typedef struct
-{
-  const char *at, *origin;
-  guint line;
-} CsvReader;
-
-static gboolean
-refuse_csv (const CsvReader *self, const char *what, GError **error)
-{
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %s", self->origin, self->line, what);
-  return FALSE;
-}
-
-static gboolean
-ends_cell (char c)
-{
-  return c == '\0' || c == ',' || c == '\n' || c == '\r';
-}
-
-/* Quoted cells are there even when empty; what is between two commas is not. */
-static gboolean
-read_cell (CsvReader *self, char **out_cell, GError **error)
-{
-  g_autoptr (GString) text = g_string_new (NULL);
-
-  if (*self->at != '"')
-    {
-      const char *start = self->at;
-
-      while (!ends_cell (*self->at))
-        if (*self->at++ == '"')
-          return refuse_csv (self, "a quote within a cell that does not begin with one", error);
-      *out_cell = self->at > start ? g_strndup (start, (gsize)(self->at - start)) : NULL;
-      return TRUE;
-    }
-  for (self->at++; *self->at != '"' || self->at[1] == '"'; self->at++)
-    {
-      if (*self->at == '\0')
-        return refuse_csv (self, "a quoted cell does not end", error);
-      self->line += *self->at == '\n';
-      g_string_append_c (text, *self->at);
-      self->at += *self->at == '"'; /* the second of two */
-    }
-  if (!ends_cell (*++self->at))
-    return refuse_csv (self, "a quoted cell goes on after its end", error);
-  *out_cell = g_string_free (g_steal_pointer (&text), FALSE);
-  return TRUE;
-}
-
-/* One line of cells; elements are char *, or NULL. */
-static GPtrArray *
-read_record (CsvReader *self, GError **error)
-{
-  g_autoptr (GPtrArray) cells = g_ptr_array_new_with_free_func (g_free);
-  gboolean goes_on = TRUE;
-
-  while (goes_on)
-    {
-      char *cell = NULL;
-
-      if (!read_cell (self, &cell, error))
-        return NULL;
-      g_ptr_array_add (cells, cell);
-      goes_on = *self->at == ',';
-      self->at += goes_on;
-    }
-  if (*self->at == '\r')
-    self->at++;
-  if (*self->at == '\n')
-    {
-      self->at++;
-      self->line++;
-    }
-  else if (*self->at)
-    {
-      refuse_csv (self, "a carriage return within a line", error);
-      return NULL;
-    }
-  return g_steal_pointer (&cells);
-}
-
 /* The kind that has just these columns; DB_N_KINDS: none. */
 static DbKind
 kind_of_header (const GPtrArray *header)
@@ -138,46 +57,84 @@ kind_of_header (const GPtrArray *header)
   return DB_N_KINDS;
 }
 
+/* A table on its way in. */
+typedef struct
+{
+  const char *origin;
+  GArray *columns; /* guint, the column of each cell; NULL until the first line was read */
+  DbTable *table;
+  GError *error; /* the first; nothing is read behind it */
+} CsvReader;
+
+static void
+take_header (CsvReader *self, guint64 line, GPtrArray *cells)
+{
+  const DbKind kind = kind_of_header (cells);
+
+  if (kind == DB_N_KINDS)
+    {
+      g_set_error (&self->error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s:%" G_GUINT64_FORMAT
+                   ": these are the columns of nothing that db export writes",
+                   self->origin, line);
+      return;
+    }
+  self->table = db_table_new (kind);
+  self->columns = g_array_new (FALSE, FALSE, sizeof (guint));
+  for (guint i = 0; i < cells->len; i++)
+    {
+      const guint column = find_column (kind, g_ptr_array_index (cells, i));
+
+      g_array_append_val (self->columns, column);
+    }
+}
+
+static void
+take_record (guint64 line, GPtrArray *cells, const char *broken, gpointer user_data)
+{
+  CsvReader *self = user_data;
+
+  if (self->error)
+    return;
+  if (broken)
+    g_set_error (&self->error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%" G_GUINT64_FORMAT ": %s",
+                 self->origin, line, broken);
+  else if (!self->table)
+    take_header (self, line, cells);
+  else if (cells->len != self->columns->len)
+    g_set_error (&self->error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s:%" G_GUINT64_FORMAT ": %u cells instead of %u", self->origin, line, cells->len,
+                 self->columns->len);
+  else
+    {
+      g_autofree char **row = g_new0 (char *, cells->len);
+
+      for (guint i = 0; i < cells->len; i++)
+        row[g_array_index (self->columns, guint, i)]
+            = g_steal_pointer (&g_ptr_array_index (cells, i));
+      add_row (self->table, row, (guint)line);
+    }
+}
+
 GPtrArray *
 db_tables_parse_csv (const char *text, const char *origin, GError **error)
 {
-  CsvReader reader = { .at = text, .origin = origin, .line = 1 };
-  g_autoptr (GPtrArray) header = read_record (&reader, error);
+  CsvReader reader = { .origin = origin };
+  g_autoptr (PlanCsv) csv = plan_csv_new (take_record, &reader);
   g_autoptr (GPtrArray) tables = tables_new ();
-  DbTable *table;
-  DbKind kind;
 
-  if (!header)
-    return NULL;
-  kind = kind_of_header (header);
-  if (kind == DB_N_KINDS)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s:1: these are the columns of nothing that db export writes", origin);
-      return NULL;
-    }
-  table = db_table_new (kind);
-  g_ptr_array_add (tables, table);
-  while (*reader.at)
-    {
-      const guint line = reader.line;
-      g_autoptr (GPtrArray) record = read_record (&reader, error);
-      g_autofree char **row = g_new0 (char *, header->len);
-
-      if (!record)
-        return NULL;
-      if (record->len != header->len)
-        {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %u cells instead of %u",
-                       origin, line, record->len, header->len);
-          return NULL;
-        }
-      for (guint i = 0; i < header->len; i++)
-        row[find_column (kind, g_ptr_array_index (header, i))]
-            = g_steal_pointer (&g_ptr_array_index (record, i));
-      add_row (table, row, line);
-    }
-  return g_steal_pointer (&tables);
+  plan_csv_feed (csv, text, strlen (text));
+  plan_csv_end (csv);
+  if (!reader.table && !reader.error)
+    g_set_error (&reader.error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s:1: these are the columns of nothing that db export writes", origin);
+  g_clear_pointer (&reader.columns, g_array_unref);
+  if (reader.table)
+    g_ptr_array_add (tables, reader.table);
+  if (!reader.error)
+    return g_steal_pointer (&tables);
+  g_propagate_error (error, reader.error);
+  return NULL;
 }
 
 /* JSON objects do not know where they were; the parser does, when it has just read one. */

@@ -4,6 +4,7 @@
 #include "planner/bound.h"
 
 #include "planner/layout.h"
+#include "planner/lower-offload.h"
 #include "planner/network.h"
 
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
@@ -71,7 +72,8 @@ kept_bytes (const PlanNetwork *net, const Plan *plan)
         is_kept[node->saved] = TRUE;
     }
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-    if (is_kept[v] && !is_made[v])
+    if (is_kept[v] && !is_made[v]
+        && !plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES], v))
       bytes += plan_dtype_bytes (net->values[v].dtype, net->values[v].elements);
   return bytes;
 }
@@ -83,12 +85,15 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   const gint64 *value = plan->value;
   const gint64 layers = model->layers;
   const PlanValue *x = &net->values[PLAN_VALUE_X];
-  const guint64 input = plan_dtype_bytes (x->dtype, x->elements);
+  const guint64 input = plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES], PLAN_VALUE_X)
+                            ? 0
+                            : plan_dtype_bytes (x->dtype, x->elements);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
-  if (value[PLAN_TASK] != PLAN_TASK_TRAIN || value[PLAN_OFFLOAD_LAYERS] > 0
-      || value[PLAN_OFFLOAD_MODULES] > 0)
+  if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
     return 0;
+  if (value[PLAN_OFFLOAD_LAYERS] > 0)
+    return (guint64)(layers - value[PLAN_OFFLOAD_LAYERS]) * kept_bytes (net, plan);
   if (is_full && !is_block)
     return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
   const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
@@ -118,4 +123,63 @@ plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Pl
   if (peak <= 0 || value[PLAN_TASK] != PLAN_TASK_TRAIN)
     return 0;
   return (gint64)(1e9 * flops / (double)plan_cluster_devices (cluster) / peak);
+}
+
+#define SET(plan, field, id) ((plan)->value[PLAN_##field] = PLAN_##field##_##id)
+
+/* Narrow gradients of any stack: whether they are allowed does not matter to a bound. */
+static void
+narrow (Plan *plan)
+{
+  SET (plan, MAIN_GRADS, BF16);
+  SET (plan, GRAD_COMM, BF16);
+  SET (plan, PRECISION_AWARE, ON);
+}
+
+static void
+shard (Plan *plan, gint64 strategy)
+{
+  plan->value[PLAN_STRATEGY] = strategy;
+  plan->value[PLAN_DP_OUTER] = 1;
+  SET (plan, OUTER_STRATEGY, NO_SHARD);
+  SET (plan, DOUBLE_BUFFER, OFF);
+  SET (plan, NCCL_UB, OFF);
+  SET (plan, AG_GROUP, OFF);
+}
+
+void
+plan_bound_leanest (const Plan *plan, Plan *out_plan)
+{
+  Plan lean = *plan;
+  shard (&lean, PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  narrow (&lean);
+  SET (&lean, EXP_AVG, FP8);
+  SET (&lean, EXP_AVG_SQ, FP8);
+  *out_plan = lean;
+}
+
+void
+plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_batches,
+                  Plan *out_plan)
+{
+  Plan relaxed = *plan;
+  shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
+  narrow (&relaxed);
+  SET (&relaxed, EXP_AVG, FP32);
+  SET (&relaxed, EXP_AVG_SQ, FP32);
+  SET (&relaxed, PARAM_GATHER, COMPUTE);
+  SET (&relaxed, KEEP_TRANSPOSE, OFF);
+  SET (&relaxed, FUSED_MASTERS, OFF);
+  SET (&relaxed, REDUCE_ALGO, RS);
+  SET (&relaxed, GRAD_ACCUM_FUSION, OFF);
+  SET (&relaxed, FINE_GRAINED, OFF);
+  SET (&relaxed, SHARP, OFF);
+  SET (&relaxed, OVERLAP_GRAD_REDUCE, ON);
+  SET (&relaxed, OVERLAP_PARAM_GATHER, ON);
+  SET (&relaxed, SYNC_EVERY_MICRO_BATCH, OFF);
+  relaxed.value[PLAN_COMM_UNIT] = PLAN_UNSET;
+  relaxed.value[PLAN_OFFLOAD_OPTIMIZER] = 0;
+  relaxed.value[PLAN_GBS]
+      = micro_batches * MAX (relaxed.value[PLAN_MBS], 1) * plan_data_parallel (&relaxed, cluster);
+  *out_plan = relaxed;
 }

@@ -16,4 +16,16 @@ guint64 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, c
 gint64 plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster,
                            const Plan *resolved);
 
+/* The plan with the same activations that keeps least between steps, of those that differ from this
+ * one by how they are sharded, by gradients and moments: plan_bound_memory of it is a bound of all
+ * of them. Not resolved. */
+void plan_bound_leanest (const Plan *plan, Plan *out_plan);
+
+/* The plan that computes the same in each micro batch, and communicates nothing between data-
+ * parallel ranks but at the end; a step of that many micro batches. Not resolved. What one more
+ * micro batch adds to it, less what its gradients cost it more than they cost others, every plan
+ * with these activations takes per micro batch. */
+void plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_batches,
+                       Plan *out_plan);
+
 G_END_DECLS

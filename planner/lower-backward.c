@@ -174,7 +174,7 @@ output_backward (PlanLower *self)
       self, PLAN_OP_GEMM,
       PLAN_REFS (dnorm, ONE (dlogits), plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
       PLAN_DIMS (net->rows, m->hidden, net->vocab, 0));
-  if (splits)
+  if (splits && !self->stack->keeps_gathered)
     {
       plan_lower_alloc (self, in);
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (in, ONE (norm_final)),
@@ -183,7 +183,8 @@ output_backward (PlanLower *self)
   plan_lower_weight_gradient (self, role, PLAN_NO_UNIT, ONE (dlogits), in, net->rows, net->vocab,
                               m->hidden, 2);
   plan_lower_free (self, ONE (dlogits));
-  plan_lower_free (self, ONE (norm_final));
+  if (!(splits && self->stack->keeps_gathered))
+    plan_lower_free (self, ONE (norm_final));
   if (splits)
     {
       plan_lower_free (self, in);
@@ -413,7 +414,8 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->n_attached = a->attached;
   self->attached_from = from;
   self->is_last_micro_batch = is_last;
-  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+  const gboolean restarts = self->layout.by_size || self->stack->autograd_stays;
+  for (PlanBucketKind kind = 0; restarts && kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind))
       self->is_taken[kind] = FALSE;
 }
@@ -571,6 +573,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
           = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
   self->is_backward = TRUE;
+  self->is_last_micro_batch = is_last;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
   if (self->layout.by_size)
@@ -606,5 +609,6 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   if (communicates && self->reduces_together)
     reduce_together (self);
+  plan_lower_drop_fresh_gradients (self);
   self->is_backward = FALSE;
 }

@@ -365,9 +365,10 @@ head_forward (PlanLower *self)
                       PLAN_REFS (ONE (logits), splits ? ONE (norm_final_full) : ONE (norm_final),
                                  plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
                       PLAN_DIMS (net->rows, net->vocab, m->hidden, 1));
-  if (splits)
+  const gboolean keeps = self->stack->keeps_gathered && !self->is_eval;
+  if (splits && !keeps)
     plan_lower_free (self, ONE (norm_final_full));
-  if (self->is_eval)
+  if (self->is_eval || (splits && keeps))
     plan_lower_free (self, ONE (norm_final));
   if (m->logit_softcap > 0)
     plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),

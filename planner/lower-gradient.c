@@ -78,9 +78,28 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     }
 }
 
+/* The place of a parameter's gradient among those of its unit that stay as autograd leaves them. */
+static PlanRef
+fresh_gradient (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const PlanSlot *slot;
+  const PlanBucketKind kind = bucket_of (self, role, &slot);
+  return plan_lower_at (plan_lower_unit_ref (self->bucket[kind].fresh, unit, 0), slot->offset);
+}
+
 PlanRef
 plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
+  const PlanSlot *slot;
+  const PlanBucketKind kind = bucket_of (self, role, &slot);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->fresh >= 0 && !self->is_collected[role])
+    {
+      if (!self->is_taken[kind])
+        plan_lower_alloc (self, plan_lower_unit_ref (b->fresh, unit, 0));
+      self->is_taken[kind] = TRUE;
+      return fresh_gradient (self, role, unit);
+    }
   const PlanRef raw = plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
   plan_lower_alloc (self, raw);
   return raw;
@@ -97,6 +116,56 @@ look_for_nan (PlanLower *self, PlanRef gradient, const PlanSlot *slot)
   plan_lower_look (self);
 }
 
+/* Joins the gradients that stay as autograd leaves them with those that accumulate, over the copy
+ * that is kept for a reduction where this micro batch has one. */
+static void
+put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
+{
+  const PlanSlot *slot;
+  const PlanBucketKind kind = bucket_of (self, role, &slot);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 count = (gint64)(slot->tensor.rows * slot->tensor.cols);
+  const PlanRef fresh = fresh_gradient (self, role, unit);
+  const gboolean is_shared = role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && !adds;
+  look_for_nan (self, adds ? ONE (raw_again) : fresh, slot);
+  self->is_collected[role] = is_shared;
+  if (is_shared) /* the other share is still to come */
+    return;
+  if (adds)
+    {
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (fresh, ONE (raw_again)),
+                          PLAN_DIMS (count));
+      plan_lower_free (self, ONE (raw_again));
+    }
+  PlanRef from = fresh;
+  if (b->half >= 0 && self->is_last_micro_batch)
+    {
+      from = plan_lower_at (plan_lower_unit_ref (b->half, unit, 0), slot->offset);
+      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (from, fresh), PLAN_DIMS (count));
+    }
+  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (destination (self, role, unit), from),
+                      PLAN_DIMS (count));
+}
+
+static void
+drop_fresh (PlanLower *self, gboolean of_units, PlanLowerUnit unit)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) == of_units)
+      plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].fresh, unit, 0));
+}
+
+void
+plan_lower_drop_fresh_gradients (PlanLower *self)
+{
+  if (!self->stack->autograd_stays)
+    return;
+  drop_fresh (self, FALSE, PLAN_NO_UNIT);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  drop_fresh (self, TRUE, unit);
+  plan_lower_end_units (self, unit);
+}
+
 /* Sharded gradients are copied into the bucket, others added up where they stay. */
 void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
@@ -105,6 +174,11 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   const PlanBucketKind kind = bucket_of (self, role, &slot);
   const PlanRef raw = plan_lower_ref (self->raw[role]);
   const gint64 count = (gint64)(slot->tensor.rows * slot->tensor.cols);
+  if (self->bucket[kind].fresh >= 0)
+    {
+      put_fresh_gradient (self, role, unit, adds);
+      return;
+    }
   look_for_nan (self, self->is_collected[role] ? ONE (raw_again) : raw, slot);
   if (self->is_collected[role])
     {
@@ -116,17 +190,6 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   self->is_collected[role] = self->collects;
   if (self->collects)
     return;
-  if (self->bucket[kind].half >= 0)
-    {
-      const PlanRef half
-          = plan_lower_at (plan_lower_unit_ref (self->bucket[kind].half, unit, 0), slot->offset);
-      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (half, raw), PLAN_DIMS (count));
-      plan_lower_free (self, raw);
-      plan_lower_compute (self, PLAN_OP_ACCUMULATE,
-                          PLAN_REFS (destination (self, role, unit), half), PLAN_DIMS (count));
-      plan_lower_gradient_is_there (self, role);
-      return;
-    }
   plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
                       PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
   plan_lower_free (self, raw);

@@ -18,19 +18,12 @@
 /* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
 #define LEAST_ELEMENTS 1048576
 
-static gboolean
-names_module (const PlanLower *self, gint64 module)
+gboolean
+plan_lower_offload_takes (const PlanNetwork *net, gint64 modules, PlanValueId id)
 {
-  return (self->plan->value[PLAN_OFFLOAD_MODULES] >> module & 1) != 0;
-}
-
-/* Whether the value is what one of the named modules keeps of its input. */
-static gboolean
-is_module_input (const PlanLower *self, PlanValueId id)
-{
-  for (guint i = 0; i < self->net.n_nodes; i++)
+  for (guint i = 0; i < net->n_nodes && net->values[id].elements >= LEAST_ELEMENTS; i++)
     {
-      const PlanNode *node = &self->net.nodes[i];
+      const PlanNode *node = &net->nodes[i];
       gint64 module = -1;
       PlanValueId input = node->in;
       if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_ATTENTION_NORM)
@@ -45,7 +38,7 @@ is_module_input (const PlanLower *self, PlanValueId id)
         module = PLAN_OFFLOAD_MODULES_ATTN_PROJ;
       if (node->kind == PLAN_NODE_LINEAR)
         input = node->kept;
-      if (module >= 0 && names_module (self, module) && input == id)
+      if (module >= 0 && (modules >> module & 1) && input == id)
         return TRUE;
     }
   return FALSE;
@@ -65,7 +58,7 @@ find_outgoing (const PlanLower *self, gint64 layer, gboolean *out_outgoing)
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     if (kept[id] && id != PLAN_VALUE_OUT
         && (layer < value[PLAN_OFFLOAD_LAYERS]
-            || (self->net.values[id].elements >= LEAST_ELEMENTS && is_module_input (self, id))))
+            || plan_lower_offload_takes (&self->net, value[PLAN_OFFLOAD_MODULES], id)))
       {
         out_outgoing[id] = TRUE;
         n++;

@@ -3,6 +3,9 @@
 #include "planner/lower-layer.h"
 G_BEGIN_DECLS
 
+/* Whether a value goes to the host as what one of these modules keeps of its input. */
+gboolean plan_lower_offload_takes (const PlanNetwork *net, gint64 modules, PlanValueId id);
+
 void plan_lower_declare_offload (PlanLower *self);
 
 /* Whether anything of that layer's activations goes out. */

@@ -32,6 +32,7 @@ typedef struct
   gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
   gint32 grads;                 /* accumulated gradients */
+  gint32 fresh;                 /* this micro batch's, as autograd leaves them */
   gint32 half;                  /* this step's, in the format of weights */
   gint32 received;              /* all ranks' shares of this one's part, before they are summed */
   gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */

@@ -38,6 +38,9 @@ void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
 
+/* Gives back what autograd left, where that stays until the backward pass ends. */
+void plan_lower_drop_fresh_gradients (PlanLower *self);
+
 /* Starts what waited for a parameter's gradient. */
 void plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role);
 

@@ -107,6 +107,9 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->units;
   b->grads = state_of (self, kind, "grads", layout->units, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->autograd_stays)
+    b->fresh = state_of (self, kind, "fresh_grads", layout->units, full, self->net.compute,
+                         PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->stack->keeps_half_grads && self->data_parallel > 1)
     b->half = state_of (self, kind, "half_grads", layout->units, full, self->net.compute,
                         PLAN_CATEGORY_MAIN_GRADS);
@@ -208,6 +211,9 @@ declare_head (PlanLower *self)
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_fused = IS (self, CE_FUSION, ON);
   const PlanLoss loss = self->stack->loss;
+  /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
+   * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
+  const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const struct
@@ -232,7 +238,7 @@ declare_head (PlanLower *self)
     { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
@@ -264,7 +270,7 @@ declare_raw (PlanLower *self)
         }
     }
   const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
-  self->raw_again = self->collects && self->model->tied_embeddings
+  self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
                         ? buffer (self, "raw.again", 1,
                                   plan_schedule_buffer (self->schedule, (guint)shared)->elements,
                                   self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS)

@@ -66,7 +66,8 @@ plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 layer)
     return FALSE;
   return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
-         || (node->kind != PLAN_NODE_ATTENTION && HAS_MODULE (value, OP_SAC));
+         || (node->kind != PLAN_NODE_ATTENTION && node->kind != PLAN_NODE_REDUCE_TP
+             && HAS_MODULE (value, OP_SAC));
 }
 
 guint
@@ -114,7 +115,7 @@ typedef struct
   gint64 tp;
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format of products */
-  gboolean keeps_gate, quantises_on_use, compiles;
+  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered;
 } Builder;
 
 /* A weight's or bias's role where the model has it. */
@@ -199,7 +200,7 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
     }
   PlanNode *node = add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
   node->cols = net->split_rows * hidden;
-  node->is_cheap = TRUE;
+  node->is_cheap = !b->keeps_gathered;
   define (net, v[3], net->rows * hidden, net->values[read].dtype);
   *out_kept = v[3];
   if (kept != read)
@@ -412,6 +413,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                 .keeps_gate = stack->separate_gate && model->gated
                               && plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF,
                 .compiles = plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON,
+                .keeps_gathered = stack->keeps_gathered && !self->quantises,
                 .quantises_on_use = stack->quantises_on_use };
   define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
   const PlanValueId attention = add_attention_branch (&b);

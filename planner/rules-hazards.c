@@ -26,7 +26,8 @@ shards_grads (const PlanFacts *f)
 static gboolean
 copies_weights (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && is_low_precision (f) && IS (f, PARAM_GATHER, COMPUTE);
+  return (is_megatron_fsdp (f) || is_stack (f, PLAN_STACK_MEGATRON)) && is_low_precision (f)
+         && IS (f, PARAM_GATHER, COMPUTE);
 }
 
 static gboolean

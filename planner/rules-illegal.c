@@ -12,6 +12,13 @@ is_megatron_fsdp (const PlanFacts *f)
   return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
 }
 
+/* Its arguments and Transformer Engine's kernels. */
+static gboolean
+runs_megatron (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) || is_stack (f, PLAN_STACK_MEGATRON);
+}
+
 static gboolean
 is_native (const PlanFacts *f)
 {
@@ -153,8 +160,7 @@ hybrid_gather_group (const PlanFacts *f)
 static gboolean
 gather_overlap_alone (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && IS (f, OVERLAP_PARAM_GATHER, ON)
-         && IS (f, OVERLAP_GRAD_REDUCE, OFF);
+  return runs_megatron (f) && IS (f, OVERLAP_PARAM_GATHER, ON) && IS (f, OVERLAP_GRAD_REDUCE, OFF);
 }
 
 static gboolean
@@ -362,7 +368,7 @@ is_unaligned (gint64 value, gint64 multiple)
 static gboolean
 shapes_not_aligned (const PlanFacts *f)
 {
-  if (f->value[PLAN_COMPUTE] < PLAN_COMPUTE_FP8_DELAYED || !is_megatron_fsdp (f))
+  if (f->value[PLAN_COMPUTE] < PLAN_COMPUTE_FP8_DELAYED || !runs_megatron (f))
     return FALSE;
   const gint64 multiple = IS (f, COMPUTE, MXFP8) ? 32 : 16;
   const gint64 tp = f->value[PLAN_TP];

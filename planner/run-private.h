@@ -25,6 +25,11 @@ void plan_run_row_remark (PlanRunRow *self, const char *format, ...) G_GNUC_PRIN
 const PlanModel *plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error);
 const PlanCluster *plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error);
 
+/* The same from texts that say all of them; and of the plan the cells that runs are told apart by.
+ */
+gboolean plan_run_row_read_texts (PlanRunRow *self, PlanRunParts *parts, const char *model,
+                                  const char *cluster, const char *plan, GError **error);
+
 /* What the switches in `notes` set, leave out or forbid. */
 gboolean plan_run_row_apply_notes (PlanRunRow *self, GError **error);
 

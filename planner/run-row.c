@@ -268,6 +268,41 @@ set_rest (PlanRunRow *row, GError **error)
          && plan_run_row_apply_notes (row, error) && (row->skipped || set_formats (row, error));
 }
 
+/* A cell of the value that the plan has in the field of that name. */
+static void
+set_cell (PlanRunRow *row, PlanRunColumn column, PlanField field)
+{
+  g_free (row->cell[column]);
+  row->cell[column] = plan_field_print (field, row->plan.value[field]);
+}
+
+gboolean
+plan_run_row_read_texts (PlanRunRow *self, PlanRunParts *parts, const char *model,
+                         const char *cluster, const char *plan, GError **error)
+{
+  PlanModel *new_model = g_hash_table_lookup (parts->models, model);
+  PlanCluster *new_cluster = g_hash_table_lookup (parts->clusters, cluster);
+  if (!plan_parse (plan, "plan_text", &self->plan, error))
+    return FALSE;
+  if (!new_model)
+    {
+      if (!(new_model = plan_model_new (model, error)))
+        return FALSE;
+      g_hash_table_insert (parts->models, g_strdup (model), new_model);
+    }
+  if (!new_cluster)
+    {
+      if (!(new_cluster = plan_cluster_parse (cluster, "cluster_text", error)))
+        return FALSE;
+      g_hash_table_insert (parts->clusters, g_strdup (cluster), new_cluster);
+    }
+  self->model = new_model;
+  self->cluster = new_cluster;
+  set_cell (self, PLAN_RUN_STRATEGY, PLAN_STRATEGY);
+  set_cell (self, PLAN_RUN_RECOMPUTE, PLAN_RECOMPUTE);
+  return TRUE;
+}
+
 gboolean
 plan_run_row_interpret (PlanRunRow *self, PlanRunParts *parts, GError **error)
 {

@@ -291,6 +291,20 @@ read_row (PlanRunTable *self, guint64 line, GPtrArray *cells)
     tell_wrong (self, line, error->message);
 }
 
+void
+plan_run_table_add (PlanRunTable *self, PlanRunRow *row, const char *model, const char *cluster,
+                    const char *plan)
+{
+  g_auto (PlanRunRow) own = *row;
+  g_autoptr (GError) error = NULL;
+  *row = (PlanRunRow){ 0 };
+  take_measured (&own);
+  if (plan_run_row_read_texts (&own, &self->parts, model, cluster, plan, &error))
+    self->func (&own, NULL, self->user_data);
+  else
+    tell_wrong (self, own.line, error->message);
+}
+
 /* What is wrong with the first line, which nothing can be read without. */
 static gboolean
 read_header (GPtrArray *cells, GArray *header, GError **error)

@@ -68,6 +68,11 @@ gboolean plan_run_table_feed (PlanRunTable *self, const char *text, gsize length
 /* FALSE, too, where there was no first line. */
 gboolean plan_run_table_end (PlanRunTable *self, GError **error);
 
+/* A row of which not cells but whole texts tell model, cluster and plan; `row` has the other cells.
+ * Takes the row; calls the table's function as for those that were read. */
+void plan_run_table_add (PlanRunTable *self, PlanRunRow *row, const char *model,
+                         const char *cluster, const char *plan);
+
 const char *plan_run_column_name (PlanRunColumn column);
 
 /* By its name; suggests what was meant. */

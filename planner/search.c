@@ -14,18 +14,25 @@ typedef struct
   gint64 time_ns;              /* at least */
 } Candidate;
 
+/* Points that differ by nothing that a micro batch computes. */
+typedef struct
+{
+  guint64 index;
+  gint64 least; /* time of all its plans; memory, where that is looked for */
+} Block;
+
 typedef struct
 {
   const PlanSearch *search;
   PlanSearchResult *result;
+  GArray *blocks;     /* Block: those that may matter, best first */
   GArray *candidates; /* by least time */
   GMutex lock;
-  guint64 next;    /* point, then candidate */
-  gint64 worst_ns; /* of the K best times so far; G_MAXINT64 before there are so many */
+  guint64 next, end;        /* blocks, then candidates */
+  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
+  gboolean is_plain;        /* of points that belong on the front, too */
   gboolean is_stopped;
 } Work;
-
-#define CHUNK 256 /* points taken at once */
 
 void
 plan_search_result_clear (PlanSearchResult *self)
@@ -45,6 +52,15 @@ compare_candidates (gconstpointer a, gconstpointer b)
 }
 
 static int
+compare_blocks (gconstpointer a, gconstpointer b)
+{
+  const Block *x = a, *y = b;
+  if (x->least != y->least)
+    return x->least < y->least ? -1 : 1;
+  return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int
 compare_found (gconstpointer a, gconstpointer b)
 {
   const PlanFound *x = a, *y = b;
@@ -55,75 +71,149 @@ compare_found (gconstpointer a, gconstpointer b)
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
-/* Least memory among what does not fit, ties to the lower point. */
-static void
-consider_closest (PlanSearchResult *result, const PlanFound *found)
+static guint64
+leanest_bytes (const PlanSearch *s, const Plan *plan)
 {
-  const PlanFound *now = &result->closest;
-  if (result->is_closest
-      && (found->score.memory_bytes > now->score.memory_bytes
-          || (found->score.memory_bytes == now->score.memory_bytes && found->point >= now->point)))
-    return;
-  result->closest = *found;
-  result->is_closest = TRUE;
+  Plan lean, resolved;
+  const PlanStack *stack;
+  plan_bound_leanest (plan, &lean);
+  return plan_resolve (&lean, s->model, s->cluster, &resolved, NULL)
+                 && (stack = plan_stack_of (&resolved, s->cluster->kind, NULL))
+             ? plan_bound_memory (s->model, s->cluster, &resolved, stack)
+             : 0;
 }
 
-/* What rules and bounds say of the points from `first` on. */
-static void
-filter_chunk (Work *work, guint64 first, guint64 end, GArray *kept, PlanSearchResult *counts)
+/* Slower than anything that is looked for: neither among the K best, nor on the front. */
+static gboolean
+is_too_slow (const Work *work, gint64 time_ns)
+{
+  if (time_ns <= work->worst_ns)
+    return FALSE;
+  return !work->is_plain || work->search->least_memory
+         || (double)time_ns > (double)work->best_ns * work->search->front;
+}
+
+/* The first plan of a block that rules allow. */
+static gboolean
+first_legal (const PlanSearch *s, guint64 block, Plan *out_resolved)
+{
+  const guint64 size = plan_space_block_size (s->space);
+  for (guint64 point = block * size; point < (block + 1) * size; point++)
+    {
+      Plan plan;
+      if (plan_space_at (s->space, point, &plan)
+          && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL))
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* Bounds a block as a whole; FALSE where none of it is left. */
+static gboolean
+bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *counts)
 {
   const PlanSearch *s = work->search;
-  for (guint64 point = first; point < end; point++)
+  const guint64 size = plan_space_block_size (s->space);
+  Plan plan, resolved;
+  plan_space_at (s->space, index * size, &plan);
+  const guint64 bytes = leanest_bytes (s, &plan);
+  *out = (Block){ index, (gint64)bytes };
+  if (bytes > s->memory_bytes)
+    counts->by_memory += size;
+  else if (s->least_memory)
+    return TRUE;
+  else if (!first_legal (s, index, &resolved))
+    counts->by_rule += size;
+  else
     {
-      Plan plan, resolved;
-      const PlanStack *stack = NULL;
-      if (!plan_space_at (s->space, point, &plan)
-          || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
-          || !(stack = plan_stack_of (&resolved, s->cluster->kind, NULL)))
-        {
-          counts->by_rule++;
-          continue;
-        }
-      const Candidate candidate
-          = { .point = point,
-              .memory_bytes = plan_bound_memory (s->model, s->cluster, &resolved, stack),
-              .time_ns = plan_bound_time_ns (s->model, s->cluster, &resolved) };
-      if (candidate.memory_bytes <= s->memory_bytes)
-        {
-          g_array_append_val (kept, candidate);
-          continue;
-        }
-      counts->by_memory++;
-      const PlanFound closest = { .point = point,
-                                  .plan = resolved,
-                                  .score = { candidate.time_ns, candidate.memory_bytes } };
-      consider_closest (counts, &closest);
+      out->least = MAX (s->floor ? s->floor (&resolved, s->user_data) : 0,
+                        plan_bound_time_ns (s->model, s->cluster, &resolved));
+      return TRUE;
     }
+  return FALSE;
+}
+
+static gboolean
+take_next (Work *work, guint64 *out)
+{
+  g_mutex_lock (&work->lock);
+  *out = work->next;
+  work->next = MIN (work->end, *out + 1);
+  g_mutex_unlock (&work->lock);
+  return *out < work->end;
+}
+
+static void
+add_counts (Work *work, const PlanSearchResult *counts)
+{
+  work->result->by_rule += counts->by_rule;
+  work->result->by_memory += counts->by_memory;
+  work->result->by_bound += counts->by_bound;
+}
+
+static gpointer
+bound_thread (gpointer data)
+{
+  Work *work = data;
+  g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Block));
+  PlanSearchResult counts = { 0 };
+  for (guint64 index; take_next (work, &index);)
+    {
+      Block block;
+      if (bound_block (work, index, &block, &counts))
+        g_array_append_val (kept, block);
+    }
+  g_mutex_lock (&work->lock);
+  g_array_append_vals (work->blocks, kept->data, kept->len);
+  add_counts (work, &counts);
+  g_mutex_unlock (&work->lock);
+  return NULL;
+}
+
+/* What rules and bounds say of one point. */
+static void
+filter_point (const Work *work, const Block *block, guint64 point, GArray *kept,
+              PlanSearchResult *counts)
+{
+  const PlanSearch *s = work->search;
+  Plan plan, resolved;
+  const PlanStack *stack = NULL;
+  if (!plan_space_at (s->space, point, &plan)
+      || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
+      || !(stack = plan_stack_of (&resolved, s->cluster->kind, NULL)))
+    {
+      counts->by_rule++;
+      return;
+    }
+  const guint64 bytes = plan_bound_memory (s->model, s->cluster, &resolved, stack);
+  const Candidate candidate = { .point = point,
+                                .memory_bytes = bytes,
+                                .time_ns = s->least_memory ? (gint64)bytes : block->least };
+  if (bytes > s->memory_bytes)
+    counts->by_memory++;
+  else
+    g_array_append_val (kept, candidate);
 }
 
 static gpointer
 filter_thread (gpointer data)
 {
   Work *work = data;
-  const guint64 total = work->result->total;
+  const guint64 size = plan_space_block_size (work->search->space);
   g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
   PlanSearchResult counts = { 0 };
-  for (;;)
+  for (guint64 b; take_next (work, &b);)
     {
-      g_mutex_lock (&work->lock);
-      const guint64 first = work->next;
-      work->next = MIN (total, first + CHUNK);
-      g_mutex_unlock (&work->lock);
-      if (first >= total)
-        break;
-      filter_chunk (work, first, MIN (total, first + CHUNK), kept, &counts);
+      const Block *block = &g_array_index (work->blocks, Block, b);
+      if (is_too_slow (work, block->least))
+        counts.by_bound += size;
+      else
+        for (guint64 i = 0; i < size; i++)
+          filter_point (work, block, block->index * size + i, kept, &counts);
     }
   g_mutex_lock (&work->lock);
   g_array_append_vals (work->candidates, kept->data, kept->len);
-  work->result->by_rule += counts.by_rule;
-  work->result->by_memory += counts.by_memory;
-  if (counts.is_closest)
-    consider_closest (work->result, &counts.closest);
+  add_counts (work, &counts);
   g_mutex_unlock (&work->lock);
   return NULL;
 }
@@ -149,6 +239,7 @@ update_worst (Work *work)
       best[at] = time_ns;
     }
   work->worst_ns = n == k ? best[k - 1] : G_MAXINT64;
+  work->best_ns = n > 0 ? best[0] : G_MAXINT64;
 }
 
 /* Neither among the best any more, nor on the front. */
@@ -157,6 +248,8 @@ is_beaten (const Work *work, const Candidate *candidate)
 {
   if (candidate->time_ns <= work->worst_ns)
     return FALSE;
+  if (is_too_slow (work, candidate->time_ns))
+    return TRUE;
   for (guint i = 0; i < work->result->found->len; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
@@ -171,7 +264,7 @@ static gboolean
 take_candidate (Work *work, Candidate *out)
 {
   PlanSearchResult *result = work->result;
-  while (work->next < work->candidates->len && !work->is_stopped)
+  while (work->next < work->end && !work->is_stopped)
     {
       *out = g_array_index (work->candidates, Candidate, work->next++);
       if (!is_beaten (work, out))
@@ -192,9 +285,10 @@ note_score (Work *work, const PlanFound *found, gboolean ok)
       g_array_append_val (result->found, *found);
       update_worst (work);
     }
-  else if (ok)
-    consider_closest (result, found);
-  const guint64 done = result->total - (work->candidates->len - work->next);
+  if (s->one_is_enough && result->found->len > 0)
+    work->is_stopped = TRUE;
+  const guint64 done
+      = result->by_rule + result->by_memory + result->by_bound + result->by_simulation;
   if (s->progress && !s->progress (done, result->total, s->user_data))
     work->is_stopped = TRUE;
 }
@@ -222,32 +316,62 @@ score_thread (gpointer data)
 }
 
 static void
-run_threads (Work *work, GThreadFunc function)
+run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
 {
   const guint n = MAX (work->search->threads, 1);
   g_autofree GThread **threads = g_new (GThread *, n);
-  work->next = 0;
+  work->next = first;
+  work->end = end;
   for (guint i = 0; i < n; i++)
     threads[i] = g_thread_new ("search", function, work);
   for (guint i = 0; i < n; i++)
     g_thread_join (threads[i]);
 }
 
+#define SLICE 8 /* blocks that are looked into before what was found is asked again */
+
+/* Blocks are bounded; then, best first, they are filtered, and what is left is scored. */
+static void
+run_blocks (Work *work, guint64 first, guint64 end)
+{
+  g_array_set_size (work->blocks, 0);
+  run_threads (work, bound_thread, first, end);
+  g_array_sort (work->blocks, compare_blocks);
+  for (guint64 b = 0; b < work->blocks->len && !work->is_stopped; b += SLICE)
+    {
+      g_array_set_size (work->candidates, 0);
+      run_threads (work, filter_thread, b, MIN (b + SLICE, work->blocks->len));
+      g_array_sort (work->candidates, compare_candidates);
+      run_threads (work, score_thread, 0, work->candidates->len);
+    }
+}
+
 void
 plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
 {
+  const guint64 plain = plan_space_n_plain_blocks (self->space);
   *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
   out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
+  g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
   g_autoptr (GArray) candidates = g_array_new (FALSE, FALSE, sizeof (Candidate));
-  Work work
-      = { .search = self, .result = out_result, .candidates = candidates, .worst_ns = G_MAXINT64 };
+  Work work = { .search = self,
+                .result = out_result,
+                .blocks = blocks,
+                .candidates = candidates,
+                .worst_ns = G_MAXINT64,
+                .best_ns = G_MAXINT64,
+                .is_plain = TRUE };
   g_mutex_init (&work.lock);
-  run_threads (&work, filter_thread);
-  g_array_sort (candidates, compare_candidates);
-  run_threads (&work, score_thread);
+  run_blocks (&work, 0, plain);
+  /* The others come when the plain ones have set the mark. */
+  work.is_plain = FALSE;
+  if (!work.is_stopped)
+    run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
   g_mutex_clear (&work.lock);
   g_array_sort (out_result->found, compare_found);
-  out_result->is_closest = out_result->is_closest && out_result->found->len == 0;
+  out_result->front_ns = work.best_ns == G_MAXINT64
+                             ? 0
+                             : (gint64)MIN ((double)work.best_ns * MAX (self->front, 1), 0x1p62);
   out_result->is_whole = !work.is_stopped;
 }
 
@@ -259,7 +383,7 @@ plan_search_front (const PlanSearchResult *self)
   for (guint i = 0; i < self->found->len; i++)
     {
       const PlanScore *score = &g_array_index (self->found, PlanFound, i).score;
-      if (score->memory_bytes >= least)
+      if (score->memory_bytes >= least || score->time_ns > self->front_ns)
         continue;
       least = score->memory_bytes;
       g_array_append_val (front, i);

@@ -1,9 +1,9 @@
 /* plan_search: the best plans of a space, exactly.
  *
- * Knows no simulator: it is handed a function that scores a plan. A plan is left out only when a
- * rule forbids it, when a lower bound of its memory exceeds what there is, or when one of its time
- * can no longer reach the K best, nor its bounds the front of memory and time. Points are in one
- * order, ties go to the lower one, and the number of threads changes nothing. */
+ * Knows no simulator: it is handed functions that score a plan. A plan is left out only when a rule
+ * forbids it, when a lower bound of its memory exceeds what there is, or when one of its time can
+ * no longer reach the K best, nor, of the plain points, the front of memory and time. Points are in
+ * one order, ties go to the lower one, and the number of threads changes no answer. */
 #pragma once
 #include "planner/space.h"
 #include <glib.h>
@@ -18,6 +18,10 @@ typedef struct
 /* FALSE where the plan cannot be scored. Called from several threads at once. */
 typedef gboolean (*PlanScoreFunc) (const Plan *resolved, gpointer user_data, PlanScore *out_score);
 
+/* Nanoseconds that no plan with these activations can do a step of this plan in less than; asked
+ * once for each block of a space. Called from several threads at once. */
+typedef gint64 (*PlanFloorFunc) (const Plan *resolved, gpointer user_data);
+
 /* Called now and then from one thread at a time; FALSE: stop with the best so far. */
 typedef gboolean (*PlanSearchProgress) (guint64 done, guint64 total, gpointer user_data);
 
@@ -31,9 +35,8 @@ typedef struct
 typedef struct
 {
   guint64 total, by_rule, by_bound, by_memory, by_simulation; /* points, by what decided them */
-  GArray *found;       /* PlanFound: those scored that fit, best first */
-  gboolean is_closest; /* the next is there: nothing fits, and this plan wants least */
-  PlanFound closest;
+  GArray *found;     /* PlanFound: those scored that fit, best first */
+  gint64 front_ns;   /* the front is whole up to this time */
   gboolean is_whole; /* nobody stopped it */
 } PlanSearchResult;
 
@@ -48,14 +51,19 @@ typedef struct
   guint64 memory_bytes; /* what a plan may take */
   guint best;           /* K: distinct plans wanted */
   guint threads;
+  gboolean least_memory;  /* the best take least: scores have bytes as their time; no front */
+  gboolean one_is_enough; /* stop at the first that fits */
+  double front;           /* the front goes up to so many times the best's time */
   PlanScoreFunc score;
+  PlanFloorFunc floor;         /* may be NULL */
   PlanSearchProgress progress; /* may be NULL */
   gpointer user_data;
 } PlanSearch;
 
 void plan_search_run (const PlanSearch *self, PlanSearchResult *out_result);
 
-/* Indices into `found` of those that nothing beats in both memory and time, by time. */
+/* Indices into `found` of those that nothing beats in both memory and time, by time, as far as it
+ * is whole. */
 GArray *plan_search_front (const PlanSearchResult *self); /* of guint */
 
 G_END_DECLS

@@ -16,7 +16,9 @@ struct _PlanSpace
   const PlanCluster *cluster;
   Plan base;
   guint allow;
-  GPtrArray *axes; /* of GArray of PlanChoice */
+  GPtrArray *axes; /* of GArray of PlanChoice: those that a block goes through come first, then
+                      those that change what is computed, then the one of extras */
+  guint n_fast;    /* axes within a block */
   GPtrArray *more; /* the same, of what is changed in a plan and not searched */
 };
 
@@ -74,19 +76,39 @@ add (GArray *axis, guint n_pairs, const gint64 *pairs)
   g_array_append_val (axis, choice);
 }
 
+/* One device has nothing to share, and nobody to talk to. */
+static gboolean
+is_alone (const PlanSpace *self)
+{
+  return plan_cluster_devices (self->cluster) == 1;
+}
+
 static void
 add_sharding (PlanSpace *self)
 {
   GArray *axis = new_axis (self);
-  for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
-    ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD));
-  /* Replicas of whole nodes, and of two, four, ... of them. */
-  for (gint64 outer = 2; outer <= self->cluster->nodes; outer *= 2)
+  if (is_alone (self))
     {
+      ADD (axis, SET (STRATEGY, NO_SHARD), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
+           SET (AG_GROUP, OFF));
+      return;
+    }
+  for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
+    ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
+         SET (AG_GROUP, OFF));
+  /* Where weights are gathered all the time, gathers may have a communicator of their own. */
+  ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
+       SET (AG_GROUP, ON));
+  /* Replicas of any number of whole nodes. */
+  for (gint64 outer = 2; outer <= self->cluster->nodes; outer++)
+    {
+      if (self->cluster->nodes % outer != 0)
+        continue;
       for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
-        ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, outer, SET (OUTER_STRATEGY, NO_SHARD));
+        ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, outer, SET (OUTER_STRATEGY, NO_SHARD),
+             SET (AG_GROUP, OFF));
       ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, outer,
-           SET (OUTER_STRATEGY, OPTIM));
+           SET (OUTER_STRATEGY, OPTIM), SET (AG_GROUP, OFF));
     }
 }
 
@@ -121,6 +143,8 @@ add_buffers (PlanSpace *self)
 {
   GArray *axis = new_axis (self);
   ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
+  if (is_alone (self))
+    return;
   ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, OFF));
   ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
 }
@@ -135,7 +159,7 @@ add_comm_unit (PlanSpace *self)
   GArray *axis = new_axis (self);
   ADD (axis, PLAN_COMM_UNIT, PLAN_UNSET);
   const PlanStack *stack = plan_stack_of (&plan, self->cluster->kind, NULL);
-  if (!stack)
+  if (!stack || is_alone (self))
     return;
   plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
   plan_layout_init (&layout, self->model, stack, &plan, plan_cluster_devices (self->cluster));
@@ -145,33 +169,115 @@ add_comm_unit (PlanSpace *self)
   ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
 }
 
+/* An all-to-all sums in fp32 whatever it carries: it serves to carry less. */
 static void
-add_numerics (PlanSpace *self)
+add_gradients (PlanSpace *self)
 {
   GArray *grads = new_axis (self);
-  ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, FP32), SET (PRECISION_AWARE, OFF));
-  ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, OFF));
-  if (allows (self, PLAN_ALLOW_MIXED))
-    ADD (grads, SET (MAIN_GRADS, BF16), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, ON));
-  if (allows (self, PLAN_ALLOW_MOMENTS))
+  ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, FP32), SET (PRECISION_AWARE, OFF),
+       SET (REDUCE_ALGO, RS));
+  if (!is_alone (self))
     {
-      GArray *moments = new_axis (self);
-      ADD (moments, SET (EXP_AVG, FP32), SET (EXP_AVG_SQ, FP32));
-      ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
+      ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, OFF),
+           SET (REDUCE_ALGO, RS));
+      ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, OFF),
+           SET (REDUCE_ALGO, A2A));
     }
+  if (allows (self, PLAN_ALLOW_MIXED))
+    ADD (grads, SET (MAIN_GRADS, BF16), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, ON),
+         SET (REDUCE_ALGO, RS));
+}
+
+static void
+add_moments (PlanSpace *self)
+{
+  if (!allows (self, PLAN_ALLOW_MOMENTS))
+    return;
+  GArray *moments = new_axis (self);
+  ADD (moments, SET (EXP_AVG, FP32), SET (EXP_AVG_SQ, FP32));
+  ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
+}
+
+static void
+add_recipes (PlanSpace *self)
+{
   if (!allows (self, PLAN_ALLOW_LOWBIT))
     return;
   GArray *compute = new_axis (self);
   ADD (compute, PLAN_COMPUTE, self->base.value[PLAN_COMPUTE], PLAN_PARAM_GATHER,
-       self->base.value[PLAN_PARAM_GATHER]);
+       self->base.value[PLAN_PARAM_GATHER], SET (KEEP_TRANSPOSE, OFF));
   for (gint64 recipe = PLAN_COMPUTE_FP8_DELAYED; recipe <= PLAN_COMPUTE_FP8_BLOCKWISE; recipe++)
     {
-      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, COMPUTE));
-      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, FP8));
+      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
+      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, FP8), SET (KEEP_TRANSPOSE, OFF));
+      ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, FP8), SET (KEEP_TRANSPOSE, ON));
     }
-  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, COMPUTE));
-  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, MXFP8));
-  ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE));
+  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
+  ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, MXFP8), SET (KEEP_TRANSPOSE, OFF));
+  ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
+}
+
+/* Without it every weight gradient is written, read and written again: it never costs time. */
+static void
+add_fusion (PlanSpace *self)
+{
+  if (self->cluster->kind == PLAN_DEVICE_GPU)
+    ADD (new_axis (self), SET (GRAD_ACCUM_FUSION, ON));
+}
+
+#define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
+#define HALF 500000
+#define WHOLE 1000000
+
+/* Nothing, or one of what helps few: the host left out, long sequences cut, state or activations
+ * taken to the host. */
+static void
+add_extras (PlanSpace *self)
+{
+  static const gint64 modules[]
+      = { 1 << PLAN_OFFLOAD_MODULES_ATTN_NORM, (1 << PLAN_OFFLOAD_MODULES_N_VALUES) - 1 };
+  const gint64 seq = self->base.value[PLAN_SEQ] == PLAN_UNSET ? self->model->max_seq
+                                                              : self->base.value[PLAN_SEQ];
+  const gint64 layers = self->model->layers, step = (layers + 3) / 4;
+  GArray *axis = new_axis (self);
+  const PlanChoice none = { .n = 0 };
+  g_array_append_val (axis, none);
+  ADD (axis, SET (CUDA_GRAPH, ON));
+  for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
+    ADD (axis, PLAN_CP, cp);
+  ADD (axis, PLAN_OFFLOAD_OPTIMIZER, HALF, SET (PRECISION_AWARE, ON));
+  ADD (axis, PLAN_OFFLOAD_OPTIMIZER, WHOLE, SET (PRECISION_AWARE, ON));
+  for (gint64 n = step; n < layers; n += step)
+    ADD (axis, PLAN_OFFLOAD_LAYERS, n);
+  for (guint i = 0; i < G_N_ELEMENTS (modules); i++)
+    {
+      ADD (axis, PLAN_OFFLOAD_MODULES, modules[i]);
+      ADD (axis, PLAN_OFFLOAD_MODULES, modules[i], PLAN_OFFLOAD_OPTIMIZER, WHOLE,
+           SET (PRECISION_AWARE, ON));
+    }
+}
+
+static gboolean
+sets (const PlanChoice *choice, PlanField field, gint64 *out_value)
+{
+  for (guint i = 0; i < choice->n; i++)
+    if (choice->field[i] == field)
+      {
+        *out_value = choice->value[i];
+        return TRUE;
+      }
+  return FALSE;
+}
+
+/* Extras are what a plan begins without: none of them touches a field that is told. */
+static void
+leave_out_extras (PlanSpace *self, PlanField field)
+{
+  GArray *axis = self->axes->pdata[self->axes->len - 1];
+  gint64 value;
+  for (guint c = axis->len; c-- > 0;)
+    if (sets (&g_array_index (axis, PlanChoice, c), field, &value))
+      g_array_remove_index (axis, c);
 }
 
 /* Both values of a switch. */
@@ -255,20 +361,31 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   self->more = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   add_sharding (self);
+  add_buffers (self);
+  add_comm_unit (self);
+  add_gradients (self);
+  add_moments (self);
+  self->n_fast = self->axes->len;
+  add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
   add_recompute (self);
-  add_buffers (self);
-  add_comm_unit (self);
-  add_numerics (self);
+  add_recipes (self);
+  add_extras (self);
   add_more (self);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (pinned[f])
-      pin (self, f);
+      {
+        leave_out_extras (self, f);
+        pin (self, f);
+      }
   /* A field that was pinned where no choice has it leaves the base as it is. */
   for (guint a = self->axes->len; a-- > 0;)
     if (((GArray *)self->axes->pdata[a])->len == 0)
-      g_ptr_array_remove_index (self->axes, a);
+      {
+        self->n_fast -= a < self->n_fast ? 1 : 0;
+        g_ptr_array_remove_index (self->axes, a);
+      }
   return self;
 }
 
@@ -283,18 +400,6 @@ plan_space_free (PlanSpace *self)
 }
 
 static gboolean
-sets (const PlanChoice *choice, PlanField field, gint64 *out_value)
-{
-  for (guint i = 0; i < choice->n; i++)
-    if (choice->field[i] == field)
-      {
-        *out_value = choice->value[i];
-        return TRUE;
-      }
-  return FALSE;
-}
-
-static gboolean
 is_among (gint64 value, const gint64 *values, guint n)
 {
   for (guint i = 0; i < n; i++)
@@ -303,18 +408,36 @@ is_among (gint64 value, const gint64 *values, guint n)
   return FALSE;
 }
 
+/* Its choices are values of one field alone, so that any other value can stand there. */
+static gboolean
+is_of_one_field (const GArray *axis)
+{
+  for (guint c = 0; c < axis->len; c++)
+    if (g_array_index (axis, PlanChoice, c).n != 1)
+      return FALSE;
+  return TRUE;
+}
+
 gboolean
 plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                      GError **error)
 {
   gboolean is_there = FALSE;
   gint64 value;
-  for (guint a = 0; a < self->axes->len; a++)
+  leave_out_extras (self, field);
+  for (guint a = 0; a + 1 < self->axes->len; a++)
     {
       GArray *axis = self->axes->pdata[a];
       if (!sets (&g_array_index (axis, PlanChoice, 0), field, &value))
         continue;
       is_there = TRUE;
+      if (is_of_one_field (axis))
+        {
+          g_array_set_size (axis, 0);
+          for (guint i = 0; i < n; i++)
+            ADD (axis, field, values[i]);
+          continue;
+        }
       for (guint c = axis->len; c-- > 0;)
         if (sets (&g_array_index (axis, PlanChoice, c), field, &value)
             && !is_among (value, values, n))
@@ -328,7 +451,8 @@ plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, gui
     }
   if (is_there)
     return TRUE;
-  GArray *axis = new_axis (self);
+  GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
+  g_ptr_array_insert (self->axes, (gint)self->axes->len - 1, axis);
   for (guint i = 0; i < n; i++)
     ADD (axis, field, values[i]);
   return TRUE;
@@ -365,6 +489,22 @@ plan_space_size (const PlanSpace *self)
   for (guint a = 0; a < self->axes->len; a++)
     size *= ((GArray *)self->axes->pdata[a])->len;
   return size;
+}
+
+guint64
+plan_space_block_size (const PlanSpace *self)
+{
+  guint64 size = 1;
+  for (guint a = 0; a < self->n_fast; a++)
+    size *= ((GArray *)self->axes->pdata[a])->len;
+  return size;
+}
+
+guint64
+plan_space_n_plain_blocks (const PlanSpace *self)
+{
+  const GArray *extras = self->axes->pdata[self->axes->len - 1];
+  return plan_space_size (self) / plan_space_block_size (self) / extras->len;
 }
 
 /* bf16 on the wire is still summed in fp32 by NCCL's symmetric kernels: registered buffers, inside

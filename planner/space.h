@@ -52,6 +52,12 @@ gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **er
 
 guint64 plan_space_size (const PlanSpace *self);
 
+/* Points come in blocks of this many, whose plans differ by how state is sharded and communicated,
+ * and by nothing that a micro batch computes. The first blocks are plain: their plans use none of
+ * what costs time to save memory on the host's side, cut sequences or graphs. */
+guint64 plan_space_block_size (const PlanSpace *self);
+guint64 plan_space_n_plain_blocks (const PlanSpace *self);
+
 /* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 

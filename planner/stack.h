@@ -64,14 +64,15 @@ typedef struct
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */
-  gboolean gathers_each_pass;    /* optim_grads gathers in each forward pass, not once per step */
-  gboolean gathers_in_turn;      /* weights that stay are gathered when the unit before is used */
-  gboolean rounds_as_gathered;   /* no rounded weights at rest: main weights are, as they travel */
-  gboolean copies_gathered;      /* out of the buffer that was gathered into, to the parameters */
-  gint64 units_ahead;            /* gathered ahead of their use; 0: by the communication unit */
-  gint64 queued_reductions;      /* in flight at most; 0: by the communication unit */
-  gboolean collects_grads;       /* a unit's gradients are moved once all of them are there */
-  gboolean drops_grads;          /* sharded gradients live from their reduction to the next step */
+  gboolean gathers_each_pass;  /* optim_grads gathers in each forward pass, not once per step */
+  gboolean gathers_in_turn;    /* weights that stay are gathered when the unit before is used */
+  gboolean rounds_as_gathered; /* no rounded weights at rest: main weights are, as they travel */
+  gboolean copies_gathered;    /* out of the buffer that was gathered into, to the parameters */
+  gint64 units_ahead;          /* gathered ahead of their use; 0: by the communication unit */
+  gint64 queued_reductions;    /* in flight at most; 0: by the communication unit */
+  gboolean collects_grads;     /* a unit's gradients are moved once all of them are there */
+  gboolean drops_grads;        /* sharded gradients live from their reduction to the next step */
+  gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
   gboolean keeps_half_grads;     /* whole gradients in the format of weights beside `main_grads` */
   gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
   gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
@@ -82,10 +83,12 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean repeats_keys;         /* keys and values are repeated for each query head */
-  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
+  gboolean repeats_keys;     /* keys and values are repeated for each query head */
+  gboolean keeps_logits;     /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;    /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
+  gboolean
+      keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */

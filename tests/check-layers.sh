@@ -11,7 +11,7 @@ grep -rnE '^ *# *include' --include='*.[ch]' --include='*.cu*' --include='*.cpp'
   awk '
     function rule(header, files) { headers[++n] = "^" header; allowed[n] = "^" files }
     BEGIN {
-      rule("planner/cli/", "planner/cli/")
+      rule("planner/cli/", "(planner/cli|tests)/")
       rule("planner/", "")
       rule("sim/", "(sim|planner/cli|tests)/")
       rule("exec/", "(exec|planner/cli|tests)/")

@@ -100,6 +100,9 @@ tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
+  planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c
+tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
 tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
@@ -183,6 +186,7 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
   %D%/golden/db-delete.test \
@@ -274,6 +278,13 @@ golden_tests = \
   %D%/golden/query-explain.test \
   %D%/golden/query-from-megatron.test \
   %D%/golden/query-kept.test \
+  %D%/golden/query-refused.test \
+  %D%/golden/query-max-seq.test \
+  %D%/golden/query-max-mbs.test \
+  %D%/golden/query-gpus.test \
+  %D%/golden/query-gpus-late.test \
+  %D%/golden/query-gpus-budget.test \
+  %D%/golden/query-clusters.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
@@ -318,6 +329,7 @@ golden_tests = \
   %D%/golden/validate-rows.test \
   %D%/golden/validate-small.test \
   %D%/golden/validate-stdin.test \
+  %D%/golden/validate-stored.test \
   %D%/golden/validate-wrong.test
 script_tests = \
   %D%/check-headers.sh \

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "db/catalogue.h"
 #include "db/transfer.h"
 #include "planner/accuracy.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
+#include "planner/cli/import.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/output.h"
 #include "planner/cli/validate.h"
@@ -22,7 +24,8 @@ typedef struct
 {
   char *id, *base, *out, *db, *format, *folds, *stack;
   char **where;
-  gboolean is_dry;
+  gboolean is_dry, is_published;
+  const char *path; /* the table; NULL: the store, or what is published */
 } Question;
 
 static void
@@ -251,6 +254,7 @@ print_factors (const SimAdjustments *set)
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 
+/* Into a table that the store imports. */
 static void
 append_cell (GString *csv, const char *text, char end)
 {
@@ -259,10 +263,8 @@ append_cell (GString *csv, const char *text, char end)
   g_string_append_printf (csv, "\"%s\"%c", escaped, end);
 }
 
-/* Into the store, as a table that is imported: whole or not at all. */
-static gboolean
-keep (const SimAdjustments *set, const Question *question, const char *validation, double error_pct,
-      GError **error)
+static char *
+set_as_table (const SimAdjustments *set, const char *validation, double error_pct)
 {
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
@@ -272,10 +274,49 @@ keep (const SimAdjustments *set, const Question *question, const char *validatio
   for (guint i = 0; i < G_N_ELEMENTS (cells); i++)
     append_cell (csv, cells[i], ',');
   g_string_append_printf (csv, "%.4f\n", error_pct);
+  return g_string_free (g_steal_pointer (&csv), FALSE);
+}
+
+static char *
+fitted_as_table (const SimAdjustments *set, const Fitted *fitted)
+{
+  GString *csv = g_string_new ("params,run,source,row_id,op\n");
+  for (guint i = 0; i < fitted->runs->len; i++)
+    {
+      const CliRun *run = fitted->runs->pdata[i];
+      append_cell (csv, set->id, ',');
+      g_string_append_c (csv, ',');
+      append_cell (csv, run->row.cell[PLAN_RUN_SOURCE], ',');
+      append_cell (csv, run->row.cell[PLAN_RUN_ROW_ID], ',');
+      g_string_append_c (csv, '\n');
+    }
+  return g_string_free (csv, FALSE);
+}
+
+/* Into the store with the runs it was fitted to: all of it or nothing. */
+static gboolean
+keep (const SimAdjustments *set, const Question *question, const Fitted *fitted,
+      const char *validation, double error_pct, GError **error)
+{
+  const CliOptions options = { .db = question->db };
+  const CliImportRequest request = { .options = &options };
+  g_auto (CliImport) runs = { 0 };
+  g_autofree char *published = question->is_published ? db_catalogue_runs_path () : NULL;
+  const char *const path = published ? published : question->path;
+  if (path && !cli_import_read (path, &request, &runs, error))
+    return FALSE;
+  g_autofree char *sets = set_as_table (set, validation, error_pct);
+  g_autofree char *rows = fitted_as_table (set, fitted);
+  const DbSource sources[]
+      = { { .text = runs.text, .tables = runs.tables, .origin = path ? path : "" },
+          { .text = sets, .origin = "calibrate" },
+          { .text = rows, .origin = "calibrate" } };
   DbImport done;
-  const DbSource source = { .text = csv->str, .origin = "calibrate" };
   g_autoptr (DbStore) store = db_store_open (question->db, error);
-  return store && db_store_import (store, &source, 1, FALSE, &done, error);
+  const guint first = path ? 0 : 1;
+  return store
+         && db_store_import (store, sources + first, G_N_ELEMENTS (sources) - first, FALSE, &done,
+                             error);
 }
 
 static void
@@ -305,6 +346,15 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
                    "--id: %s is not letters, digits and . _ + - only", shown);
       return NULL;
     }
+  if (question->id && !question->is_dry && !question->out
+      && cli_adjustments (id, question->db, NULL))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--id: there is a set %s: choose another name, or delete it with fsdplan db "
+                   "delete --kind=params %s",
+                   id, id);
+      return NULL;
+    }
   SimAdjustments *set = sim_calibrate (&request, (SimObservation *)(gpointer)fitted->rows->data,
                                        fitted->rows->len, error);
   if (is_shown)
@@ -313,11 +363,12 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
 }
 
 static gboolean
-read_runs (const char *path, const Question *question, const SimAdjustments *set,
-           CliValidation *out, GError **error)
+read_runs (const Question *question, const SimAdjustments *set, CliValidation *out, GError **error)
 {
   g_autofree char *stack = question->stack ? g_strconcat ("stack=", question->stack, NULL) : NULL;
-  if (!cli_validation_read (path, out, error)
+  const gboolean is_stored = !question->path && !question->is_published;
+  if (!(is_stored ? cli_validation_read_store (question->db, out, error)
+                  : cli_validation_read (question->path, out, error))
       || (stack && !cli_validation_where (out, stack, error)))
     return FALSE;
   for (char **where = question->where; where && *where; where++)
@@ -347,7 +398,7 @@ finish (const SimAdjustments *set, const Question *question, const Fitted *fitte
     return TRUE;
   if (question->out)
     return cli_write (question->out, text, error);
-  if (!keep (set, question, validation, error_pct, error))
+  if (!keep (set, question, fitted, validation, error_pct, error))
     return FALSE;
   fprintf (stderr,
            "kept as %s, and in force from now on; fsdplan db delete --kind=params %s forgets it\n",
@@ -356,7 +407,7 @@ finish (const SimAdjustments *set, const Question *question, const Fitted *fitte
 }
 
 static gboolean
-calibrate (const char *path, const Question *question, CliFormat format, GError **error)
+calibrate (const Question *question, CliFormat format, GError **error)
 {
   g_auto (CliValidation) before = { 0 };
   g_auto (CliValidation) after = { 0 };
@@ -371,11 +422,11 @@ calibrate (const char *path, const Question *question, CliFormat format, GError 
     }
   if ((question->folds
        && !plan_units_parse_int (question->folds, "--folds", 0, 1000, &n_parts, error))
-      || !read_runs (path, question, base, &before, error)
+      || !read_runs (question, base, &before, error)
       || !collect (&before, (guint)n_parts, &fitted, error))
     return FALSE;
   g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
-  if (!set || !read_runs (path, question, set, &after, error))
+  if (!set || !read_runs (question, set, &after, error))
     return FALSE;
   print_errors (&fitted, &before, &after, format);
   if (format == CLI_FORMAT_TABLE)
@@ -397,6 +448,8 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "the set to begin with, the newest unless said: what it knows of other GPUs and stacks "
       "stays; " CLI_NO_ADJUSTMENTS ": everything is fitted anew",
       "ID" },
+    { "published", 0, 0, G_OPTION_ARG_NONE, &question.is_published,
+      "fit to the published runs that come with the program", NULL },
     { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only runs of that framework", "STACK" },
     { "where", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question.where,
       "only runs with that value in that column; may be repeated", "COLUMN=VALUE" },
@@ -416,9 +469,9 @@ cmd_calibrate (int argc, char **argv, GError **error)
   g_autoptr (CliContext) context
       = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
   cli_context_add (context, entries);
-  cli_context_describe (
-      context, "Without a file the table of published runs that comes with the program is used.\n"
-               "Only rows with use=fit are fitted to; the others are reported on.");
+  cli_context_describe (context,
+                        "Without a file the runs are those that were imported into the store.\n"
+                        "Only rows with use=fit are fitted to; the others are reported on.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc > 2)
@@ -434,8 +487,14 @@ cmd_calibrate (int argc, char **argv, GError **error)
                    "calibrate: the table is read twice, so it must be a file");
       return CLI_FAILED;
     }
-  return cli_format_parse (question.format, &format, error)
-                 && calibrate (argc > 1 ? argv[1] : NULL, &question, format, error)
+  if (argc == 2 && question.is_published)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: --published or a table: use one");
+      return CLI_FAILED;
+    }
+  question.path = argc > 1 ? argv[1] : NULL;
+  return cli_format_parse (question.format, &format, error) && calibrate (&question, format, error)
              ? CLI_DONE
              : CLI_FAILED;
 }

@@ -573,7 +573,7 @@ cmd_db (int argc, char **argv, GError **error)
   const GOptionEntry entries[] = {
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
       "of what to list, show or delete; runs unless said",
-      "runs|plans|queries|answers|clusters|steps|measurements|ops|params|fitted" },
+      "runs|plans|queries|clusters|steps|measurements|ops|params|fitted" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
       "of what is printed; table, of an export sql, of one kind csv unless said",
       "table|csv|json|sql" },

@@ -4,6 +4,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/query.h"
 #include "planner/error.h"
+#include "planner/units.h"
 
 #include <string.h>
 
@@ -11,7 +12,8 @@
 typedef struct
 {
   CliQuestion question;
-  char *explain;
+  char *explain, *max, *step;
+  CliSizes sizes;
 } Request;
 
 static void
@@ -23,6 +25,14 @@ request_clear (Request *self)
   g_free (self->question.allow);
   g_free (self->question.words);
   g_free (self->explain);
+  g_free (self->max);
+  g_free (self->step);
+  g_free (self->sizes.gpus);
+  g_free (self->sizes.tokens);
+  g_free (self->sizes.deadline);
+  g_free (self->sizes.price);
+  g_free (self->sizes.budget);
+  g_strfreev (self->sizes.clusters);
 }
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Request, request_clear)
@@ -36,10 +46,26 @@ answer (const Request *request, const CliInput *input, CliFormat format, GError 
       || !cli_query_ask (&choice, (guint)request->question.top, &query, error))
     return FALSE;
   if (query.answers->len == 0)
-    return cli_query_refuse (&query, &choice, error);
+    return cli_query_refuse (&choice, error);
   cli_query_keep_answers (&request->question, input, query.answers);
   cli_query_print (&query, &choice, format);
   return TRUE;
+}
+
+/* Every --cluster of a command line, where there are several; NULL where there is one. */
+static char **
+find_clusters (int argc, char **argv)
+{
+  g_autoptr (GPtrArray) specs = g_ptr_array_new_with_free_func (g_free);
+  for (int i = 1; i < argc; i++)
+    if (g_str_has_prefix (argv[i], "--cluster="))
+      g_ptr_array_add (specs, g_strdup (argv[i] + strlen ("--cluster=")));
+    else if (strcmp (argv[i], "--cluster") == 0 && i + 1 < argc)
+      g_ptr_array_add (specs, g_strdup (argv[++i]));
+  if (specs->len < 2)
+    return NULL;
+  g_ptr_array_add (specs, NULL);
+  return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
 }
 
 /* What a step is for; a better plan does the same. */
@@ -111,12 +137,34 @@ explain (const Request *request, const CliOptions *options, CliInput *input, Cli
 }
 
 static gboolean
+asks_for_sizes (const CliSizes *sizes)
+{
+  return sizes->clusters || sizes->gpus || sizes->tokens || sizes->deadline || sizes->price
+         || sizes->budget;
+}
+
+static gboolean
 check_request (const Request *request, const CliOptions *options, GError **error)
 {
   if (request->question.top < 1 || request->question.top > 1000)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--top: %d is not from 1 to 1000",
                    request->question.top);
+      return FALSE;
+    }
+  if (request->max && strcmp (request->max, "seq") != 0 && strcmp (request->max, "mbs") != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--max: '%s' is neither seq nor mbs",
+                   request->max);
+      return FALSE;
+    }
+  if ((request->explain || options->from_megatron) + (request->max != NULL)
+          + asks_for_sizes (&request->sizes)
+      > 1)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--explain, --from-megatron, --max, and --gpus, --tokens or several --cluster "
+                   "are questions of their own: ask one");
       return FALSE;
     }
   if (request->explain && !is_settings (request->explain)
@@ -130,14 +178,26 @@ check_request (const Request *request, const CliOptions *options, GError **error
   return TRUE;
 }
 
-int
-cmd_query (int argc, char **argv, GError **error)
+static gboolean
+ask (const Request *request, const CliOptions *options, CliInput *input, CliFormat format,
+     GError **error)
 {
-  g_auto (CliOptions) options = { 0 };
-  g_auto (CliInput) input = { 0 };
-  g_auto (Request) request = { .question = { .top = 5 } };
-  CliQuestion *question = &request.question;
-  CliFormat format;
+  gint64 step = 1024;
+  if (request->step && !plan_units_parse_int (request->step, "--step", 1, G_MAXINT32, &step, error))
+    return FALSE;
+  if (request->explain || options->from_megatron)
+    return explain (request, options, input, format, error);
+  if (request->max)
+    return cli_query_largest (&request->question, input, request->max, step, format, error);
+  if (asks_for_sizes (&request->sizes))
+    return cli_query_sizes (&request->question, &request->sizes, input, format, error);
+  return answer (request, input, format, error);
+}
+
+static void
+add_options (Request *request, CliContext *context)
+{
+  CliQuestion *question = &request->question;
   const GOptionEntry entries[] = {
     { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
       "search these values of a field only", "FIELD=V1,V2,…" },
@@ -148,23 +208,54 @@ cmd_query (int argc, char **argv, GError **error)
     { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
       "classes of arithmetic beyond fp32 sums and states: mixed, lowbit, moments", "CLASS,…" },
     { "top", 0, 0, G_OPTION_ARG_INT, &question->top, "answers, best first; 5 unless said", "N" },
-    { "explain", 0, 0, G_OPTION_ARG_STRING, &request.explain,
+    { "front", 0, 0, G_OPTION_ARG_DOUBLE, &question->front,
+      "the front of memory and time goes so far beyond the best's time; 30 unless said",
+      "PERCENT" },
+    { "explain", 0, 0, G_OPTION_ARG_STRING, &request->explain,
       "why this plan is not the best, and which one change of it helps most: a plan file, @ID, or "
       "FIELD=VALUE,…",
       "PLAN" },
+    { "max", 0, 0, G_OPTION_ARG_STRING, &request->max,
+      "the largest sequence or micro batch that fits, and what the next one lacks", "seq|mbs" },
+    { "step", 0, 0, G_OPTION_ARG_STRING, &request->step,
+      "of --max seq: sequences are multiples of it; 1024 unless said", "N" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &request->sizes.gpus,
+      "the same cluster in other sizes: from one to another by doubling, or each of a list",
+      "N..M|N,M,…" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &request->sizes.tokens,
+      "that the run trains on, as in 15T: how long it takes, and what it costs", "N" },
+    { "deadline", 0, 0, G_OPTION_ARG_STRING, &request->sizes.deadline,
+      "which is the smallest size that is done by then", "DURATION" },
+    { "price", 0, 0, G_OPTION_ARG_STRING, &request->sizes.price,
+      "USD per GPU and hour: of all, or CLUSTER=USD,…", "USD" },
+    { "budget", 0, 0, G_OPTION_ARG_STRING, &request->sizes.budget,
+      "which is the fastest size that costs no more", "USD" },
     { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
       "leave no plan in the store, and give them no numbers", NULL },
     G_OPTION_ENTRY_NULL,
   };
+  cli_context_add (context, entries);
+}
+
+int
+cmd_query (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (CliInput) input = { 0 };
+  g_auto (Request) request = { .question = { .top = 5, .front = 30 } };
+  CliQuestion *question = &request.question;
+  CliFormat format;
   g_autoptr (CliContext) context
       = cli_context_new (NULL, "the recommended configurations, best first, with reasons");
   cli_context_describe (context,
+                        "--cluster may be given several times: the best plan of each, best first.\n"
                         "With --from-megatron it says whether that command fits, what it would do, "
                         "and what is better.");
-  cli_context_add (context, entries);
+  add_options (&request, context);
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);
   question->words = cli_query_words (argc, argv);
+  request.sizes.clusters = find_clusters (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (!check_request (&request, &options, error)
@@ -182,8 +273,5 @@ cmd_query (int argc, char **argv, GError **error)
                    "gbs is needed: --gbs N, in sequences per step over all devices");
       return CLI_FAILED;
     }
-  const gboolean ok = request.explain || options.from_megatron
-                          ? explain (&request, &options, &input, format, error)
-                          : answer (&request, &input, format, error);
-  return ok ? CLI_DONE : CLI_FAILED;
+  return ask (&request, &options, &input, format, error) ? CLI_DONE : CLI_FAILED;
 }

@@ -19,7 +19,7 @@ typedef struct
 {
   char *stack, *use, *params, *db, *format;
   char **where;
-  gboolean shows_rows;
+  gboolean shows_rows, is_stored;
 } Question;
 
 static void
@@ -78,6 +78,9 @@ print_words (const CliValidation *validation, const GArray *sections)
       "how many are within 5 %% or 200 MiB\n");
   print_verdicts ("out of memory", &all->verdicts);
   print_verdicts ("of them predicted between 70 and 100 GB", &all->near);
+  if (all->n_uncertain > 0)
+    printf ("%u of %u times lie within the uncertainty that is said of them: %.0f %%\n",
+            all->n_within, all->n_uncertain, 100.0 * all->n_within / all->n_uncertain);
   if (regret->n > 0)
     printf (
         "choosing among %u sets of plans for the same task: %.2f %% slower than the best, at most "
@@ -137,6 +140,8 @@ cmd_validate (int argc, char **argv, GError **error)
     { "use", 0, 0, G_OPTION_ARG_STRING, &question.use,
       "rows that parameters may be fitted to, those that they never are, or all",
       "fit|report|all" },
+    { "stored", 0, 0, G_OPTION_ARG_NONE, &question.is_stored,
+      "the runs that were imported into the store, and not a table", NULL },
     { "rows", 0, 0, G_OPTION_ARG_NONE, &question.shows_rows,
       "a line per row instead of a summary; JSON has both", NULL },
     { "params", 0, 0, G_OPTION_ARG_STRING, &question.params,
@@ -157,15 +162,16 @@ cmd_validate (int argc, char **argv, GError **error)
                "the reason, never guessed.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (argc > 2)
+  if (argc > (question.is_stored ? 1 : 2))
     {
-      g_autofree char *shown = plan_text_quote (argv[2]);
+      g_autofree char *shown = plan_text_quote (argv[argc - 1]);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                    "validate: one table at a time, and not %s too", shown);
       return CLI_FAILED;
     }
   if (!cli_format_parse (question.format, &format, error)
-      || !cli_validation_read (argc > 1 ? argv[1] : NULL, &validation, error)
+      || !(question.is_stored ? cli_validation_read_store (question.db, &validation, error)
+                              : cli_validation_read (argc > 1 ? argv[1] : NULL, &validation, error))
       || !select_rows (&validation, &question, error))
     return CLI_FAILED;
   adjustments = cli_adjustments (question.params, question.db, error);

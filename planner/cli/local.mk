@@ -42,7 +42,10 @@ fsdplan_SOURCES = \
   %D%/query-closest.c \
   %D%/query-explain.c \
   %D%/query-keep.c \
+  %D%/query-largest.c \
   %D%/query-print.c \
+  %D%/query-sizes.c \
+  %D%/score.c %D%/score.h \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h \

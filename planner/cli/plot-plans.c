@@ -195,9 +195,8 @@ cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
     {
       const CliPrediction *p = prediction_at (swept.predictions, i);
       g_autofree char *fields = cli_describe_swept (&g_array_index (swept.plans, Plan, i), sweeps);
-      char *label = label_of (&p->plan, &input.plan, &input.plan);
+      g_autofree char *label = label_of (&p->plan, &input.plan, &input.plan);
       g_ptr_array_add (labels, g_strjoin (" ", label, *fields ? fields : NULL, NULL));
-      g_free (label);
       const PlotPoint point = { .label = labels->pdata[i],
                                 .memory_gib = gib (p->trace->memory.device),
                                 .tokens_per_s = p->tokens_per_s_per_gpu,
@@ -267,8 +266,10 @@ find_best (const CliPlot *self, const CliInput *input, GError **error)
     return NULL;
   for (guint i = 0; i < query.answers->len; i++)
     g_array_append_val (plans, g_array_index (query.answers, CliAnswer, i).found->plan);
-  return plans->len > 0 || cli_query_refuse (&query, &choice, error) ? g_steal_pointer (&plans)
-                                                                     : NULL;
+  if (plans->len > 0)
+    return g_steal_pointer (&plans);
+  cli_query_refuse (&choice, error);
+  return NULL;
 }
 
 /* The plans of the command line, each with its own model and cluster where it has them. */

@@ -112,15 +112,15 @@ static gboolean
 score_at (const CliInput *input, const Plan *asked, gint64 first, PlotScalingPoint *point,
           GError **error)
 {
-  PlanScore score;
+  SimSummary summary;
   Plan plan = *asked;
   if (!grow_batch (&plan, first, point->gpus, error)
       || !plan_resolve (&plan, input->model, input->cluster, &plan, error)
-      || !cli_score (input, &plan, &score, error))
+      || !cli_measure_plan (input, &plan, &summary, error))
     return FALSE;
   const double tokens = (double)(plan.value[PLAN_GBS] * plan.value[PLAN_SEQ]);
-  point->tokens_per_s_per_gpu = 1e9 * tokens / (double)score.time_ns / point->gpus;
-  point->fits = score.memory_bytes <= input->cluster->memory_bytes;
+  point->tokens_per_s_per_gpu = 1e9 * tokens / (double)summary.step_ns / point->gpus;
+  point->fits = summary.memory.device <= input->cluster->memory_bytes;
   return TRUE;
 }
 

@@ -44,10 +44,9 @@ count_spans (CliPrediction *self, const SimCost *cost)
     self->provenance_pct[p] *= 100.0 / total;
 }
 
-/* What a resolved plan's schedule costs, from the best sources there are. */
-static SimCost *
-cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
-         const PlanStack *stack, GError **error)
+SimCost *
+cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
+             const PlanStack *stack, GError **error)
 {
   const SimParams params = cli_params (input->adjustments, input->cluster, stack);
   const SimCostInput costs = { .schedule = schedule,
@@ -76,23 +75,22 @@ own_workspace (void)
 }
 
 gboolean
-cli_measure (const CliInput *input, const Plan *resolved, SimSummary *out_summary, GError **error)
+cli_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+             SimSummary *out_summary, GError **error)
+{
+  return sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
+}
+
+gboolean
+cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_summary,
+                  GError **error)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
-  g_autoptr (SimCost) cost = schedule ? cost_of (input, resolved, schedule, stack, error) : NULL;
-  return cost && sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
-}
-
-gboolean
-cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score, GError **error)
-{
-  SimSummary summary;
-  if (!cli_measure (input, resolved, &summary, error))
-    return FALSE;
-  *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
-  return TRUE;
+  g_autoptr (SimCost) cost
+      = schedule ? cli_cost_of (input, resolved, schedule, stack, error) : NULL;
+  return cost && cli_measure (schedule, cost, stack, out_summary, error);
 }
 
 static gboolean
@@ -102,7 +100,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
-  g_autoptr (SimCost) cost = cost_of (input, &self->plan, self->schedule, self->stack, error);
+  g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
     return FALSE;
   self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;

@@ -2,7 +2,6 @@
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/schedule.h"
-#include "planner/search.h"
 #include "planner/stack.h"
 #include "planner/trace.h"
 #include "sim/cost.h"
@@ -30,13 +29,17 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
 
-/* The totals of a resolved plan; safe in several threads. */
-gboolean cli_measure (const CliInput *input, const Plan *resolved, SimSummary *out_summary,
-                      GError **error);
+/* What a resolved plan's schedule costs, from the best sources there are. */
+SimCost *cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
+                      const PlanStack *stack, GError **error);
 
-/* Time and device memory of a resolved plan, for a search; safe in several threads. */
-gboolean cli_score (const CliInput *input, const Plan *resolved, PlanScore *out_score,
-                    GError **error);
+/* sim_measure in memory of this thread's own. */
+gboolean cli_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                      SimSummary *out_summary, GError **error);
+
+/* The totals of a resolved plan. */
+gboolean cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_summary,
+                           GError **error);
 
 /* The members of a result as in the contract of the command line, into an open object. */
 void cli_prediction_to_json (const CliPrediction *self, const CliInput *input,

@@ -4,7 +4,7 @@
 
 #include "planner/cli/compare.h"
 #include "planner/cli/query.h"
-#include "planner/error.h"
+#include "planner/cli/score.h"
 
 #include <stdio.h>
 
@@ -125,13 +125,14 @@ find_changes (Explanation *self, GError **error)
   if (!space)
     return FALSE;
   g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
   self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
   for (guint i = 0; i < plans->len; i++)
     {
       Change change;
       if (plan_resolve (&g_array_index (plans, Plan, i), input->model, input->cluster, &change.plan,
                         NULL)
-          && cli_score (input, &change.plan, &change.score, NULL))
+          && cli_scorer_score (&change.plan, scorer, &change.score))
         g_array_append_val (self->changes, change);
     }
   self->n_legal = self->changes->len;

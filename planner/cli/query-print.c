@@ -5,6 +5,9 @@
 
 #include <stdio.h>
 
+/* Per cent of memory that a prediction may be wrong by, and a neighbour may take. */
+#define LITTLE 2.0
+
 /* Why an answer is better than the next, in words; the caller frees. */
 static char *
 explain (const CliAnswer *self, const CliAnswer *next)
@@ -104,10 +107,16 @@ print_words (const CliQuery *self, const CliChoice *choice)
     {
       g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
       g_autofree char *fields = free_fields (answer_at (answers, i));
-      printf ("%u: %s%s%s\n", i + 1, why, *fields ? "; free: " : "", fields);
+      const guint64 device = answer_at (answers, i)->prediction.trace->memory.device;
+      const double spare = 100.0 * (1 - (double)device / (double)MAX (choice->memory_bytes, 1));
+      printf ("%u: %s%s%s", i + 1, why, *fields ? "; free: " : "", fields);
+      if (spare < LITTLE)
+        printf ("; only %.1f %% of memory to spare", spare);
+      printf ("\n");
     }
   g_autoptr (GArray) front = plan_search_front (result);
-  printf ("\nfront of memory and time, device_mib at step_ms:");
+  printf ("\nfront of memory and time, device_mib at step_ms, up to %.0f %% more time:",
+          choice->question->front);
   for (guint i = 0; i < front->len; i++)
     {
       const PlanFound *f
@@ -117,10 +126,13 @@ print_words (const CliQuery *self, const CliChoice *choice)
     }
   printf ("\n%" G_GUINT64_FORMAT " plans for %s on %s in %.1f MiB: %" G_GUINT64_FORMAT
           " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
-          " by time bounds, %" G_GUINT64_FORMAT " by simulation, in %.2f s%s\n",
+          " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
+          " schedules)\n%.2f s, %.0f plans/s, %.0f simulations/s%s\n",
           result->total, input->model->name, input->cluster->name, cli_mib (choice->memory_bytes),
           result->by_rule, result->by_memory, result->by_bound, result->by_simulation,
-          self->seconds, result->is_whole ? "" : "; interrupted: the best so far");
+          self->n_simulated, self->seconds, (double)result->total / self->seconds,
+          (double)self->n_simulated / self->seconds,
+          result->is_whole ? "" : "; interrupted: the best so far");
 }
 
 static void

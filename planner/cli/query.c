@@ -3,6 +3,7 @@
 
 #include "planner/cli/query.h"
 
+#include "planner/cli/score.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
@@ -17,12 +18,6 @@ static void
 interrupt (int signal_number)
 {
   is_interrupted = 1;
-}
-
-static gboolean
-score (const Plan *resolved, gpointer user_data, PlanScore *out_score)
-{
-  return cli_score (user_data, resolved, out_score, NULL);
 }
 
 static gboolean
@@ -182,19 +177,23 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
   if (!space)
     return FALSE;
   const CliInput *input = choice->input;
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
   const PlanSearch search = { .model = input->model,
                               .cluster = input->cluster,
                               .space = space,
                               .memory_bytes = choice->memory_bytes,
                               .best = top,
                               .threads = g_get_num_processors (),
-                              .score = score,
+                              .front = 1 + choice->question->front / 100,
+                              .score = cli_scorer_score,
+                              .floor = cli_scorer_floor,
                               .progress = show_progress,
-                              .user_data = (gpointer)input };
+                              .user_data = scorer };
   const gint64 start_us = g_get_monotonic_time ();
   signal (SIGINT, interrupt);
   plan_search_run (&search, &self.result);
   signal (SIGINT, SIG_DFL);
+  self.n_simulated = cli_scorer_n_simulated (scorer);
   self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
   if (isatty (STDERR_FILENO))
     fprintf (stderr, "\r%40s\r", "");

@@ -16,6 +16,7 @@ typedef struct
   char **only, **set; /* `set` is borrowed */
   char *memory, *headroom, *allow;
   gint top;
+  double front; /* per cent of the best's time that the front goes beyond it */
   gboolean keeps_nothing;
   const char *db; /* borrowed: where it is kept */
   char *words;    /* all of them, as the shell takes them */
@@ -44,7 +45,8 @@ typedef struct
 typedef struct
 {
   PlanSearchResult result;
-  GArray *answers; /* CliAnswer; empty where nothing fits */
+  GArray *answers;     /* CliAnswer; empty where nothing fits */
+  guint64 n_simulated; /* schedules */
   double seconds;
 } CliQuery;
 
@@ -74,8 +76,33 @@ const char *cli_query_bound_by (const PlanTrace *trace);
 /* Table, words, front and counts; or all of it as JSON. */
 void cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format);
 
+/* Whether any plan fits. */
+gboolean cli_query_fits (const CliChoice *choice, gboolean *out_fits, GError **error);
+
+/* The plan that takes least memory, and how much; INFEASIBLE where none is legal. */
+gboolean cli_query_least (const CliChoice *choice, Plan *out_plan, guint64 *out_bytes,
+                          GError **error);
+
+/* A cluster like this one of so many devices: some of a node's, or whole nodes. */
+PlanCluster *cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error);
+
+/* What is asked about sizes and costs, as typed. */
+typedef struct
+{
+  char *gpus, *tokens, *deadline, *price, *budget; /* each NULL where absent */
+  char **clusters;                                 /* where there are several */
+} CliSizes;
+
+/* The best plan of every size and cluster side by side, and which of them answers. */
+gboolean cli_query_sizes (const CliQuestion *question, const CliSizes *sizes, const CliInput *input,
+                          CliFormat format, GError **error);
+
+/* The largest value of "seq" or "mbs" with which something fits, and that the next does not. */
+gboolean cli_query_largest (const CliQuestion *question, const CliInput *input, const char *field,
+                            gint64 step, CliFormat format, GError **error);
+
 /* Says that nothing fits, what comes closest, and what would make it fit; always FALSE. */
-gboolean cli_query_refuse (const CliQuery *self, const CliChoice *choice, GError **error);
+gboolean cli_query_refuse (const CliChoice *choice, GError **error);
 
 /* Why `mine` is not the best, and what one change of it would do. `choice` is what the best is
  * chosen from. */

@@ -18,12 +18,12 @@ cell_or_unknown (const CliRun *run, PlanRunColumn column)
   return g_strdup (cell ? cell : "unknown");
 }
 
-/* Rows of one publication are named alike up to a dash. */
+/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
 static char *
 source_of (const CliRun *run)
 {
-  const char *name = run->row.cell[PLAN_RUN_ROW_ID];
-  return g_strndup (name, strcspn (name, "-"));
+  const char *name = run->row.cell[PLAN_RUN_ROW_ID], *dash = strchr (name, '-');
+  return dash ? g_strndup (name, (gsize)(dash - name)) : cell_or_unknown (run, PLAN_RUN_SOURCE);
 }
 
 static char *
@@ -150,6 +150,22 @@ compare_choices (const GPtrArray *runs, PlanRegret *out)
   plan_accuracy_regret ((const PlanCandidate *)(gpointer)choices->data, choices->len, out);
 }
 
+/* Whether times lie as near as predictions say. */
+static void
+judge_uncertainty (const GPtrArray *runs, CliSection *section)
+{
+  for (guint i = 0; i < runs->len; i++)
+    {
+      const CliRun *run = runs->pdata[i];
+      const double ratio = run->predicted[PLAN_RUN_QUANTITY_TIME]
+                           / MAX (run->row.measured[PLAN_RUN_QUANTITY_TIME], 1e-9);
+      if (!is_scored (run, PLAN_RUN_QUANTITY_TIME) || run->uncertainty_pct < 0)
+        continue;
+      section->n_uncertain++;
+      section->n_within += ABS (100 * (ratio - 1)) <= run->uncertainty_pct;
+    }
+}
+
 /* Of runs, CliRun. */
 static void
 add_section (GArray *sections, const char *by, const char *value, const GPtrArray *runs)
@@ -164,6 +180,7 @@ add_section (GArray *sections, const char *by, const char *value, const GPtrArra
       measure (runs, q, TRUE, FALSE, &section.tiny[q]);
     }
   judge_all (runs, &section);
+  judge_uncertainty (runs, &section);
   compare_choices (runs, &section.regret);
   g_array_append_val (sections, section);
 }
@@ -507,6 +524,12 @@ add_summary (JsonBuilder *b, const CliSection *section)
   add_count (b, "n_best", regret->n_best);
   add_number (b, "max_pct", regret->max_pct, regret->n > 0);
   add_number (b, "blind_pct", regret->blind_pct, regret->n > 0);
+  json_builder_end_object (b);
+  json_builder_set_member_name (b, "uncertainty");
+  json_builder_begin_object (b);
+  add_count (b, "n", section->n_uncertain);
+  add_number (b, "within_pct", 100.0 * section->n_within / MAX (section->n_uncertain, 1),
+              section->n_uncertain > 0);
   json_builder_end_object (b);
 }
 

@@ -4,6 +4,7 @@
 #include "planner/cli/validate.h"
 
 #include "db/catalogue.h"
+#include "db/tables.h"
 #include "planner/accuracy.h"
 #include "planner/cli/predict.h"
 #include "planner/error.h"
@@ -59,6 +60,53 @@ read_stream (CliValidation *self, FILE *file, GError **error)
   return plan_run_table_end (self->table, error);
 }
 
+static void
+begin (CliValidation *self, const char *origin)
+{
+  self->origin = g_strdup (origin);
+  self->runs = g_array_new (FALSE, TRUE, sizeof (CliRun));
+  g_array_set_clear_func (self->runs, run_clear);
+  self->wrong = g_ptr_array_new_with_free_func (g_free);
+  self->table = plan_run_table_new (origin, take_row, self);
+}
+
+/* The store's columns are the table's, but for the texts of model, cluster and plan. */
+static void
+take_stored (CliValidation *self, const DbTable *stored, guint row)
+{
+  PlanRunRow run = { .line = row + 1 };
+  const char *cluster = db_table_cell_named (stored, row, "cluster_text");
+  for (guint c = 0; c < db_kind_n_columns (stored->kind); c++)
+    {
+      const char *name = db_kind_column_name (stored->kind, c);
+      PlanRunColumn column;
+      if (plan_run_column_parse (g_str_equal (name, "row_group") ? "group" : name, &column, NULL))
+        run.cell[column] = g_strdup (db_table_cell (stored, row, c));
+    }
+  plan_run_table_add (self->table, &run, db_table_cell_named (stored, row, "model_text"),
+                      cluster ? cluster : "", db_table_cell_named (stored, row, "plan_text"));
+}
+
+gboolean
+cli_validation_read_store (const char *db, CliValidation *out_self, GError **error)
+{
+  g_auto (CliValidation) self = { 0 };
+  g_autoptr (DbStore) store = db_store_open_readonly (db, error);
+  g_autoptr (DbTable) stored
+      = store ? db_store_read_table (store, DB_KIND_MEASUREMENTS, NULL, error) : NULL;
+  if (!stored)
+    {
+      g_prefix_error (error, "fsdplan import brings measured runs into the store: ");
+      return FALSE;
+    }
+  begin (&self, db_store_path (store));
+  for (guint row = 0; row < db_table_n_rows (stored); row++)
+    take_stored (&self, stored, row);
+  *out_self = self;
+  self = (CliValidation){ 0 };
+  return TRUE;
+}
+
 gboolean
 cli_validation_read (const char *path, CliValidation *out_self, GError **error)
 {
@@ -67,16 +115,12 @@ cli_validation_read (const char *path, CliValidation *out_self, GError **error)
   const char *const name = path ? path : shipped;
   const gboolean is_stdin = g_str_equal (name, "-");
   FILE *file = is_stdin ? stdin : fopen (name, "r");
-  self.origin = g_strdup (is_stdin ? "stdin" : path ? path : "the shipped runs.csv");
   if (!file)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", name, g_strerror (errno));
       return FALSE;
     }
-  self.runs = g_array_new (FALSE, TRUE, sizeof (CliRun));
-  g_array_set_clear_func (self.runs, run_clear);
-  self.wrong = g_ptr_array_new_with_free_func (g_free);
-  self.table = plan_run_table_new (self.origin, take_row, &self);
+  begin (&self, is_stdin ? "stdin" : path ? path : "the shipped runs.csv");
   const gboolean is_read = read_stream (&self, file, error);
   if (!is_stdin)
     fclose (file);
@@ -308,12 +352,16 @@ predict_run (CliRun *run, const SimAdjustments *adjustments)
                            .adjustments = adjustments };
   g_autoptr (GError) why = NULL;
   SimSummary summary;
-  if (!cli_measure (&input, &run->plan, &summary, &why))
+  if (!cli_measure_plan (&input, &run->plan, &summary, &why))
     {
       run->row.skipped = g_strdup (why->message);
       return;
     }
   run->is_predicted = TRUE;
+  run->uncertainty_pct
+      = adjustments ? sim_adjustments_uncertainty_pct (adjustments, run->row.cluster->device_name,
+                                                       run->row.cell[PLAN_RUN_STACK])
+                    : -1;
   run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
   run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
   run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = cli_mib (summary.memory.allocated);
@@ -336,6 +384,7 @@ static void
 copy_prediction (const CliRun *from, CliRun *to)
 {
   to->is_predicted = from->is_predicted;
+  to->uncertainty_pct = from->uncertainty_pct;
   to->fits = from->fits;
   memcpy (to->predicted, from->predicted, sizeof to->predicted);
   if (from->row.skipped)

@@ -16,6 +16,7 @@ typedef struct
   gboolean fits;
   double predicted[PLAN_N_RUN_QUANTITIES];
   double naive[PLAN_N_RUN_QUANTITIES]; /* by rules of thumb; 0: none */
+  double uncertainty_pct;              /* of the time; below 0: not known */
   guint group, configuration, question;
 } CliRun;
 
@@ -32,6 +33,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliValidation, cli_validation_clear)
 
 /* Reads a table of runs; "-" is stdin, NULL the shipped one. */
 gboolean cli_validation_read (const char *path, CliValidation *out_self, GError **error);
+
+/* Reads the runs that were imported into the store. */
+gboolean cli_validation_read_store (const char *db, CliValidation *out_self, GError **error);
 
 /* "COLUMN=VALUE": unselects the rows of another value. */
 gboolean cli_validation_where (CliValidation *self, const char *text, GError **error);

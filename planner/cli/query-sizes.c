@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One question on several clusters, or on several sizes of one: the best plan of each, what a
+ * training run of so many tokens takes there, and which of them answers.
+ *
+ * The global batch is part of what is trained and stays as it is. Where no data-parallel size
+ * divides it, the row says which batch near it would do. */
+#include "config.h"
+
+#include "planner/cli/query.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_ROWS 64
+
+typedef struct
+{
+  CliInput input; /* the cluster is its own, the model borrowed */
+  CliChoice choice;
+  CliQuery query;
+  const CliAnswer *best; /* NULL: none */
+  double price;          /* USD per device and hour; 0: not told */
+  double seconds, gpu_hours, cost, efficiency;
+  char *note;
+  gint64 id;
+} Row;
+
+typedef struct
+{
+  const CliQuestion *question;
+  GPtrArray *rows; /* Row */
+  double tokens, deadline_s, budget;
+  gboolean has_price;
+} Sizes;
+
+static void
+row_free (gpointer data)
+{
+  Row *self = data;
+  cli_query_clear (&self->query);
+  plan_cluster_free (self->input.cluster);
+  g_free (self->input.cluster_spec);
+  g_free (self->note);
+  g_free (self);
+}
+
+static void
+sizes_clear (Sizes *self)
+{
+  g_clear_pointer (&self->rows, g_ptr_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Sizes, sizes_clear)
+
+PlanCluster *
+cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error)
+{
+  g_autoptr (PlanCluster) shipped = plan_cluster_new (cluster->name, NULL);
+  g_autofree char *text = plan_cluster_print (cluster);
+  g_autoptr (PlanCluster) self
+      = shipped && g_strcmp0 (shipped->device_name, cluster->device_name) == 0
+            ? g_steal_pointer (&shipped)
+            : plan_cluster_parse (text, "cluster", error);
+  if (!self)
+    return NULL;
+  const gint64 node = self->devices_per_node;
+  if (devices < node)
+    {
+      g_autofree char *spec
+          = g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->device_name, devices);
+      return plan_cluster_new (spec, error);
+    }
+  if (devices % node != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--gpus: %" G_GINT64_FORMAT " are not whole nodes of %" G_GINT64_FORMAT, devices,
+                   node);
+      return NULL;
+    }
+  self->nodes = devices / node;
+  return g_steal_pointer (&self);
+}
+
+/* "14d", "36h", "90m": seconds. */
+static gboolean
+parse_duration (const char *text, double *out_seconds, GError **error)
+{
+  static const struct
+  {
+    char unit;
+    double seconds;
+  } units[] = { { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 } };
+  const gsize length = strlen (text);
+  for (guint i = 0; length > 1 && i < G_N_ELEMENTS (units); i++)
+    if (text[length - 1] == units[i].unit)
+      {
+        g_autofree char *number = g_strndup (text, length - 1);
+        double value;
+        if (!plan_units_parse_real (number, "--deadline", 1e-6, 1e9, &value, error))
+          return FALSE;
+        *out_seconds = value * units[i].seconds;
+        return TRUE;
+      }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--deadline: '%s' is not a duration such as 14d, 36h or 90m", text);
+  return FALSE;
+}
+
+/* "2e12", "15T", "300B", "50M". */
+static gboolean
+parse_tokens (const char *text, double *out_tokens, GError **error)
+{
+  static const char suffixes[] = "KMBT";
+  static const double scale[] = { 1e3, 1e6, 1e9, 1e12 };
+  const gsize length = strlen (text);
+  const char *suffix = length > 1 ? strchr (suffixes, text[length - 1]) : NULL;
+  g_autofree char *number = g_strndup (text, length - (suffix ? 1 : 0));
+  if (!plan_units_parse_real (number, "--tokens", 1e-6, 1e18, out_tokens, error))
+    return FALSE;
+  *out_tokens *= suffix ? scale[suffix - suffixes] : 1;
+  return TRUE;
+}
+
+/* "2.5", or "dgx-h100=2.5,dgx-a100=1.4": what a device of this cluster costs an hour. */
+static gboolean
+find_price (const char *text, const CliInput *input, double *out_price, GError **error)
+{
+  g_auto (GStrv) parts = g_strsplit (text ? text : "", ",", -1);
+  *out_price = 0;
+  for (char **p = parts; *p; p++)
+    {
+      const char *equals = strrchr (*p, '=');
+      g_autofree char *name = equals ? g_strndup (*p, (gsize)(equals - *p)) : NULL;
+      double price;
+      if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", 0, 1e6, &price, error))
+        return FALSE;
+      if (!name || g_strcmp0 (name, input->cluster_spec) == 0
+          || strcmp (name, input->cluster->name) == 0
+          || strcmp (name, input->cluster->device_name) == 0)
+        *out_price = price;
+    }
+  return TRUE;
+}
+
+static gboolean
+add_row (Sizes *self, const CliInput *like, PlanCluster *cluster, const char *spec)
+{
+  Row *row = g_new0 (Row, 1);
+  row->input = (CliInput){
+    .model = like->model, .cluster = cluster, .cluster_spec = g_strdup (spec), .plan = like->plan
+  };
+  g_ptr_array_add (self->rows, row);
+  return TRUE;
+}
+
+/* "8..1024": the first, doubled while it is no more than the last; or a list. */
+static gboolean
+add_sizes (Sizes *self, const CliInput *like, const PlanCluster *cluster, const char *spec,
+           const char *gpus, GError **error)
+{
+  g_auto (GStrv) ends = g_strsplit (gpus, "..", 2);
+  g_auto (GStrv) list = g_strsplit (gpus, ",", -1);
+  gint64 first, last;
+  if (ends[0] && ends[1])
+    {
+      if (!plan_units_parse_int (ends[0], "--gpus", 1, 1000000, &first, error)
+          || !plan_units_parse_int (ends[1], "--gpus", first, 1000000, &last, error))
+        return FALSE;
+      for (; first <= last; first *= 2)
+        {
+          PlanCluster *resized = cli_query_resize (cluster, first, error);
+          if (!resized)
+            return FALSE;
+          add_row (self, like, resized, spec);
+        }
+      return TRUE;
+    }
+  for (char **n = list; *n; n++)
+    {
+      PlanCluster *resized;
+      if (!plan_units_parse_int (*n, "--gpus", 1, 1000000, &first, error)
+          || !(resized = cli_query_resize (cluster, first, error)))
+        return FALSE;
+      add_row (self, like, resized, spec);
+    }
+  return TRUE;
+}
+
+static gboolean
+add_cluster (Sizes *self, const CliSizes *asked, const CliInput *input, const char *spec,
+             GError **error)
+{
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (spec, self->question->db, error);
+  if (!cluster)
+    return FALSE;
+  return asked->gpus ? add_sizes (self, input, cluster, spec, asked->gpus, error)
+                     : add_row (self, input, g_steal_pointer (&cluster), spec);
+}
+
+/* The cluster as it is. */
+static gboolean
+add_own (Sizes *self, const CliInput *input, GError **error)
+{
+  g_autofree char *text = plan_cluster_print (input->cluster);
+  PlanCluster *copy = plan_cluster_parse (text, "cluster", error);
+  return copy && add_row (self, input, copy, input->cluster_spec);
+}
+
+static gboolean
+add_rows (Sizes *self, const CliSizes *asked, const CliInput *input, GError **error)
+{
+  self->rows = g_ptr_array_new_with_free_func (row_free);
+  for (char **c = asked->clusters; c && *c; c++)
+    if (!add_cluster (self, asked, input, *c, error))
+      return FALSE;
+  if (self->rows->len == 0
+      && !(asked->gpus
+               ? add_sizes (self, input, input->cluster, input->cluster_spec, asked->gpus, error)
+               : add_own (self, input, error)))
+    return FALSE;
+  if (self->rows->len <= MOST_ROWS)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MOST_ROWS);
+  return FALSE;
+}
+
+/* Why there is no answer: memory, or the batch, which multiples of the devices always divide. */
+static char *
+why_none (const Row *row)
+{
+  const gint64 all = plan_cluster_devices (row->input.cluster);
+  const gint64 gbs = row->input.plan.value[PLAN_GBS];
+  g_autoptr (GError) why = NULL;
+  guint64 bytes = 0;
+  Plan plan;
+  if (cli_query_least (&row->choice, &plan, &bytes, &why))
+    return g_strdup_printf ("lacks %.1f MiB", cli_mib (bytes - row->choice.memory_bytes));
+  if (gbs % all == 0)
+    return g_strdup ("no plan is legal");
+  return gbs < all ? g_strdup_printf ("gbs does not divide: %" G_GINT64_FORMAT " would", all)
+                   : g_strdup_printf ("gbs does not divide: %" G_GINT64_FORMAT
+                                      " or %" G_GINT64_FORMAT " would",
+                                      gbs / all * all, (gbs / all + 1) * all);
+}
+
+static gboolean
+answer_row (Sizes *self, Row *row, const char *price, GError **error)
+{
+  if (!cli_choice_init (&row->choice, self->question, &row->input, error)
+      || !cli_query_ask (&row->choice, 1, &row->query, error)
+      || !find_price (price, &row->input, &row->price, error))
+    return FALSE;
+  row->best = cli_query_best (&row->query);
+  self->has_price |= row->price > 0;
+  if (!row->best)
+    {
+      row->note = why_none (row);
+      return TRUE;
+    }
+  const double devices = (double)plan_cluster_devices (row->input.cluster);
+  row->seconds = self->tokens / (row->best->prediction.tokens_per_s_per_gpu * devices);
+  row->gpu_hours = row->seconds * devices / 3600;
+  row->cost = row->gpu_hours * row->price;
+  return TRUE;
+}
+
+/* Against the smallest size of the same cluster that fits. */
+static void
+compare_efficiency (Sizes *self)
+{
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      Row *row = self->rows->pdata[i];
+      const Row *least = row;
+      for (guint j = 0; row->best && j < self->rows->len; j++)
+        {
+          const Row *other = self->rows->pdata[j];
+          if (other->best && strcmp (other->input.cluster->name, row->input.cluster->name) == 0
+              && plan_cluster_devices (other->input.cluster)
+                     < plan_cluster_devices (least->input.cluster))
+            least = other;
+        }
+      if (row->best)
+        row->efficiency = row->best->prediction.tokens_per_s_per_gpu
+                          / least->best->prediction.tokens_per_s_per_gpu;
+    }
+}
+
+static double
+speed (const Row *row)
+{
+  return row->best ? row->best->prediction.tokens_per_s_per_gpu
+                         * (double)plan_cluster_devices (row->input.cluster)
+                   : 0;
+}
+
+/* Dollars per token; those without a price come last. */
+static double
+dear (const Row *row)
+{
+  return row->best && row->price > 0 ? row->price / row->best->prediction.tokens_per_s_per_gpu
+                                     : G_MAXDOUBLE;
+}
+
+static int
+compare_rows (gconstpointer a, gconstpointer b, gpointer by_price)
+{
+  const Row *x = *(Row *const *)a, *y = *(Row *const *)b;
+  const double p = by_price ? dear (x) : -speed (x), q = by_price ? dear (y) : -speed (y);
+  return p < q ? -1 : p > q;
+}
+
+static void
+keep (Sizes *self)
+{
+  g_autofree CliKept *kept = g_new0 (CliKept, self->rows->len);
+  guint n = 0;
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      const Row *row = self->rows->pdata[i];
+      if (row->best)
+        kept[n++] = (CliKept){ row->input.model, row->input.cluster, &row->best->found->plan,
+                               row->best->found->score, 0 };
+    }
+  cli_query_keep (self->question, kept, n);
+  n = 0;
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      Row *row = self->rows->pdata[i];
+      row->id = row->best ? kept[n++].id : 0;
+    }
+}
+
+static void
+add_if (CliTable *table, gboolean is_known, double value, int decimals)
+{
+  if (is_known)
+    cli_table_add_real (table, value, decimals);
+  else
+    cli_table_add (table, NULL);
+}
+
+static CliTable *
+row_table (const Sizes *self)
+{
+  static const CliColumn columns[]
+      = { { "cluster", FALSE },   { "gpus", TRUE },         { "id", FALSE },
+          { "step_ms", TRUE },    { "tokens_per_s", TRUE }, { "mfu", TRUE },
+          { "device_mib", TRUE }, { "days", TRUE },         { "gpu_hours", TRUE },
+          { "cost_usd", TRUE },   { "efficiency", TRUE },   { "note", FALSE },
+          { "plan", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      const Row *row = self->rows->pdata[i];
+      const CliPrediction *p = row->best ? &row->best->prediction : NULL;
+      const gboolean lasts = p && self->tokens > 0;
+      g_autofree char *plan
+          = p ? cli_query_differences (&row->best->found->plan, &row->input.plan) : NULL;
+      cli_table_add (table, row->input.cluster->name);
+      cli_table_add_int (table, plan_cluster_devices (row->input.cluster));
+      cli_query_add_id (table, row->id);
+      add_if (table, p != NULL, p ? p->step_ms : 0, 1);
+      add_if (table, p != NULL, speed (row), 0);
+      add_if (table, p != NULL, p ? p->mfu : 0, 3);
+      add_if (table, p != NULL, p ? cli_mib (p->trace->memory.device) : 0, 1);
+      add_if (table, lasts, row->seconds / 86400, 2);
+      add_if (table, lasts, row->gpu_hours, 0);
+      add_if (table, lasts && row->price > 0, row->cost, 0);
+      add_if (table, p != NULL, row->efficiency, 3);
+      cli_table_add (table, row->note);
+      cli_table_add (table, plan);
+    }
+  return table;
+}
+
+/* The first row by `value` among those that are good enough. */
+static const Row *
+least_of (const Sizes *self, double (*value) (const Row *row))
+{
+  const Row *best = NULL;
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      const Row *row = self->rows->pdata[i];
+      const gboolean is_good = row->best
+                               && (self->deadline_s == 0 || row->seconds <= self->deadline_s)
+                               && (self->budget == 0 || row->cost <= self->budget);
+      if (is_good && (!best || value (row) < value (best)))
+        best = row;
+    }
+  return best;
+}
+
+static double
+devices_of (const Row *row)
+{
+  return (double)plan_cluster_devices (row->input.cluster);
+}
+
+static double
+cost_of (const Row *row)
+{
+  return row->cost;
+}
+
+static double
+seconds_of (const Row *row)
+{
+  return row->seconds;
+}
+
+static void
+print_answer (const Sizes *self, const char *what, const Row *row)
+{
+  printf ("%s: %" G_GINT64_FORMAT " GPUs of %s, %.2f days, %.0f GPU-hours", what,
+          plan_cluster_devices (row->input.cluster), row->input.cluster->name, row->seconds / 86400,
+          row->gpu_hours);
+  if (row->price > 0)
+    printf (", %.0f USD", row->cost);
+  printf ("\n");
+}
+
+/* FALSE: nothing keeps the deadline and the budget. */
+static gboolean
+answer (const Sizes *self, gboolean prints)
+{
+  const Row *fewest = least_of (self, devices_of);
+  if (self->tokens == 0 || !fewest)
+    return fewest || (self->deadline_s == 0 && self->budget == 0);
+  if (!prints)
+    return TRUE;
+  if (self->deadline_s > 0)
+    print_answer (self, "fewest that keep the deadline", fewest);
+  if (self->has_price)
+    print_answer (self, self->deadline_s > 0 ? "cheapest that keep it" : "cheapest",
+                  least_of (self, cost_of));
+  if (self->deadline_s == 0)
+    print_answer (self, self->budget > 0 ? "fastest within the budget" : "fastest",
+                  least_of (self, seconds_of));
+  return TRUE;
+}
+
+static gboolean
+read_asked (Sizes *self, const CliSizes *asked, GError **error)
+{
+  const gboolean wants_tokens = (asked->deadline || asked->budget) && !asked->tokens;
+  if (wants_tokens || (asked->budget && !asked->price))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   wants_tokens ? "--tokens is needed: how many the run trains on"
+                                : "--price is needed: what a device costs an hour");
+      return FALSE;
+    }
+  return (!asked->tokens || parse_tokens (asked->tokens, &self->tokens, error))
+         && (!asked->deadline || parse_duration (asked->deadline, &self->deadline_s, error))
+         && (!asked->budget
+             || plan_units_parse_real (asked->budget, "--budget", 0, 1e15, &self->budget, error));
+}
+
+gboolean
+cli_query_sizes (const CliQuestion *question, const CliSizes *asked, const CliInput *input,
+                 CliFormat format, GError **error)
+{
+  CliQuestion best = *question;
+  g_auto (Sizes) self = { .question = &best };
+  best.front = 0; /* only the best of each is asked for */
+  if (!read_asked (&self, asked, error) || !add_rows (&self, asked, input, error))
+    return FALSE;
+  for (guint i = 0; i < self.rows->len; i++)
+    if (!answer_row (&self, self.rows->pdata[i], asked->price, error))
+      return FALSE;
+  compare_efficiency (&self);
+  if (asked->clusters && !asked->gpus)
+    g_ptr_array_sort_with_data (self.rows, compare_rows, GINT_TO_POINTER (self.has_price));
+  keep (&self);
+  g_autoptr (CliTable) table = row_table (&self);
+  cli_table_print (table, format);
+  if (format == CLI_FORMAT_TABLE)
+    printf ("\n");
+  if (answer (&self, format == CLI_FORMAT_TABLE))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+               "none of these keeps the %s: ask for more sizes, or give it more",
+               self.deadline_s > 0 ? "deadline" : "budget");
+  return FALSE;
+}

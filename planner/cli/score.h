@@ -1,0 +1,24 @@
+/* CliScorer: simulates plans for a search, each schedule once.
+ *
+ * Plans with equal schedules and equal costs of their ops are one simulation. Safe in several
+ * threads. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/search.h"
+G_BEGIN_DECLS
+
+typedef struct _CliScorer CliScorer;
+
+/* The input must outlive it. */
+CliScorer *cli_scorer_new (const CliInput *input);
+void cli_scorer_free (CliScorer *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
+
+/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. */
+gboolean cli_scorer_score (const Plan *resolved, gpointer self, PlanScore *out_score);
+gint64 cli_scorer_floor (const Plan *resolved, gpointer self);
+
+/* Schedules simulated so far, those for floors included. */
+guint64 cli_scorer_n_simulated (const CliScorer *self);
+
+G_END_DECLS
