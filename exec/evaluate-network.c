@@ -9,10 +9,13 @@
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
 
+/* Of the output layer. */
+#define NO_BIAS PLAN_N_TENSORS
+
 static gboolean
 has (const ExecEvaluator *self, PlanTensorRole role)
 {
-  return plan_model_tensor (self->model, role, self->vocab).rows > 0;
+  return role != NO_BIAS && plan_model_tensor (self->model, role, self->vocab).rows > 0;
 }
 
 /* No array where the model has no such parameter. */
@@ -148,9 +151,6 @@ linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Pl
   if (has (self, bias))
     RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);
 }
-
-/* The output layer has no bias anywhere. */
-#define NO_BIAS PLAN_TENSOR_ROUTER_BIAS
 
 static gboolean
 is_swiglu (const ExecEvaluator *self)

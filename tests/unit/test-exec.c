@@ -124,12 +124,12 @@ without (const Case *c, const char *needle)
 }
 
 static void
-assert_caught (const char *strategy, const char *needle, const char *message)
+assert_caught (const char *compute, const char *needle, const char *message)
 {
   Case c;
   g_auto (ExecResult) result = { 0 };
   g_autoptr (GError) error = NULL;
-  case_init (&c, 1, strategy, "bf16", 2);
+  case_init (&c, 1, "no_shard", compute, 2);
   g_autoptr (PlanSchedule) broken = without (&c, needle);
   ExecComm *comm = exec_comm_self_open ();
   ck_assert (!exec_run_schedule (&c.job, broken, comm, FALSE, NULL, NULL, &result, &error));
@@ -141,10 +141,12 @@ assert_caught (const char *strategy, const char *needle, const char *message)
 
 START_TEST (planted_bugs_are_caught)
 {
-  assert_caught ("no_shard", "cast compute out=weights.embed", "holds weights of step 1");
-  assert_caught ("no_shard", "swiglu compute", "is read before anything wrote it");
-  assert_caught ("no_shard", "alloc compute buf=logits", "is given back but was not taken");
-  assert_caught ("no_shard", "free compute buf=prob", "prob[0] is taken twice");
+  assert_caught ("bf16", "cast compute out=weights.embed", "holds weights of step 1");
+  assert_caught ("bf16", "swiglu compute", "is read before anything wrote it");
+  assert_caught ("bf16", "alloc compute buf=logits", "is given back but was not taken");
+  assert_caught ("fp8-tensorwise", "cast compute out=weights.layer",
+                 "copy.qkv holds weights of step 1");
+  assert_caught ("bf16", "free compute buf=prob", "prob[0] is taken twice");
 }
 END_TEST
 
