@@ -201,6 +201,7 @@ golden_tests = \
   %D%/golden/lower-native-optim_grads_params.test \
   %D%/golden/lower-one-rank.test \
   %D%/golden/query-explain-illegal.test \
+  %D%/golden/query-explain-json.test \
   %D%/golden/query-explain-too-large.test \
   %D%/golden/query-explain-twice.test \
   %D%/golden/query-explain.test \
