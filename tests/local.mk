@@ -154,6 +154,7 @@ golden_tests = \
   %D%/golden/db-export-sql.test \
   %D%/golden/db-import.test \
   %D%/golden/db-list-json.test \
+  %D%/golden/db-list-plans.test \
   %D%/golden/db-list.test \
   %D%/golden/db-refused.test \
   %D%/golden/db-show.test \
