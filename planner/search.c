@@ -253,8 +253,9 @@ is_beaten (const Work *work, const Candidate *candidate)
   for (guint i = 0; i < work->result->found->len; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
-      if (score->time_ns <= candidate->time_ns && score->memory_bytes <= candidate->memory_bytes)
-        return TRUE;
+      if (score->time_ns <= candidate->time_ns && score->memory_bytes <= candidate->memory_bytes
+          && (score->time_ns < candidate->time_ns || score->memory_bytes < candidate->memory_bytes))
+        return TRUE; /* what costs the same may be the lower point */
     }
   return FALSE;
 }
@@ -328,7 +329,7 @@ run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
     g_thread_join (threads[i]);
 }
 
-#define SLICE 8 /* blocks that are looked into before what was found is asked again */
+#define SLICE 2 /* blocks that are looked into before what was found is asked again */
 
 /* Blocks are bounded; then, best first, they are filtered, and what is left is scored. */
 static void

@@ -20,11 +20,11 @@
  * megatron: param_and_grad_buffer.py and distrib_optimizer.py there; its residual is that of
  * Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. fsdp2: torchtitan, and
  * PyTorch's torch/distributed/fsdp/_fully_shard; that the loss leaves three fp32 images where it is
- * compiled too was chosen by published memory (torchtitan 2024-12, torchao 2026-02), not read. fsdp1:
- * torch/distributed/fsdp/_flat_param.py and _runtime_utils.py. Their residual is a cuBLAS workspace
- * of 32 MiB on Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the two buffers
- * that sequences are gathered into, from the arithmetic of a published scan of some 300 runs. What
- * issuing an op costs them is taken for eager PyTorch's.
+ * compiled too was chosen by published memory (torchtitan 2024-12, torchao 2026-02), not read.
+ * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py. Their residual is a cuBLAS
+ * workspace of 32 MiB on Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the
+ * two buffers that sequences are gathered into, from the arithmetic of a published scan of some 300
+ * runs. What issuing an op costs them is taken for eager PyTorch's.
  *
  * Products of fp32 factors run in tf32 (TransformerEngine common/gemm/cublaslt_gemm.cu). */
 static const PlanStack newest[] = {

@@ -194,6 +194,7 @@ golden_tests = \
   %D%/golden/db-export-sql.test \
   %D%/golden/db-import.test \
   %D%/golden/db-list-json.test \
+  %D%/golden/db-list-plans.test \
   %D%/golden/db-list.test \
   %D%/golden/db-refused.test \
   %D%/golden/db-show.test \
@@ -273,6 +274,7 @@ golden_tests = \
   %D%/golden/plot-scaling.test \
   %D%/golden/plot-scaling-weak.test \
   %D%/golden/query-explain-illegal.test \
+  %D%/golden/query-explain-json.test \
   %D%/golden/query-explain-too-large.test \
   %D%/golden/query-explain-twice.test \
   %D%/golden/query-explain.test \

@@ -130,6 +130,15 @@ list_plans (DbStore *store, CliFormat format, GError **error)
   return TRUE;
 }
 
+static gboolean
+list_runs_and_plans (DbStore *store, GError **error)
+{
+  if (!list_runs (store, CLI_FORMAT_TABLE, error))
+    return FALSE;
+  printf ("\n");
+  return list_plans (store, CLI_FORMAT_TABLE, error);
+}
+
 /* Rows of the store with the named columns; NULL is all of them. */
 static CliTable *
 table_of (const DbTable *rows, const char *const *names)
@@ -176,6 +185,8 @@ list_stored (const Request *request, GError **error)
   g_autoptr (DbStore) store = db_store_open_readonly (request->db, error);
   if (!store)
     return FALSE;
+  if (!request->kind_name && format == CLI_FORMAT_TABLE)
+    return list_runs_and_plans (store, error);
   if (request->kind == DB_KIND_RUNS)
     return list_runs (store, format, error);
   if (request->kind == DB_KIND_PLANS)
@@ -572,7 +583,7 @@ cmd_db (int argc, char **argv, GError **error)
   g_auto (Request) request = { .kind = DB_KIND_RUNS };
   const GOptionEntry entries[] = {
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
-      "of what to list, show or delete; runs unless said",
+      "of what to list, show or delete; runs unless said, and in a list plans beside them",
       "runs|plans|queries|clusters|steps|measurements|ops|params|fitted" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
       "of what is printed; table, of an export sql, of one kind csv unless said",

@@ -180,27 +180,29 @@ keep (Explanation *self)
     g_array_index (self->query.answers, CliAnswer, 0).id = kept[n - 1].id;
 }
 
-/* Milliseconds, with their sign. */
+/* Milliseconds with their sign, where they are a hundredth of the difference. */
 static void
-add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns)
+add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns, gint64 total_ns)
 {
   const double ms = 1e-6 * (double)(mine_ns - best_ns);
-  if (ms >= 0.05 || ms <= -0.05)
-    g_string_append_printf (text, "%s%s %+.1f", text->len ? ", " : "", name, ms);
+  if (ABS (mine_ns - best_ns) * 100 >= total_ns)
+    g_string_append_printf (text, "%s%s %+.*f", text->len ? ", " : "", name,
+                            ms < 10 && ms > -10 ? 3 : 1, ms);
 }
 
 /* "compute +12.3, exposed gather -0.4": where the time goes that the best does not take. */
 static char *
 time_parts (const PlanTrace *mine, const PlanTrace *best)
 {
+  const gint64 total = ABS (mine->step_ns - best->step_ns);
   GString *text = g_string_new (NULL);
-  add_part (text, "compute", mine->compute_ns, best->compute_ns);
-  add_part (text, "exposed gather", mine->exposed_gather_ns, best->exposed_gather_ns);
-  add_part (text, "exposed reduce", mine->exposed_reduce_ns, best->exposed_reduce_ns);
-  add_part (text, "exposed tensor", mine->exposed_tensor_ns, best->exposed_tensor_ns);
-  add_part (text, "exposed copy", mine->exposed_copy_ns, best->exposed_copy_ns);
-  add_part (text, "host", mine->host_ns, best->host_ns);
-  add_part (text, "idle", mine->idle_ns, best->idle_ns);
+  add_part (text, "compute", mine->compute_ns, best->compute_ns, total);
+  add_part (text, "exposed gather", mine->exposed_gather_ns, best->exposed_gather_ns, total);
+  add_part (text, "exposed reduce", mine->exposed_reduce_ns, best->exposed_reduce_ns, total);
+  add_part (text, "exposed tensor", mine->exposed_tensor_ns, best->exposed_tensor_ns, total);
+  add_part (text, "exposed copy", mine->exposed_copy_ns, best->exposed_copy_ns, total);
+  add_part (text, "host", mine->host_ns, best->host_ns, total);
+  add_part (text, "idle", mine->idle_ns, best->idle_ns, total);
   return g_string_free (text, FALSE);
 }
 
@@ -225,7 +227,8 @@ verdict (const Explanation *self)
   if (t->step_ns == b->step_ns)
     return g_strdup_printf ("%s, and is as fast as the best", room);
   g_autofree char *parts = time_parts (t, b);
-  return g_strdup_printf ("%s, and takes %.1f ms (%.2f %%) %s than the best, in ms: %s", room,
+  return g_strdup_printf ("%s, and takes %.*f ms (%.2f %%) %s than the best, in ms: %s", room,
+                          ABS (t->step_ns - b->step_ns) < 10000000 ? 3 : 1,
                           1e-6 * (double)ABS (t->step_ns - b->step_ns), ABS (percent),
                           percent > 0 ? "more" : "less", parts);
 }
@@ -322,7 +325,7 @@ print_table (const Explanation *self)
 }
 
 static void
-add_result (JsonBuilder *b, const char *name, const CliPrediction *prediction,
+add_result (JsonBuilder *b, const char *name, gint64 id, const CliPrediction *prediction,
             const CliInput *input)
 {
   json_builder_set_member_name (b, name);
@@ -332,6 +335,7 @@ add_result (JsonBuilder *b, const char *name, const CliPrediction *prediction,
       return;
     }
   json_builder_begin_object (b);
+  cli_query_id_to_json (id, b);
   cli_prediction_to_json (prediction, input, b);
   json_builder_end_object (b);
 }
@@ -344,10 +348,10 @@ print_json (const Explanation *self)
   g_autoptr (CliTable) changes = change_table (self);
   g_autoptr (JsonBuilder) b = json_builder_new ();
   json_builder_begin_object (b);
-  add_result (b, "explained", self->illegal ? NULL : &self->prediction, &self->mine);
+  add_result (b, "explained", self->id, self->illegal ? NULL : &self->prediction, &self->mine);
   json_builder_set_member_name (b, "illegal");
   json_builder_add_string_value (b, self->illegal);
-  add_result (b, "best", best ? &best->prediction : NULL, self->choice->input);
+  add_result (b, "best", best ? best->id : 0, best ? &best->prediction : NULL, self->choice->input);
   json_builder_set_member_name (b, "why");
   json_builder_add_string_value (b, words);
   json_builder_set_member_name (b, "changes");

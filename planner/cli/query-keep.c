@@ -71,6 +71,14 @@ cli_query_add_id (CliTable *table, gint64 id)
   cli_table_add (table, text);
 }
 
+void
+cli_query_id_to_json (gint64 id, JsonBuilder *builder)
+{
+  g_autofree char *text = id ? g_strdup_printf ("@%" G_GINT64_FORMAT, id) : NULL;
+  json_builder_set_member_name (builder, "id");
+  json_builder_add_string_value (builder, text);
+}
+
 char *
 cli_query_words (int argc, char **argv)
 {

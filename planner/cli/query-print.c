@@ -59,7 +59,10 @@ add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *
   cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
   cli_table_add_real (table, p->tflops_per_gpu, 1);
   cli_table_add_real (table, p->mfu, 3);
-  cli_table_add (table, NULL);
+  if (p->uncertainty_pct < 0)
+    cli_table_add (table, NULL);
+  else
+    cli_table_add_real (table, p->uncertainty_pct, 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.max_allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.reserved), 1);
@@ -136,14 +139,6 @@ print_words (const CliQuery *self, const CliChoice *choice)
 }
 
 static void
-add_id (JsonBuilder *b, gint64 id)
-{
-  g_autofree char *text = id ? g_strdup_printf ("@%" G_GINT64_FORMAT, id) : NULL;
-  json_builder_set_member_name (b, "id");
-  json_builder_add_string_value (b, text);
-}
-
-static void
 add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
 {
   json_builder_set_member_name (b, "results");
@@ -155,7 +150,7 @@ add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
       json_builder_begin_object (b);
       json_builder_set_member_name (b, "rank");
       json_builder_add_int_value (b, i + 1);
-      add_id (b, answer->id);
+      cli_query_id_to_json (answer->id, b);
       cli_prediction_to_json (&answer->prediction, input, b);
       json_builder_set_member_name (b, "bound_by");
       json_builder_add_string_value (b, cli_query_bound_by (answer->prediction.trace));

@@ -147,9 +147,9 @@ static gboolean
 add_row (Sizes *self, const CliInput *like, PlanCluster *cluster, const char *spec)
 {
   Row *row = g_new0 (Row, 1);
-  row->input = (CliInput){
-    .model = like->model, .cluster = cluster, .cluster_spec = g_strdup (spec), .plan = like->plan
-  };
+  row->input = *like;
+  row->input.cluster = cluster;
+  row->input.cluster_spec = g_strdup (spec);
   g_ptr_array_add (self->rows, row);
   return TRUE;
 }

@@ -128,14 +128,14 @@ same_cost (const PlanFound *a, const PlanFound *b)
   return a->score.time_ns == b->score.time_ns && a->score.memory_bytes == b->score.memory_bytes;
 }
 
-/* The K best that differ in cost; plans equal in cost are one answer, whose free fields are told.
- */
 static void
 answer_clear (gpointer data)
 {
   cli_prediction_clear (&((CliAnswer *)data)->prediction);
 }
 
+/* The K best that differ in cost; plans equal in cost are one answer, whose free fields are told.
+ */
 static GArray *
 take_answers (const PlanSearchResult *result, const CliInput *input, guint k, GError **error)
 {

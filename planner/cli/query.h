@@ -126,8 +126,9 @@ void cli_query_keep (const CliQuestion *question, CliKept *kept, guint n);
 /* Stores answers, and gives them their numbers. */
 void cli_query_keep_answers (const CliQuestion *question, const CliInput *input, GArray *answers);
 
-/* "@7", or an empty cell. */
+/* "@7", or an empty cell; the member "id", or null. */
 void cli_query_add_id (CliTable *table, gint64 id);
+void cli_query_id_to_json (gint64 id, JsonBuilder *builder);
 
 /* The words of a command line, quoted where a shell needs it; the caller frees. */
 char *cli_query_words (int argc, char **argv);
