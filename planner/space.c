@@ -26,7 +26,7 @@ struct _PlanSpace
 
 static const char *const allow_names[] = {
 #define X(id, name, summary) name,
-  PLAN_CLASS_OF_NUMERICS_LIST (X)
+  PLAN_ALLOW_LIST (X)
 #undef X
       NULL
 };
@@ -245,6 +245,8 @@ add_extras (PlanSpace *self)
   ADD (axis, SET (CUDA_GRAPH, ON));
   for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
     ADD (axis, PLAN_CP, cp);
+  if (!allows (self, PLAN_ALLOW_OFFLOAD))
+    return;
   ADD (axis, PLAN_OFFLOAD_OPTIMIZER, HALF, SET (PRECISION_AWARE, ON));
   ADD (axis, PLAN_OFFLOAD_OPTIMIZER, WHOLE, SET (PRECISION_AWARE, ON));
   for (gint64 n = step; n < layers; n += step)
@@ -473,7 +475,7 @@ plan_space_allow_parse (const char *text, guint *out_allow, GError **error)
           g_autofree char *shown = plan_text_quote (*w);
           g_autofree char *hint = plan_text_suggest (*w, allow_names);
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                       "--allow: %s is not a class of arithmetic: %s", shown, hint);
+                       "--allow: %s is not a class of choices: %s", shown, hint);
           return FALSE;
         }
       allow |= 1u << i;

@@ -10,17 +10,18 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Fields that change arithmetic move only inside the classes that are allowed: X (ID, "name",
- * "summary"). */
-#define PLAN_CLASS_OF_NUMERICS_LIST(X) \
+/* Fields that change arithmetic, and those that lean on the host, move only inside the classes that
+ * are allowed: X (ID, "name", "summary"). No published run says how well offloading overlaps. */
+#define PLAN_ALLOW_LIST(X) \
   X (MIXED, "mixed", "bf16 sums and bf16 main gradients") \
   X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
-  X (MOMENTS, "moments", "optimizer states in less than fp32")
+  X (MOMENTS, "moments", "optimizer states in less than fp32") \
+  X (OFFLOAD, "offload", "optimizer states and activations on the host")
 
 typedef enum
 {
 #define X(id, name, summary) PLAN_ALLOW_##id,
-  PLAN_CLASS_OF_NUMERICS_LIST (X)
+  PLAN_ALLOW_LIST (X)
 #undef X
       PLAN_N_ALLOW
 } PlanAllow;
@@ -47,7 +48,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
 gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                               GError **error);
 
-/* "mixed", "lowbit", "moments" joined by commas. */
+/* "mixed", "lowbit", "moments", "offload" joined by commas. */
 gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
 
 guint64 plan_space_size (const PlanSpace *self);

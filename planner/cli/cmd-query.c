@@ -206,7 +206,7 @@ add_options (Request *request, CliContext *context)
     { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
       "PERCENT" },
     { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
-      "classes of arithmetic beyond fp32 sums and states: mixed, lowbit, moments", "CLASS,…" },
+      "beyond exact sums and states on the device: mixed, lowbit, moments, offload", "CLASS,…" },
     { "top", 0, 0, G_OPTION_ARG_INT, &question->top, "answers, best first; 5 unless said", "N" },
     { "front", 0, 0, G_OPTION_ARG_DOUBLE, &question->front,
       "the front of memory and time goes so far beyond the best's time; 30 unless said",
