@@ -144,8 +144,8 @@ START_TEST (planted_bugs_are_caught)
   assert_caught ("bf16", "cast compute out=weights.embed", "holds weights of step 1");
   assert_caught ("bf16", "swiglu compute", "is read before anything wrote it");
   assert_caught ("bf16", "alloc compute buf=logits", "is given back but was not taken");
-  assert_caught ("fp8-tensorwise", "cast compute out=weights.layer",
-                 "copy.qkv holds weights of step 1");
+  assert_caught ("fp8-tensorwise", "quantize compute out=copy.qkv",
+                 "copy.qkv is read before anything wrote it");
   assert_caught ("bf16", "free compute buf=prob", "prob[0] is taken twice");
 }
 END_TEST
