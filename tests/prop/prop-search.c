@@ -305,11 +305,11 @@ main (void)
   Suite *suite = suite_create ("prop-search");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 240);
-  tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, 7);
-  tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 200);
-  tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 4);
-  tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 20);
-  tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 100);
+  tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, 6);
+  tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
+  tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
+  tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
+  tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
