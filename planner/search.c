@@ -218,28 +218,27 @@ filter_thread (gpointer data)
   return NULL;
 }
 
-/* The K-th best distinct time so far. */
+/* The K-th best distinct time so far: each the least that is apart from the one before. */
 static void
 update_worst (Work *work)
 {
-  GArray *found = work->result->found;
-  const guint k = work->search->best;
-  g_autofree gint64 *best = g_new (gint64, k);
-  guint n = 0;
-  for (guint i = 0; i < found->len; i++)
+  const GArray *found = work->result->found;
+  const PlanSearch *s = work->search;
+  gint64 last = -1;
+  for (guint k = 0; k < s->best; k++)
     {
-      const gint64 time_ns = g_array_index (found, PlanFound, i).score.time_ns;
-      guint at = 0;
-      while (at < n && best[at] < time_ns)
-        at++;
-      if ((at < n && best[at] == time_ns) || at == k)
-        continue;
-      n = MIN (n + 1, k);
-      memmove (&best[at + 1], &best[at], (n - at - 1) * sizeof *best);
-      best[at] = time_ns;
+      gint64 next = G_MAXINT64;
+      for (guint i = 0; i < found->len; i++)
+        {
+          const gint64 time_ns = g_array_index (found, PlanFound, i).score.time_ns;
+          if (time_ns < next && plan_search_is_apart (s->apart, last, time_ns))
+            next = time_ns;
+        }
+      work->best_ns = k == 0 ? next : work->best_ns;
+      work->worst_ns = last = next;
+      if (next == G_MAXINT64)
+        return;
     }
-  work->worst_ns = n == k ? best[k - 1] : G_MAXINT64;
-  work->best_ns = n > 0 ? best[0] : G_MAXINT64;
 }
 
 /* Neither among the best any more, nor on the front. */
@@ -284,7 +283,8 @@ note_score (Work *work, const PlanFound *found, gboolean ok)
   if (ok && found->score.memory_bytes <= s->memory_bytes)
     {
       g_array_append_val (result->found, *found);
-      update_worst (work);
+      if (found->score.time_ns < work->worst_ns)
+        update_worst (work);
     }
   if (s->one_is_enough && result->found->len > 0)
     work->is_stopped = TRUE;

@@ -50,6 +50,7 @@ typedef struct
   const PlanSpace *space;
   guint64 memory_bytes; /* what a plan may take */
   guint best;           /* K: distinct plans wanted */
+  double apart;         /* plans are distinct when their times differ by more than this share */
   guint threads;
   gboolean least_memory;  /* the best take least: scores have bytes as their time; no front */
   gboolean one_is_enough; /* stop at the first that fits */
@@ -61,6 +62,13 @@ typedef struct
 } PlanSearch;
 
 void plan_search_run (const PlanSearch *self, PlanSearchResult *out_result);
+
+/* Whether a time counts beside a lower one, which is below 0 where there is none. */
+static inline gboolean
+plan_search_is_apart (double apart, gint64 lower_ns, gint64 time_ns)
+{
+  return lower_ns < 0 || (double)(time_ns - lower_ns) > apart * (double)lower_ns;
+}
 
 /* Indices into `found` of those that nothing beats in both memory and time, by time, as far as it
  * is whole. */

@@ -37,6 +37,7 @@ copy_input (const CliInput *from, CliInput *out, GError **error)
   g_autofree char *model = plan_model_print (from->model);
   g_autofree char *cluster = plan_cluster_print (from->cluster);
   out->plan = from->plan;
+  out->adjustments = from->adjustments;
   return (out->model = plan_model_new (model, error))
          && (out->cluster = plan_cluster_parse (cluster, "cluster", error));
 }

@@ -208,6 +208,8 @@ add_options (Request *request, CliContext *context)
     { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
       "beyond exact sums and states on the device: mixed, lowbit, moments, offload", "CLASS,…" },
     { "top", 0, 0, G_OPTION_ARG_INT, &question->top, "answers, best first; 5 unless said", "N" },
+    { "apart", 0, 0, G_OPTION_ARG_DOUBLE, &question->apart,
+      "each answer is so much slower than the one before; 0.5 unless said", "PCT" },
     { "front", 0, 0, G_OPTION_ARG_DOUBLE, &question->front,
       "the front of memory and time goes so far beyond the best's time; 30 unless said",
       "PERCENT" },
@@ -242,7 +244,7 @@ cmd_query (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
-  g_auto (Request) request = { .question = { .top = 5, .front = 30 } };
+  g_auto (Request) request = { .question = { .top = 5, .apart = CLI_APART, .front = 30 } };
   CliQuestion *question = &request.question;
   CliFormat format;
   g_autoptr (CliContext) context

@@ -257,7 +257,8 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
 static GArray *
 find_best (const CliPlot *self, const CliInput *input, GError **error)
 {
-  const CliQuestion question = { .set = self->options.set, .keeps_nothing = TRUE };
+  const CliQuestion question
+      = { .set = self->options.set, .apart = CLI_APART, .keeps_nothing = TRUE };
   g_autoptr (GArray) plans = g_array_new (FALSE, FALSE, sizeof (Plan));
   g_auto (CliQuery) query = { 0 };
   CliChoice choice;

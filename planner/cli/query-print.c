@@ -99,6 +99,18 @@ answer_at (const GArray *answers, guint i)
   return i < answers->len ? &g_array_index (answers, CliAnswer, i) : NULL;
 }
 
+#define FRONT_SHOWN 10 /* of it, in words; JSON and pictures have it all */
+
+/* The first, the last, and as many evenly between. */
+static guint
+next_shown (guint i, guint n)
+{
+  const guint part = i * (FRONT_SHOWN - 1) / MAX (n - 1, 1) + 1;
+  return n <= FRONT_SHOWN || i + 1 == n
+             ? i + 1
+             : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
+}
+
 static void
 print_words (const CliQuery *self, const CliChoice *choice)
 {
@@ -120,7 +132,7 @@ print_words (const CliQuery *self, const CliChoice *choice)
   g_autoptr (GArray) front = plan_search_front (result);
   printf ("\nfront of memory and time, device_mib at step_ms, up to %.0f %% more time:",
           choice->question->front);
-  for (guint i = 0; i < front->len; i++)
+  for (guint i = 0; i < front->len; i = next_shown (i, front->len))
     {
       const PlanFound *f
           = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));

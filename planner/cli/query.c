@@ -134,16 +134,24 @@ answer_clear (gpointer data)
   cli_prediction_clear (&((CliAnswer *)data)->prediction);
 }
 
-/* The K best that differ in cost; plans equal in cost are one answer, whose free fields are told.
- */
+/* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
 static GArray *
-take_answers (const PlanSearchResult *result, const CliInput *input, guint k, GError **error)
+take_answers (const PlanSearchResult *result, const CliInput *input, guint k, double apart,
+              GError **error)
 {
   g_autoptr (GArray) answers = g_array_new (FALSE, TRUE, sizeof (CliAnswer));
   g_array_set_clear_func (answers, answer_clear);
   for (guint i = 0; i < result->found->len && answers->len < k;)
     {
       CliAnswer answer = { .found = &g_array_index (result->found, PlanFound, i) };
+      const CliAnswer *last
+          = answers->len > 0 ? &g_array_index (answers, CliAnswer, answers->len - 1) : NULL;
+      if (last
+          && !plan_search_is_apart (apart, last->found->score.time_ns, answer.found->score.time_ns))
+        {
+          i++;
+          continue;
+        }
       for (; i < result->found->len; i++)
         {
           const PlanFound *other = &g_array_index (result->found, PlanFound, i);
@@ -183,6 +191,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
                               .space = space,
                               .memory_bytes = choice->memory_bytes,
                               .best = top,
+                              .apart = choice->question->apart / 100,
                               .threads = g_get_num_processors (),
                               .front = 1 + choice->question->front / 100,
                               .score = cli_scorer_score,
@@ -197,7 +206,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
   self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
   if (isatty (STDERR_FILENO))
     fprintf (stderr, "\r%40s\r", "");
-  if (!(self.answers = take_answers (&self.result, input, top, error)))
+  if (!(self.answers = take_answers (&self.result, input, top, search.apart, error)))
     return FALSE;
   *out = self;
   self = (CliQuery){ 0 };

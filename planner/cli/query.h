@@ -16,6 +16,7 @@ typedef struct
   char **only, **set; /* `set` is borrowed */
   char *memory, *headroom, *allow;
   gint top;
+  double apart; /* per cent by which the answers' times differ at least */
   double front; /* per cent of the best's time that the front goes beyond it */
   gboolean keeps_nothing;
   const char *db; /* borrowed: where it is kept */
@@ -57,6 +58,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliQuery, cli_query_clear)
  */
 gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *input,
                           GError **error);
+
+#define CLI_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
 
 /* The plans to choose from. */
 PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
