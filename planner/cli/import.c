@@ -193,6 +193,14 @@ has_word (const char *header, const char *word)
   return FALSE;
 }
 
+/* A line of names parted by commas. */
+static gboolean
+is_header (const char *line)
+{
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_,\r";
+  return strchr (line, ',') && strspn (line, letters) == strlen (line);
+}
+
 /* By the first piece of it. */
 static FileKind
 find_kind (const char *start, const char **out_name)
@@ -211,7 +219,7 @@ find_kind (const char *start, const char **out_name)
     return FILE_OPS;
   *out_name = "export";
   if (*first == '{' || g_str_has_prefix (start, "-- fsdplan")
-      || (has_word (line, "created") && (has_word (line, "id") || has_word (line, "name"))))
+      || is_header (line)) /* the store says whether it knows these columns */
     return FILE_EXPORT;
   *out_name = "log";
   return FILE_LOG;
