@@ -256,9 +256,6 @@ refuse_ddp (const Emit *e)
                         && (is_plain || e->value[PLAN_DP_OUTER] > 1 || IS (MAIN_GRADS, FP32)),
                     "reduce_algo=a2a: Megatron-LM has it with strategy=optim, dp_outer=1 and "
                     "main_grads other than fp32: use rs"); /* param_and_grad_buffer.py */
-  plan_emit_refuse (reasons,
-                    !is_plain && IS (OVERLAP_PARAM_GATHER, ON) && IS (OVERLAP_GRAD_REDUCE, OFF),
-                    "overlap_param_gather=on: Megatron-LM needs overlap_grad_reduce=on beside it");
   plan_emit_refuse (reasons, is_plain && IS (OVERLAP_PARAM_GATHER, OFF),
                     "overlap_param_gather=off: strategy=no_shard gathers nothing: use on");
   plan_emit_refuse (reasons, is_plain && e->value[PLAN_DP_OUTER] > 1,

@@ -147,8 +147,7 @@ static gboolean
 set_modules (PlanRunRow *row, GError **error)
 {
   const char *const known = row->cell[PLAN_RUN_RECOMPUTE_MODULES];
-  static const char *const others[]
-      = { "attn_proj", "mlp_up", "mlp_act", "graph-sac", NULL };
+  static const char *const others[] = { "attn_proj", "mlp_up", "mlp_act", "graph-sac", NULL };
   g_auto (GStrv) names = g_strsplit (known ? known : "", "+", -1);
   for (char **name = names; *name; name++)
     if (g_strv_contains (others, *name))

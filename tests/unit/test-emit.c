@@ -118,8 +118,6 @@ static const struct
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "reduce_algo=a2a", "reduce_algo=a2a: " },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
     DDP "reduce_algo=a2a dp_outer=2 main_grads=bf16 grad_comm=bf16", "reduce_algo=a2a: " },
-  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", DDP "overlap_grad_reduce=off",
-    "overlap_param_gather=on: Megatron-LM needs overlap_grad_reduce=on" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
     DDP "compute=fp8-delayed param_gather=fp8 "
         "keep_transpose=on",
