@@ -325,6 +325,7 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
+  %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \

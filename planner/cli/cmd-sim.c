@@ -4,6 +4,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
+#include "planner/cli/training.h"
 #include "planner/error.h"
 
 #include <stdio.h>
@@ -208,12 +209,50 @@ print_details (const CliPrediction *p, const CliInput *input)
     printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)p->hazards->pdata[i]);
 }
 
+static void
+print_training (const CliTraining *training)
+{
+  if (training->tokens <= 0)
+    return;
+  printf ("%.4g tokens: %.2f days, %.0f GPU-hours", training->tokens, training->days,
+          training->gpu_hours);
+  if (training->price > 0)
+    printf (", %.0f USD", training->cost);
+  printf ("\n");
+}
+
+static void
+training_to_json (const CliTraining *training, JsonBuilder *builder)
+{
+  const struct
+  {
+    const char *name;
+    double value;
+  } members[] = { { "tokens", training->tokens },
+                  { "days", training->days },
+                  { "gpu_hours", training->gpu_hours },
+                  { "cost_usd", training->cost } };
+  if (training->tokens <= 0)
+    return;
+  json_builder_set_member_name (builder, "training");
+  json_builder_begin_object (builder);
+  for (guint i = 0; i < G_N_ELEMENTS (members) - (training->price > 0 ? 0 : 1); i++)
+    {
+      json_builder_set_member_name (builder, members[i].name);
+      json_builder_add_double_value (builder, members[i].value);
+    }
+  json_builder_end_object (builder);
+}
+
 static int
-run_one (const CliInput *input, const char *trace_path, CliFormat format, GError **error)
+run_one (const CliInput *input, CliTraining *training, const char *trace_path, CliFormat format,
+         GError **error)
 {
   g_auto (CliPrediction) prediction = { 0 };
   if (!cli_predict (input, &prediction, error))
     return CLI_FAILED;
+  cli_training_take (training, prediction.tokens_per_s_per_gpu,
+                     plan_cluster_devices (input->cluster));
   if (trace_path)
     {
       g_autofree char *json = plan_trace_print_chrome (prediction.trace, prediction.schedule);
@@ -225,6 +264,7 @@ run_one (const CliInput *input, const char *trace_path, CliFormat format, GError
       g_autoptr (JsonBuilder) builder = json_builder_new ();
       json_builder_begin_object (builder);
       cli_prediction_to_json (&prediction, input, builder);
+      training_to_json (training, builder);
       json_builder_end_object (builder);
       g_autoptr (JsonNode) root = json_builder_get_root (builder);
       cli_print_json (root);
@@ -236,7 +276,10 @@ run_one (const CliInput *input, const char *trace_path, CliFormat format, GError
       cli_table_print (table, format);
     }
   else if (!trace_path || strcmp (trace_path, "-") != 0)
-    print_details (&prediction, input);
+    {
+      print_details (&prediction, input);
+      print_training (training);
+    }
   return prediction.fits ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
@@ -246,7 +289,8 @@ cmd_sim (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
   g_auto (GStrv) sweeps = NULL;
-  g_autofree char *trace = NULL;
+  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL;
+  CliTraining training;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
@@ -255,6 +299,9 @@ cmd_sim (int argc, char **argv, GError **error)
       "FIELD[=V1,V2,…]" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
       "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
+      "that a run trains on, as in 15T: how long it takes, and what it costs", "N" },
+    { "price", 0, 0, G_OPTION_ARG_STRING, &price, "USD per GPU and hour", "USD" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context
@@ -264,14 +311,18 @@ cmd_sim (int argc, char **argv, GError **error)
   cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (sweeps && trace)
+  if (sweeps && (trace || tokens || price))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--trace is for one plan, not a sweep");
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s is for one plan, not a sweep",
+                   trace    ? "trace"
+                   : tokens ? "tokens"
+                            : "price");
       return CLI_FAILED;
     }
   if (!cli_format_parse (options.format, &format, error)
-      || !cli_input_read (&options, NULL, &input, error))
+      || !cli_input_read (&options, NULL, &input, error)
+      || !cli_training_init (&training, tokens, price, &input, error))
     return CLI_FAILED;
   return sweeps ? run_sweep (&input, sweeps, format, error)
-                : run_one (&input, trace, format, error);
+                : run_one (&input, &training, trace, format, error);
 }

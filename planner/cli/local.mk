@@ -49,6 +49,7 @@ fsdplan_SOURCES = \
   %D%/show-cluster.c %D%/show-cluster.h \
   %D%/show-model.c %D%/show-model.h \
   %D%/show-plan.c %D%/show-plan.h \
+  %D%/training.c %D%/training.h \
   %D%/validate.c %D%/validate.h \
   %D%/validate-report.c %D%/validate-report.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "planner/cli/query.h"
+#include "planner/cli/training.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
@@ -80,67 +81,6 @@ cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error)
     }
   self->nodes = devices / node;
   return g_steal_pointer (&self);
-}
-
-/* "14d", "36h", "90m": seconds. */
-static gboolean
-parse_duration (const char *text, double *out_seconds, GError **error)
-{
-  static const struct
-  {
-    char unit;
-    double seconds;
-  } units[] = { { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 } };
-  const gsize length = strlen (text);
-  for (guint i = 0; length > 1 && i < G_N_ELEMENTS (units); i++)
-    if (text[length - 1] == units[i].unit)
-      {
-        g_autofree char *number = g_strndup (text, length - 1);
-        double value;
-        if (!plan_units_parse_real (number, "--deadline", 1e-6, 1e9, &value, error))
-          return FALSE;
-        *out_seconds = value * units[i].seconds;
-        return TRUE;
-      }
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--deadline: '%s' is not a duration such as 14d, 36h or 90m", text);
-  return FALSE;
-}
-
-/* "2e12", "15T", "300B", "50M". */
-static gboolean
-parse_tokens (const char *text, double *out_tokens, GError **error)
-{
-  static const char suffixes[] = "KMBT";
-  static const double scale[] = { 1e3, 1e6, 1e9, 1e12 };
-  const gsize length = strlen (text);
-  const char *suffix = length > 1 ? strchr (suffixes, text[length - 1]) : NULL;
-  g_autofree char *number = g_strndup (text, length - (suffix ? 1 : 0));
-  if (!plan_units_parse_real (number, "--tokens", 1e-6, 1e18, out_tokens, error))
-    return FALSE;
-  *out_tokens *= suffix ? scale[suffix - suffixes] : 1;
-  return TRUE;
-}
-
-/* "2.5", or "dgx-h100=2.5,dgx-a100=1.4": what a device of this cluster costs an hour. */
-static gboolean
-find_price (const char *text, const CliInput *input, double *out_price, GError **error)
-{
-  g_auto (GStrv) parts = g_strsplit (text ? text : "", ",", -1);
-  *out_price = 0;
-  for (char **p = parts; *p; p++)
-    {
-      const char *equals = strrchr (*p, '=');
-      g_autofree char *name = equals ? g_strndup (*p, (gsize)(equals - *p)) : NULL;
-      double price;
-      if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", 0, 1e6, &price, error))
-        return FALSE;
-      if (!name || g_strcmp0 (name, input->cluster_spec) == 0
-          || strcmp (name, input->cluster->name) == 0
-          || strcmp (name, input->cluster->device_name) == 0)
-        *out_price = price;
-    }
-  return TRUE;
 }
 
 static gboolean
@@ -249,7 +189,7 @@ answer_row (Sizes *self, Row *row, const char *price, GError **error)
 {
   if (!cli_choice_init (&row->choice, self->question, &row->input, error)
       || !cli_query_ask (&row->choice, 1, &row->query, error)
-      || !find_price (price, &row->input, &row->price, error))
+      || !cli_training_find_price (price, &row->input, &row->price, error))
     return FALSE;
   row->best = cli_query_best (&row->query);
   self->has_price |= row->price > 0;
@@ -452,8 +392,9 @@ read_asked (Sizes *self, const CliSizes *asked, GError **error)
                                 : "--price is needed: what a device costs an hour");
       return FALSE;
     }
-  return (!asked->tokens || parse_tokens (asked->tokens, &self->tokens, error))
-         && (!asked->deadline || parse_duration (asked->deadline, &self->deadline_s, error))
+  return (!asked->tokens || cli_training_parse_tokens (asked->tokens, &self->tokens, error))
+         && (!asked->deadline
+             || cli_training_parse_duration (asked->deadline, &self->deadline_s, error))
          && (!asked->budget
              || plan_units_parse_real (asked->budget, "--budget", 0, 1e15, &self->budget, error));
 }

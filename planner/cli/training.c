@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/training.h"
+
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <string.h>
+
+gboolean
+cli_training_parse_duration (const char *text, double *out_seconds, GError **error)
+{
+  static const struct
+  {
+    char unit;
+    double seconds;
+  } units[] = { { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 } };
+  const gsize length = strlen (text);
+  for (guint i = 0; length > 1 && i < G_N_ELEMENTS (units); i++)
+    if (text[length - 1] == units[i].unit)
+      {
+        g_autofree char *number = g_strndup (text, length - 1);
+        double value;
+        if (!plan_units_parse_real (number, "--deadline", 1e-6, 1e9, &value, error))
+          return FALSE;
+        *out_seconds = value * units[i].seconds;
+        return TRUE;
+      }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--deadline: '%s' is not a duration such as 14d, 36h or 90m", text);
+  return FALSE;
+}
+
+gboolean
+cli_training_parse_tokens (const char *text, double *out_tokens, GError **error)
+{
+  static const char suffixes[] = "KMBT";
+  static const double scale[] = { 1e3, 1e6, 1e9, 1e12 };
+  const gsize length = strlen (text);
+  const char *suffix = length > 1 ? strchr (suffixes, text[length - 1]) : NULL;
+  g_autofree char *number = g_strndup (text, length - (suffix ? 1 : 0));
+  if (!plan_units_parse_real (number, "--tokens", 1e-6, 1e18, out_tokens, error))
+    return FALSE;
+  *out_tokens *= suffix ? scale[suffix - suffixes] : 1;
+  return TRUE;
+}
+
+gboolean
+cli_training_find_price (const char *text, const CliInput *input, double *out_price, GError **error)
+{
+  g_auto (GStrv) parts = g_strsplit (text ? text : "", ",", -1);
+  *out_price = 0;
+  for (char **p = parts; *p; p++)
+    {
+      const char *equals = strrchr (*p, '=');
+      g_autofree char *name = equals ? g_strndup (*p, (gsize)(equals - *p)) : NULL;
+      double price;
+      if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", 0, 1e6, &price, error))
+        return FALSE;
+      if (!name || g_strcmp0 (name, input->cluster_spec) == 0
+          || strcmp (name, input->cluster->name) == 0
+          || strcmp (name, input->cluster->device_name) == 0)
+        *out_price = price;
+    }
+  return TRUE;
+}
+
+gboolean
+cli_training_init (CliTraining *self, const char *tokens, const char *price, const CliInput *input,
+                   GError **error)
+{
+  *self = (CliTraining){ 0 };
+  if (price && !tokens)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--price: --tokens is needed, too: how many the run trains on");
+      return FALSE;
+    }
+  return (!tokens || cli_training_parse_tokens (tokens, &self->tokens, error))
+         && (!price || cli_training_find_price (price, input, &self->price, error));
+}
+
+void
+cli_training_take (CliTraining *self, double tokens_per_s_per_device, gint64 devices)
+{
+  const double device_s = self->tokens / tokens_per_s_per_device;
+  self->days = device_s / (double)devices / 86400;
+  self->gpu_hours = device_s / 3600;
+  self->cost = self->gpu_hours * self->price;
+}

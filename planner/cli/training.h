@@ -1,0 +1,30 @@
+/* CliTraining: what a training run of so many tokens takes. */
+#pragma once
+#include "planner/cli/options.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  double tokens, price; /* USD per device and hour; each 0 where it was not told */
+  double days, gpu_hours, cost;
+} CliTraining;
+
+/* From --tokens and --price as typed, each NULL where absent. */
+gboolean cli_training_init (CliTraining *self, const char *tokens, const char *price,
+                            const CliInput *input, GError **error);
+
+/* Computes the rest. */
+void cli_training_take (CliTraining *self, double tokens_per_s_per_device, gint64 devices);
+
+/* "2e12", "15T", "300B", "50M". */
+gboolean cli_training_parse_tokens (const char *text, double *out_tokens, GError **error);
+
+/* "14d", "36h", "90m": seconds. */
+gboolean cli_training_parse_duration (const char *text, double *out_seconds, GError **error);
+
+/* "2.5", or "dgx-h100=2.5,dgx-a100=1.4": what a device of this cluster costs an hour. */
+gboolean cli_training_find_price (const char *text, const CliInput *input, double *out_price,
+                                  GError **error);
+
+G_END_DECLS
