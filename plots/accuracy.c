@@ -245,13 +245,13 @@ plot_accuracy_data (const PlotAccuracyPoint *points, guint n_points)
   return g_string_free (make_data (points, n_points, groups, &histogram), FALSE);
 }
 
-/* "12 of step time: 3.1 % off in the mean, 2.5 % in the median, 9 in 10 within 6.2 %" */
+/* "12 runs: 3.1 % off in the mean, 2.5 % in the median, 9 in 10 within 6.2 %" */
 static char *
 make_note (const GArray *errors, const Histogram *histogram)
 {
   GString *note = g_string_new (NULL);
 
-  g_string_append_printf (note, "%u: ", errors->len);
+  g_string_append_printf (note, "%u run%s: ", errors->len, errors->len == 1 ? "" : "s");
   plot_append_real (note, mean_of (errors), 1);
   g_string_append (note, " % off in the mean, ");
   plot_append_real (note, median_of (errors), 1);

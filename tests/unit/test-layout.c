@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 static void
-layout_of (const char *spec, gint64 data_parallel, const char *strategy, PlanLayout *out)
+layout_with (const char *spec, gint64 data_parallel, const char *strategy, const char *gather,
+             PlanLayout *out)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model = plan_model_new (spec, &error);
@@ -16,9 +17,16 @@ layout_of (const char *spec, gint64 data_parallel, const char *strategy, PlanLay
   Plan plan;
   plan_init (&plan);
   ck_assert (plan_set (&plan, "strategy", strategy, &error));
+  ck_assert (plan_set (&plan, "param_gather", gather, &error));
   const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, &error);
   ck_assert (stack != NULL);
   plan_layout_init (out, model, stack, &plan, data_parallel);
+}
+
+static void
+layout_of (const char *spec, gint64 data_parallel, const char *strategy, PlanLayout *out)
+{
+  layout_with (spec, data_parallel, strategy, "compute", out);
 }
 
 #define LLAMA_8B \
@@ -26,7 +34,8 @@ layout_of (const char *spec, gint64 data_parallel, const char *strategy, PlanLay
   "max_seq=8192"
 
 /* Shard sizes in bytes as NCCL logged them for Llama-3-8B on 8 GPUs (Megatron-LM PR #3067;
- * vocabulary 128384). */
+ * vocabulary 128384): all six. The last is that of the norms, which are apart where a layer's
+ * weights are fp8. */
 START_TEST (shards_are_as_nccl_logged_them)
 {
   PlanLayout layout;
@@ -36,6 +45,8 @@ START_TEST (shards_are_as_nccl_logged_them)
   ck_assert_uint_eq (layout.buckets[PLAN_BUCKET_EMBEDDING].padded / 8 * 2, 131465216);
   ck_assert_uint_eq (layout.buckets[PLAN_BUCKET_EMBEDDING].padded / 8 * 4, 262930432);
   ck_assert_uint_eq (layout.buckets[PLAN_BUCKET_HEAD].padded / 8 * 2, 131473408);
+  layout_with (LLAMA_8B, 8, "optim_grads_params", "fp8", &layout);
+  ck_assert_uint_eq (layout.buckets[PLAN_BUCKET_PLAIN].padded / 8 * 4, 4096);
 }
 END_TEST
 

@@ -283,7 +283,7 @@ START_TEST (pictures_say_what_they_show)
       "device memory [GiB]", "step time [ms]", "a title" },
     { "fsdp2 (3)", "megatron (1)", "equal", "10 % from it", "measured step time [ms]",
       "predicted step time [ms]", "error of the prediction [% of the measured]",
-      "4: 16.5 % off in the mean, 8.0 % in the median, 9 in 10 within 50.0 %" },
+      "4 runs: 16.5 % off in the mean, 8.0 % in the median, 9 in 10 within 50.0 %" },
   };
   g_autofree char *path = g_build_filename (out, "figure.svg", NULL);
   g_autofree char *contents = NULL;
