@@ -26,7 +26,14 @@
  * two buffers that sequences are gathered into, from the arithmetic of a published scan of some 300
  * runs. What issuing an op costs them is taken for eager PyTorch's.
  *
+ * Outside the allocator: a context with its modules and library handles, assumed; and NCCL's
+ * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
+ * the Simple protocol (NCCL_BUFFSIZE) and about one for the others.
+ *
  * Products of fp32 factors run in tf32 (TransformerEngine common/gemm/cublaslt_gemm.cu). */
+#define CONTEXT_BYTES (768 * PLAN_MIB)
+#define COMMUNICATOR_BYTES (240 * PLAN_MIB)
+
 static const PlanStack newest[] = {
   {
       .name = "megatron-fsdp",
@@ -53,7 +60,8 @@ static const PlanStack newest[] = {
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
       .fixed_bytes = 105 * PLAN_MIB,
-      .context_bytes = 1536 * PLAN_MIB,
+      .context_bytes = CONTEXT_BYTES,
+      .communicator_bytes = COMMUNICATOR_BYTES,
       .rounds_to_tf32 = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000,
@@ -83,7 +91,8 @@ static const PlanStack newest[] = {
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
       .fixed_bytes = 105 * PLAN_MIB,
-      .context_bytes = 1536 * PLAN_MIB,
+      .context_bytes = CONTEXT_BYTES,
+      .communicator_bytes = COMMUNICATOR_BYTES,
       .rounds_to_tf32 = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000,
@@ -116,7 +125,8 @@ static const PlanStack newest[] = {
       .pools_per_stream = TRUE,
       .expandable_segments = TRUE,
       .fixed_bytes = 40 * PLAN_MIB,
-      .context_bytes = 1536 * PLAN_MIB,
+      .context_bytes = CONTEXT_BYTES,
+      .communicator_bytes = COMMUNICATOR_BYTES,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 150000,
@@ -146,7 +156,8 @@ static const PlanStack newest[] = {
       .caching_allocator = TRUE,
       .pools_per_stream = TRUE,
       .fixed_bytes = 40 * PLAN_MIB,
-      .context_bytes = 1536 * PLAN_MIB,
+      .context_bytes = CONTEXT_BYTES,
+      .communicator_bytes = COMMUNICATOR_BYTES,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
@@ -171,7 +182,8 @@ static const PlanStack newest[] = {
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
       .fixed_bytes = 72 * PLAN_MIB,
-      .context_bytes = 1536 * PLAN_MIB,
+      .context_bytes = CONTEXT_BYTES,
+      .communicator_bytes = COMMUNICATOR_BYTES,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
@@ -480,4 +492,14 @@ gint64
 plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
 {
   return (gint64)plan_units_round_up ((guint64)vocab, (guint64)(self->vocab_multiple * tp));
+}
+
+guint64
+plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule)
+{
+  guint64 bytes = self->context_bytes;
+  for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
+    if (plan_schedule_group (schedule, g)->size > 1)
+      bytes += self->communicator_bytes;
+  return bytes;
 }

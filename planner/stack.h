@@ -5,6 +5,7 @@
 #pragma once
 #include "planner/cluster.h"
 #include "planner/plan.h"
+#include "planner/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -95,13 +96,17 @@ typedef struct
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
   gboolean pools_per_stream;     /* what is gathered or reduced is taken on the stream of it */
   gboolean expandable_segments;  /* that allocator's segments grow in place */
-  guint64 fixed_bytes;     /* live all the time and in no buffer: workspaces, tables, metadata */
-  guint64 context_bytes;   /* device memory outside the allocator: context and libraries */
-  gboolean rounds_to_tf32; /* products of fp32 factors use the device's tf32 units */
+  guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
+  guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
+  guint64 communicator_bytes; /* and for each group of more than one rank */
+  gboolean rounds_to_tf32;    /* products of fp32 factors use the device's tf32 units */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
                       list of them; 0: it is one buffer */
 } PlanStack;
+
+/* Device memory outside the allocator while that schedule runs. */
+guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule);
 
 /* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */
 const PlanStack *plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error);

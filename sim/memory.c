@@ -298,7 +298,8 @@ sim_memory_report (const SimMemory *self, PlanMemory *out, GError **error)
         return FALSE;
       memory.reserved = arena.size_bytes;
     }
-  memory.device = memory.reserved + (self->stack ? self->stack->context_bytes : 0);
+  memory.device = memory.reserved
+                  + (self->stack ? plan_stack_outside_bytes (self->stack, self->schedule) : 0);
   *out = memory;
   return TRUE;
 }
