@@ -234,14 +234,15 @@ print_errors (const Fitted *fitted, const CliValidation *before, const CliValida
   cli_table_print (table, format);
 }
 
+/* Those behind what the set it began with has. */
 static void
-print_factors (const SimAdjustments *set)
+print_factors (const SimAdjustments *set, const SimAdjustments *base)
 {
   static const CliColumn columns[]
       = { { "effect", FALSE }, { "gpu", FALSE },  { "stack", FALSE },
           { "factor", TRUE },  { "error", TRUE }, { "meaning", FALSE } };
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  for (guint i = 0; i < set->factors->len; i++)
+  for (guint i = base ? base->factors->len : 0; i < set->factors->len; i++)
     {
       const SimFactor *f = &g_array_index (set->factors, SimFactor, i);
       cli_table_add (table, sim_effect_name (f->effect));
@@ -433,7 +434,7 @@ calibrate (const Question *question, CliFormat format, GError **error)
     {
       printf ("\nmean errors of step times in per cent, groups of runs alike; left_out: predicted "
               "by what was fitted to the others;\nreport: runs that nothing is ever fitted to\n\n");
-      print_factors (set);
+      print_factors (set, base);
     }
   return finish (set, question, &fitted, (guint)n_parts, error);
 }

@@ -66,20 +66,6 @@ cli_import_log_feed (CliImportLog *self, const char *text, gsize length)
   plan_lines_feed (self->lines, text, length);
 }
 
-static gboolean
-apply_fields (const CliOptions *options, Plan *plan, GError **error)
-{
-  const char *const numbers[][2]
-      = { { "gbs", options->gbs }, { "seq", options->seq }, { "mbs", options->mbs } };
-  for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
-    if (numbers[i][1] && !plan_set (plan, numbers[i][0], numbers[i][1], error))
-      return FALSE;
-  for (char **s = options->set; s && *s; s++)
-    if (!cli_set_field (plan, "--set", *s, error))
-      return FALSE;
-  return TRUE;
-}
-
 /* As many nodes of --cluster as the run had ranks, where it leaves them open. */
 static PlanCluster *
 new_cluster (const CliOptions *options, gint64 devices, GError **error)
@@ -115,14 +101,14 @@ read_arguments (const PlanTrainRun *run, const char *origin, const CliOptions *o
   g_autofree char *text = g_strconcat (run->arguments, run->padded_vocab, "\n", NULL);
   Plan asked;
   plan_init (&asked);
-  if (!apply_fields (options, &asked, error)
+  if (!cli_options_apply (options, &asked, error)
       || !plan_megatron_parse (text, origin, asked.value[PLAN_STACK] / PLAN_STACK_BASE, &megatron,
                                error))
     return FALSE;
   input->plan = megatron.plan;
   input->model = options->model ? plan_model_new (options->model, error)
                                 : plan_megatron_model (&megatron, error);
-  if (!input->model || !apply_fields (options, &input->plan, error))
+  if (!input->model || !cli_options_apply (options, &input->plan, error))
     return FALSE;
   input->cluster = new_cluster (options, megatron.devices, error);
   return input->cluster != NULL;

@@ -326,8 +326,8 @@ cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
   return plan_set (plan, name, equals + 1, error);
 }
 
-static gboolean
-apply_fields (const CliOptions *options, Plan *plan, GError **error)
+gboolean
+cli_options_apply (const CliOptions *options, Plan *plan, GError **error)
 {
   const char *const numbers[][2]
       = { { "gbs", options->gbs }, { "seq", options->seq }, { "mbs", options->mbs } };
@@ -388,7 +388,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       g_propagate_error (error, g_steal_pointer (&cause));
       return FALSE;
     }
-  return apply_fields (options, &input->plan, error);
+  return cli_options_apply (options, &input->plan, error);
 }
 
 gboolean

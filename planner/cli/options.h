@@ -51,6 +51,9 @@ PlanModel *cli_model_read (const CliOptions *options, GError **error);
 /* A cluster by --cluster's rules; the last place it is looked for is the store, `db`. */
 PlanCluster *cli_cluster_new (const char *spec, const char *db, GError **error);
 
+/* Sets what --gbs, --seq, --mbs and --set say. */
+gboolean cli_options_apply (const CliOptions *options, Plan *plan, GError **error);
+
 /* Sets a field from "FIELD=VALUE", as `option` was given it. */
 gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError **error);
 
