@@ -24,7 +24,8 @@
  * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py. Their residual is a cuBLAS
  * workspace of 32 MiB on Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the
  * two buffers that sequences are gathered into, from the arithmetic of a published scan of some 300
- * runs. What issuing an op costs them is taken for eager PyTorch's.
+ * runs. What issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an
+ * autograd function in Python, for Transformer Engine's, with runs of that scan in sight.
  *
  * Outside the allocator: a context with its modules and library handles, assumed; and NCCL's
  * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
