@@ -23,6 +23,8 @@ static const PlanField cost_fields[]
     = { PLAN_NCCL, PLAN_NCCL_UB, PLAN_SHARP, PLAN_PER_TOKEN_LOSS, PLAN_CE_FUSION };
 G_STATIC_ASSERT (G_N_ELEMENTS (cost_fields) == G_N_ELEMENTS (((Key *)NULL)->fields));
 
+#define UNKNOWN G_MAXUINT64 /* memory that nobody wanted yet */
+
 /* What a micro batch takes at least: all of it, and how much of that are gradients that are added
  * up. */
 typedef struct
@@ -34,7 +36,7 @@ struct _CliScorer
 {
   const CliInput *input;
   GMutex lock;
-  GHashTable *scores; /* Key -> PlanScore */
+  GHashTable *scores; /* Key -> PlanScore, its memory UNKNOWN where only its time was wanted */
   GHashTable *floors; /* Plan -> Floor */
   guint64 n_simulated;
 };
@@ -117,32 +119,54 @@ keep_score (CliScorer *self, const Key *key, const PlanScore *score)
 {
   g_mutex_lock (&self->lock);
   self->n_simulated++;
-  g_hash_table_insert (self->scores, g_memdup2 (key, sizeof *key),
-                       g_memdup2 (score, sizeof *score));
+  g_hash_table_replace (self->scores, g_memdup2 (key, sizeof *key),
+                        g_memdup2 (score, sizeof *score));
   g_mutex_unlock (&self->lock);
 }
 
+static gboolean
+matters (const PlanInquiry *inquiry, gint64 time_ns)
+{
+  return !inquiry || plan_inquiry_matters (inquiry, time_ns);
+}
+
+/* Time first: few plans are fast enough for their memory to matter. */
 gboolean
-cli_scorer_score (const Plan *resolved, gpointer data, PlanScore *out_score)
+cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer data,
+                  PlanScore *out_score)
 {
   CliScorer *self = data;
   const CliInput *input = self->input;
   Key key = { .stack = plan_stack_of (resolved, input->cluster->kind, NULL) };
   g_autoptr (PlanSchedule) schedule
       = key.stack ? plan_lower (input->model, input->cluster, resolved, 0, NULL) : NULL;
-  SimSummary summary;
+  PlanScore score;
+  PlanMemory memory;
   if (!schedule)
     return FALSE;
   plan_schedule_digest (schedule, key.schedule);
   for (guint i = 0; i < G_N_ELEMENTS (cost_fields); i++)
     key.fields[i] = resolved->value[cost_fields[i]];
-  if (find_score (self, &key, out_score))
-    return TRUE;
-  g_autoptr (SimCost) cost = cli_cost_of (input, resolved, schedule, key.stack, NULL);
-  if (!cost || !cli_measure (schedule, cost, key.stack, &summary, NULL))
+  const gboolean is_known = find_score (self, &key, &score);
+  if (is_known && !matters (inquiry, score.time_ns))
     return FALSE;
-  *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
-  keep_score (self, &key, out_score);
+  if (!is_known || score.memory_bytes == UNKNOWN)
+    {
+      g_autoptr (SimCost) cost = cli_cost_of (input, resolved, schedule, key.stack, NULL);
+      if (!cost)
+        return FALSE;
+      score = (PlanScore){ sim_measure_step (schedule, cost, cli_workspace ()), UNKNOWN };
+      if (!matters (inquiry, score.time_ns))
+        {
+          keep_score (self, &key, &score);
+          return FALSE;
+        }
+      if (!sim_measure_memory (schedule, key.stack, cli_workspace (), &memory, NULL))
+        return FALSE;
+      score.memory_bytes = memory.device;
+      keep_score (self, &key, &score);
+    }
+  *out_score = score;
   return TRUE;
 }
 
@@ -161,11 +185,10 @@ measure_relaxed (CliScorer *self, const Plan *plan, gint64 micro_batches, Floor 
       = stack ? plan_lower (input->model, input->cluster, &resolved, 0, NULL) : NULL;
   g_autoptr (SimCost) cost
       = schedule ? cli_cost_of (input, &resolved, schedule, stack, NULL) : NULL;
-  SimSummary summary;
   PlanCursor cursor;
-  if (!cost || !cli_measure (schedule, cost, stack, &summary, NULL))
+  if (!cost)
     return FALSE;
-  *out = (Floor){ .period_ns = summary.step_ns };
+  *out = (Floor){ .period_ns = sim_measure_step (schedule, cost, cli_workspace ()) };
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
     if (op->kind == PLAN_OP_ACCUMULATE

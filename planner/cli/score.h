@@ -14,8 +14,10 @@ CliScorer *cli_scorer_new (const CliInput *input);
 void cli_scorer_free (CliScorer *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
 
-/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. */
-gboolean cli_scorer_score (const Plan *resolved, gpointer self, PlanScore *out_score);
+/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. Without an inquiry
+ * everything matters. */
+gboolean cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer self,
+                           PlanScore *out_score);
 gint64 cli_scorer_floor (const Plan *resolved, gpointer self);
 
 /* Schedules simulated so far, those for floors included. */
