@@ -1,7 +1,7 @@
-/* CliScorer: simulates plans for a search, each schedule once.
+/* CliScorer: simulates plans for a search.
  *
- * Plans with equal schedules and equal costs of their ops are one simulation. Safe in several
- * threads. */
+ * Plans that comm_unit alone tells apart, and that it makes no difference to, are one simulation.
+ * Safe in several threads. */
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/search.h"
