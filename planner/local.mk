@@ -60,7 +60,7 @@ libplanner_a_SOURCES = \
   %D%/run-shape.c \
   %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
-  %D%/schedule-check.c %D%/schedule-digest.c \
+  %D%/schedule-check.c \
   %D%/schedule-text.c \
   %D%/safetensors.c %D%/safetensors.h \
   %D%/scratch.c %D%/scratch.h \

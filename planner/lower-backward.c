@@ -563,14 +563,12 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2 + self->buckets.n);
   g_auto (PlanLowerOrder) order = { 0 };
-  PlanLowerQueue queue
-      = { .unit = in_flight,
-          .limit = self->comm_unit,
-          .sets = self->pools && self->shards_grads ? (guint)self->stack->pooled_grad_units
-                                                    : (guint)self->stack->queued_reductions,
-          .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
-          .unit_elements
-          = layout->buckets[PLAN_BUCKET_LAYER].padded + layout->buckets[PLAN_BUCKET_PLAIN].padded };
+  PlanLowerQueue queue = { .unit = in_flight,
+                           .limit = self->comm_unit,
+                           .sets = self->sets,
+                           .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
+                           .unit_elements = layout->buckets[PLAN_BUCKET_LAYER].padded
+                                            + layout->buckets[PLAN_BUCKET_PLAIN].padded };
 
   self->is_backward = TRUE;
   self->is_last_micro_batch = is_last;

@@ -22,8 +22,9 @@ typedef struct
   const PlanLower *lower;
   PlanLowerOrder *order;
   PlanLowerQueue *queue;
-  Residence *residence; /* of every piece of every unit */
-  guint begin;          /* first act of the chunk */
+  Residence *residence;   /* of every piece of every unit */
+  const gint64 *outgoing; /* see find_outgoing */
+  guint begin;            /* first act of the chunk */
 } Builder;
 
 static guint64
@@ -70,29 +71,44 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
   add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
 }
 
-/* Units that keep alike and go out alike do the same. */
-static gint64
-like (const PlanLower *lower, gint64 unit)
+/* Of every unit the first one of which the same activations go to the host: those that keep alike
+ * and go out alike; -1 where none go. NULL where none of any unit do. */
+static gint64 *
+find_outgoing (const PlanLower *lower)
 {
-  const PlanLowerKeep keep = plan_lower_keep (lower, unit);
-  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS];
-  for (gint64 u = 0; u < unit; u++)
+  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS], layers = lower->model->layers;
+  gint64 *like
+      = limit > 0 || lower->plan->value[PLAN_OFFLOAD_MODULES] != 0 ? g_new (gint64, layers) : NULL;
+  g_autofree PlanLowerKeep *keeps = g_new (PlanLowerKeep, layers);
+  g_autofree gint64 *firsts = g_new (gint64, layers);
+  guint n_firsts = 0;
+  for (gint64 unit = 0; like && unit < layers; unit++)
     {
-      const PlanLowerKeep other = plan_lower_keep (lower, u);
-      if (other.again == keep.again && other.drops_input == keep.drops_input
-          && (u < limit) == (unit < limit))
-        return u;
+      const PlanLowerKeep keep = keeps[unit] = plan_lower_keep (lower, unit);
+      guint i = 0;
+      while (i < n_firsts
+             && (keeps[firsts[i]].again != keep.again
+                 || keeps[firsts[i]].drops_input != keep.drops_input
+                 || (firsts[i] < limit) != (unit < limit)))
+        i++;
+      if (i == n_firsts)
+        {
+          firsts[n_firsts++] = unit;
+          like[unit] = plan_lower_offloads (lower, unit) ? unit : -1;
+        }
+      else
+        like[unit] = like[firsts[i]];
     }
-  return unit;
+  return like;
 }
 
 /* About the activations of a unit, where some of them go to the host. */
 static void
 add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
-  if (unit < 0 || !plan_lower_offloads (b->lower, unit))
+  if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
     return;
-  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = like (b->lower, unit) };
+  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
   g_array_append_val (b->order->acts, act);
 }
 
@@ -344,7 +360,8 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
   const gint64 layers = lower->model->layers;
   const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
-  Builder b = { .lower = lower, .order = self };
+  g_autofree gint64 *outgoing = find_outgoing (lower);
+  Builder b = { .lower = lower, .order = self, .outgoing = outgoing };
   PlanPiece pieces[2];
   const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
   init (self);
@@ -374,7 +391,10 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
 {
   const gint64 layers = lower->model->layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
-  Builder b = { .lower = lower, .order = self, .queue = queue, .residence = states };
+  g_autofree gint64 *outgoing = find_outgoing (lower);
+  Builder b = {
+    .lower = lower, .order = self, .queue = queue, .residence = states, .outgoing = outgoing
+  };
   PlanPiece pieces[2];
   const guint n = pieces_read (&b, FALSE, pieces);
   init (self);

@@ -75,8 +75,9 @@ typedef struct
   gint64 replicas, replica; /* of that group */
   gint64 data_parallel;     /* ranks x replicas */
   gint64 micro_batches;
-  gint64 comm_unit;                         /* elements */
-  gint64 ahead;                             /* units gathered ahead of the one in use */
+  gint64 comm_unit; /* elements */
+  guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
+  gint64 ahead;     /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   gboolean shards_weights, shards_grads, shards_optimizer;

@@ -478,6 +478,8 @@ measure (PlanLower *self, guint rank)
                         ? plan->value[PLAN_COMM_UNIT]
                         : MAX (self->stack->comm_unit_floor, 2 * raw);
   self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1;
+  self->sets = (guint)(self->pools && self->shards_grads ? self->stack->pooled_grad_units
+                                                         : self->stack->queued_reductions);
   self->chunk
       = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
             ? plan->value[PLAN_RECOMPUTE_LAYERS]
@@ -601,4 +603,38 @@ plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan
   if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
     return NULL;
   return g_steal_pointer (&schedule);
+}
+
+/* How many units' gradients may be in flight before the next are sent, behind those of that many
+ * elements; none where even those are too many. */
+static gint64
+units_in_flight (const PlanLower *self, guint64 ahead)
+{
+  const PlanBucket *b = self->layout.buckets;
+  const guint64 unit = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
+  const guint64 limit = (guint64)self->comm_unit;
+  return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->model->layers);
+}
+
+#define COUNTS (1 << 14) /* of layers, which are packed */
+
+void
+plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+                   Plan *out_key)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
+  *out_key = *plan;
+  self.stack = plan_stack_of (plan, cluster->kind, NULL);
+  if (!self.stack || model->layers + 1 >= COUNTS)
+    return;
+  measure (&self, 0);
+  const gboolean queues
+      = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
+  if (self.layout.by_size)
+    return;
+  gint64 effect = self.ahead * COUNTS + self.ahead_of_embedding;
+  if (queues && self.sets == 0)
+    effect = (effect * COUNTS + units_in_flight (&self, 0)) * COUNTS
+             + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
+  out_key->value[PLAN_COMM_UNIT] = effect;
 }

@@ -13,4 +13,9 @@ G_BEGIN_DECLS
 PlanSchedule *plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                           guint rank, GError **error);
 
+/* The plan with what comm_unit comes to in its place: plans for one model and cluster that are
+ * equal then have equal schedules. Not one to lower. */
+void plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+                        Plan *out_key);
+
 G_END_DECLS

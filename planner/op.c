@@ -52,7 +52,7 @@ take_facts_apart (OpFacts *facts)
     }
 }
 
-static const OpFacts *
+static inline const OpFacts *
 facts_of (PlanOpKind kind)
 {
   static gsize ready = 0;
@@ -69,11 +69,13 @@ facts_of (PlanOpKind kind)
 void
 plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream)
 {
-  *self = (PlanOp){ .kind = kind, .stream = stream, .group = -1, .record = PLAN_REF_NONE };
-  for (guint i = 0; i < PLAN_MAX_REFS; i++)
-    self->refs[i] = PLAN_REF_NONE;
-  for (guint i = 0; i < PLAN_MAX_WAITS; i++)
-    self->waits[i] = PLAN_REF_NONE;
+  static const PlanOp empty = { .group = -1,
+                                .refs = { [0 ... PLAN_MAX_REFS - 1] = PLAN_REF_NONE },
+                                .waits = { [0 ... PLAN_MAX_WAITS - 1] = PLAN_REF_NONE },
+                                .record = PLAN_REF_NONE };
+  *self = empty;
+  self->kind = kind;
+  self->stream = stream;
 }
 
 const char *

@@ -3,6 +3,8 @@
 
 #include "planner/schedule-private.h"
 
+#define USUAL_NODES 2048 /* growing copies them */
+
 const char *
 plan_section_name (PlanSection section)
 {
@@ -41,7 +43,7 @@ plan_schedule_new (guint rank, guint ranks)
   PlanSchedule *self = g_new0 (PlanSchedule, 1);
   self->rank = rank;
   self->ranks = ranks;
-  self->nodes = g_array_new (FALSE, TRUE, sizeof (PlanOp));
+  self->nodes = g_array_sized_new (FALSE, FALSE, sizeof (PlanOp), USUAL_NODES);
   self->buffers = g_array_new (FALSE, TRUE, sizeof (PlanBuffer));
   self->events = g_array_new (FALSE, TRUE, sizeof (PlanEvent));
   self->groups = g_array_new (FALSE, TRUE, sizeof (PlanGroup));

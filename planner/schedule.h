@@ -78,9 +78,6 @@ const char *plan_section_name (PlanSection section);
 /* First 16 hex digits of the SHA-256 of the text form; the caller frees. */
 char *plan_schedule_hash (const PlanSchedule *self);
 
-/* 128 bits that equal schedules share, and others do not; names are left out. */
-void plan_schedule_digest (const PlanSchedule *self, guint64 out_digest[2]);
-
 guint plan_schedule_rank (const PlanSchedule *self);
 guint plan_schedule_ranks (const PlanSchedule *self);
 guint plan_schedule_n_groups (const PlanSchedule *self);

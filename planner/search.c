@@ -34,6 +34,12 @@ typedef struct
   gboolean is_stopped;
 } Work;
 
+struct _PlanInquiry
+{
+  Work *work;
+  Candidate candidate;
+};
+
 void
 plan_search_result_clear (PlanSearchResult *self)
 {
@@ -259,6 +265,17 @@ is_beaten (const Work *work, const Candidate *candidate)
   return FALSE;
 }
 
+gboolean
+plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns)
+{
+  Candidate candidate = self->candidate;
+  candidate.time_ns = time_ns;
+  g_mutex_lock (&self->work->lock);
+  const gboolean matters = !is_beaten (self->work, &candidate);
+  g_mutex_unlock (&self->work->lock);
+  return matters;
+}
+
 /* The next candidate that is worth scoring; FALSE when there is none. */
 static gboolean
 take_candidate (Work *work, Candidate *out)
@@ -299,16 +316,16 @@ score_thread (gpointer data)
 {
   Work *work = data;
   const PlanSearch *s = work->search;
-  Candidate candidate;
+  PlanInquiry inquiry = { .work = work };
   g_mutex_lock (&work->lock);
-  while (take_candidate (work, &candidate))
+  while (take_candidate (work, &inquiry.candidate))
     {
-      PlanFound found = { .point = candidate.point };
+      PlanFound found = { .point = inquiry.candidate.point };
       Plan plan;
       g_mutex_unlock (&work->lock);
-      const gboolean ok = plan_space_at (s->space, candidate.point, &plan)
+      const gboolean ok = plan_space_at (s->space, found.point, &plan)
                           && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
-                          && s->score (&found.plan, s->user_data, &found.score);
+                          && s->score (&found.plan, &inquiry, s->user_data, &found.score);
       g_mutex_lock (&work->lock);
       note_score (work, &found, ok);
     }

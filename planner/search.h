@@ -15,8 +15,17 @@ typedef struct
   guint64 memory_bytes;
 } PlanScore;
 
-/* FALSE where the plan cannot be scored. Called from several threads at once. */
-typedef gboolean (*PlanScoreFunc) (const Plan *resolved, gpointer user_data, PlanScore *out_score);
+/* One plan that a search asks for. */
+typedef struct _PlanInquiry PlanInquiry;
+
+/* Whether anything still depends on a plan that takes that long, and as much memory as the search
+ * knows that it takes at least: if not, the rest of its score need not be found. */
+gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
+
+/* FALSE where the plan cannot be scored, or no longer matters. Called from several threads at
+ * once. */
+typedef gboolean (*PlanScoreFunc) (const Plan *resolved, const PlanInquiry *inquiry,
+                                   gpointer user_data, PlanScore *out_score);
 
 /* Nanoseconds that no plan with these activations can do a step of this plan in less than; asked
  * once for each block of a space. Called from several threads at once. */

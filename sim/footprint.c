@@ -220,6 +220,18 @@ recurrence_turn (SimFootprint *self, guint kind)
 
 static void walk (SimFootprint *self, SimRange range);
 
+#define TURNS_OF_LOOKING 4
+
+/* Whether an iteration may leave things as another did, and it costs less to look for that than to
+ * go through all of them: a state is about as long as what lives in it. */
+static gboolean
+may_recur (const SimFootprint *self, const SimLoop *loop)
+{
+  return !loop->has_moving && loop->count > 2 * (gint64)loop->unroll
+         && loop->length * (guint64)loop->count
+                > TURNS_OF_LOOKING * (guint64)(self->held->len + self->placed->len);
+}
+
 /* Iterations that take and give back the same buffers repeat themselves once they leave things as
  * some iteration found them. */
 static void
@@ -228,11 +240,11 @@ walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
   const SimRange range = { begin_item, loop->end };
   const guint kind = loop->depth + 1u;
   const SimRecurrence *recurrence = &self->recurrences[kind];
-  const gboolean may_recur = !loop->has_moving && loop->count > 2 * (gint64)loop->unroll;
-  gboolean is_looking = may_recur;
+  const gboolean looks = may_recur (self, loop);
+  gboolean is_looking = looks;
   gint64 *value = &self->values[loop->depth];
   *value = loop->from;
-  if (may_recur)
+  if (looks)
     recurrence_begin (self, kind, range);
   for (gint64 left = loop->count; left > 0;)
     {
@@ -252,7 +264,7 @@ walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
       left -= times * period;
       is_looking = FALSE;
     }
-  if (may_recur)
+  if (looks)
     set_walls (self, kind, range, FALSE);
 }
 

@@ -16,6 +16,7 @@ struct _SimWorkspace
   SimFootprint footprint;
   GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
   SimOccupancy occupancy[2];
+  guint n_steps; /* taken until they were steady */
 };
 
 SimWorkspace *
@@ -71,10 +72,10 @@ is_same_again (const SimWorkspace *self)
          && memcmp (&self->occupancy[0], &self->occupancy[1], sizeof self->occupancy[0]) == 0;
 }
 
-/* Steps as sim_run takes them, but for those that would be the last one again. Returns their
- * number; the last one's period is in `out_step_ns`, its spells in the fold. */
-static guint
-run_steps (SimWorkspace *self, gint64 *out_step_ns)
+/* Steps as sim_run takes them, but for those that would be the last one again. Returns the last
+ * one's period; its spells are in the fold. */
+static gint64
+run_steps (SimWorkspace *self)
 {
   gint64 period = -1, before;
   guint n_run = 0;
@@ -92,8 +93,8 @@ run_steps (SimWorkspace *self, gint64 *out_step_ns)
     }
   while ((period != before || !recurs (self, SIM_CLOCK_STREAMS, PLAN_N_STREAMS))
          && n_run < SIM_MAX_STEPS);
-  *out_step_ns = is_last_again ? period : sim_fold_run (&self->fold, PLAN_SECTION_STEP);
-  return n_run + 1;
+  self->n_steps = n_run + 1;
+  return is_last_again ? period : sim_fold_run (&self->fold, PLAN_SECTION_STEP);
 }
 
 /* Where time cannot be split without all the spans: have them. */
@@ -108,20 +109,33 @@ split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out,
   return TRUE;
 }
 
+gint64
+sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
+{
+  sim_program_compile (&workspace->program, schedule, cost);
+  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
+  return run_steps (workspace);
+}
+
+gboolean
+sim_measure_memory (const PlanSchedule *schedule, const PlanStack *stack, SimWorkspace *workspace,
+                    PlanMemory *out_memory, GError **error)
+{
+  return sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
+                            workspace->n_steps, out_memory, error);
+}
+
 gboolean
 sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
              SimWorkspace *workspace, SimSummary *out_summary, GError **error)
 {
   SimSummary summary = { 0 };
   SimShares shares;
-  sim_program_compile (&workspace->program, schedule, cost);
-  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
-  const guint n_steps = run_steps (workspace, &summary.step_ns);
+  summary.step_ns = sim_measure_step (schedule, cost, workspace);
   if (!sim_busy_split (&workspace->fold.busy, summary.step_ns, &shares)
       && !split_slowly (schedule, cost, &shares, error))
     return FALSE;
-  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack, n_steps,
-                          &summary.memory, error))
+  if (!sim_measure_memory (schedule, stack, workspace, &summary.memory, error))
     return FALSE;
   summary.compute_ns = shares.compute_ns;
   summary.exposed_tensor_ns = shares.exposed_tensor_ns;
@@ -133,14 +147,4 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
   summary.n_walked = workspace->fold.n_walked;
   *out_summary = summary;
   return TRUE;
-}
-
-gint64
-sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
-{
-  gint64 step_ns;
-  sim_program_compile (&workspace->program, schedule, cost);
-  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
-  run_steps (workspace, &step_ns);
-  return step_ns;
 }

@@ -28,8 +28,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
 gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                       SimWorkspace *workspace, SimSummary *out_summary, GError **error);
 
-/* The steady step's time alone. */
+/* The steady step's time alone; and what memory it takes, for those who then want that, too. */
 gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
                          SimWorkspace *workspace);
+gboolean sim_measure_memory (const PlanSchedule *schedule, const PlanStack *stack,
+                             SimWorkspace *workspace, PlanMemory *out_memory, GError **error);
 
 G_END_DECLS

@@ -11,7 +11,8 @@
 typedef struct
 {
   SimList *list;
-  guint open[PLAN_MAX_DEPTH]; /* items */
+  guint open[PLAN_MAX_DEPTH];         /* items */
+  guint64 length[PLAN_MAX_DEPTH + 1]; /* ops at each depth so far */
   guint depth;
 } Builder;
 
@@ -45,8 +46,16 @@ begin_repeat (Builder *self, const PlanOp *op)
                          .unroll = 1 };
   const SimItem item = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len };
   self->open[self->depth++] = self->list->items->len;
+  self->length[self->depth] = 0;
   g_array_append_val (self->list->items, item);
   g_array_append_val (self->list->loops, loop);
+}
+
+static void
+add_item (Builder *self, const SimItem *item)
+{
+  self->length[self->depth]++;
+  g_array_append_val (self->list->items, *item);
 }
 
 /* A repeat of nothing is nothing. */
@@ -55,7 +64,10 @@ end_repeat (Builder *self)
 {
   const guint item = self->open[--self->depth];
   const gboolean is_empty = item + 1 == self->list->items->len;
-  loop_at (self->list, item)->end = self->list->items->len;
+  SimLoop *loop = loop_at (self->list, item);
+  loop->end = self->list->items->len;
+  loop->length = self->length[self->depth + 1];
+  self->length[self->depth] += loop->length * (guint64)loop->count;
   if (is_empty)
     {
       g_array_set_size (self->list->loops, item_at (self->list, item)->index);
@@ -133,13 +145,13 @@ add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
       compact.issue.record_level = level_of (&op->record);
     }
   g_array_append_val (self->program->ops, compact);
-  g_array_append_val (self->time.list->items, item);
+  add_item (&self->time, &item);
 }
 
 static void
 add_memory (Compiler *self, const PlanOp *op, guint node)
 {
-  const Builder *memory = &self->memory;
+  Builder *memory = &self->memory;
   const PlanRef *ref = &op->refs[0];
   const SimItem item
       = { .kind = op->kind == PLAN_OP_ALLOC ? SIM_ITEM_OP : SIM_ITEM_FREE,
@@ -157,7 +169,7 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
       if (ref->modulus)
         note_turns (loop, ref);
     }
-  g_array_append_val (memory->list->items, item);
+  add_item (memory, &item);
 }
 
 /* Whether iterations of a repeat differ by what moves with it only, and which clocks they share. */

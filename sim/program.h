@@ -51,7 +51,8 @@ enum
 typedef struct
 {
   gint64 from, count, step;
-  guint32 end; /* first item behind its body */
+  guint64 length; /* ops of one iteration, those of the loops in it every time */
+  guint32 end;    /* first item behind its body */
   guint8 depth;
   guint unroll;        /* iterations after which what is used in turns comes round again */
   gboolean is_uniform; /* iterations differ by what moves with the loop, and by nothing else */

@@ -64,21 +64,13 @@ free_workspace (gpointer workspace)
   sim_workspace_free (workspace);
 }
 
-/* What this thread simulates in. */
-static SimWorkspace *
-own_workspace (void)
+SimWorkspace *
+cli_workspace (void)
 {
   static GPrivate workspaces = G_PRIVATE_INIT (free_workspace);
   if (!g_private_get (&workspaces))
     g_private_set (&workspaces, sim_workspace_new ());
   return g_private_get (&workspaces);
-}
-
-gboolean
-cli_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
-             SimSummary *out_summary, GError **error)
-{
-  return sim_measure (schedule, cost, stack, own_workspace (), out_summary, error);
 }
 
 gboolean
@@ -90,7 +82,7 @@ cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_s
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
   g_autoptr (SimCost) cost
       = schedule ? cli_cost_of (input, resolved, schedule, stack, error) : NULL;
-  return cost && cli_measure (schedule, cost, stack, out_summary, error);
+  return cost && sim_measure (schedule, cost, stack, cli_workspace (), out_summary, error);
 }
 
 static gboolean

@@ -33,9 +33,8 @@ gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GErr
 SimCost *cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
                       const PlanStack *stack, GError **error);
 
-/* sim_measure in memory of this thread's own. */
-gboolean cli_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
-                      SimSummary *out_summary, GError **error);
+/* What this thread simulates in. */
+SimWorkspace *cli_workspace (void);
 
 /* The totals of a resolved plan. */
 gboolean cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_summary,

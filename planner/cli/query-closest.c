@@ -9,10 +9,11 @@
 #define MOST_DOUBLINGS 10
 
 static gboolean
-score_memory (const Plan *resolved, gpointer scorer, PlanScore *out_score)
+score_memory (const Plan *resolved, const PlanInquiry *inquiry, gpointer scorer,
+              PlanScore *out_score)
 {
   PlanScore score;
-  if (!cli_scorer_score (resolved, scorer, &score))
+  if (!cli_scorer_score (resolved, NULL, scorer, &score))
     return FALSE;
   *out_score = (PlanScore){ (gint64)score.memory_bytes, score.memory_bytes };
   return TRUE;
@@ -78,7 +79,7 @@ memory_of (const CliInput *input, const Plan *plan)
   Plan resolved;
   PlanScore score;
   return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
-                 && cli_scorer_score (&resolved, scorer, &score)
+                 && cli_scorer_score (&resolved, NULL, scorer, &score)
              ? score.memory_bytes
              : 0;
 }

@@ -132,7 +132,7 @@ find_changes (Explanation *self, GError **error)
       Change change;
       if (plan_resolve (&g_array_index (plans, Plan, i), input->model, input->cluster, &change.plan,
                         NULL)
-          && cli_scorer_score (&change.plan, scorer, &change.score))
+          && cli_scorer_score (&change.plan, NULL, scorer, &change.score))
         g_array_append_val (self->changes, change);
     }
   self->n_legal = self->changes->len;

@@ -134,6 +134,52 @@ answer_clear (gpointer data)
   cli_prediction_clear (&((CliAnswer *)data)->prediction);
 }
 
+/* Answers being predicted, several at a time. */
+typedef struct
+{
+  const CliInput *input;
+  GArray *answers;
+  GError **errors; /* one each */
+  gint next;
+} Predicting;
+
+static gpointer
+predict_thread (gpointer data)
+{
+  Predicting *self = data;
+  for (guint i; (i = (guint)g_atomic_int_add (&self->next, 1)) < self->answers->len;)
+    {
+      CliAnswer *answer = &g_array_index (self->answers, CliAnswer, i);
+      CliInput chosen = *self->input;
+      chosen.plan = answer->found->plan;
+      cli_predict (&chosen, &answer->prediction, &self->errors[i]);
+    }
+  return NULL;
+}
+
+static gboolean
+predict_answers (GArray *answers, const CliInput *input, GError **error)
+{
+  const guint n = MIN (answers->len, g_get_num_processors ());
+  g_autofree GThread **threads = g_new (GThread *, n);
+  g_autofree GError **errors = g_new0 (GError *, answers->len);
+  Predicting work = { .input = input, .answers = answers, .errors = errors };
+  for (guint i = 0; i < n; i++)
+    threads[i] = g_thread_new ("predict", predict_thread, &work);
+  for (guint i = 0; i < n; i++)
+    g_thread_join (threads[i]);
+  gboolean ok = TRUE;
+  for (guint i = 0; i < answers->len; i++)
+    if (errors[i] && ok)
+      {
+        g_propagate_error (error, errors[i]);
+        ok = FALSE;
+      }
+    else
+      g_clear_error (&errors[i]);
+  return ok;
+}
+
 /* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
 static GArray *
 take_answers (const PlanSearchResult *result, const CliInput *input, guint k, double apart,
@@ -161,13 +207,9 @@ take_answers (const PlanSearchResult *result, const CliInput *input, guint k, do
           for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
             answer.is_free[f] |= other->plan.value[f] != answer.found->plan.value[f];
         }
-      CliInput chosen = *input;
-      chosen.plan = answer.found->plan;
-      if (!cli_predict (&chosen, &answer.prediction, error))
-        return NULL;
       g_array_append_val (answers, answer);
     }
-  return g_steal_pointer (&answers);
+  return predict_answers (answers, input, error) ? g_steal_pointer (&answers) : NULL;
 }
 
 void

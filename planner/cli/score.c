@@ -10,18 +10,7 @@
 
 #include <string.h>
 
-/* All that a simulation depends on, given model and cluster: the schedule, and what costs read
- * beside it. */
-typedef struct
-{
-  guint64 schedule[2];
-  const PlanStack *stack;
-  gint64 fields[5];
-} Key;
-
-static const PlanField cost_fields[]
-    = { PLAN_NCCL, PLAN_NCCL_UB, PLAN_SHARP, PLAN_PER_TOKEN_LOSS, PLAN_CE_FUSION };
-G_STATIC_ASSERT (G_N_ELEMENTS (cost_fields) == G_N_ELEMENTS (((Key *)NULL)->fields));
+#define UNKNOWN G_MAXUINT64 /* memory of a score of which only the time was wanted */
 
 /* What a micro batch takes at least: all of it, and how much of that are gradients that are added
  * up. */
@@ -34,37 +23,20 @@ struct _CliScorer
 {
   const CliInput *input;
   GMutex lock;
-  GHashTable *scores; /* Key -> PlanScore */
+  GHashTable *scores; /* Plan, distilled -> PlanScore */
   GHashTable *floors; /* Plan -> Floor */
   guint64 n_simulated;
 };
 
 static guint
-hash_bytes (gconstpointer data, gsize size)
+hash_plan (gconstpointer data)
 {
-  const guint64 *words = data;
+  const Plan *plan = data;
   guint64 hash = 0;
-  for (gsize i = 0; i < size / sizeof *words; i++)
-    hash = (hash ^ words[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    hash
+        = (hash ^ (guint64)plan->value[f]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
   return (guint)(hash >> 32);
-}
-
-static guint
-hash_key (gconstpointer key)
-{
-  return hash_bytes (key, sizeof (Key));
-}
-
-static gboolean
-equal_keys (gconstpointer a, gconstpointer b)
-{
-  return memcmp (a, b, sizeof (Key)) == 0;
-}
-
-static guint
-hash_plan (gconstpointer plan)
-{
-  return hash_bytes (plan, sizeof (Plan));
 }
 
 static gboolean
@@ -79,7 +51,7 @@ cli_scorer_new (const CliInput *input)
   CliScorer *self = g_new0 (CliScorer, 1);
   self->input = input;
   g_mutex_init (&self->lock);
-  self->scores = g_hash_table_new_full (hash_key, equal_keys, g_free, g_free);
+  self->scores = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
   self->floors = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
   return self;
 }
@@ -102,7 +74,7 @@ cli_scorer_n_simulated (const CliScorer *self)
 }
 
 static gboolean
-find_score (CliScorer *self, const Key *key, PlanScore *out_score)
+find_score (CliScorer *self, const Plan *key, PlanScore *out_score)
 {
   g_mutex_lock (&self->lock);
   const PlanScore *score = g_hash_table_lookup (self->scores, key);
@@ -113,36 +85,63 @@ find_score (CliScorer *self, const Key *key, PlanScore *out_score)
 }
 
 static void
-keep_score (CliScorer *self, const Key *key, const PlanScore *score)
+keep_score (CliScorer *self, const Plan *key, const PlanScore *score)
 {
   g_mutex_lock (&self->lock);
   self->n_simulated++;
-  g_hash_table_insert (self->scores, g_memdup2 (key, sizeof *key),
-                       g_memdup2 (score, sizeof *score));
+  g_hash_table_replace (self->scores, g_memdup2 (key, sizeof *key),
+                        g_memdup2 (score, sizeof *score));
   g_mutex_unlock (&self->lock);
 }
 
+static gboolean
+matters (const PlanInquiry *inquiry, gint64 time_ns)
+{
+  return !inquiry || plan_inquiry_matters (inquiry, time_ns);
+}
+
+/* Time first: few plans are fast enough for their memory to matter. Tells what was found out, also
+ * where that is not all: a time below 0 is none. */
+static gboolean
+simulate (const CliInput *input, const Plan *resolved, const PlanInquiry *inquiry, PlanScore *out)
+{
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
+  g_autoptr (PlanSchedule) schedule
+      = stack ? plan_lower (input->model, input->cluster, resolved, 0, NULL) : NULL;
+  g_autoptr (SimCost) cost = schedule ? cli_cost_of (input, resolved, schedule, stack, NULL) : NULL;
+  PlanMemory memory;
+  *out = (PlanScore){ -1, UNKNOWN };
+  if (!cost)
+    return FALSE;
+  out->time_ns = sim_measure_step (schedule, cost, cli_workspace ());
+  if (!matters (inquiry, out->time_ns)
+      || !sim_measure_memory (schedule, stack, cli_workspace (), &memory, NULL))
+    return FALSE;
+  out->memory_bytes = memory.device;
+  return TRUE;
+}
+
 gboolean
-cli_scorer_score (const Plan *resolved, gpointer data, PlanScore *out_score)
+cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer data,
+                  PlanScore *out_score)
 {
   CliScorer *self = data;
   const CliInput *input = self->input;
-  Key key = { .stack = plan_stack_of (resolved, input->cluster->kind, NULL) };
-  g_autoptr (PlanSchedule) schedule
-      = key.stack ? plan_lower (input->model, input->cluster, resolved, 0, NULL) : NULL;
-  SimSummary summary;
-  if (!schedule)
+  Plan key;
+  PlanScore score;
+  plan_lower_distil (input->model, input->cluster, resolved, &key);
+  const gboolean is_known = find_score (self, &key, &score);
+  if (is_known && !matters (inquiry, score.time_ns))
     return FALSE;
-  plan_schedule_digest (schedule, key.schedule);
-  for (guint i = 0; i < G_N_ELEMENTS (cost_fields); i++)
-    key.fields[i] = resolved->value[cost_fields[i]];
-  if (find_score (self, &key, out_score))
-    return TRUE;
-  g_autoptr (SimCost) cost = cli_cost_of (input, resolved, schedule, key.stack, NULL);
-  if (!cost || !cli_measure (schedule, cost, key.stack, &summary, NULL))
-    return FALSE;
-  *out_score = (PlanScore){ summary.step_ns, summary.memory.device };
-  keep_score (self, &key, out_score);
+  if (!is_known || score.memory_bytes == UNKNOWN)
+    {
+      const gboolean ok = simulate (input, resolved, inquiry, &score);
+      if (score.time_ns >= 0)
+        keep_score (self, &key, &score);
+      if (!ok)
+        return FALSE;
+    }
+  *out_score = score;
   return TRUE;
 }
 
@@ -161,11 +160,10 @@ measure_relaxed (CliScorer *self, const Plan *plan, gint64 micro_batches, Floor 
       = stack ? plan_lower (input->model, input->cluster, &resolved, 0, NULL) : NULL;
   g_autoptr (SimCost) cost
       = schedule ? cli_cost_of (input, &resolved, schedule, stack, NULL) : NULL;
-  SimSummary summary;
   PlanCursor cursor;
-  if (!cost || !cli_measure (schedule, cost, stack, &summary, NULL))
+  if (!cost)
     return FALSE;
-  *out = (Floor){ .period_ns = summary.step_ns };
+  *out = (Floor){ .period_ns = sim_measure_step (schedule, cost, cli_workspace ()) };
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
     if (op->kind == PLAN_OP_ACCUMULATE

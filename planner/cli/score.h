@@ -1,7 +1,7 @@
-/* CliScorer: simulates plans for a search, each schedule once.
+/* CliScorer: simulates plans for a search.
  *
- * Plans with equal schedules and equal costs of their ops are one simulation. Safe in several
- * threads. */
+ * Plans that comm_unit alone tells apart, and that it makes no difference to, are one simulation.
+ * Safe in several threads. */
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/search.h"
@@ -14,8 +14,10 @@ CliScorer *cli_scorer_new (const CliInput *input);
 void cli_scorer_free (CliScorer *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
 
-/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. */
-gboolean cli_scorer_score (const Plan *resolved, gpointer self, PlanScore *out_score);
+/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. Without an inquiry
+ * everything matters. */
+gboolean cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer self,
+                           PlanScore *out_score);
 gint64 cli_scorer_floor (const Plan *resolved, gpointer self);
 
 /* Schedules simulated so far, those for floors included. */

@@ -3,12 +3,14 @@
 
 #include "planner/layout.h"
 #include "planner/lower.h"
+#include "planner/stack.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A random plan for GPUs with everything that belongs to it. */
 typedef struct
@@ -481,6 +483,41 @@ START_TEST (layouts_hold_every_tensor_once)
 }
 END_TEST
 
+/* Plans that comm_unit tells apart have one key only where they have one schedule, and where it
+ * makes no difference, they do. */
+START_TEST (equal_keys_have_equal_schedules)
+{
+  static const gint64 tenths[] = { 0, 1, 5, 9, 10, 11, 20, 25, 30, 40, 80, 200 };
+  Case c;
+  PlanLayout layout;
+  wide_case_init (&c, _i);
+  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
+  plan_layout_init (&layout, c.model, stack, &c.plan, plan_cluster_devices (c.cluster));
+  const gint64 unit = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded
+                               + layout.buckets[PLAN_BUCKET_PLAIN].padded);
+  Plan keys[G_N_ELEMENTS (tenths)];
+  char *texts[G_N_ELEMENTS (tenths)];
+  for (guint i = 0; i < G_N_ELEMENTS (tenths); i++)
+    {
+      c.plan.value[PLAN_COMM_UNIT] = unit * tenths[i] / 10 + 1;
+      g_autoptr (PlanSchedule) schedule = lower (&c, 0, _i);
+      texts[i] = plan_schedule_print (schedule);
+      plan_lower_distil (c.model, c.cluster, &c.plan, &keys[i]);
+      for (guint j = 0; j < i; j++)
+        if (memcmp (&keys[i], &keys[j], sizeof keys[i]) == 0)
+          ck_assert_msg (strcmp (texts[i], texts[j]) == 0, "seed %d: %" G_GINT64_FORMAT " tenths",
+                         _i, tenths[i]);
+    }
+  if (c.plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD && !layout.by_size
+      && c.plan.value[PLAN_GRAD_COMM] == c.plan.value[PLAN_MAIN_GRADS]
+      && c.plan.value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_RS)
+    ck_assert_mem_eq (&keys[0], &keys[G_N_ELEMENTS (tenths) - 1], sizeof keys[0]);
+  for (guint i = 0; i < G_N_ELEMENTS (tenths); i++)
+    g_free (texts[i]);
+  case_clear (&c);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -496,6 +533,7 @@ main (void)
   tcase_add_loop_test (tcase, all_ranks_issue_the_same_collectives, 0, 60);
   tcase_add_loop_test (tcase, traffic_follows_the_strategy, 0, 150);
   tcase_add_loop_test (tcase, layouts_hold_every_tensor_once, 0, 150);
+  tcase_add_loop_test (tcase, equal_keys_have_equal_schedules, 0, 150);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

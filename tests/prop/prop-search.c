@@ -214,9 +214,9 @@ START_TEST (bounds_are_never_above_the_simulation)
 END_TEST
 
 static gboolean
-score_memory (const Plan *resolved, gpointer data, PlanScore *out)
+score_memory (const Plan *resolved, const PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
-  if (!cli_scorer_score (resolved, data, out))
+  if (!cli_scorer_score (resolved, NULL, data, out))
     return FALSE;
   *out = (PlanScore){ (gint64)out->memory_bytes, out->memory_bytes };
   return TRUE;
@@ -257,7 +257,7 @@ START_TEST (schedules_are_told_apart)
     {
       const Plan plan = random_wide_plan ((guint)_i * 20 + i % 10, c.model, c.cluster);
       PlanScore found, expected;
-      ck_assert (cli_scorer_score (&plan, c.scorer, &found));
+      ck_assert (cli_scorer_score (&plan, NULL, c.scorer, &found));
       simulate (&c, &plan, &expected);
       ck_assert_int_eq (found.time_ns, expected.time_ns);
       ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
