@@ -22,13 +22,13 @@ typedef enum
 } Protocol;
 
 /* One way to do it. */
-struct Way
+typedef struct
 {
   double seconds;
   double link_seconds, network_seconds; /* of them, that each is busy */
   double sms;
   gboolean stages; /* goes through buffers of the library's */
-};
+} Way;
 
 typedef struct
 {
@@ -38,7 +38,7 @@ typedef struct
   double link, nics;           /* B/s of a device inside, and of its node's members together */
   gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
   gint64 nccl;
-  struct Way best;
+  Way best;
 } Collective;
 
 static double
@@ -55,7 +55,7 @@ value (const Collective *self, PlanField field, gint64 otherwise)
 
 /* A latency, and then link and network at work side by side. */
 static void
-consider (Collective *self, double latency, struct Way way)
+consider (Collective *self, double latency, Way way)
 {
   way.seconds = latency + MAX (way.link_seconds, way.network_seconds);
   if (way.seconds < self->best.seconds)
@@ -107,15 +107,15 @@ processors (const Collective *self)
 
 /* So many bytes through every link, and through the members' ports of every node, where there are
  * any, when this share of a link's bandwidth is reached. */
-static struct Way
+static Way
 sending (const Collective *self, double bytes, SimParam link_share)
 {
   const double port = self->nics * param (self, SIM_PARAM_NET_SHARE);
-  return (struct Way){ .link_seconds
-                       = self->linked > 1 ? bytes / (self->link * param (self, link_share)) : 0,
-                       .network_seconds = self->crosses ? bytes / port : 0,
-                       .sms = processors (self),
-                       .stages = TRUE };
+  return (Way){ .link_seconds
+                = self->linked > 1 ? bytes / (self->link * param (self, link_share)) : 0,
+                .network_seconds = self->crosses ? bytes / port : 0,
+                .sms = processors (self),
+                .stages = TRUE };
 }
 
 /* So many hops, one after the other. */
@@ -180,20 +180,19 @@ consider_nvls (Collective *self, PlanDtype dtype)
       latency += 2 * (double)(self->has_sharp ? 1 : log2_up (self->nodes))
                  * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP);
     }
-  consider (
-      self, latency,
-      (struct Way){ .link_seconds = inside,
-                    .network_seconds = across,
-                    .sms = self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
-                    .stages = !self->is_registered });
+  consider (self, latency,
+            (Way){ .link_seconds = inside,
+                   .network_seconds = across,
+                   .sms = self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
+                   .stages = !self->is_registered });
 }
 
 /* Every member reads or writes all others' registered memory at once; never all-reduce. */
 static void
 consider_registered (Collective *self)
 {
-  struct Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
-  struct Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
+  Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
   const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
   direct.stages = engines.stages = FALSE;
   engines.sms = 0;
@@ -242,10 +241,10 @@ consider_direct (Collective *self, const PlanOp *op)
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
                 + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
-            (struct Way){ .link_seconds = inside > 0 ? inside * part / link : 0,
-                          .network_seconds = across > 0 ? across * part / port : 0,
-                          .sms = processors (self),
-                          .stages = TRUE });
+            (Way){ .link_seconds = inside > 0 ? inside * part / link : 0,
+                   .network_seconds = across > 0 ? across * part / port : 0,
+                   .sms = processors (self),
+                   .stages = TRUE });
 }
 
 gint64
