@@ -132,7 +132,8 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
     counts->by_rule += size;
   else
     {
-      out->least = MAX (s->floor ? s->floor (&resolved, s->user_data) : 0,
+      const gint64 enough_ns = work->is_plain ? G_MAXINT64 : work->worst_ns;
+      out->least = MAX (s->floor ? s->floor (&resolved, enough_ns, s->user_data) : 0,
                         plan_bound_time_ns (s->model, s->cluster, &resolved));
       return TRUE;
     }

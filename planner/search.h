@@ -27,9 +27,10 @@ gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
 typedef gboolean (*PlanScoreFunc) (const Plan *resolved, const PlanInquiry *inquiry,
                                    gpointer user_data, PlanScore *out_score);
 
-/* Nanoseconds that no plan with these activations can do a step of this plan in less than; asked
- * once for each block of a space. Called from several threads at once. */
-typedef gint64 (*PlanFloorFunc) (const Plan *resolved, gpointer user_data);
+/* Nanoseconds that no plan with these activations can do a step of this plan in less than; any
+ * above `enough_ns` will do. Asked once for each block of a space. Called from several threads at
+ * once. */
+typedef gint64 (*PlanFloorFunc) (const Plan *resolved, gint64 enough_ns, gpointer user_data);
 
 /* Called now and then from one thread at a time; FALSE: stop with the best so far. */
 typedef gboolean (*PlanSearchProgress) (guint64 done, guint64 total, gpointer user_data);

@@ -178,8 +178,9 @@ fuzz: $(fuzzers)
 
 # Built by make check so that it keeps compiling, run by make bench only.
 check_PROGRAMS += %D%/bench/bench-sim
-bench: %D%/bench/bench-sim$(EXEEXT)
+bench: %D%/bench/bench-sim$(EXEEXT) fsdplan$(EXEEXT)
 	%D%/bench/bench-sim$(EXEEXT)
+	@$(SHELL) $(srcdir)/%D%/bench/time-queries.sh ./fsdplan$(EXEEXT)
 # What 100 simulations more take, in instructions: the same on every run.
 bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/count-instructions.sh %D%/bench/bench-sim$(EXEEXT)
@@ -353,7 +354,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
-  %D%/bench/count-instructions.sh \
+  %D%/bench/count-instructions.sh %D%/bench/time-queries.sh \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \

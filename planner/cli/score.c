@@ -205,16 +205,28 @@ find_floor (CliScorer *self, const Plan *plan)
 /* Gradients in bf16 are added to bf16 there, 6 bytes moved for each; where they are sharded they
  * are copied, which moves 4 at least; where accumulation is fused nothing is done apart. Leaving
  * ops out shortens the longest path by what they took on it at most. */
-gint64
-cli_scorer_floor (const Plan *resolved, gpointer data)
+static gint64
+floor_ns (CliScorer *self, const Plan *resolved)
 {
-  CliScorer *self = data;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
-      || self->input->cluster->kind != PLAN_DEVICE_GPU)
-    return 0;
   const Floor floor = find_floor (self, resolved);
   const gint64 less = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON
                           ? floor.adding_ns + floor.launching_ns
                           : floor.adding_ns / 3 + 2 * floor.n_adding;
   return plan_micro_batches (resolved, self->input->cluster) * MAX (floor.period_ns - less, 0);
+}
+
+/* Without its copies to the host, a plan has a floor that others have, too. */
+gint64
+cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
+{
+  CliScorer *self = data;
+  Plan here = *resolved;
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+      || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return 0;
+  here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
+  const gint64 least = floor_ns (self, &here);
+  return least > enough_ns || equal_plans (&here, resolved)
+             ? least
+             : MAX (least, floor_ns (self, resolved));
 }

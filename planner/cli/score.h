@@ -18,7 +18,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
  * everything matters. */
 gboolean cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer self,
                            PlanScore *out_score);
-gint64 cli_scorer_floor (const Plan *resolved, gpointer self);
+gint64 cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer self);
 
 /* Schedules simulated so far, those for floors included. */
 guint64 cli_scorer_n_simulated (const CliScorer *self);
