@@ -171,7 +171,8 @@ plan_csv_feed (PlanCsv *self, const char *text, gsize length)
 {
   for (gsize i = 0; i < length; i++)
     {
-      if (self->n_mark == self->n_bytes++ && text[i] == BYTE_ORDER_MARK[self->n_mark])
+      if (self->n_mark == self->n_bytes++ && self->n_mark < strlen (BYTE_ORDER_MARK)
+          && text[i] == BYTE_ORDER_MARK[self->n_mark])
         {
           self->n_mark++;
           continue;

@@ -173,8 +173,9 @@ tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
 FUZZ_SECONDS = 20
+FUZZ_SEED = 0
 fuzz: $(fuzzers)
-	@$(SHELL) $(srcdir)/%D%/fuzz/run-fuzz.sh $(FUZZ_SECONDS) $(srcdir)/%D%/fuzz/corpus $(fuzzers)
+	@$(SHELL) $(srcdir)/%D%/fuzz/run-fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED) $(srcdir)/%D%/fuzz/corpus $(fuzzers)
 
 # Built by make check so that it keeps compiling, run by make bench only.
 check_PROGRAMS += %D%/bench/bench-sim

@@ -1,14 +1,15 @@
 #!/bin/sh
-# run-fuzz.sh SECONDS CORPUS FUZZER...: each fuzzer for that long, from CORPUS/<parser>; what it finds
-# stays beside it in the build folder. Closes with counts as the test harness prints them.
-seconds=$1 corpus=$2
-shift 2
+# run-fuzz.sh SECONDS SEED CORPUS FUZZER...: each fuzzer for that long, from CORPUS/<parser>; what it
+# finds stays beside it in the build folder. SEED 0 is another one every time; any other makes the same
+# inputs of the same build. Closes with counts as the test harness prints them.
+seconds=$1 seed=$2 corpus=$3
+shift 3
 [ $# -gt 0 ] || { echo "no fuzzers here: configure with CC=clang --enable-fuzzers"; exit 1; }
 passed=0 failed=0
 for fuzzer; do
   parser=${fuzzer##*/fuzz-}
   mkdir -p "$fuzzer.found" || exit 1
-  if "$fuzzer" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
+  if "$fuzzer" -max_total_time="$seconds" -seed="$seed" -timeout=10 -print_final_stats=1 \
     -artifact_prefix="$fuzzer.found/" "$fuzzer.found" "$corpus/$parser" >"$fuzzer.log" 2>&1; then
     passed=$((passed + 1))
     echo "PASS: $fuzzer ($(sed -n 's/^stat::number_of_executed_units: *//p' "$fuzzer.log") inputs)"

@@ -72,6 +72,13 @@ START_TEST (nul_bytes_break_a_record)
 }
 END_TEST
 
+START_TEST (a_nul_byte_is_no_part_of_the_mark)
+{
+  g_autofree char *got = read_in_pieces ("\xef\xbb\xbf\0\0a\nb\n", 9, 2);
+  ck_assert_str_eq (got, "1!a NUL byte, which no text has\n2[b]\n");
+}
+END_TEST
+
 /* A forgotten quote does not swallow a file: the line after the limit is read again. */
 START_TEST (cells_are_bounded)
 {
@@ -97,6 +104,7 @@ main (void)
   TCase *tcase = tcase_create ("csv");
   tcase_add_loop_test (tcase, records_do_not_depend_on_pieces, 0, G_N_ELEMENTS (cases));
   tcase_add_test (tcase, nul_bytes_break_a_record);
+  tcase_add_test (tcase, a_nul_byte_is_no_part_of_the_mark);
   tcase_add_test (tcase, cells_are_bounded);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
