@@ -41,24 +41,62 @@ add_outer (PlanTensor *out, const PlanModel *model, const PlanBucketRule *rule,
   return found;
 }
 
-/* The base class of attention makes its projection, before the class makes the rest. */
-static gboolean
-is_named_first (PlanTensorRole role)
+/* Parameters of a layer that are named one after the other everywhere. */
+typedef enum
 {
-  return role == PLAN_TENSOR_PROJ || role == PLAN_TENSOR_PROJ_BIAS;
+  INPUT_NORM,
+  QKV, /* what attention reads, with what latent attention makes it of */
+  HEAD_NORMS,
+  PROJ,
+  MLP_NORM,
+  MLP,
+  N_GROUPS
+} Group;
+
+static const Group namings[][N_GROUPS] = {
+  [PLAN_NAMING_PROJ_FIRST] = { PROJ, INPUT_NORM, QKV, HEAD_NORMS, MLP_NORM, MLP },
+  [PLAN_NAMING_BY_USE] = { INPUT_NORM, QKV, HEAD_NORMS, PROJ, MLP_NORM, MLP },
+  [PLAN_NAMING_NORMS_LAST] = { QKV, PROJ, HEAD_NORMS, MLP, INPUT_NORM, MLP_NORM },
+};
+
+static Group
+group_of (const PlanTensor *tensor)
+{
+  switch ((int)tensor->role)
+    {
+    case PLAN_TENSOR_ATTENTION_NORM:
+    case PLAN_TENSOR_ATTENTION_NORM_BIAS:
+      return INPUT_NORM;
+    case PLAN_TENSOR_QKV_BIAS:
+    case PLAN_TENSOR_Q_UP_NORM:
+    case PLAN_TENSOR_KV_UP_NORM:
+      return QKV;
+    case PLAN_TENSOR_Q_NORM:
+    case PLAN_TENSOR_K_NORM:
+      return HEAD_NORMS;
+    case PLAN_TENSOR_PROJ:
+    case PLAN_TENSOR_PROJ_BIAS:
+      return PROJ;
+    case PLAN_TENSOR_ATTENTION_POST_NORM:
+    case PLAN_TENSOR_MLP_NORM:
+    case PLAN_TENSOR_MLP_NORM_BIAS:
+      return MLP_NORM;
+    default:
+      return tensor->part == PLAN_PART_ATTENTION ? QKV : MLP;
+    }
 }
 
-static void
-add_layer (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
+guint
+plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, PlanTensor *out_tensors)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
   const guint n = plan_model_layer_tensors (model, 0, tensors);
-  g_assert (n <= PLAN_MAX_LAYER_TENSORS);
-  for (guint pass = 0; pass < 2; pass++)
+  guint found = 0;
+  for (guint g = 0; g < N_GROUPS; g++)
     for (guint i = 0; i < n; i++)
-      if (is_named_first (tensors[i].role) == (pass == 0))
-        self->layer[self->n_layer++]
-            = plan_buckets_part (model, tensors[i].role, rule->vocab, rule->tp);
+      if (group_of (&tensors[i]) == namings[rule->naming][g])
+        out_tensors[found++] = plan_buckets_part (model, tensors[i].role, rule->vocab, rule->tp);
+  return found;
 }
 
 const PlanTensor *
@@ -84,7 +122,8 @@ plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRu
   *self = (PlanBuckets){ .layers = model->layers };
   self->n_before = add_outer (self->before, model, rule, before, G_N_ELEMENTS (before));
   self->n_after = add_outer (self->after, model, rule, after, G_N_ELEMENTS (after));
-  add_layer (self, model, rule);
+  self->n_layer = plan_buckets_layer (model, rule, self->layer);
+  g_assert (self->n_layer <= PLAN_MAX_LAYER_TENSORS);
   const guint all = self->n_before + self->n_layer * (guint)self->layers + self->n_after;
   self->n_all = all;
   self->number = g_new (guint32, all);

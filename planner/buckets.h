@@ -14,7 +14,7 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  PlanTensor before[PLAN_MAX_OUTER], layer[PLAN_MAX_LAYER_TENSORS], after[PLAN_MAX_OUTER];
+  PlanTensor before[PLAN_MAX_OUTER], layer[PLAN_N_TENSORS], after[PLAN_MAX_OUTER];
   guint n_before, n_layer, n_after; /* of one rank of a tensor-parallel group, as they are named */
   gint64 layers;
   guint32 *number; /* of every parameter's bucket, before, layer by layer, after */
@@ -22,8 +22,17 @@ typedef struct
   guint n, n_all;  /* buckets, parameters */
 } PlanBuckets;
 
+/* In which order a layer's modules name their parameters. */
+typedef enum
+{
+  PLAN_NAMING_PROJ_FIRST, /* attention's projection before the rest: tensor-list.h */
+  PLAN_NAMING_BY_USE,
+  PLAN_NAMING_NORMS_LAST, /* attention, feed-forward network, then the norms before them */
+} PlanNaming;
+
 typedef struct
 {
+  PlanNaming naming;
   guint64 closes_at; /* elements */
   gboolean is_backwards;
   gboolean parts_shared; /* a shared embedding closes its bucket */
@@ -34,6 +43,10 @@ typedef struct
 void plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule);
 void plan_buckets_clear (PlanBuckets *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanBuckets, plan_buckets_clear)
+
+/* The parameters of a layer, in the order in which they are named; returns how many. */
+guint plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule,
+                          PlanTensor *out_tensors);
 
 /* A parameter by its place among all, and the layer it is in: -1 where in none. */
 const PlanTensor *plan_buckets_tensor (const PlanBuckets *self, guint at, gint64 *out_layer);

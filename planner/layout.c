@@ -182,12 +182,12 @@ static void
 add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = plan_model_layer_tensors (b->model, 0, tensors);
+  const guint n = plan_buckets_layer (b->model, &self->rule, tensors);
   for (guint i = 0; i < n; i++)
     {
-      const PlanTensor tensor = plan_buckets_part (b->model, tensors[i].role, b->vocab, b->tp);
-      const gboolean is_plain = quantises && tensor.kind != PLAN_TENSOR_KIND_LINEAR;
-      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], &tensor);
+      const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
+      const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
+      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], tensor);
     }
 }
 
@@ -249,7 +249,8 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 
   *self = (PlanLayout){ .shards
                         = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards };
-  self->rule = (PlanBucketRule){ .closes_at = b.closes_at,
+  self->rule = (PlanBucketRule){ .naming = stack->naming,
+                                 .closes_at = b.closes_at,
                                  .is_backwards = stack->cuts_backwards,
                                  .parts_shared = !stack->cuts_backwards,
                                  .vocab = b.vocab,

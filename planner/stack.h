@@ -3,6 +3,7 @@
  * Lowering and the memory model read this record and never the framework's name.
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
+#include "planner/buckets.h"
 #include "planner/cluster.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
@@ -62,6 +63,7 @@ typedef struct
   gboolean has_max_pool;            /* double_buffer=max_pool */
   gboolean has_fused_masters;       /* fused_masters */
   gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
+  PlanNaming naming;                /* the order in which parameters are packed */
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */
