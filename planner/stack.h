@@ -21,14 +21,6 @@ typedef enum
   PLAN_N_LAUNCHES
 } PlanLaunch;
 
-/* How the parameters of a bucket lie in it, and what pads them. */
-typedef enum
-{
-  PLAN_PACKING_CHUNKS,    /* by row size, so that no shard cuts a row (layout.c) */
-  PLAN_PACKING_FLAT,      /* one after the other, in equal shards */
-  PLAN_PACKING_PER_TENSOR /* each by itself, its rows in equal shards */
-} PlanPacking;
-
 /* How long the weights that are no unit's stay whole, where weights are sharded. */
 typedef enum
 {
