@@ -255,6 +255,12 @@ embedding_backward (PlanLower *self)
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
                 dout = splits ? ONE (embedded) : dx;
+  if (self->embedded_mask >= 0)
+    {
+      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, ONE (embedded_mask)),
+                          PLAN_DIMS (net->split_rows * m->hidden));
+      plan_lower_free (self, ONE (embedded_mask));
+    }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);

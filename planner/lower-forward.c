@@ -277,6 +277,18 @@ embedding_forward (PlanLower *self)
                  MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
 }
 
+/* What is dropped of the embedding; the mask stays for the backward pass. */
+static void
+drop_out_embedding (PlanLower *self)
+{
+  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  if (self->embedded_mask < 0)
+    return;
+  plan_lower_alloc (self, ONE (embedded_mask));
+  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, ONE (embedded_mask), x),
+                      PLAN_DIMS (self->net.split_rows * self->model->hidden));
+}
+
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
 static void
 share_loss (PlanLower *self, PlanRef logits)
@@ -421,6 +433,7 @@ plan_lower_forward (PlanLower *self)
   if (!self->has_own_groups)
     plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
+  drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   layers_forward (self);

@@ -179,6 +179,9 @@ declare_values (PlanLower *self)
     }
   for (guint i = 0; i < self->net.n_nodes; i++)
     declare_gradient_of (self, self->net.nodes[i].in);
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_ADD && self->net.nodes[i].stats != PLAN_NO_VALUE)
+      declare_gradient_of (self, self->net.nodes[i].other);
   for (guint i = 0; self->net.quantises && i < self->net.n_nodes; i++)
     {
       const PlanNode *node = &self->net.nodes[i];
@@ -227,6 +230,8 @@ declare_head (PlanLower *self)
     PlanCategory category;
   } table[] = {
     { &self->embedded, "embedded", splits, whole, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
+      PLAN_CATEGORY_ACTIVATIONS },
     { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->norm_final_full, "norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },

@@ -52,8 +52,8 @@ static const struct
   { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
   { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },
-  { "dropout", "0", MEANS_REMARK, NULL },
-  { "dropout", NULL, MEANS_REMARK, "masks of dropout" },
+  { "dropout", NULL, MEANS_SET, "hidden_dropout=" },
+  { "dropout", NULL, MEANS_SET, "attention_dropout=" },
   { "nccl", NULL, MEANS_REMARK, "NCCL held to some algorithms" },
   { "tp_overlap", "none", MEANS_REMARK, NULL },
   { "tp_overlap", NULL, MEANS_REMARK, "tensor-parallel communication beside products" },
@@ -93,7 +93,8 @@ applies (guint i, const char *value)
   if (switches[i].value)
     return g_str_equal (switches[i].value, value);
   for (guint j = 0; j < i; j++)
-    if (g_str_equal (switches[j].key, switches[i].key) && g_str_equal (switches[j].value, value))
+    if (switches[j].value && g_str_equal (switches[j].key, switches[i].key)
+        && g_str_equal (switches[j].value, value))
       return FALSE;
   return TRUE;
 }
