@@ -262,6 +262,7 @@ golden_tests = \
   %D%/golden/import-torchtitan.test \
   %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-megatron.test \
   %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
