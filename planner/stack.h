@@ -86,10 +86,10 @@ typedef struct
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
   gboolean rounds_fused_loss; /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
-  gboolean repeats_keys;     /* keys and values are repeated for each query head */
-  gboolean keeps_logits;     /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;    /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
+  gboolean repeats_keys;      /* keys and values are repeated for each query head */
+  gboolean keeps_logits;      /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;     /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
   gboolean
       keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
