@@ -43,6 +43,7 @@ struct _ExecWalk
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
   PlanLayout layout;
+  PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
   guint8 *memory;
   ExecTag *tags;

@@ -41,21 +41,21 @@ part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at, guint64 
 static gboolean
 fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
 {
-  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
   const PlanDtype dtype = shard->state[state].dtype;
   float values[BLOCK];
   memset (state_bytes (self, shard, state, 0), 0, plan_dtype_bytes (dtype, shard->count));
-  for (guint s = 0; s < bucket->n_slots; s++)
+  for (guint s = 0; s < slots->len; s++)
     {
-      const PlanSlot *slot = &bucket->slots[s];
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at, count, first;
       if (!part_of (shard, slot, &at, &count, &first))
         continue;
       for (guint64 done = 0; done < count; done += BLOCK)
         {
           const guint64 n = MIN (BLOCK, count - done);
-          if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit, first + done, n,
-                                  values, error))
+          if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
+                                  first + done, n, values, error))
             return FALSE;
           exec_number_narrow (state_bytes (self, shard, state, at + done), dtype, values, n);
         }
@@ -138,15 +138,16 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
 static void
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces)
 {
-  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
-  for (guint s = 0; s < bucket->n_slots; s++)
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  for (guint s = 0; s < slots->len; s++)
     {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at;
       ExecPiece piece = { .state = state,
-                          .role = bucket->slots[s].tensor.role,
-                          .layer = shard->unit,
+                          .role = slot->tensor.role,
+                          .layer = shard->unit + slot->layer,
                           .dtype = shard->state[state].dtype };
-      if (!part_of (shard, &bucket->slots[s], &at, &piece.count, &piece.first))
+      if (!part_of (shard, slot, &at, &piece.count, &piece.first))
         continue;
       piece.data = state_bytes (self, shard, state, at);
       g_array_append_val (pieces, piece);

@@ -308,6 +308,8 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
       || !plan_arena_init (&self->arena, schedule, error) || !take_memory (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
+  if (self->layout.by_size)
+    plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
   return TRUE;
 }
 
@@ -315,6 +317,7 @@ void
 exec_walk_close (ExecWalk *self)
 {
   plan_arena_clear (&self->arena);
+  plan_buckets_clear (&self->buckets);
   free (self->memory);
   g_free (self->tags);
   g_array_unref (self->shards);

@@ -57,6 +57,7 @@ typedef struct
 {
   gint8 loop;
   gint32 offset;
+  gint32 first; /* what the repeat starts with */
 } PlanLowerUnit;
 
 typedef struct
@@ -67,7 +68,8 @@ typedef struct
   const PlanStack *stack;
   PlanLayout layout;
   PlanBuckets buckets; /* where the layout goes by size */
-  GArray *groups;      /* PlanLowerGroup: when each of them is complete */
+  GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
+  gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
   PlanNetwork net;
   PlanSchedule *schedule;
 

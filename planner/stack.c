@@ -29,6 +29,10 @@
  * issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an autograd
  * function in Python, for Transformer Engine's, with runs of that scan in sight.
  *
+ * Parameters are named as their modules are made: torchtitan's models/llama3/model.py and
+ * models/common/attention.py (fsdp2; what Hugging Face's modeling_llama.py makes lies alike,
+ * fsdp1), nanotron's models/llama.py.
+ *
  * Outside the allocator: a context with its modules and library handles, assumed; and NCCL's
  * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
  * the Simple protocol (NCCL_BUFFSIZE) and about one for the others.
@@ -110,6 +114,7 @@ static const PlanStack newest[] = {
       .newest = 20260821,
       .source = "torchtitan main at b5bcd76c (2026-08-21), PyTorch's fully_shard",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_NORMS_LAST,
       .packing = PLAN_PACKING_PER_TENSOR,
       .outer = PLAN_OUTER_OWN_GROUPS,
       .gathers_each_pass = TRUE,
@@ -143,6 +148,7 @@ static const PlanStack newest[] = {
       .newest = 20250601,
       .source = "PyTorch 2.x FullyShardedDataParallel, flat parameters",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_NORMS_LAST,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 1,
       .outer = PLAN_OUTER_EACH_PASS,
@@ -175,6 +181,7 @@ static const PlanStack newest[] = {
       .newest = 20250131,
       .source = "nanotron main at 2cde8f63 (2024-12-05)",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_BY_USE,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 1,
       .outer = PLAN_OUTER_STAYS,

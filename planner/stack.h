@@ -3,6 +3,7 @@
  * Lowering and the memory model read this record and never the framework's name.
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
+#include "planner/buckets.h"
 #include "planner/cluster.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
@@ -19,14 +20,6 @@ typedef enum
   PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
   PLAN_N_LAUNCHES
 } PlanLaunch;
-
-/* How the parameters of a bucket lie in it, and what pads them. */
-typedef enum
-{
-  PLAN_PACKING_CHUNKS,    /* by row size, so that no shard cuts a row (layout.c) */
-  PLAN_PACKING_FLAT,      /* one after the other, in equal shards */
-  PLAN_PACKING_PER_TENSOR /* each by itself, its rows in equal shards */
-} PlanPacking;
 
 /* How long the weights that are no unit's stay whole, where weights are sharded. */
 typedef enum
@@ -63,6 +56,7 @@ typedef struct
   gboolean has_max_pool;            /* double_buffer=max_pool */
   gboolean has_fused_masters;       /* fused_masters */
   gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
+  PlanNaming naming;                /* the order in which parameters are packed */
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */

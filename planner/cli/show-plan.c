@@ -28,20 +28,24 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
   plan_layout_init (&layout, input->model, stack, plan, ranks);
   const PlanBucket *b = layout.buckets;
   const gint64 shards = (gint64)layout.shards;
-  gint64 raw = 0, padded = 0; /* of a layer, in one bucket or in parts of several */
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (kind != PLAN_BUCKET_PLAIN && plan_bucket_is_unit (kind))
-      {
-        raw += (gint64)b[kind].raw;
-        padded += (gint64)b[kind].padded;
-      }
+  /* of a layer: buckets that go by size are none's, and pad what they hold */
+  gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
+  if (layout.by_size)
+    {
+      PlanTensor tensors[PLAN_N_TENSORS];
+      const guint n = plan_buckets_layer (input->model, &layout.rule, tensors);
+      raw = 0;
+      for (guint i = 0; i < n; i++)
+        raw += (gint64)(tensors[i].rows * tensors[i].cols);
+      padded = raw;
+    }
   const Figure figures[N_FIGURES] = {
     { "devices", plan_cluster_devices (input->cluster) },
     { "data_parallel", ranks },
     { "micro_batches", plan_micro_batches (plan, input->cluster) },
     { "tokens_per_step", plan->value[PLAN_GBS] * plan->value[PLAN_SEQ] },
     { "padded_vocab", plan_stack_padded_vocab (stack, input->model->vocab, plan->value[PLAN_TP]) },
-    { "units", b[PLAN_BUCKET_LAYER].units },
+    { "units", input->model->layers },
     { "unit_elements", raw },
     { "unit_elements_padded", padded },
     { "unit_elements_per_rank", padded / shards },

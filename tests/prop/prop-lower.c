@@ -518,6 +518,184 @@ START_TEST (equal_keys_have_equal_schedules)
 }
 END_TEST
 
+/* A model that is large enough for several buckets, small enough for some to span many layers. */
+static PlanModel *
+model_of_many_buckets (GRand *rand)
+{
+  static const char *const families[] = { "llama", "qwen2", "qwen3", "gpt2", "mpt" };
+  const gint heads = g_rand_int_range (rand, 4, 33);
+  g_autofree char *spec = g_strdup_printf (
+      "family=%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=64,vocab=%d,max_seq=64",
+      families[g_rand_int_range (rand, 0, G_N_ELEMENTS (families))], g_rand_int_range (rand, 1, 41),
+      64 * heads, 64 * g_rand_int_range (rand, 8, 129), heads, heads,
+      g_rand_int_range (rand, 1000, 60000));
+  PlanModel *model = plan_model_new (spec, NULL);
+  ck_assert_ptr_nonnull (model);
+  return model;
+}
+
+/* Sizes of the buckets, in the order in which a loop over all parameters from the last to the first
+ * fills them: the order in which their gradients are there. */
+static GArray *
+loop_backwards (const PlanModel *model, guint64 closes_at, guint64 multiple)
+{
+  static const PlanTensorRole order[] = { PLAN_TENSOR_DOWN_BIAS,
+                                          PLAN_TENSOR_DOWN,
+                                          PLAN_TENSOR_GATE_UP_BIAS,
+                                          PLAN_TENSOR_GATE_UP,
+                                          PLAN_TENSOR_MLP_NORM_BIAS,
+                                          PLAN_TENSOR_MLP_NORM,
+                                          PLAN_TENSOR_K_NORM,
+                                          PLAN_TENSOR_Q_NORM,
+                                          PLAN_TENSOR_QKV_BIAS,
+                                          PLAN_TENSOR_QKV,
+                                          PLAN_TENSOR_ATTENTION_NORM_BIAS,
+                                          PLAN_TENSOR_ATTENTION_NORM,
+                                          PLAN_TENSOR_PROJ_BIAS,
+                                          PLAN_TENSOR_PROJ };
+  static const PlanTensorRole last[]
+      = { PLAN_TENSOR_OUTPUT, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_FINAL_NORM };
+  static const PlanTensorRole first[] = { PLAN_TENSOR_POSITIONS, PLAN_TENSOR_EMBEDDING };
+  const gint64 vocab = (model->vocab + 127) / 128 * 128;
+  GArray *sizes = g_array_new (FALSE, FALSE, sizeof (guint64));
+  guint64 filled = 0;
+  for (gint64 layer = model->layers; layer >= -1; layer--)
+    {
+      const PlanTensorRole *roles = layer == model->layers ? last : layer < 0 ? first : order;
+      const guint n = layer == model->layers ? G_N_ELEMENTS (last)
+                      : layer < 0            ? G_N_ELEMENTS (first)
+                                             : G_N_ELEMENTS (order);
+      for (guint i = 0; i < n; i++)
+        {
+          const PlanTensor tensor = plan_model_tensor (model, roles[i], vocab);
+          filled += tensor.rows * tensor.cols;
+          if (filled < closes_at && !(layer < 0 && i + 1 == n))
+            continue;
+          filled = (filled + multiple - 1) / multiple * multiple;
+          if (filled > 0)
+            g_array_append_val (sizes, filled);
+          filled = 0;
+        }
+    }
+  return sizes;
+}
+
+/* The buffer of gradients that an op of the compute stream leaves something in; -1: none. */
+static gint64
+gradients_written (const PlanSchedule *schedule, const PlanCursor *cursor, const PlanOp *op)
+{
+  if (op->stream != PLAN_STREAM_COMPUTE
+      || (op->kind != PLAN_OP_ACCUMULATE && op->kind != PLAN_OP_GEMM_ADD))
+    return -1;
+  return plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+                 == PLAN_CATEGORY_MAIN_GRADS
+             ? (gint64)plan_cursor_buffer (cursor, &op->refs[0])
+             : -1;
+}
+
+/* One collective per bucket: as large as the loop says, in its order, behind the last gradient of
+ * the bucket and before any other; and one gather of what it becomes, from the first parameter's
+ * bucket to the last one's. */
+START_TEST (buckets_travel_one_by_one)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = model_of_many_buckets (rand);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (_i % 3 ? "dgx-h100:1" : "dgx-h100:12", NULL);
+  const gboolean shards = g_rand_boolean (rand), overlaps = g_rand_int_range (rand, 0, 4) > 0;
+  const guint64 ranks = (guint64)plan_cluster_devices (cluster);
+  Plan words, plan;
+  plan_init (&words);
+  g_autofree char *gbs = g_strdup_printf ("%d", (int)ranks * g_rand_int_range (rand, 1, 4));
+  const struct
+  {
+    const char *field, *value;
+  } fields[] = { { "stack", "megatron" },
+                 { "strategy", shards ? "optim" : "no_shard" },
+                 { "overlap_grad_reduce", overlaps ? "on" : "off" },
+                 { "overlap_param_gather", shards && overlaps ? "on" : "off" },
+                 { "recompute", g_rand_boolean (rand) ? "full" : "none" },
+                 { "gbs", gbs },
+                 { "seq", "64" } };
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    ck_assert (plan_set (&words, fields[i].field, fields[i].value, NULL));
+  ck_assert_msg (plan_resolve (&words, model, cluster, &plan, &error), "seed %d: %s", _i,
+                 error ? error->message : "");
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, &error);
+  ck_assert_msg (schedule && plan_schedule_check (schedule, &error), "seed %d: %s", _i,
+                 error ? error->message : "");
+  guint64 multiple = ranks; /* of the ranks and of 128 */
+  while (multiple % 128 != 0)
+    multiple += ranks;
+  g_autoptr (GArray) sizes = loop_backwards (
+      model, overlaps ? MAX (40000000, 1000000 * ranks) : G_MAXUINT64, shards ? multiple : 1);
+  guint reduced = 0, gathered = 0;
+  gint64 last = -1;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      const gint64 written = gradients_written (schedule, &cursor, op);
+      last = written >= 0 ? written : last;
+      if (op->group < 0 || (op->stream != PLAN_STREAM_REDUCE && op->stream != PLAN_STREAM_GATHER)
+          || plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+                 == PLAN_CATEGORY_WORKSPACE)
+        continue;
+      const guint64 elements = (guint64)op->dims[0] * (shards ? ranks : 1);
+      const gboolean gathers = op->kind == PLAN_OP_ALL_GATHER;
+      const guint at = gathers ? sizes->len - 1 - gathered++ : reduced++;
+      ck_assert_msg (at < sizes->len, "seed %d: more than %u buckets", _i, sizes->len);
+      if (gathers && !overlaps) /* at the end of the step, as they fill */
+        ck_assert_uint_eq (elements, g_array_index (sizes, guint64, sizes->len - 1 - at));
+      else
+        ck_assert_msg (elements == g_array_index (sizes, guint64, at),
+                       "seed %d: bucket %u has %" G_GUINT64_FORMAT " elements", _i, at, elements);
+      if (!gathers)
+        ck_assert_msg (last == (gint64)plan_cursor_buffer (&cursor, &op->refs[0]),
+                       "seed %d: bucket %u is not reduced behind its last gradient", _i, at);
+    }
+  ck_assert_uint_eq (reduced, sizes->len);
+  ck_assert_uint_eq (gathered, shards ? sizes->len : 0);
+}
+END_TEST
+
+/* The schedule of a model of so many layers; its buckets recur after `out_step` of them. */
+static PlanSchedule *
+lower_by_size (int seed, gint64 layers, gint64 *out_step)
+{
+  static const char *const stacks[] = { "megatron", "megatron-fsdp@2026-06-15" };
+  g_autofree char *spec = g_strdup_printf (
+      "family=llama,layers=%d,hidden=%d,ffn=%d,heads=16,kv_heads=8,head_dim=128,vocab=32000,"
+      "max_seq=64",
+      (int)layers, seed < 4 ? 4096 : 1024, seed < 4 ? 14336 : 4096);
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_auto (PlanBuckets) buckets = { 0 };
+  PlanLayout layout;
+  Plan words, plan;
+  plan_init (&words);
+  ck_assert (plan_set (&words, "stack", stacks[seed % 2], NULL));
+  ck_assert (plan_set (&words, "strategy", seed / 2 % 2 ? "optim" : "no_shard", NULL));
+  ck_assert (plan_set (&words, "gbs", "16", NULL));
+  ck_assert (plan_set (&words, "seq", "64", NULL));
+  ck_assert (plan_resolve (&words, model, cluster, &plan, NULL));
+  plan_layout_init (&layout, model, plan_stack_of (&plan, cluster->kind, NULL), &plan, 8);
+  plan_buckets_init (&buckets, model, &layout.rule);
+  *out_step = ABS (plan_buckets_cycle (&buckets).step);
+  return plan_lower (model, cluster, &plan, 0, NULL);
+}
+
+/* Layers whose parameters lie alike are one repeat: more of them take no more ops. */
+START_TEST (buckets_that_recur_are_folded)
+{
+  gint64 step;
+  g_autoptr (PlanSchedule) schedule = lower_by_size (_i, 60, &step);
+  ck_assert_int_gt (step, 0);
+  g_autoptr (PlanSchedule) deeper = lower_by_size (_i, 60 + 4 * step, &step);
+  ck_assert_uint_eq (plan_schedule_n_nodes (schedule), plan_schedule_n_nodes (deeper));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -533,6 +711,8 @@ main (void)
   tcase_add_loop_test (tcase, all_ranks_issue_the_same_collectives, 0, 60);
   tcase_add_loop_test (tcase, traffic_follows_the_strategy, 0, 150);
   tcase_add_loop_test (tcase, layouts_hold_every_tensor_once, 0, 150);
+  tcase_add_loop_test (tcase, buckets_travel_one_by_one, 0, 120);
+  tcase_add_loop_test (tcase, buckets_that_recur_are_folded, 0, 8);
   tcase_add_loop_test (tcase, equal_keys_have_equal_schedules, 0, 150);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
