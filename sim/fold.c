@@ -49,7 +49,7 @@ walk_op (SimFold *self, SimOp *op)
   if (issue->record >= 0)
     issue->record = sim_ref_id (&op->record, self->values);
   const SimTurn turn = sim_engine_issue (&self->engine, issue);
-  if (issue->kind == SIM_ISSUE_WORK)
+  if (self->splits && issue->kind == SIM_ISSUE_WORK)
     sim_busy_add (&self->busy, issue->stream, &turn.start, turn.ns);
   self->n_ops++;
   self->n_walked++;
@@ -89,7 +89,8 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   engine->shift[level] = loop->step * loop->unroll;
   engine->proof_begin[level] = engine->n_issued + 1;
   engine->holds[level] = turns_after;
-  sim_busy_begin_pattern (&self->busy, level);
+  if (self->splits)
+    sim_busy_begin_pattern (&self->busy, level);
 }
 
 /* Limits the proof to the iterations that find in the event's place what is said of it. */
@@ -165,7 +166,8 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
         g_array_index (engine->recorded, guint64, event) = engine->n_issued;
       }
   engine->slowed_ns += turns * (engine->slowed_ns - self->slowed_ns[level]);
-  sim_busy_repeat (&self->busy, level, turns);
+  if (self->splits)
+    sim_busy_repeat (&self->busy, level, turns);
   self->values[level] += turns * engine->shift[level];
 }
 

@@ -19,6 +19,7 @@ typedef struct
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
   gint64 slowed_ns[SIM_LEVELS];       /* until then */
   guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
+  gboolean splits;                    /* notes in `busy` what streams do */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,
