@@ -214,7 +214,8 @@ declare_head (PlanLower *self)
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_fused = IS (self, CE_FUSION, ON);
-  const PlanLoss loss = self->stack->loss;
+  const PlanLoss loss
+      = is_fused && self->stack->rounds_fused_loss ? PLAN_LOSS_ROUNDED : self->stack->loss;
   /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
    * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
   const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
@@ -238,7 +239,8 @@ declare_head (PlanLower *self)
     { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
     { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", TRUE, logits, loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
     { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_LOSS },
     { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,

@@ -65,8 +65,10 @@ static const struct
   { "pipeline_balance", NULL, MEANS_REMARK, NULL },
 };
 
-/* Sources that say every flag they set: what they do not say is Megatron-LM's default
- * (megatron/training/arguments.py). */
+/* What a source's runs have in common and its table does not say. Megatron-LM's tests give every
+ * flag they set: the others are its defaults (megatron/training/arguments.py). PyTorch's own loss,
+ * not a fused one, is in fms_fsdp/utils/train_utils.py, in the model that ATorch's example loads
+ * (transformers), and in torchtitan's train.py. */
 static const struct
 {
   const char *source, *setting;
@@ -74,6 +76,9 @@ static const struct
   { "NVIDIA/Megatron-LM tests/", "ce_fusion=off" },
   { "NVIDIA/Megatron-LM tests/", "per_token_loss=off" },
   { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on" },
+  { "foundation-model-stack/fms-fsdp", "ce_fusion=off" },
+  { "intelligent-machine-learning/dlrover", "ce_fusion=off" },
+  { "pytorch/torchtitan", "ce_fusion=off" },
 };
 
 static gboolean

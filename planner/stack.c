@@ -21,11 +21,13 @@
  * Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. fsdp2: torchtitan, and
  * PyTorch's torch/distributed/fsdp/_fully_shard; that the loss leaves three fp32 images where it is
  * compiled too was chosen by published memory (torchtitan 2024-12, torchao 2026-02), not read.
- * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py. Their residual is a cuBLAS
- * workspace of 32 MiB on Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the
- * two buffers that sequences are gathered into, from the arithmetic of a published scan of some 300
- * runs. What issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an
- * autograd function in Python, for Transformer Engine's, with runs of that scan in sight.
+ * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py; its fused loss is that of
+ * flash-attention (losses/cross_entropy.py), which llm-foundry uses unless told otherwise (loss_fn
+ * in llmfoundry/models/mpt/modeling_mpt.py). Their residual is a cuBLAS workspace of 32 MiB on
+ * Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the two buffers that
+ * sequences are gathered into, from the arithmetic of a published scan of some 300 runs. What
+ * issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an autograd
+ * function in Python, for Transformer Engine's, with runs of that scan in sight.
  *
  * Parameters are named as their modules are made: torchtitan's models/llama3/model.py and
  * models/common/attention.py (fsdp2; what Hugging Face's modeling_llama.py makes lies alike,
@@ -157,6 +159,7 @@ static const PlanStack newest[] = {
       .collects_grads = TRUE,
       .drops_grads = TRUE,
       .loss = PLAN_LOSS_EAGER,
+      .rounds_fused_loss = TRUE,
       .keeps_logits = TRUE,
       .separate_gate = TRUE,
       .allocation_bytes = 512,
@@ -197,7 +200,7 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 100000 },
-      .piece_ns = 10000, /* flattened, copied into a list and out of it (distributed.py) */
+      .piece_ns = 24000, /* six tensors are sliced, flattened and copied: 4 us each (zero.py) */
   },
   {
       .name = "native",

@@ -38,6 +38,7 @@ typedef enum
   PLAN_LOSS_IMAGE,    /* an fp32 softmax, and while it is made a second fp32 image */
   PLAN_LOSS_EAGER,    /* fp32 logits, then their softmax; two fp32 gradients before it is rounded */
   PLAN_LOSS_SHARDED,  /* fp32 logits in place of theirs, then a softmax that becomes the gradient */
+  PLAN_LOSS_ROUNDED,  /* as much again in their own format, then the gradient */
 } PlanLoss;
 
 typedef struct
@@ -78,10 +79,11 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean repeats_keys;     /* keys and values are repeated for each query head */
-  gboolean keeps_logits;     /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;    /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
+  gboolean rounds_fused_loss; /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
+  gboolean repeats_keys;      /* keys and values are repeated for each query head */
+  gboolean keeps_logits;      /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;     /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
   gboolean
       keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */

@@ -330,6 +330,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \
   %D%/golden/validate-rows.test \

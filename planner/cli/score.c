@@ -10,7 +10,13 @@
 
 #include <string.h>
 
-#define UNKNOWN G_MAXUINT64 /* memory of a score of which only the time was wanted */
+/* What is known of a plan so far. */
+typedef struct
+{
+  gint64 time_ns;       /* below 0: nothing */
+  guint64 memory_bytes; /* at least */
+  gboolean is_whole;    /* and neither time nor memory is more */
+} Known;
 
 /* What a micro batch takes at least: all of it, and how much of that are gradients that are added
  * up. */
@@ -23,7 +29,7 @@ struct _CliScorer
 {
   const CliInput *input;
   GMutex lock;
-  GHashTable *scores; /* Plan, distilled -> PlanScore */
+  GHashTable *scores; /* Plan, distilled -> Known */
   GHashTable *floors; /* Plan -> Floor */
   guint64 n_simulated;
 };
@@ -73,76 +79,82 @@ cli_scorer_n_simulated (const CliScorer *self)
   return self->n_simulated;
 }
 
-static gboolean
-find_score (CliScorer *self, const Plan *key, PlanScore *out_score)
+static Known
+find_known (CliScorer *self, const Plan *key)
 {
   g_mutex_lock (&self->lock);
-  const PlanScore *score = g_hash_table_lookup (self->scores, key);
-  if (score)
-    *out_score = *score;
+  const Known *found = g_hash_table_lookup (self->scores, key);
+  const Known known = found ? *found : (Known){ .time_ns = -1 };
   g_mutex_unlock (&self->lock);
-  return score != NULL;
+  return known;
 }
 
 static void
-keep_score (CliScorer *self, const Plan *key, const PlanScore *score)
+keep_known (CliScorer *self, const Plan *key, const Known *known, gboolean is_simulated)
 {
   g_mutex_lock (&self->lock);
-  self->n_simulated++;
+  self->n_simulated += is_simulated;
   g_hash_table_replace (self->scores, g_memdup2 (key, sizeof *key),
-                        g_memdup2 (score, sizeof *score));
+                        g_memdup2 (known, sizeof *known));
   g_mutex_unlock (&self->lock);
 }
 
+/* Without an inquiry everything matters. */
 static gboolean
-matters (const PlanInquiry *inquiry, gint64 time_ns)
+matters (PlanInquiry *inquiry, const Known *known)
 {
-  return !inquiry || plan_inquiry_matters (inquiry, time_ns);
+  return !inquiry
+         || (plan_inquiry_may_fit (inquiry, known->memory_bytes)
+             && (known->time_ns < 0 || plan_inquiry_matters (inquiry, known->time_ns)));
 }
 
-/* Time first: few plans are fast enough for their memory to matter. Tells what was found out, also
- * where that is not all: a time below 0 is none. */
+/* Cheapest first: what is live at once, then time, then the allocator. Stops when the plan no
+ * longer matters; returns whether it was simulated. */
 static gboolean
-simulate (const CliInput *input, const Plan *resolved, const PlanInquiry *inquiry, PlanScore *out)
+find_out (const CliInput *input, const Plan *resolved, PlanInquiry *inquiry, Known *known)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   g_autoptr (PlanSchedule) schedule
       = stack ? plan_lower (input->model, input->cluster, resolved, 0, NULL) : NULL;
-  g_autoptr (SimCost) cost = schedule ? cli_cost_of (input, resolved, schedule, stack, NULL) : NULL;
-  PlanMemory memory;
-  *out = (PlanScore){ -1, UNKNOWN };
+  if (!schedule)
+    return FALSE;
+  known->memory_bytes = MAX (known->memory_bytes, sim_measure_least_bytes (schedule, stack));
+  if (!matters (inquiry, known))
+    return FALSE;
+  g_autoptr (SimCost) cost = cli_cost_of (input, resolved, schedule, stack, NULL);
   if (!cost)
     return FALSE;
-  out->time_ns = sim_measure_step (schedule, cost, cli_workspace ());
-  if (!matters (inquiry, out->time_ns)
-      || !sim_measure_memory (schedule, stack, cli_workspace (), &memory, NULL))
-    return FALSE;
-  out->memory_bytes = memory.device;
+  known->time_ns = sim_measure_step (schedule, cost, cli_workspace ());
+  if (!matters (inquiry, known))
+    return TRUE;
+  const guint64 enough
+      = inquiry ? plan_inquiry_enough_bytes (inquiry, known->time_ns) : G_MAXUINT64;
+  guint64 bytes;
+  if (sim_measure_device_bytes (schedule, stack, enough, cli_workspace (), &bytes, NULL))
+    {
+      known->memory_bytes = bytes;
+      known->is_whole = bytes <= enough;
+    }
   return TRUE;
 }
 
 gboolean
-cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer data,
-                  PlanScore *out_score)
+cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
 {
   CliScorer *self = data;
   const CliInput *input = self->input;
   Plan key;
-  PlanScore score;
   plan_lower_distil (input->model, input->cluster, resolved, &key);
-  const gboolean is_known = find_score (self, &key, &score);
-  if (is_known && !matters (inquiry, score.time_ns))
+  Known known = find_known (self, &key);
+  if (!matters (inquiry, &known))
     return FALSE;
-  if (!is_known || score.memory_bytes == UNKNOWN)
+  if (!known.is_whole)
     {
-      const gboolean ok = simulate (input, resolved, inquiry, &score);
-      if (score.time_ns >= 0)
-        keep_score (self, &key, &score);
-      if (!ok)
-        return FALSE;
+      const gboolean is_simulated = find_out (input, resolved, inquiry, &known);
+      keep_known (self, &key, &known, is_simulated);
     }
-  *out_score = score;
-  return TRUE;
+  *out_score = (PlanScore){ known.time_ns, known.memory_bytes };
+  return known.is_whole;
 }
 
 /* What a step of so many micro batches takes without communication between data-parallel ranks
