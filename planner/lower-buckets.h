@@ -40,10 +40,11 @@ gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowe
 void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                              PlanLowerUnit unit));
 
-/* The bucket of that number; the one that a forward pass reads next, PLAN_NO_BUCKET behind the
- * last. */
-#define PLAN_NO_BUCKET G_MAXUINT32
+/* How the arrays of its kind count a bucket. */
 PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
+
+/* The bucket that a forward pass gets to behind that one. */
+#define PLAN_NO_BUCKET G_MAXUINT32
 guint32 plan_lower_next_bucket (const PlanLower *self, guint32 number);
 
 /* The buckets that are complete in a layer's backward pass, in time; the caller frees. */

@@ -145,6 +145,25 @@ START_TEST (buckets_are_those_of_the_loop)
 }
 END_TEST
 
+/* What a layout says of a bucket, by offset, is what its span says. */
+static void
+holds_its_span (const PlanLayout *layout, const PlanBuckets *buckets, const PlanBucketSpan *span)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (layout, buckets, span->kind);
+  guint64 end = 0;
+  ck_assert_uint_eq (slots->len, span->n);
+  for (guint i = 0; i < slots->len; i++)
+    {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, i);
+      const guint at = plan_buckets_find (buckets, slot->tensor.role, span->unit + slot->layer);
+      ck_assert_uint_ge (slot->offset, end);
+      end = slot->offset + slot->tensor.rows * slot->tensor.cols;
+      ck_assert (at >= span->first && at < span->first + span->n);
+      ck_assert_uint_eq (slot->offset, buckets->offset[at]);
+    }
+  ck_assert_uint_le (end, layout->buckets[span->kind].padded);
+}
+
 /* A layout's kinds hold every parameter; buckets of a kind hold the same ones at the same places,
  * as many layers apart as they are; and a cycle goes on as it says. */
 START_TEST (kinds_are_alike)
@@ -187,6 +206,8 @@ START_TEST (kinds_are_alike)
             ck_assert_uint_eq (buckets.offset[s->first + i], buckets.offset[t->first + i]);
           }
       }
+  for (guint number = 0; number < buckets.n; number++)
+    holds_its_span (&layout, &buckets, &buckets.spans[number]);
   const PlanBucketCycle cycle = plan_buckets_cycle (&buckets);
   for (guint i = 0; i < cycle.n * cycle.count; i++)
     {
