@@ -20,6 +20,15 @@ typedef struct
 
 #define N_FIGURES 11
 
+static gint64
+elements_of (const PlanTensor *tensors, guint n)
+{
+  gint64 elements = 0;
+  for (guint i = 0; i < n; i++)
+    elements += (gint64)(tensors[i].rows * tensors[i].cols);
+  return elements;
+}
+
 static void
 derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure *out)
 {
@@ -28,16 +37,16 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
   plan_layout_init (&layout, input->model, stack, plan, ranks);
   const PlanBucket *b = layout.buckets;
   const gint64 shards = (gint64)layout.shards;
-  /* of a layer: buckets that go by size are none's, and pad what they hold */
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
-  if (layout.by_size)
+  gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
+  gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
+  if (layout.by_size) /* buckets are no layer's, and pad what they hold */
     {
-      PlanTensor tensors[PLAN_N_TENSORS];
-      const guint n = plan_buckets_layer (input->model, &layout.rule, tensors);
-      raw = 0;
-      for (guint i = 0; i < n; i++)
-        raw += (gint64)(tensors[i].rows * tensors[i].cols);
-      padded = raw;
+      g_auto (PlanBuckets) buckets = { 0 };
+      plan_buckets_init (&buckets, input->model, &layout.rule);
+      raw = padded = elements_of (buckets.layer, buckets.n_layer);
+      embedding = elements_of (buckets.before, buckets.n_before);
+      head = elements_of (buckets.after, buckets.n_after);
     }
   const Figure figures[N_FIGURES] = {
     { "devices", plan_cluster_devices (input->cluster) },
@@ -49,8 +58,8 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
     { "unit_elements", raw },
     { "unit_elements_padded", padded },
     { "unit_elements_per_rank", padded / shards },
-    { "embedding_elements_padded", (gint64)b[PLAN_BUCKET_EMBEDDING].padded },
-    { "head_elements_padded", (gint64)b[PLAN_BUCKET_HEAD].padded },
+    { "embedding_elements_padded", embedding },
+    { "head_elements_padded", head },
   };
   for (guint i = 0; i < N_FIGURES; i++)
     out[i] = figures[i];
