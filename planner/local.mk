@@ -27,6 +27,7 @@ libplanner_a_SOURCES = \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
   %D%/lower-layer.c %D%/lower-layer.h \
+  %D%/lower-norm.c \
   %D%/lower-offload.c %D%/lower-offload.h \
   %D%/lower-order.c %D%/lower-order.h \
   %D%/lower-replicated.c \

@@ -157,21 +157,6 @@ give (Layer *self, PlanValueId id)
   self->live[id] = FALSE;
 }
 
-void
-plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
-                 PlanTensorRole bias, PlanLowerUnit unit, gint64 rows)
-{
-  const gint64 cols = self->model->hidden;
-  const PlanRef gain = plan_lower_weight (self, weight, unit);
-  if (self->model->norm == PLAN_NORM_LAYERNORM)
-    plan_lower_compute (self, PLAN_OP_LAYERNORM,
-                        PLAN_REFS (out, stats, in, gain, plan_lower_weight (self, bias, unit)),
-                        PLAN_DIMS (rows, cols));
-  else
-    plan_lower_compute (self, PLAN_OP_RMSNORM, PLAN_REFS (out, stats, in, gain),
-                        PLAN_DIMS (rows, cols));
-}
-
 /* The weight as a product reads it: forwards, or over its other dimension. */
 static PlanRef
 product_weight (const Layer *self, PlanTensorRole role, gboolean is_backward, gint64 *out_layout)
@@ -551,29 +536,6 @@ take_share (Layer *self, PlanValueId id)
   const PlanRef share = plan_lower_ref (self->lower->grad[id]);
   plan_lower_alloc (self->lower, share);
   return share;
-}
-
-void
-plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in, PlanRef stats,
-                          PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit,
-                          gint64 rows)
-{
-  const PlanRef gain = plan_lower_weight (self, weight, unit);
-  const PlanRef dgain = plan_lower_raw_gradient (self, weight, unit);
-  const gboolean has_bias = bias != PLAN_N_TENSORS;
-  if (self->model->norm == PLAN_NORM_LAYERNORM)
-    plan_lower_compute (
-        self, PLAN_OP_LAYERNORM_BWD,
-        PLAN_REFS (din, dgain,
-                   has_bias ? plan_lower_raw_gradient (self, bias, unit) : PLAN_REF_NONE, dout, in,
-                   gain, stats),
-        PLAN_DIMS (rows, self->model->hidden));
-  else
-    plan_lower_compute (self, PLAN_OP_RMSNORM_BWD, PLAN_REFS (din, dgain, dout, in, gain, stats),
-                        PLAN_DIMS (rows, self->model->hidden));
-  plan_lower_put_gradient (self, weight, unit, FALSE);
-  if (has_bias)
-    plan_lower_put_gradient (self, bias, unit, FALSE);
 }
 
 /* The gradient of a product's output as its two products read it. */

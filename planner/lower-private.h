@@ -115,7 +115,8 @@ typedef struct
   gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
   gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
-  gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
+  gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
+      loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
   gint32 dprob;                     /* and the gradient of the softmax's logarithm */

@@ -1,9 +1,9 @@
 /* PlanNetwork: one layer of a model as a graph, with the sizes that one rank sees.
  *
- * Nodes stand in the order in which the forward pass runs them; the backward pass
- * goes through them in reverse. A value is what a node leaves for others; which of
- * them the backward pass needs follows from the nodes, so lowering keeps or
- * computes again what it must without knowing what a layer is. */
+ * Nodes stand in the order in which the forward pass runs them; the backward pass goes through them
+ * in reverse. A value is what a node leaves for others; which of them the backward pass needs
+ * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
+ * is. */
 #pragma once
 #include "planner/model.h"
 #include "planner/op.h"
@@ -85,8 +85,7 @@ typedef enum
   PLAN_NODE_ATTENTION,  /* in -> out, stats */
   PLAN_NODE_REDUCE_TP,  /* in -> out: the sum over ranks; in place where tokens are not split */
   PLAN_NODE_ACTIVATE,   /* in -> out; stats: the activated gate, where it is kept */
-  PLAN_NODE_ADD,        /* in + other -> out; stats: which of other's elements stay, where some are
-                           dropped */
+  PLAN_NODE_ADD,        /* in + other -> out; stats: what of `other` is not dropped */
 } PlanNodeKind;
 
 /* Which part of a layer a node belongs to: what selective recomputing names. */
@@ -113,7 +112,6 @@ typedef struct
 } PlanNode;
 
 #define PLAN_MAX_NODES 32
-
 typedef struct
 {
   PlanValue values[PLAN_N_VALUES];

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A norm by its model's kind, of layers and of the head. */
+#include "config.h"
+
+#include "planner/lower-emit.h"
+#include "planner/lower-layer.h"
+
+void
+plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
+                 PlanTensorRole bias, PlanLowerUnit unit, gint64 rows)
+{
+  const gint64 cols = self->model->hidden;
+  const PlanRef gain = plan_lower_weight (self, weight, unit);
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    plan_lower_compute (self, PLAN_OP_LAYERNORM,
+                        PLAN_REFS (out, stats, in, gain, plan_lower_weight (self, bias, unit)),
+                        PLAN_DIMS (rows, cols));
+  else
+    plan_lower_compute (self, PLAN_OP_RMSNORM, PLAN_REFS (out, stats, in, gain),
+                        PLAN_DIMS (rows, cols));
+}
+
+void
+plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in, PlanRef stats,
+                          PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit,
+                          gint64 rows)
+{
+  const PlanRef gain = plan_lower_weight (self, weight, unit);
+  const PlanRef dgain = plan_lower_raw_gradient (self, weight, unit);
+  const gboolean has_bias = bias != PLAN_N_TENSORS;
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    plan_lower_compute (
+        self, PLAN_OP_LAYERNORM_BWD,
+        PLAN_REFS (din, dgain,
+                   has_bias ? plan_lower_raw_gradient (self, bias, unit) : PLAN_REF_NONE, dout, in,
+                   gain, stats),
+        PLAN_DIMS (rows, self->model->hidden));
+  else
+    plan_lower_compute (self, PLAN_OP_RMSNORM_BWD, PLAN_REFS (din, dgain, dout, in, gain, stats),
+                        PLAN_DIMS (rows, self->model->hidden));
+  plan_lower_put_gradient (self, weight, unit, FALSE);
+  if (has_bias)
+    plan_lower_put_gradient (self, bias, unit, FALSE);
+}
