@@ -141,10 +141,8 @@ gboolean plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 laye
 /* What the backward pass of a node reads: at most 3 values; returns how many. */
 guint plan_node_needs (const PlanNode *node, PlanValueId *out_values);
 
-/* What it leaves: at most 4 values. */
+/* What it leaves: at most 4 values; what its forward pass reads: at most 2. */
 guint plan_node_outputs (const PlanNode *node, PlanValueId *out_values);
-
-/* What its forward pass reads: at most 2 values. */
 guint plan_node_inputs (const PlanNode *node, PlanValueId *out_values);
 
 G_END_DECLS
