@@ -647,3 +647,10 @@ plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Pla
              + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
   out_key->value[PLAN_COMM_UNIT] = effect;
 }
+
+void
+plan_lower_distil_schedule (Plan *key)
+{
+  key->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  key->value[PLAN_SHARP] = PLAN_SHARP_OFF;
+}
