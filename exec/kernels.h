@@ -31,7 +31,7 @@ struct _ExecArgs
 typedef void (*ExecKernel) (const ExecArgs *args);
 
 /* Puts an op on a stream of the device; 0: issued, else a number that the device can explain. */
-typedef int (*ExecLaunch) (const ExecArgs *args, void *stream);
+typedef int (*ExecLauncher) (const ExecArgs *args, void *stream);
 
 /* Each op kind that does arithmetic is in `run` or in `launch`, whichever the device calls. */
 struct _ExecKernels
@@ -41,7 +41,7 @@ struct _ExecKernels
   gboolean (*open) (GError **error); /* once per process, before anything else */
   const ExecDeviceOps *device;
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
-  ExecLaunch launch[PLAN_N_OPS];
+  ExecLauncher launch[PLAN_N_OPS];
 };
 
 extern const ExecKernels exec_kernels_cpu;
