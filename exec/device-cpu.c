@@ -149,6 +149,7 @@ cpu_stamp_ns (ExecDevice *device, guint stamp)
 
 const ExecDeviceOps exec_device_cpu = {
   .is_immediate = TRUE,
+  .open_comms = exec_comm_threads_open,
   .open = cpu_open,
   .close = cpu_close,
   .stream = cpu_stream,

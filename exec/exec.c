@@ -249,7 +249,7 @@ exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params, ExecPr
   g_autofree GThread **threads = g_new0 (GThread *, ranks);
   GError *first = NULL;
 
-  if (!exec_comm_threads_open (ranks, comms, error))
+  if (!job->kernels->device->open_comms (ranks, comms, error))
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {

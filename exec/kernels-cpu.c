@@ -509,10 +509,17 @@ open_cpu (GError **error)
   return TRUE;
 }
 
+static char *
+describe_cpu (void)
+{
+  return g_strdup (exec_gemm_name ());
+}
+
 const ExecKernels exec_kernels_cpu = {
   .name = "cpu",
   .summary = "one core per rank; the numeric reference",
   .open = open_cpu,
+  .describe = describe_cpu,
   .device = &exec_device_cpu,
   .run = {
     [PLAN_OP_ZERO] = run_zero,

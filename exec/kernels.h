@@ -38,7 +38,8 @@ struct _ExecKernels
 {
   const char *name;
   const char *summary;
-  gboolean (*open) (GError **error); /* once per process, before anything else */
+  gboolean (*open) (GError **error); /* before anything else: can it run here? */
+  char *(*describe) (void);          /* what computes: libraries, devices; the caller frees */
   const ExecDeviceOps *device;
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];
