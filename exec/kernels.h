@@ -40,6 +40,9 @@ struct _ExecKernels
   const char *summary;
   gboolean (*open) (GError **error); /* before anything else: can it run here? */
   char *(*describe) (void);          /* what computes: libraries, devices; the caller frees */
+
+  /* Whether its kernel of an op takes operands like these; refused by name. */
+  gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];

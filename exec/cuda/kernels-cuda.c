@@ -23,6 +23,27 @@ open_cuda (GError **error)
   return FALSE;
 }
 
+/* cuBLASLt wants block scales in tiles of its own, which nothing here makes, and has them from
+ * Blackwell on. */
+static gboolean
+check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const PlanRef *ref = &op->refs[i];
+      const PlanBuffer *buffer
+          = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
+      if (!buffer || (buffer->dtype != PLAN_DTYPE_MXFP8 && buffer->dtype != PLAN_DTYPE_NVFP4))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan keeps %s in %s, which is modelled and not executed by cuda yet: "
+                   "compute must be fp32, bf16 or fp8-tensorwise",
+                   buffer->name, plan_dtype_name (buffer->dtype));
+      return FALSE;
+    }
+  return TRUE;
+}
+
 static char *
 describe_cuda (void)
 {
@@ -39,6 +60,7 @@ const ExecKernels exec_kernels_cuda = {
   .summary = "NVIDIA GPUs: a kernel per op, products by cuBLASLt",
   .open = open_cuda,
   .describe = describe_cuda,
+  .check = check_cuda,
   .device = &exec_device_cuda,
   .launch = {
     [PLAN_OP_ZERO] = exec_cuda_zero,
