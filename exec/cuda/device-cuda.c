@@ -197,7 +197,7 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
       || !exec_cuda_gemm_open (error))
     return NULL;
   self = g_new0 (CudaDevice, 1);
-  self->device.ops = &exec_device_cuda;
+  self->device.ops = needs->kernels->device;
   self->kernels = needs->kernels;
   self->comm = needs->comm;
   self->chunks = g_array_new (FALSE, FALSE, sizeof (Chunk));
