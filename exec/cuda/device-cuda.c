@@ -430,7 +430,7 @@ cuda_stamp_ns (ExecDevice *device, guint stamp)
   if (!at->event)
     return at->host_ns;
   CUDA_WARN (cudaEventElapsedTime (&ms, self->begin, at->event));
-  return (gint64)(1e6 * (double)ms);
+  return MAX ((gint64)(1e6 * (double)ms), 0); /* begun on another stream, as early as may be */
 }
 
 const ExecDeviceOps exec_device_cuda = {

@@ -12,6 +12,7 @@
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
+#include "planner/units.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -152,6 +153,8 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
         if (!has_format (args->dtype[i]))
           return FALSE;
       }
+  if (!accumulates && args->ptr[WORK])
+    out->workspace_mib = (guint32)(args->scratch_bytes / PLAN_MIB);
   if (args->taken_sms > 0 && args->taken_sms < thread.sms)
     out->sms = (guint16)(thread.sms - args->taken_sms);
   return TRUE;
@@ -224,7 +227,7 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
   void *work = key->workspace_mib > 0 ? args->ptr[WORK] : NULL;
   TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, args->ptr[B], self->first, args->ptr[A],
                        self->second, &beta, args->ptr[OUT], self->out, args->ptr[OUT], self->out,
-                       algo, work, (gsize)key->workspace_mib << 20, stream));
+                       algo, work, key->workspace_mib * PLAN_MIB, stream));
   return 0;
 }
 
@@ -233,7 +236,7 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
 static int
 set_preference (cublasLtMatmulPreference_t preference, const ExecCudaProduct *key)
 {
-  const guint64 workspace = (guint64)key->workspace_mib << 20;
+  const guint64 workspace = key->workspace_mib * PLAN_MIB;
   const struct
   {
     cublasLtMatmulPreferenceAttributes_t attribute;
@@ -325,7 +328,7 @@ is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmul
   return cublasLtMatmulAlgoCheck (thread.handle, self->desc, self->first, self->second, self->out,
                                   self->out, algo, &result)
              == CUBLAS_STATUS_SUCCESS
-         && result.workspaceSize <= (gsize)key->workspace_mib << 20;
+         && result.workspaceSize <= key->workspace_mib * PLAN_MIB;
 }
 
 /* Sums that are added to cannot be tried: each call changes them. */
