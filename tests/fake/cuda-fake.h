@@ -7,8 +7,8 @@
  * mask end the launch with an error. Shared memory is NaN at the start of each block (GCC before 14
  * keeps that of templates as it was: put it into plain functions).
  *
- * Not there: streams that overlap, events, atomics, dynamic shared memory, textures, a memory of
- * the device's own, the device's expf, and races that neither order of the threads shows. */
+ * Not there: streams that overlap, events, dynamic shared memory, textures, a memory of the
+ * device's own, the device's expf, and races that neither order of the threads shows. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -83,6 +83,27 @@ fake_cuda_shuffle_from (int line, guint32 mask, T value, unsigned source)
   bits = fake_cuda_shuffle (line, mask, bits, source < 32 ? source : threadIdx.x % 32);
   memcpy (&value, &bits, sizeof bits);
   return value;
+}
+
+/* One thread runs at a time, and stops at barriers and shuffles alone. */
+template <typename T>
+T
+atomicAdd (T *at, T value)
+{
+  T old = *at;
+
+  *at = old + value;
+  return old;
+}
+
+template <typename T>
+T
+atomicMax (T *at, T value)
+{
+  T old = *at;
+
+  *at = value > old ? value : old;
+  return old;
 }
 
 cudaError_t fake_cuda_run (const char *name, dim3 grid, dim3 block, void *stream,
