@@ -374,11 +374,15 @@ EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)
 fake_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
   %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h \
   %D%/fake/cuda-kernels.cpp \
   %D%/fake/planted.cpp %D%/fake/planted.h \
   %D%/fake/test-cuda-kernels.c
-gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
+gpu_sources = \
+  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
+  %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_sources) $(gpu_sources)
 if HAVE_CHECK
 if HAVE_CXX
