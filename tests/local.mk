@@ -399,18 +399,25 @@ fake_headers = \
   %D%/fake/include/driver_types.h \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
-fake_kernel_test_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/fake/test-cuda-kernels.c
+kernel_comparison = \
+  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h
+fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
 fake_test_sources = %D%/fake/test-cuda-fake.c
-gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
+fake_walk_sources = %D%/fake/test-cuda-walk.c
+gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
-  $(fake_kernel_test_sources) $(fake_test_sources) $(gpu_sources) %D%/fake/real-headers.c
+  $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
-check_LIBRARIES += $(fake_cuda_archives)
+check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
-fake_tests = %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap
+tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
+tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+fake_tests = \
+  %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
 tests_fake_test_cuda_fake_tap_SOURCES = $(fake_test_sources)
@@ -419,6 +426,9 @@ tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources)
+tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
