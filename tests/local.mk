@@ -379,6 +379,9 @@ fake_cuda_cppflags = -I$(srcdir)/%D%/fake/include
 fake_cuda_ldflags = $(AM_LDFLAGS) -Wl,--wrap=memcpy,--wrap=memset
 fake_cuda_libs = $(fake_cuda_archives) $(exec_test_ldadd) -lstdc++
 fake_cuda_sources = \
+  %D%/fake/cublaslt.cpp %D%/fake/cublaslt.hpp \
+  %D%/fake/cublaslt-check.cpp \
+  %D%/fake/cublaslt-gemm.cpp \
   %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h %D%/fake/device.hpp %D%/fake/simt.hpp \
   %D%/fake/memory.cpp \
   %D%/fake/order.cpp %D%/fake/order.h \
@@ -396,7 +399,7 @@ fake_headers = \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
 fake_kernel_test_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/fake/test-cuda-kernels.c
-fake_test_sources = %D%/fake/test-cuda-fake.c
+fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
 gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(gpu_sources) %D%/fake/real-headers.c
@@ -406,10 +409,13 @@ check_LIBRARIES += $(fake_cuda_archives)
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
-fake_tests = %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap
+fake_tests = %D%/fake/test-cublaslt.tap %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
-tests_fake_test_cuda_fake_tap_SOURCES = $(fake_test_sources)
+tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
+tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
