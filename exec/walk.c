@@ -139,7 +139,9 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                      buffer->name, tag->version + 1);
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
-      args->scale[i] = &walk->device->scales[id];
+      if (access == 's')
+        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
+      args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
     }
   return TRUE;
 }
@@ -449,7 +451,7 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
-          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
+          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   return walk->device != NULL;
 }

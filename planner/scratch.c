@@ -3,6 +3,8 @@
 
 #include "planner/scratch.h"
 
+#include "planner/units.h"
+
 guint64
 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
 {
@@ -24,4 +26,16 @@ plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
     default:
       return 0;
     }
+}
+
+/* cuBLAS's documentation, cublasSetWorkspace: 32 MiB on Hopper and Blackwell's 10.x, 12 MiB on
+ * Blackwell's 12.x, 4 MiB before. */
+guint64
+plan_scratch_gpu_elements (PlanOpKind kind, const PlanCluster *cluster)
+{
+  const gint64 capability = cluster->compute_capability;
+  const guint64 bytes = capability >= 120  ? 12 * PLAN_MIB
+                        : capability >= 90 ? 32 * PLAN_MIB
+                                           : 4 * PLAN_MIB;
+  return kind == PLAN_OP_GEMM ? bytes / sizeof (float) : 0;
 }

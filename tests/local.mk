@@ -398,30 +398,26 @@ fake_headers = \
   %D%/fake/include/cuda_runtime_api.h \
   %D%/fake/include/driver_types.h \
   %D%/fake/include/driver_values.h \
-  %D%/fake/include/library_types.h \
-  %D%/fake/include/nccl.h
-fake_kernel_test_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/fake/test-cuda-kernels.c
+  %D%/fake/include/library_types.h
+kernel_comparison = \
+  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h
+fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
 fake_test_sources = %D%/fake/test-cuda-fake.c
-fake_nccl_sources = \
-  %D%/fake/nccl-fake.c %D%/fake/nccl-fake.h %D%/fake/nccl-fake-private.h \
-  %D%/fake/nccl-fake-carry.c
-nccl_ranks = %D%/fake/nccl-ranks.c %D%/fake/nccl-ranks.h $(comm_ranks)
-fake_nccl_test_sources = %D%/fake/test-nccl.c $(nccl_ranks)
-gpu_nccl_sources = %D%/gpu/test-nccl.c $(nccl_ranks)
-gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
+fake_walk_sources = %D%/fake/test-cuda-walk.c
+gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
-  $(fake_kernel_test_sources) $(fake_test_sources) $(gpu_sources) %D%/fake/real-headers.c \
-  $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources) %D%/fake/real-nccl.c
+  $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
-check_LIBRARIES += $(fake_cuda_archives)
+check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
+tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
+tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 fake_tests = \
-  %D%/fake/test-cuda-fake.tap \
-  %D%/fake/test-cuda-kernels.tap \
-  %D%/fake/test-nccl.tap
+  %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
 tests_fake_test_cuda_fake_tap_SOURCES = $(fake_test_sources)
@@ -430,10 +426,9 @@ tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_nccl_tap_SOURCES = $(fake_nccl_test_sources) $(fake_nccl_sources) $(nccl_sources)
-tests_fake_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
-tests_fake_test_nccl_tap_LDADD = $(fake_cuda_libs)
-tests_fake_test_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources)
+tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
@@ -444,6 +439,26 @@ TESTS += %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
+endif
+endif
+
+# NCCL: between threads on fake devices; on this machine's GPUs where it is found.
+fake_nccl_sources = \
+  %D%/fake/nccl-fake.c %D%/fake/nccl-fake.h %D%/fake/nccl-fake-private.h \
+  %D%/fake/nccl-fake-carry.c
+nccl_ranks = %D%/fake/nccl-ranks.c %D%/fake/nccl-ranks.h $(comm_ranks)
+fake_nccl_test_sources = %D%/fake/test-nccl.c $(nccl_ranks)
+gpu_nccl_sources = %D%/gpu/test-nccl.c $(nccl_ranks)
+EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources) \
+  %D%/fake/include/nccl.h %D%/fake/real-nccl.c
+if HAVE_CHECK
+if HAVE_CXX
+check_PROGRAMS += %D%/fake/test-nccl.tap
+TESTS += %D%/fake/test-nccl.tap
+tests_fake_test_nccl_tap_SOURCES = $(fake_nccl_test_sources) $(fake_nccl_sources) $(nccl_sources)
+tests_fake_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_nccl_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_NCCL
 check_LIBRARIES += %D%/fake/librealnccl.a
