@@ -30,12 +30,24 @@ plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
 
 /* cuBLAS's documentation, cublasSetWorkspace: 32 MiB on Hopper and Blackwell's 10.x, 12 MiB on
  * Blackwell's 12.x, 4 MiB before. */
-guint64
-plan_scratch_gpu_elements (PlanOpKind kind, const PlanCluster *cluster)
+static guint64
+product_bytes (const PlanCluster *cluster)
 {
-  const gint64 capability = cluster->compute_capability;
-  const guint64 bytes = capability >= 120  ? 12 * PLAN_MIB
-                        : capability >= 90 ? 32 * PLAN_MIB
-                                           : 4 * PLAN_MIB;
-  return kind == PLAN_OP_GEMM ? bytes / sizeof (float) : 0;
+  if (cluster->compute_capability >= 120)
+    return 12 * PLAN_MIB;
+  return cluster->compute_capability >= 90 ? 32 * PLAN_MIB : 4 * PLAN_MIB;
+}
+
+guint64
+plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster)
+{
+  switch ((int)kind)
+    {
+    case PLAN_OP_GEMM:
+      return product_bytes (cluster) / sizeof (float);
+    case PLAN_OP_EMBED_BWD: /* the same sort */
+      return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
+    default:
+      return 0;
+    }
 }

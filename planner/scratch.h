@@ -9,7 +9,8 @@ G_BEGIN_DECLS
 /* fp32 elements for the op on a CPU when its matrices are held in `dtype`; 0 if it needs none. */
 guint64 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype);
 
-/* The same on the cluster's GPUs: cuBLASLt's workspace, as large as NVIDIA recommends. */
-guint64 plan_scratch_gpu_elements (PlanOpKind kind, const PlanCluster *cluster);
+/* The same on the cluster's GPUs, where products want cuBLASLt's workspace, as large as NVIDIA
+ * recommends. */
+guint64 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster);
 
 G_END_DECLS

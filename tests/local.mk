@@ -383,6 +383,9 @@ fake_cuda_cppflags = -I$(srcdir)/%D%/fake/include
 fake_cuda_ldflags = $(AM_LDFLAGS) -Wl,--wrap=memcpy,--wrap=memset
 fake_cuda_libs = $(fake_cuda_archives) $(exec_test_ldadd) -lstdc++
 fake_cuda_sources = \
+  %D%/fake/cublaslt.cpp %D%/fake/cublaslt.hpp \
+  %D%/fake/cublaslt-check.cpp \
+  %D%/fake/cublaslt-gemm.cpp \
   %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h %D%/fake/device.hpp %D%/fake/simt.hpp \
   %D%/fake/memory.cpp \
   %D%/fake/order.cpp %D%/fake/order.h \
@@ -403,11 +406,12 @@ kernel_comparison = \
   %D%/fake/compare.c %D%/fake/compare.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h
 fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
-fake_test_sources = %D%/fake/test-cuda-fake.c
+fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
 fake_walk_sources = %D%/fake/test-cuda-walk.c
 gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
-  $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) %D%/fake/real-headers.c
+  $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
+  %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
 check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
@@ -417,16 +421,22 @@ tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address 
 tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
 tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 fake_tests = \
-  %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap %D%/fake/test-cuda-walk.tap
+  %D%/fake/test-cublaslt.tap \
+  %D%/fake/test-cuda-fake.tap \
+  %D%/fake/test-cuda-kernels.tap \
+  %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
-tests_fake_test_cuda_fake_tap_SOURCES = $(fake_test_sources)
+tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
+tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources)
+tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources) exec/gemm-plain.c
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif

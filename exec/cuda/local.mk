@@ -15,7 +15,8 @@ am__v_NVCC_1 =
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
 cuda_sources = \
-  %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu %D%/optimizer.cu %D%/sum.cu
+  %D%/attention.cu %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu \
+  %D%/optimizer.cu %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a

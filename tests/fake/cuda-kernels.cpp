@@ -4,6 +4,7 @@
 
 #include "tests/fake/cuda-fake.h"
 
+#include "exec/cuda/attention.cu"
 #include "exec/cuda/elementwise.cu"
 #include "exec/cuda/embedding.cu"
 #include "exec/cuda/loss.cu"
