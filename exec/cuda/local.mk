@@ -44,6 +44,9 @@ if HAVE_CUDA
 noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+if !HAVE_NCCL
+libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+endif
 endif
 
 # Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
