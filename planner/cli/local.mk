@@ -113,8 +113,12 @@ command_mans = \
   fsdplan-show.1 \
   fsdplan-sim.1 \
   fsdplan-validate.1
-man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
-CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
+exec_mans = fsdplan-exec-cpu.1
+if HAVE_CUDA
+exec_mans += fsdplan-exec-cuda.1
+endif
+man_MANS += fsdplan.1 $(exec_mans) $(command_mans)
+CLEANFILES += fsdplan.1 $(exec_mans) $(command_mans) man-*.h2m
 fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m
 	$(AM_V_GEN)$(SED) '/^\.BR fsdplan (1)/d' $(srcdir)/%D%/man.h2m > man-$@.h2m && \
 	$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 --include=man-$@.h2m \
@@ -128,6 +132,6 @@ $(command_mans): fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT) $(srcdir)/%D%/man.h2
 	  "./fsdplan$(EXEEXT) $$command" && \
 	$(SED) -e "s/^\.TH FSDPLAN /.TH FSDPLAN-`echo $$command | tr a-z A-Z` /" \
 	  -e "s/^fsdplan $$command \\\\-/fsdplan\\\\-$$command \\\\-/" $@.tmp > $@ && rm -f $@.tmp
-fsdplan-exec-cpu.1: fsdplan-run.1
+$(exec_mans): fsdplan-run.1
 	$(AM_V_GEN)echo .so man1/fsdplan-run.1 > $@
 endif
