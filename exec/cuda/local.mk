@@ -15,7 +15,14 @@ am__v_NVCC_1 =
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
 cuda_sources = \
-  %D%/attention.cu %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu %D%/optimizer.cu
+  %D%/attention.cu \
+  %D%/elementwise.cu \
+  %D%/embedding.cu \
+  %D%/head-norm.cu \
+  %D%/loss.cu \
+  %D%/norm.cu \
+  %D%/optimizer.cu \
+  %D%/quantize.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a

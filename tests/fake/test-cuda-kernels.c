@@ -31,7 +31,6 @@ take (guint64 bytes)
 }
 
 static const CompareDevice fake = {
-  .name = "fake device",
   .take = take,
   .give = g_free,
   .copy = copy,
