@@ -1,7 +1,8 @@
 dnl SPDX-License-Identifier: Apache-2.0
 dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
-dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations (the
-dnl third where nvcc knows it), and what later ones translate for themselves. nvcc must compile with it: it is particular about gcc.
+dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations
+dnl (the third where nvcc knows it), and what later ones translate for themselves. nvcc must compile
+dnl with it: it is particular about gcc.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
@@ -18,7 +19,7 @@ AC_SUBST([NVCC_WERROR])
 fsdplan_nvcc_default_flags ()
 {
   flags=-O3 newest=90
-  AS_IF(["$NVCC" --list-gpu-arch 2>/dev/null | $GREP compute_100 >/dev/null], [newest=100])
+  AS_IF([test -n "`"$NVCC" --list-gpu-arch 2>/dev/null | $SED -n '/compute_100$/p'`"], [newest=100])
   for arch in 80 90 100; do
     AS_IF([test $arch -le $newest], [flags="$flags -gencode arch=compute_$arch,code=sm_$arch"])
   done
