@@ -22,7 +22,8 @@ cuda_sources = \
   %D%/loss.cu \
   %D%/norm.cu \
   %D%/optimizer.cu \
-  %D%/quantize.cu
+  %D%/quantize.cu \
+  %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -35,3 +36,19 @@ endif
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
   %D%/exact.cuh %D%/launch.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
+
+# What issues them, in plain C; the fake device's tests compile it against its headers.
+cuda_host_sources = \
+  %D%/algos.c %D%/algos.h \
+  %D%/comm-cuda.c \
+  %D%/cuda-check.c %D%/cuda-check.h \
+  %D%/device-cuda.c %D%/device-cuda.h \
+  %D%/gemm-lt.c %D%/gemm-lt.h \
+  %D%/kernels-cuda.c \
+  %D%/sum.h
+EXTRA_DIST += $(cuda_host_sources)
+if HAVE_CUDA
+noinst_LIBRARIES += libexeccuda.a
+libexeccuda_a_SOURCES = $(cuda_host_sources)
+libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+endif

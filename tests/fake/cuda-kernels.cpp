@@ -12,3 +12,4 @@
 #include "exec/cuda/norm.cu"
 #include "exec/cuda/optimizer.cu"
 #include "exec/cuda/quantize.cu"
+#include "exec/cuda/sum.cu"
