@@ -4,6 +4,7 @@
 #include "tests/fake/compare-operand.h"
 
 #include "exec/exact.h"
+#include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 
 #include <math.h>
@@ -85,11 +86,29 @@ fill_sums (CompareOperand *self, guint8 *at, GRand *rand)
     }
 }
 
+/* What quantize makes of small numbers. */
+static void
+fill_narrow (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { 1, (gint64)self->count } };
+  CompareOperand numbers = { .draw = COMPARE_SMALL, .count = self->count };
+  g_autofree guint8 *in = g_malloc (self->count * sizeof (float));
+
+  fill_numbers (&numbers, in, rand);
+  exec_cpu_quantize (&(ExecArgs){ .op = &op,
+                                  .ptr = { at, NULL, in },
+                                  .dtype = { self->dtype },
+                                  .scale = { &self->want_scale } });
+}
+
 static void
 fill (CompareOperand *self, guint8 *at, GRand *rand)
 {
   if (!is_number (self->dtype) && self->draw < COMPARE_INDEX)
-    return; /* narrow formats come from numbers */
+    {
+      fill_narrow (self, at, rand);
+      return;
+    }
   switch (self->draw)
     {
     case COMPARE_BITS:
@@ -136,7 +155,6 @@ compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *
   self->device = device->take (whole);
   device->copy (self->device, self->before, whole);
   self->device_scale = device->take (sizeof *self->device_scale);
-  self->want_scale = 0;
   device->copy (self->device_scale, &self->want_scale, sizeof self->want_scale);
 }
 

@@ -26,7 +26,7 @@ typedef enum
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
  *   i  indices below the last dim   t  below the second, or -1
- *   q  any quantised format */
+ *   q  any quantised format         x  that, fp32 or bf16 */
 typedef struct
 {
   PlanOpKind kind;
@@ -50,6 +50,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", LIBRARY, FALSE },
   { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", LIBRARY, FALSE },
   { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", LIBRARY, FALSE },
+  { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
@@ -99,6 +100,10 @@ format_of (const Call *call, guint i, GRand *rand)
 
   switch (call->kernel->operands[i])
     {
+    case 'x':
+      if (g_rand_boolean (rand))
+        return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
+      return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
     case 'n':
     case 'u':
       return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
@@ -134,7 +139,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
   self->dtype = format_of (call, i, rand);
   if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
     op->dims[1] = odd_size (rand, 300); /* has no blocks */
-  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, call->operand[0].dtype)
+  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
                             : plan_op_ref_elements (op, i, 1);
   switch (what)
     {
@@ -242,6 +247,9 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ layernorm_limit (call, i), ulp, TRUE };
     case PLAN_OP_LAYERNORM_BWD:
       return (CompareBound){ norm_bwd_limit (call, i, 3, 2), ulp, TRUE };
+    case PLAN_OP_GEMM: /* of factors in [-3, 3], or next to that */
+      return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
+                             TRUE };
     case PLAN_OP_HEAD_NORM:
       return (CompareBound){ 0, ((double)call->op.dims[3] / 8 + 20) * U + ulp, TRUE };
     case PLAN_OP_HEAD_NORM_BWD:
@@ -426,6 +434,12 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[2] = kv_heads;
       out_dims[3] = odd_size (rand, 300);
       return;
+    case PLAN_OP_GEMM:
+      out_dims[0] = odd_size (rand, 150);
+      out_dims[1] = odd_size (rand, 150);
+      out_dims[2] = 32 * g_rand_int_range (rand, 1, 5);
+      out_dims[3] = g_rand_int_range (rand, 0, 3);
+      return;
     case PLAN_OP_QUANTIZE: /* whole blocks, both ways */
       out_dims[0] = 32 * g_rand_int_range (rand, 1, 6);
       out_dims[1] = 32 * g_rand_int_range (rand, 1, 9);
@@ -559,8 +573,9 @@ END_TEST
 static gboolean
 takes_long (PlanOpKind kind)
 {
-  return kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD || kind == PLAN_OP_RMSNORM_BWD
-         || kind == PLAN_OP_LAYERNORM_BWD || kind == PLAN_OP_HEAD_NORM_BWD;
+  return kind == PLAN_OP_GEMM || kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
+         || kind == PLAN_OP_RMSNORM_BWD || kind == PLAN_OP_LAYERNORM_BWD
+         || kind == PLAN_OP_HEAD_NORM_BWD;
 }
 
 static TCase *
@@ -605,6 +620,9 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
   out_dims[1] = 4096;
   switch ((int)kind)
     {
+    case PLAN_OP_GEMM:
+      out_dims[1] = out_dims[2] = rows;
+      return;
     case PLAN_OP_ROPE:
       out_dims[2] = 24;
       out_dims[3] = 4;
@@ -657,6 +675,7 @@ speed_format (const Kernel *kernel, guint i)
     case 'n':
     case 'm':
     case 'u':
+    case 'x':
       return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
                      || (kernel->kind == PLAN_OP_CAST && i == 1)
                  ? PLAN_DTYPE_FP32
@@ -686,7 +705,7 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
       if (what == '-')
         continue;
       args->dtype[i] = speed_format (kernel, i);
-      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, args->dtype[0])
+      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
                                   : plan_op_ref_elements (op, i, 1);
       guint64 bytes = plan_dtype_bytes (args->dtype[i], count);
       PlanOp zero = { .kind = PLAN_OP_ZERO, .dims = { (gint64)bytes } };

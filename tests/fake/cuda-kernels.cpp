@@ -7,6 +7,7 @@
 #include "exec/cuda/attention.cu"
 #include "exec/cuda/elementwise.cu"
 #include "exec/cuda/embedding.cu"
+#include "exec/cuda/gemm-plain.cu"
 #include "exec/cuda/head-norm.cu"
 #include "exec/cuda/loss.cu"
 #include "exec/cuda/norm.cu"
