@@ -398,9 +398,12 @@ fake_headers = \
   %D%/fake/include/driver_types.h \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
-fake_kernel_test_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/fake/test-cuda-kernels.c
+compare_sources = \
+  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h
+fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
-gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
+gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(gpu_sources) %D%/fake/real-headers.c
 if HAVE_CHECK

@@ -14,7 +14,8 @@ am__v_NVCC_1 =
 	$(NVCC) $(DEFS) $(DEFAULT_INCLUDES) $(GLIB_CFLAGS:-pthread=) $(AM_NVCCFLAGS) $(NVCCFLAGS) \
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
-cuda_sources = %D%/elementwise.cu %D%/norm.cu
+cuda_sources = \
+  %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu %D%/optimizer.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -24,5 +25,6 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/launch.cuh
+EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
+  %D%/exact.cuh %D%/launch.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)

@@ -5,4 +5,7 @@
 #include "tests/fake/cuda-fake.h"
 
 #include "exec/cuda/elementwise.cu"
+#include "exec/cuda/embedding.cu"
+#include "exec/cuda/loss.cu"
 #include "exec/cuda/norm.cu"
+#include "exec/cuda/optimizer.cu"

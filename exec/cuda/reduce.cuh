@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums and maxima in an order that the shape alone decides. */
+#pragma once
+#include "exec/cuda/launch.cuh"
+
+namespace
+{
+
+__device__ inline float
+warp_sum (float value)
+{
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync (0xffffffffu, value, distance);
+  return value;
+}
+
+/* The sum over the block, the same bits in every thread: each adds the same tree. */
+__device__ inline float
+block_sum (float value)
+{
+  __shared__ float of_warp[WARP];
+  unsigned lane = threadIdx.x % WARP;
+
+  value = warp_sum (value);
+  __syncthreads (); /* the last call's sums have been read */
+  if (lane == 0)
+    of_warp[threadIdx.x / WARP] = value;
+  __syncthreads ();
+  return warp_sum (lane < blockDim.x / WARP ? of_warp[lane] : 0.0f);
+}
+
+/* A block for a row: threads enough for its pieces, in whole warps. */
+inline Shape
+shape_of_rows (uint64_t rows, uint64_t cols)
+{
+  uint64_t threads = (pieces_of (cols) + WARP - 1) / WARP * WARP;
+
+  return shape_of_blocks (rows, threads > 0 ? (unsigned)at_most (threads, THREADS) : WARP);
+}
+
+/* --- sums of columns ---------------------------------------------------------------------- */
+
+/* A block sums a strip of one, two or four pieces, its threads walking down the rows side by side:
+ * 64 bytes of bf16 at a time, so that a few blocks keep the memory busy without scratch. */
+enum : unsigned
+{
+  COLUMN_THREADS = 512,
+  MAX_STRIP = 4 /* pieces */
+};
+
+struct Columns
+{
+  uint64_t rows, cols;
+  unsigned strip;
+  Array first, second; /* results; the second may be absent */
+};
+
+inline Columns
+columns_of (uint64_t rows, uint64_t cols, Array first, Array second)
+{
+  return { rows, cols, cols >= 2048 ? 4u : cols >= 1024 ? 2u : 1u, first, second };
+}
+
+inline Shape
+shape_of_columns (const Columns &columns)
+{
+  uint64_t pieces = pieces_of (columns.cols);
+
+  return shape_of_blocks ((pieces + columns.strip - 1) / columns.strip, COLUMN_THREADS);
+}
+
+/* The block's sum of each element of the pieces of its strip, in the strip's first threads. */
+__device__ inline Piece
+sum_down (Piece piece, unsigned strip)
+{
+  __shared__ float of_warp[COLUMN_THREADS / WARP][MAX_STRIP * PIECE];
+  unsigned lane = threadIdx.x % WARP;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    for (unsigned distance = WARP / 2; distance >= strip; distance /= 2)
+      piece.at[i] += __shfl_xor_sync (0xffffffffu, piece.at[i], distance);
+  __syncthreads (); /* the last call's sums have been read */
+  for (unsigned i = 0; i < PIECE; i++)
+    if (lane < strip)
+      of_warp[threadIdx.x / WARP][lane * PIECE + i] = piece.at[i];
+  __syncthreads ();
+  for (unsigned warp = 1; warp < COLUMN_THREADS / WARP; warp++)
+    for (unsigned i = 0; i < PIECE; i++)
+      if (threadIdx.x < strip)
+        piece.at[i] += of_warp[warp][threadIdx.x * PIECE + i];
+  return piece;
+}
+
+/* term (row, col, n, first, second) adds one row's terms to its columns' two sums. */
+template <typename Term>
+__global__ void
+columns (Columns shape, Term term)
+{
+  uint64_t pieces = pieces_of (shape.cols);
+
+  for (uint64_t first = (uint64_t)blockIdx.x * shape.strip; first < pieces;
+       first += (uint64_t)gridDim.x * shape.strip)
+    {
+      uint64_t col = (first + threadIdx.x % shape.strip) * PIECE;
+      unsigned n = col < shape.cols ? piece_of (col, shape.cols) : 0;
+      Piece first_sum = {}, second_sum = {};
+
+      uint64_t stride = COLUMN_THREADS / shape.strip;
+
+      EXEC_CUDA_UNROLL
+      for (uint64_t row = threadIdx.x / shape.strip; row < shape.rows && n > 0; row += stride)
+        term (row, col, n, &first_sum, &second_sum);
+      first_sum = sum_down (first_sum, shape.strip);
+      if (shape.second.at != NULL)
+        second_sum = sum_down (second_sum, shape.strip);
+      if (threadIdx.x < shape.strip && n > 0)
+        {
+          write (shape.first, col, n, first_sum);
+          if (shape.second.at != NULL)
+            write (shape.second, col, n, second_sum);
+        }
+    }
+}
+
+}
