@@ -402,7 +402,10 @@ compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
-fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
+fake_test_sources = \
+  %D%/fake/test-cublaslt.c \
+  %D%/fake/test-cuda-fake.c \
+  %D%/fake/test-cuda-order.c
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(gpu_sources) %D%/fake/real-headers.c
@@ -412,7 +415,11 @@ check_LIBRARIES += $(fake_cuda_archives)
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
-fake_tests = %D%/fake/test-cublaslt.tap %D%/fake/test-cuda-fake.tap %D%/fake/test-cuda-kernels.tap
+fake_tests = \
+  %D%/fake/test-cublaslt.tap \
+  %D%/fake/test-cuda-fake.tap \
+  %D%/fake/test-cuda-kernels.tap \
+  %D%/fake/test-cuda-order.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
 tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
@@ -421,6 +428,9 @@ tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_order_tap_SOURCES = %D%/fake/test-cuda-order.c
+tests_fake_test_cuda_order_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
