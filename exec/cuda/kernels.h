@@ -22,6 +22,10 @@ int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
 
+/* exec/cuda/attention.cu */
+int exec_cuda_attention (const ExecArgs *args, void *stream);
+int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
+
 /* exec/cuda/embedding.cu */
 int exec_cuda_embed (const ExecArgs *args, void *stream);
 int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);

@@ -15,7 +15,8 @@ am__v_NVCC_1 =
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
 cuda_sources = \
-  %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu %D%/optimizer.cu
+  %D%/attention.cu %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu \
+  %D%/optimizer.cu %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -28,3 +29,31 @@ endif
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
   %D%/exact.cuh %D%/launch.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
+
+# What issues them, in plain C; the fake device's tests compile it against its headers.
+cuda_host_sources = \
+  %D%/algos.c %D%/algos.h \
+  %D%/comm-cuda.c \
+  %D%/cuda-check.c %D%/cuda-check.h \
+  %D%/device-cuda.c %D%/device-cuda.h \
+  %D%/gemm-lt.c %D%/gemm-lt.h \
+  %D%/kernels-cuda.c \
+  %D%/sum.h
+EXTRA_DIST += $(cuda_host_sources)
+if HAVE_CUDA
+noinst_LIBRARIES += libexeccuda.a
+libexeccuda_a_SOURCES = $(cuda_host_sources)
+libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+endif
+
+# Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
+cudnn_sources = \
+  %D%/attention-ask.c \
+  %D%/attention-cudnn.c %D%/attention-cudnn.h \
+  %D%/attention-graph.c %D%/attention-graph.h
+EXTRA_DIST += $(cudnn_sources)
+if HAVE_CUDNN
+noinst_LIBRARIES += libexeccudnn.a
+libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+endif

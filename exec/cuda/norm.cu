@@ -11,7 +11,7 @@
  *
  * Launch shape   rows: a block per row of up to 256 threads, a piece of 8 elements each, at most
  *                2048 blocks; 128 bytes of shared memory. columns: a block of 512 threads per strip
- *                of 8 to 32 columns; 2 KiB of shared memory.
+ *                of 8 to 32 columns; 18 KiB of shared memory.
  * Per call       s: bytes per element, of each operand's own format; n = rows cols. Later readings
  *                of a row are from cache.
  *   op             bytes                                       FLOPs

@@ -69,26 +69,36 @@ shape_of_columns (const Columns &columns)
   return shape_of_blocks ((pieces + columns.strip - 1) / columns.strip, COLUMN_THREADS);
 }
 
-/* The block's sum of each element of the pieces of its strip, in the strip's first threads. */
-__device__ inline Piece
-sum_down (Piece piece, unsigned strip)
+/* Element i of the strip's pieces, summed over the block's rows, in thread i of the first ones. */
+__device__ inline float
+sum_down (const Piece &piece, unsigned strip)
 {
-  __shared__ float of_warp[COLUMN_THREADS / WARP][MAX_STRIP * PIECE];
-  unsigned lane = threadIdx.x % WARP;
+  __shared__ float of_thread[PIECE][COLUMN_THREADS + 1]; /* one more against bank conflicts */
+  __shared__ float of_part[COLUMN_THREADS];
+  unsigned cols = strip * PIECE, col = threadIdx.x % cols, part = threadIdx.x / cols;
+  float sum = 0;
 
-  for (unsigned i = 0; i < PIECE; i++)
-    for (unsigned distance = WARP / 2; distance >= strip; distance /= 2)
-      piece.at[i] += __shfl_xor_sync (0xffffffffu, piece.at[i], distance);
   __syncthreads (); /* the last call's sums have been read */
   for (unsigned i = 0; i < PIECE; i++)
-    if (lane < strip)
-      of_warp[threadIdx.x / WARP][lane * PIECE + i] = piece.at[i];
+    of_thread[i][threadIdx.x] = piece.at[i];
   __syncthreads ();
-  for (unsigned warp = 1; warp < COLUMN_THREADS / WARP; warp++)
-    for (unsigned i = 0; i < PIECE; i++)
-      if (threadIdx.x < strip)
-        piece.at[i] += of_warp[warp][threadIdx.x * PIECE + i];
-  return piece;
+  for (unsigned i = 0; i < PIECE; i++)
+    sum += of_thread[col % PIECE][(part * PIECE + i) * strip + col / PIECE];
+  of_part[threadIdx.x] = sum;
+  __syncthreads ();
+  for (unsigned i = 1; i < COLUMN_THREADS / cols && part == 0; i++)
+    sum += of_part[i * cols + col];
+  return sum;
+}
+
+__device__ inline void
+write_strip (const Columns &shape, const Array &out, uint64_t first_piece, const Piece &piece)
+{
+  uint64_t col = first_piece * PIECE + threadIdx.x;
+  float sum = sum_down (piece, shape.strip);
+
+  if (threadIdx.x < shape.strip * PIECE && col < shape.cols)
+    write_one (out, col, sum);
 }
 
 /* term (row, col, n, first, second) adds one row's terms to its columns' two sums. */
@@ -110,15 +120,9 @@ columns (Columns shape, Term term)
       EXEC_CUDA_UNROLL
       for (uint64_t row = threadIdx.x / shape.strip; row < shape.rows && n > 0; row += stride)
         term (row, col, n, &first_sum, &second_sum);
-      first_sum = sum_down (first_sum, shape.strip);
+      write_strip (shape, shape.first, first, first_sum);
       if (shape.second.at != NULL)
-        second_sum = sum_down (second_sum, shape.strip);
-      if (threadIdx.x < shape.strip && n > 0)
-        {
-          write (shape.first, col, n, first_sum);
-          if (shape.second.at != NULL)
-            write (shape.second, col, n, second_sum);
-        }
+        write_strip (shape, shape.second, first, second_sum);
     }
 }
 

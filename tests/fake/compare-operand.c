@@ -41,9 +41,11 @@ fill_numbers (CompareOperand *self, guint8 *at, GRand *rand)
 {
   for (guint64 i = 0; i < self->count; i++)
     {
-      float value = self->draw == COMPARE_POSITIVE
-                        ? (float)g_rand_double_range (rand, 0.2, 2)
-                        : (float)(g_rand_double_range (rand, -3, 3) * g_rand_double (rand));
+      double number = self->draw == COMPARE_POSITIVE ? g_rand_double_range (rand, 0.2, 2)
+                      : self->draw == COMPARE_UNIT
+                          ? g_rand_double_range (rand, -1, 1)
+                          : g_rand_double_range (rand, -3, 3) * g_rand_double (rand);
+      float value = (float)number;
 
       exec_number_narrow (at + plan_dtype_bytes (self->dtype, i), self->dtype, &value, 1);
     }
@@ -86,6 +88,7 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
       fill_bits (self, at, rand);
       return;
     case COMPARE_SMALL:
+    case COMPARE_UNIT:
     case COMPARE_POSITIVE:
       fill_numbers (self, at, rand);
       return;
@@ -143,6 +146,13 @@ compare_operand_clear (CompareOperand *self, const CompareDevice *device)
   g_free (self->got);
   device->give (self->device);
   device->give (self->device_scale);
+}
+
+void
+compare_operand_keep (CompareOperand *self, const CompareDevice *device)
+{
+  memcpy (self->before, self->want, whole_bytes (self));
+  device->copy (self->device, self->before, whole_bytes (self));
 }
 
 void

@@ -10,6 +10,7 @@ G_BEGIN_DECLS
 typedef enum
 {
   COMPARE_SMALL,    /* in [-3, 3], many near 0; quantised by rounding them */
+  COMPARE_UNIT,     /* in [-1, 1] */
   COMPARE_POSITIVE, /* in [0.2, 2] */
   COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */
   COMPARE_INDEX,    /* in [0, limit); with `minus` now and then -1 */
@@ -32,6 +33,9 @@ typedef struct
 
 void compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand);
 void compare_operand_clear (CompareOperand *self, const CompareDevice *device);
+
+/* Makes what the CPU made of it so far its contents from the beginning. */
+void compare_operand_keep (CompareOperand *self, const CompareDevice *device);
 
 /* Fetches what the device made of it. */
 void compare_operand_fetch (CompareOperand *self, const CompareDevice *device);

@@ -22,8 +22,9 @@ typedef enum
 
 /* What the operands are, in their order:
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
- *   i  indices below the last dim   t  below the second, or -1          s  exact sums
- *   q  any quantised format         w  scratch         -  always absent */
+ *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
+ *   i  indices below the last dim   t  below the second, or -1
+ *   q  any quantised format */
 typedef struct
 {
   PlanOpKind kind;
@@ -53,6 +54,8 @@ static const Kernel kernels[] = {
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnp", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfnt", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
   { PLAN_OP_NORM_SQ, exec_cuda_norm_sq, "sn", EXACT, TRUE },
@@ -82,6 +85,7 @@ format_of (const Call *call, guint i, GRand *rand)
   switch (call->kernel->operands[i])
     {
     case 'n':
+    case 'u':
       return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
     case 'm':
       return call->operand[0].dtype;
@@ -119,6 +123,9 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
     {
     case 'p':
       self->draw = COMPARE_POSITIVE;
+      break;
+    case 'u':
+      self->draw = COMPARE_UNIT;
       break;
     case 'i':
     case 't':
@@ -174,6 +181,20 @@ layernorm_limit (const Call *call, guint i)
   return (cols / 8 + 64) * U * normal * (i == 1 ? fmax (in, rstd) : weight * normal);
 }
 
+/* Of operands in [-1, 1]. Scores, and their gradients, are sums of `dim` terms; errors of the many
+ * sums of a gradient add up like those of a random walk, which the last factor leaves room for. */
+static double
+attention_limit (const Call *call, guint i)
+{
+  const gint64 *dims = call->op.dims;
+  double seq = (double)dims[1], group = (double)(dims[2] / dims[3]), dim = (double)dims[4];
+  double score = (dim + 8) * U * sqrt (dim);
+
+  if (call->kernel->kind == PLAN_OP_ATTENTION)
+    return i == 0 ? 4 * score + (seq + 64) * U : 2 * score + 8 * (seq + 32) * U;
+  return 4 * group * (score + 64 * U);
+}
+
 /* Sums in another order, and what is made of them. */
 static CompareBound
 reduced_bound (const Call *call, guint i, double ulp)
@@ -193,6 +214,9 @@ reduced_bound (const Call *call, guint i, double ulp)
     case PLAN_OP_BIAS_BWD:
       return (CompareBound){ (rows + 32) * U * rows * compare_operand_largest (&call->operand[1]),
                              ulp, TRUE };
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      return (CompareBound){ attention_limit (call, i), ulp, TRUE };
     case PLAN_OP_CROSS_ENTROPY:
       if (i == 0)
         return (CompareBound){ rows * (cols / 8 + 128) * U, 0, TRUE };
@@ -244,6 +268,27 @@ check_call (const Call *call)
                              plan_dtype_name (operand->dtype));
       compare_operand_check (operand, bound_of (call, i), what);
     }
+}
+
+/* Makes out and lse of a gradient those of its qkv. */
+static void
+attend (Call *call)
+{
+  static const guint operand[] = { 2, 3, 4, 5 }; /* out, lse, qkv, work */
+  PlanOp op = call->op;
+  ExecArgs args = { .op = &op };
+
+  op.kind = PLAN_OP_ATTENTION;
+  for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
+    {
+      CompareOperand *self = &call->operand[operand[i]];
+
+      args.ptr[i] = self->want + self->at;
+      args.dtype[i] = self->dtype;
+    }
+  exec_kernels_cpu.run[PLAN_OP_ATTENTION](&args);
+  for (guint i = 0; i < 2; i++)
+    compare_operand_keep (&call->operand[operand[i]], device);
 }
 
 static void
@@ -298,6 +343,8 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
   for (guint i = 0; i < n; i++)
     if (!is_absent (kernel, i, rand))
       open_operand (&call, i, any_bits, rand);
+  if (kernel->kind == PLAN_OP_ATTENTION_BWD)
+    attend (&call);
   run_both (&call, rand);
   check_call (&call);
   for (guint i = 0; i < n; i++)
@@ -339,6 +386,14 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[1] = g_rand_int_range (rand, 1, (gint32)out_dims[0] + 1);
       out_dims[2] = odd_size (rand, 3000);
       return;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = odd_size (rand, 140);
+      out_dims[3] = g_rand_int_range (rand, 1, 3);
+      out_dims[2] = out_dims[3] * g_rand_int_range (rand, 1, 4);
+      out_dims[4] = odd_size (rand, 150);
+      return;
     case PLAN_OP_ROPE:
       out_dims[0] = g_rand_int_range (rand, 1, 30);
       out_dims[1] = g_rand_int_range (rand, 1, 20);
@@ -375,14 +430,18 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 }
 
 #define ROUNDS 40
+#define ATTENTION_ROUNDS 12 /* of those that take long */
 
-/* Of each kernel ROUNDS cases; odd ones of random bits where any are allowed. */
+/* Of each kernel so many cases; odd ones of random bits where any are allowed. */
 START_TEST (cuda_kernel_is_the_cpu_kernel)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const Kernel *kernel = &kernels[_i / ROUNDS];
   gint64 dims[PLAN_MAX_DIMS];
 
+  if ((kernel->kind == PLAN_OP_ATTENTION || kernel->kind == PLAN_OP_ATTENTION_BWD)
+      && _i % ROUNDS >= ATTENTION_ROUNDS)
+    return;
   draw_dims (kernel->kind, rand, dims);
   check_kernel (kernel, dims, kernel->any_bits && _i % 2, rand);
 }
@@ -465,6 +524,14 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[3] = 4;
       out_dims[4] = 128;
       return;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = 1;
+      out_dims[1] = out_dims[5] = rows;
+      out_dims[2] = 32;
+      out_dims[3] = 8;
+      out_dims[4] = 128;
+      return;
     case PLAN_OP_SUM_PARTS:
       out_dims[0] = rows * 4096;
       out_dims[1] = 4;
@@ -497,6 +564,7 @@ speed_format (const Kernel *kernel, guint i)
     {
     case 'n':
     case 'm':
+    case 'u':
       return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
                      || (kernel->kind == PLAN_OP_CAST && i == 1)
                  ? PLAN_DTYPE_FP32
