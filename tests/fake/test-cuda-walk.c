@@ -207,14 +207,23 @@ static const char *const kinds[]
         "family=llama",
         "family=llama,tied=on" };
 
-/* What the walk refuses by name is not here: a test of its own looks at that. */
+static gboolean
+runs_on (const Case *c, const Plan *plan, const PlanCluster *cluster, const ExecKernels *kernels)
+{
+  ExecJob job = c->job;
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, cluster, plan, 0, NULL);
+  job.plan = plan;
+  job.cluster = cluster;
+  job.kernels = kernels;
+  return schedule && exec_runnable_check (&job, plan, schedule, NULL);
+}
+
+/* What one of the backends refuses by name is not here: a test of its own looks at that. */
 static gboolean
 is_refused (const Case *c, const Plan *plan)
 {
-  ExecJob job = c->job;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->gpus, plan, 0, NULL);
-  job.plan = plan;
-  return !schedule || !exec_runnable_check (&job, plan, schedule, NULL);
+  return !runs_on (c, plan, c->gpus, &exec_kernels_cuda)
+         || !runs_on (c, plan, c->processors, &exec_kernels_cpu);
 }
 
 static void
