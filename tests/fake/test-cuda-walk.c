@@ -35,7 +35,7 @@ typedef struct
 static void
 case_open (Case *c, const char *model, guint ranks)
 {
-  g_autofree char *gpus = g_strdup_printf ("a100-80gb:%u", ranks);
+  g_autofree char *gpus = g_strdup_printf ("h100-80gb:%u", ranks);
   g_autoptr (GError) error = NULL;
   fake_cuda_reset ();
   *c = (Case){ .ranks = ranks };
@@ -255,6 +255,7 @@ random_case (Case *c, guint seed)
                { PLAN_NAN_CHECK, PLAN_NAN_CHECK_LOSS },
                { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
                { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON },
+               { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
                { PLAN_DP_OUTER, 2 } };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   const guint kv_heads = 1 + seed % 2;
