@@ -404,13 +404,16 @@ fake_headers = \
   %D%/fake/include/driver_types.h \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
-kernel_comparison = \
+compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h
-fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
-fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
+fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
+fake_test_sources = \
+  %D%/fake/test-cublaslt.c \
+  %D%/fake/test-cuda-fake.c \
+  %D%/fake/test-cuda-order.c
 fake_walk_sources = %D%/fake/test-cuda-walk.c
-gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
+gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
   %D%/fake/real-headers.c
@@ -426,6 +429,7 @@ fake_tests = \
   %D%/fake/test-cublaslt.tap \
   %D%/fake/test-cuda-fake.tap \
   %D%/fake/test-cuda-kernels.tap \
+  %D%/fake/test-cuda-order.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
@@ -435,6 +439,9 @@ tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_order_tap_SOURCES = %D%/fake/test-cuda-order.c
+tests_fake_test_cuda_order_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
