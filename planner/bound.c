@@ -123,12 +123,12 @@ loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
   return plan_dtype_bytes (net->compute, logits) + 4 * logits * (has_image ? 2 : 1) + ends;
 }
 
-/* What every group of ranks that talk to one another takes. */
-static guint64
-communicator_bytes (const PlanCluster *cluster, const Plan *plan, const PlanStack *stack)
+guint64
+plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
+                               const PlanStack *stack)
 {
-  const gint64 *value = plan->value;
-  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
+  const gint64 *value = resolved->value;
+  const gint64 all = plan_data_parallel (resolved, cluster) * value[PLAN_CP];
   const gint64 inner = all / value[PLAN_DP_OUTER];
   const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
                   + (inner > 1) + (inner > 1 && value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON)
@@ -144,7 +144,7 @@ plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Pla
   plan_network_init (&net, model, resolved, stack, cluster);
   return loss_bytes (&net, resolved, stack) + activation_bytes (model, &net, resolved)
          + state_bytes (model, cluster, resolved, stack)
-         + communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
+         + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
          + stack->context_bytes;
 }
 

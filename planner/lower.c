@@ -370,7 +370,7 @@ declare_rest (PlanLower *self)
             : -1;
   self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
-  self->scratch = self->stack->needs_kernel_scratch && is_cpu
+  self->scratch = self->stack->needs_kernel_scratch
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
   /* What cuDNN's fused backward pass wants on Hopper (9.19, its own figures for six shapes): the
@@ -646,4 +646,11 @@ plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Pla
     effect = (effect * COUNTS + units_in_flight (&self, 0)) * COUNTS
              + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
   out_key->value[PLAN_COMM_UNIT] = effect;
+}
+
+void
+plan_lower_distil_schedule (Plan *key)
+{
+  key->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  key->value[PLAN_SHARP] = PLAN_SHARP_OFF;
 }

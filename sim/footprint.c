@@ -75,6 +75,7 @@ begin (SimFootprint *self)
   if (self->placed->len > 0)
     memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
   sim_gaps_begin (&self->gaps);
+  self->n_taken = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
@@ -308,6 +309,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
     recurrence_begin (self, 0, step);
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
+      self->n_taken = i + 1;
       note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);

@@ -45,6 +45,7 @@ typedef struct
   GArray *held;                  /* guint32 per buffer: its block */
   GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
   GArray *comes_free;            /* gboolean per array, in the part that is looked at */
+  guint n_taken;                 /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
 } SimFootprint;
 

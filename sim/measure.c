@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define LEAST_STEPS 3 /* two alike, and the one that is reported */
+
 struct _SimWorkspace
 {
   SimProgram program;
@@ -128,7 +130,7 @@ sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspac
 gboolean
 sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
                           guint64 enough_bytes, SimWorkspace *workspace, guint64 *out_bytes,
-                          GError **error)
+                          gboolean *out_is_settled, GError **error)
 {
   PlanMemory memory;
   workspace->footprint.enough_bytes = enough_bytes;
@@ -136,6 +138,7 @@ sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
                           workspace->n_steps, &memory, error))
     return FALSE;
   *out_bytes = memory.device;
+  *out_is_settled = workspace->footprint.n_taken <= LEAST_STEPS;
   return TRUE;
 }
 

@@ -14,7 +14,17 @@ am__v_NVCC_1 =
 	$(NVCC) $(DEFS) $(DEFAULT_INCLUDES) $(GLIB_CFLAGS:-pthread=) $(AM_NVCCFLAGS) $(NVCCFLAGS) \
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
-cuda_sources = %D%/elementwise.cu %D%/norm.cu
+cuda_sources = \
+  %D%/attention.cu \
+  %D%/elementwise.cu \
+  %D%/embedding.cu \
+  %D%/gemm-plain.cu \
+  %D%/head-norm.cu \
+  %D%/loss.cu \
+  %D%/norm.cu \
+  %D%/optimizer.cu \
+  %D%/quantize.cu \
+  %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -24,5 +34,37 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/launch.cuh
+EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
+  %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
+
+# What issues them, in plain C; the fake device's tests compile it against its headers.
+cuda_host_sources = \
+  %D%/algos.c %D%/algos.h \
+  %D%/comm-cuda.c \
+  %D%/cuda-check.c %D%/cuda-check.h \
+  %D%/device-cuda.c %D%/device-cuda.h \
+  %D%/gemm-lt.c %D%/gemm-lt.h \
+  %D%/kernels-cuda.c \
+  %D%/sum.h
+EXTRA_DIST += $(cuda_host_sources)
+if HAVE_CUDA
+noinst_LIBRARIES += libexeccuda.a
+libexeccuda_a_SOURCES = $(cuda_host_sources)
+libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+if !HAVE_NCCL
+libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+endif
+endif
+
+# Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
+cudnn_sources = \
+  %D%/attention-ask.c \
+  %D%/attention-cudnn.c %D%/attention-cudnn.h \
+  %D%/attention-graph.c %D%/attention-graph.h
+EXTRA_DIST += $(cudnn_sources)
+if HAVE_CUDNN
+noinst_LIBRARIES += libexeccudnn.a
+libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+endif
