@@ -241,7 +241,9 @@ START_TEST (bounds_are_never_above_the_simulation)
   const gint64 floor_ns = cli_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
   ck_assert_msg (floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.time_ns, text);
-  Plan lean, resolved;
+  Plan lean, resolved, distilled = plan;
+  plan_bound_distil (&distilled);
+  ck_assert_uint_eq (plan_bound_memory (c.model, c.cluster, &distilled, stack), memory);
   plan_bound_leanest (&plan, &lean);
   if (plan_resolve (&lean, c.model, c.cluster, &resolved, NULL))
     ck_assert_msg (plan_bound_memory (c.model, c.cluster, &resolved, stack) <= found.memory_bytes,
