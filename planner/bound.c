@@ -148,6 +148,15 @@ plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Pla
          + stack->context_bytes;
 }
 
+void
+plan_bound_distil (Plan *resolved)
+{
+  resolved->value[PLAN_DOUBLE_BUFFER] = PLAN_DOUBLE_BUFFER_OFF;
+  resolved->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  resolved->value[PLAN_COMM_UNIT] = PLAN_UNSET;
+  resolved->value[PLAN_REDUCE_ALGO] = PLAN_REDUCE_ALGO_RS;
+}
+
 gint64
 plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved)
 {

@@ -12,6 +12,9 @@ G_BEGIN_DECLS
 guint64 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                            const PlanStack *stack);
 
+/* Drops from a resolved plan what that bound does not look at. */
+void plan_bound_distil (Plan *resolved);
+
 /* Device bytes of every group of ranks that talk to one another: no bound, but what they take. */
 guint64 plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
                                        const PlanStack *stack);

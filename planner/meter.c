@@ -94,7 +94,7 @@ plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
           around->peak = MAX (around->peak, around->net + whole.peak);
           around->net += whole.net;
         }
-      else if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+      else if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
         {
           const guint array = (guint)op->refs[0].array;
           const guint64 bytes

@@ -25,6 +25,14 @@ describe (const PlanRuleEntry *entry, const PlanFacts *f)
   return g_string_free (text, FALSE);
 }
 
+/* A search breaks rules by the million, and asks for no words. */
+static void
+set_error (GError **error, const PlanRuleEntry *entry, const PlanFacts *facts)
+{
+  g_autofree char *text = describe (entry, facts);
+  g_set_error (error, PLAN_ERROR, (gint)entry->rule.code, "rule %s: %s", entry->rule.name, text);
+}
+
 static PlanFacts
 facts_of (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
@@ -54,9 +62,8 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
     for (guint i = 0; (entry = table ? plan_rules_unbuilt (i) : plan_rules_illegal (i)); i++)
       if (entry->is_broken (&facts))
         {
-          g_autofree char *text = describe (entry, &facts);
-          g_set_error (error, PLAN_ERROR, (gint)entry->rule.code, "rule %s: %s", entry->rule.name,
-                       text);
+          if (error)
+            set_error (error, entry, &facts);
           return FALSE;
         }
   return TRUE;

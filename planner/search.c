@@ -178,9 +178,44 @@ bound_thread (gpointer data)
   return NULL;
 }
 
+/* A bound of memory that was asked for within the block. */
+typedef struct
+{
+  guint64 hash, bytes;
+  Plan key;
+} Bound;
+
+static guint64
+hash_plan (const Plan *plan)
+{
+  guint64 hash = 0;
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    hash
+        = (hash ^ (guint64)plan->value[f]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
+  return hash;
+}
+
+/* Most plans of a block share their bound with some others. */
+static guint64
+bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, GArray *bounds)
+{
+  Bound bound = { .key = *resolved };
+  plan_bound_distil (&bound.key);
+  bound.hash = hash_plan (&bound.key);
+  for (guint i = 0; i < bounds->len; i++)
+    {
+      const Bound *known = &g_array_index (bounds, Bound, i);
+      if (known->hash == bound.hash && memcmp (&known->key, &bound.key, sizeof bound.key) == 0)
+        return known->bytes;
+    }
+  bound.bytes = plan_bound_memory (s->model, s->cluster, resolved, stack);
+  g_array_append_val (bounds, bound);
+  return bound.bytes;
+}
+
 /* What rules and bounds say of one point. */
 static void
-filter_point (const Work *work, const Block *block, guint64 point, GArray *kept,
+filter_point (const Work *work, const Block *block, guint64 point, GArray *bounds, GArray *kept,
               PlanSearchResult *counts)
 {
   const PlanSearch *s = work->search;
@@ -193,7 +228,7 @@ filter_point (const Work *work, const Block *block, guint64 point, GArray *kept,
       counts->by_rule++;
       return;
     }
-  const guint64 bytes = plan_bound_memory (s->model, s->cluster, &resolved, stack);
+  const guint64 bytes = bound_bytes (s, &resolved, stack, bounds);
   const Candidate candidate = { .point = point,
                                 .memory_bytes = bytes,
                                 .time_ns = s->least_memory ? (gint64)bytes : block->least };
@@ -209,15 +244,17 @@ filter_thread (gpointer data)
   Work *work = data;
   const guint64 size = plan_space_block_size (work->search->space);
   g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
+  g_autoptr (GArray) bounds = g_array_new (FALSE, FALSE, sizeof (Bound));
   PlanSearchResult counts = { 0 };
   for (guint64 b; take_next (work, &b);)
     {
+      g_array_set_size (bounds, 0);
       const Block *block = &g_array_index (work->blocks, Block, b);
       if (is_too_slow (work, block->least))
         counts.by_bound += size;
       else
         for (guint64 i = 0; i < size; i++)
-          filter_point (work, block, block->index * size + i, kept, &counts);
+          filter_point (work, block, block->index * size + i, bounds, kept, &counts);
     }
   g_mutex_lock (&work->lock);
   g_array_append_vals (work->candidates, kept->data, kept->len);

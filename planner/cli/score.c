@@ -32,7 +32,7 @@ typedef struct
   PlanSchedule *schedule;
 } Shared;
 
-#define RECENT 64 /* schedules that are kept: plans that share one follow each other closely */
+#define RECENT 8 /* schedules that are kept: plans that share one follow each other closely */
 
 /* What a micro batch takes at least: all of it, and how much of that are gradients that are added
  * up. */

@@ -7,6 +7,7 @@
 #include "planner/cli/score.h"
 #include "planner/lower.h"
 #include "planner/search.h"
+#include "sim/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 
@@ -65,6 +66,40 @@ small_space (const Case *c, int seed, guint allow)
   const gint64 recompute[]
       = { seed % 4 ? PLAN_RECOMPUTE_NONE : PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMPUTE_FULL };
   ck_assert (plan_space_restrict (space, PLAN_RECOMPUTE, recompute, 2, NULL));
+  return space;
+}
+
+#define FIRST_OPEN 6 /* of the spaces */
+#define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
+
+/* A small space with every class open: some recipes and some of what leans on the host. */
+static PlanSpace *
+open_space (const Case *c, int seed)
+{
+  static const PlanField extras[]
+      = { PLAN_CUDA_GRAPH, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES };
+  static const PlanField fixed[] = { PLAN_GBS, PLAN_SEQ, PLAN_COMM_UNIT, PLAN_TP, PLAN_AG_GROUP };
+  const gint64 off = 0, mbs = 1 + seed % 2;
+  const gint64 recipes[] = { PLAN_COMPUTE_BF16, PLAN_COMPUTE_FP8_DELAYED + seed % 3 };
+  const gint64 strategies[] = { PLAN_STRATEGY_OPTIM_GRADS_PARAMS, seed % 3 };
+  const gint64 recompute[] = { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_SELECTIVE };
+  gboolean pinned[PLAN_N_FIELDS] = { FALSE };
+  Plan base;
+  plan_init (&base);
+  base.value[PLAN_GBS] = 16;
+  base.value[PLAN_SEQ] = 128;
+  for (guint i = 0; i < G_N_ELEMENTS (fixed); i++)
+    pinned[fixed[i]] = TRUE;
+  pinned[PLAN_NCCL_UB] = seed % 2;
+  pinned[PLAN_DOUBLE_BUFFER] = seed % 2 == 0;
+  PlanSpace *space = plan_space_new (c->model, c->cluster, &base, pinned, EVERY_CLASS);
+  for (guint i = 0; i < G_N_ELEMENTS (extras); i++)
+    if (seed % 4 != (int)i)
+      ck_assert (plan_space_restrict (space, extras[i], &off, 1, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_MBS, &mbs, 1, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_COMPUTE, recipes, 2, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_STRATEGY, strategies, 2, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_RECOMPUTE, recompute, 1 + (seed % 4 < 2), NULL));
   return space;
 }
 
@@ -139,7 +174,9 @@ START_TEST (the_search_equals_trying_everything)
 {
   Case c;
   case_init (&c, _i);
-  g_autoptr (PlanSpace) space = small_space (&c, _i, _i % 2 ? 0 : 1u << PLAN_ALLOW_MIXED);
+  g_autoptr (PlanSpace) space = _i < FIRST_OPEN
+                                    ? small_space (&c, _i, _i % 2 ? 0 : 1u << PLAN_ALLOW_MIXED)
+                                    : open_space (&c, _i);
   PlanScore some = { 0 };
   g_auto (PlanSearchResult) result = { 0 };
   g_autoptr (GArray) unlimited = try_everything (&c, space, G_MAXUINT64);
@@ -204,7 +241,9 @@ START_TEST (bounds_are_never_above_the_simulation)
   const gint64 floor_ns = cli_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
   ck_assert_msg (floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.time_ns, text);
-  Plan lean, resolved;
+  Plan lean, resolved, distilled = plan;
+  plan_bound_distil (&distilled);
+  ck_assert_uint_eq (plan_bound_memory (c.model, c.cluster, &distilled, stack), memory);
   plan_bound_leanest (&plan, &lean);
   if (plan_resolve (&lean, c.model, c.cluster, &resolved, NULL))
     ck_assert_msg (plan_bound_memory (c.model, c.cluster, &resolved, stack) <= found.memory_bytes,
@@ -267,6 +306,39 @@ START_TEST (schedules_are_told_apart)
 }
 END_TEST
 
+/* What is shared between plans is theirs: a schedule without what only costs depend on, and memory
+ * but for communicators. */
+START_TEST (what_is_shared_is_alike)
+{
+  Case c;
+  case_init (&c, _i);
+  const Plan plan = random_wide_plan ((guint)_i, c.model, c.cluster);
+  const PlanStack *stack = plan_stack_of (&plan, c.cluster->kind, NULL);
+  Plan other = plan;
+  plan_lower_distil_schedule (&other);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &plan, 0, NULL);
+  g_autoptr (PlanSchedule) same = plan_lower (c.model, c.cluster, &other, 0, NULL);
+  g_autofree char *text = plan_schedule_print (schedule), *same_text = plan_schedule_print (same);
+  ck_assert_str_eq (text, same_text);
+  ck_assert_uint_eq (plan_bound_communicator_bytes (c.cluster, &plan, stack),
+                     plan_stack_outside_bytes (stack, schedule) - stack->context_bytes);
+  PlanScore found;
+  simulate (&c, &plan, &found);
+  ck_assert_uint_le (sim_measure_least_bytes (schedule, stack), found.memory_bytes);
+  other = plan;
+  other.value[PLAN_AG_GROUP] = !plan.value[PLAN_AG_GROUP];
+  if (plan_resolve (&other, c.model, c.cluster, &other, NULL))
+    {
+      PlanScore beside;
+      simulate (&c, &other, &beside);
+      ck_assert_uint_eq (
+          found.memory_bytes - plan_bound_communicator_bytes (c.cluster, &plan, stack),
+          beside.memory_bytes - plan_bound_communicator_bytes (c.cluster, &other, stack));
+    }
+  case_clear (&c);
+}
+END_TEST
+
 /* What a space leaves out, because it never saves time. */
 static const struct
 {
@@ -305,10 +377,11 @@ main (void)
   Suite *suite = suite_create ("prop-search");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 240);
-  tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, 6);
+  tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, FIRST_OPEN + 8);
   tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
   tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
   tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
+  tcase_add_loop_test (tcase, what_is_shared_is_alike, 0, 100);
   tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
