@@ -67,6 +67,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_CAST] = exec_cuda_cast,
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_ACCUMULATE] = exec_cuda_accumulate,
+    [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,
     [PLAN_OP_POSITIONS] = exec_cuda_positions,
