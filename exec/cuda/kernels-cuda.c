@@ -65,7 +65,6 @@ const ExecKernels exec_kernels_cuda = {
   .launch = {
     [PLAN_OP_ZERO] = exec_cuda_zero,
     [PLAN_OP_CAST] = exec_cuda_cast,
-    [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_ACCUMULATE] = exec_cuda_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
