@@ -266,6 +266,7 @@ golden_tests = \
   %D%/golden/import-torchtitan.test \
   %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-megatron.test \
   %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
@@ -333,6 +334,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \
   %D%/golden/validate-rows.test \
