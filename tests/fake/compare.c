@@ -397,11 +397,45 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
 
 /* --- cases -------------------------------------------------------------------------------- */
 
+/* Of what works on heads; others stay as they are. */
+static void
+draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  gint64 kv_heads = g_rand_int_range (rand, 1, 4), heads = kv_heads * g_rand_int_range (rand, 1, 4);
+
+  switch ((int)kind)
+    {
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = odd_size (rand, 140);
+      out_dims[2] = heads;
+      out_dims[3] = kv_heads;
+      out_dims[4] = odd_size (rand, 150);
+      return;
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 40);
+      out_dims[1] = heads;
+      out_dims[2] = kv_heads;
+      out_dims[3] = odd_size (rand, 300);
+      return;
+    case PLAN_OP_ROPE:
+      out_dims[0] = g_rand_int_range (rand, 1, 30);
+      out_dims[1] = g_rand_int_range (rand, 1, 20);
+      out_dims[2] = heads;
+      out_dims[3] = kv_heads;
+      out_dims[4] = 2 * odd_size (rand, 70);
+      out_dims[5] = g_rand_boolean (rand);
+      return;
+    default:
+      return;
+    }
+}
+
 static void
 draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
-  gint64 kv_heads = g_rand_int_range (rand, 1, 4);
-
   memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
   out_dims[0] = plan_op_n_dims (kind) == 1 ? odd_size (rand, 3000) : g_rand_int_range (rand, 1, 7);
   out_dims[1] = odd_size (rand, 1500);
@@ -419,21 +453,6 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[1] = g_rand_int_range (rand, 1, (gint32)out_dims[0] + 1);
       out_dims[2] = odd_size (rand, 3000);
       return;
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-      out_dims[0] = g_rand_int_range (rand, 1, 3);
-      out_dims[1] = odd_size (rand, 140);
-      out_dims[3] = g_rand_int_range (rand, 1, 3);
-      out_dims[2] = out_dims[3] * g_rand_int_range (rand, 1, 4);
-      out_dims[4] = odd_size (rand, 150);
-      return;
-    case PLAN_OP_HEAD_NORM:
-    case PLAN_OP_HEAD_NORM_BWD:
-      out_dims[0] = g_rand_int_range (rand, 1, 40);
-      out_dims[1] = kv_heads * g_rand_int_range (rand, 1, 4);
-      out_dims[2] = kv_heads;
-      out_dims[3] = odd_size (rand, 300);
-      return;
     case PLAN_OP_GEMM:
       out_dims[0] = odd_size (rand, 150);
       out_dims[1] = odd_size (rand, 150);
@@ -443,14 +462,6 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
     case PLAN_OP_QUANTIZE: /* whole blocks, both ways */
       out_dims[0] = 32 * g_rand_int_range (rand, 1, 6);
       out_dims[1] = 32 * g_rand_int_range (rand, 1, 9);
-      return;
-    case PLAN_OP_ROPE:
-      out_dims[0] = g_rand_int_range (rand, 1, 30);
-      out_dims[1] = g_rand_int_range (rand, 1, 20);
-      out_dims[2] = kv_heads * g_rand_int_range (rand, 1, 4);
-      out_dims[3] = kv_heads;
-      out_dims[4] = 2 * odd_size (rand, 70);
-      out_dims[5] = g_rand_boolean (rand);
       return;
     case PLAN_OP_ACTIVATE:
     case PLAN_OP_ACTIVATE_BWD:
@@ -475,6 +486,7 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[1] = odd_size (rand, 300);
       return;
     default:
+      draw_head_dims (kind, rand, out_dims);
       return;
     }
 }

@@ -157,8 +157,10 @@ void
 select (unsigned thread)
 {
   processor.current = thread;
-  threadIdx = dim3 (thread % blockDim.x, thread / blockDim.x % blockDim.y,
-                    thread / blockDim.x / blockDim.y);
+  if (thread < blockDim.x)
+    threadIdx = dim3 (thread, 0, 0);
+  else
+    threadIdx = dim3 (thread % blockDim.x, thread / blockDim.x, 0);
 }
 
 void

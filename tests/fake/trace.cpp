@@ -109,6 +109,25 @@ mark (guintptr at, size_t bytes, bool is_write)
     }
 }
 
+/* The same for a number of bytes that the compiler knows, and at most 8: a word of marks at once.
+ */
+template <size_t bytes>
+inline void
+mark_word (guintptr at, bool is_write)
+{
+  const guint64 each = 0x0101010101010101u >> (64 - 8 * bytes);
+  size_t from = at - region;
+  guint64 marks = 0;
+
+  mark_page (from / PAGE);
+  mark_page ((from + bytes - 1) / PAGE);
+  memcpy (&marks, shadow + from, bytes);
+  if ((marks & each * LIVE) != each * LIVE)
+    refuse (at, bytes, is_write);
+  marks |= each * (is_write ? WRITTEN : READ);
+  memcpy (shadow + from, &marks, bytes);
+}
+
 bool
 is_within (guintptr at, guintptr begin, guintptr end)
 {
@@ -129,17 +148,30 @@ use (const volatile void *memory, size_t bytes, bool is_write)
     refuse (at, bytes, is_write);
 }
 
-/* An access of this size by one instruction, which a device makes at multiples of it only. */
-inline void
-use_aligned (const volatile void *memory, size_t bytes, bool is_write)
+G_NORETURN void
+refuse_alignment (size_t bytes, bool is_write)
 {
-  if (is_running && (guintptr)memory % bytes != 0 && (guintptr)memory - region < n_bytes)
+  is_running = false;
+  stop_kernel ((is_write ? "writes " : "reads ") + std::to_string (bytes)
+               + " bytes at once, at no multiple of that");
+}
+
+/* An access of this size by one instruction, which a device makes at multiples of it only. */
+template <size_t bytes>
+inline void
+use_aligned (const volatile void *memory, bool is_write)
+{
+  guintptr at = (guintptr)memory;
+
+  if (!is_running || at - region >= n_bytes)
     {
-      is_running = false;
-      stop_kernel ((is_write ? "writes " : "reads ") + std::to_string (bytes)
-                   + " bytes at once, at no multiple of that");
+      use (memory, bytes, is_write);
+      return;
     }
-  use (memory, bytes, is_write);
+  if (at % bytes != 0)
+    refuse_alignment (bytes, is_write);
+  for (size_t done = 0; done < bytes; done += MIN (bytes, 8))
+    mark_word<MIN (bytes, 8)> (at + done, is_write);
 }
 
 /* Declares the runs of bytes in a page that bear the mark; a run may have begun before it. */
@@ -256,8 +288,8 @@ fake_cuda_use (const void *at, size_t bytes, bool is_write)
 /* --- the compiler's names ----------------------------------------------------------------- */
 
 #define HOOKS(bytes) \
-  void __tsan_read##bytes (void *at) { fake::use_aligned (at, bytes, false); } \
-  void __tsan_write##bytes (void *at) { fake::use_aligned (at, bytes, true); } \
+  void __tsan_read##bytes (void *at) { fake::use_aligned<bytes> (at, false); } \
+  void __tsan_write##bytes (void *at) { fake::use_aligned<bytes> (at, true); } \
   void __tsan_unaligned_read##bytes (void *at) { fake::use (at, bytes, false); } \
   void __tsan_unaligned_write##bytes (void *at) { fake::use (at, bytes, true); }
 
