@@ -44,8 +44,7 @@ shape_of_rows (uint64_t rows, uint64_t cols)
  * 64 bytes of bf16 at a time, so that a few blocks keep the memory busy without scratch. */
 enum : unsigned
 {
-  COLUMN_THREADS = 512,
-  MAX_STRIP = 4 /* pieces */
+  COLUMN_THREADS = 512
 };
 
 struct Columns
@@ -92,9 +91,9 @@ sum_down (const Piece &piece, unsigned strip)
 }
 
 __device__ inline void
-write_strip (const Columns &shape, const Array &out, uint64_t first_piece, const Piece &piece)
+write_strip (const Columns &shape, const Array &out, uint64_t first, const Piece &piece)
 {
-  uint64_t col = first_piece * PIECE + threadIdx.x;
+  uint64_t col = first * PIECE + threadIdx.x;
   float sum = sum_down (piece, shape.strip);
 
   if (threadIdx.x < shape.strip * PIECE && col < shape.cols)
@@ -112,10 +111,9 @@ columns (Columns shape, Term term)
        first += (uint64_t)gridDim.x * shape.strip)
     {
       uint64_t col = (first + threadIdx.x % shape.strip) * PIECE;
+      uint64_t stride = COLUMN_THREADS / shape.strip;
       unsigned n = col < shape.cols ? piece_of (col, shape.cols) : 0;
       Piece first_sum = {}, second_sum = {};
-
-      uint64_t stride = COLUMN_THREADS / shape.strip;
 
       EXEC_CUDA_UNROLL
       for (uint64_t row = threadIdx.x / shape.strip; row < shape.rows && n > 0; row += stride)

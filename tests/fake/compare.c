@@ -620,9 +620,6 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 
 /* --- speed -------------------------------------------------------------------------------- */
 
-#define WARM_UP 3
-#define REPEATS 20
-
 /* Matrices of rows of 4096 elements, or nearly so. */
 static void
 speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
@@ -733,7 +730,7 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
 }
 
 static void
-time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
+time_kernel (const Kernel *kernel, gint64 rows, guint repeats, FILE *out)
 {
   PlanOp op = { .kind = kernel->kind };
   ExecConstants constants = { .norm_eps = 1e-5, .rope_theta = 10000, .beta1 = 0.9, .step = 1 };
@@ -744,9 +741,9 @@ time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
     op.refs[i] = PLAN_REF_NONE;
   speed_dims (kernel->kind, rows, op.dims);
   guint64 moved = take_operands (kernel, &op, &args);
-  for (guint i = 0; i < WARM_UP + REPEATS; i++)
+  for (guint i = 0; i <= repeats; i++) /* the first to warm up */
     {
-      if (i == WARM_UP)
+      if (i == 1)
         {
           device->wait ();
           begun = g_get_monotonic_time ();
@@ -754,7 +751,7 @@ time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
       kernel->launch (&args, NULL);
     }
   device->wait ();
-  double us = (double)MAX (g_get_monotonic_time () - begun, 1) / REPEATS;
+  double us = (double)MAX (g_get_monotonic_time () - begun, 1) / repeats;
   fprintf (out, "# %-17s %8.1f GB/s, %" G_GUINT64_FORMAT " bytes in %.1f us",
            plan_op_name (kernel->kind), (double)moved / us * 1e-3, moved, us);
   if (plan_op_flops (&op) > 0)
@@ -766,10 +763,10 @@ time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
 }
 
 guint
-compare_speed (const CompareDevice *on, gint64 rows, FILE *out)
+compare_speed (const CompareDevice *on, gint64 rows, guint repeats, FILE *out)
 {
   device = on;
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
-    time_kernel (&kernels[i], rows, out);
+    time_kernel (&kernels[i], rows, repeats, out);
   return G_N_ELEMENTS (kernels);
 }

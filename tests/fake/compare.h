@@ -19,8 +19,8 @@ typedef struct
  * `setup` (or NULL). One device per process. */
 void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* Prints a line of bytes per second for every kernel, on matrices of `rows` rows of 4096 elements,
- * and returns how many there are. */
-guint compare_speed (const CompareDevice *device, gint64 rows, FILE *out);
+/* Prints a line of bytes per second, over `repeats` calls, for every kernel, on matrices of `rows`
+ * rows of 4096 elements, and returns how many there are. */
+guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FILE *out);
 
 G_END_DECLS

@@ -104,7 +104,7 @@ START_TEST (fake_measures)
   int c;
 
   ck_assert_ptr_nonnull (file);
-  kernels = compare_speed (&fake, 1, file);
+  kernels = compare_speed (&fake, 1, 1, file);
   rewind (file);
   while ((c = fgetc (file)) != EOF)
     lines += c == '\n';

@@ -51,7 +51,7 @@ static const CompareDevice gpu = {
   .wait = wait_for_all,
 };
 
-START_TEST (gpu_measures) { compare_speed (&gpu, 8192, stderr); /* 64 MiB a matrix */ }
+START_TEST (gpu_measures) { compare_speed (&gpu, 8192, 20, stderr); /* 64 MiB a matrix */ }
 END_TEST
 
 int
