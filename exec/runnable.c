@@ -89,6 +89,10 @@ check_fields (const Plan *plan, guint ranks, GError **error)
                          LATER ": it must be fp32 or bf16", error);
   if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
+  if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
+    return refuse_field (
+        plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
+        LATER ": it must be 0", error);
   if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
       && (!shards_grads || value[PLAN_DP_OUTER] > 1))
     return refuse_field (

@@ -76,6 +76,7 @@ struct _ExecWalk
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
   PlanLayout layout;
+  PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
   ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;

@@ -40,21 +40,20 @@ part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at, guint64 
 /* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
  */
 static gboolean
-read_source (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 begin,
-             guint64 count, float *out, GError **error)
+read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, ExecState state,
+             guint64 begin, guint64 count, float *out, GError **error)
 {
-  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
   const guint64 end = begin + count;
   memset (out, 0, count * sizeof *out);
-  for (guint s = 0; s < bucket->n_slots; s++)
+  for (guint s = 0; s < slots->len; s++)
     {
-      const PlanSlot *slot = &bucket->slots[s];
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at, n, first;
       if (!part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
         continue;
       const guint64 from = MAX (at, begin), to = MIN (at + n, end);
-      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit, first + from - at,
-                              to - from, out + from - begin, error))
+      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
+                              first + from - at, to - from, out + from - begin, error))
         return FALSE;
     }
   return TRUE;
@@ -64,13 +63,14 @@ read_source (const ExecWalk *self, const ExecShard *shard, ExecState state, guin
 static gboolean
 fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
 {
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
   const PlanDtype dtype = shard->state[state].dtype;
   g_autofree float *values = g_new (float, BLOCK);
   g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (dtype, BLOCK));
   for (guint64 at = 0; at < shard->count; at += BLOCK)
     {
       const guint64 n = MIN (BLOCK, shard->count - at);
-      if (!read_source (self, shard, state, at, n, values, error))
+      if (!read_source (self, shard, slots, state, at, n, values, error))
         return FALSE;
       exec_number_narrow (narrow, dtype, values, n);
       if (!exec_device_write (self->device, state_bytes (self, shard, state, at), narrow,
@@ -155,15 +155,16 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
 static void
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces)
 {
-  const PlanBucket *bucket = &self->layout.buckets[shard->kind];
-  for (guint s = 0; s < bucket->n_slots; s++)
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  for (guint s = 0; s < slots->len; s++)
     {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at;
       ExecPiece piece = { .state = state,
-                          .role = bucket->slots[s].tensor.role,
-                          .layer = shard->unit,
+                          .role = slot->tensor.role,
+                          .layer = shard->unit + slot->layer,
                           .dtype = shard->state[state].dtype };
-      if (!part_of (shard, &bucket->slots[s], &at, &piece.count, &piece.first))
+      if (!part_of (shard, slot, &at, &piece.count, &piece.first))
         continue;
       piece.data = state_bytes (self, shard, state, at);
       g_array_append_val (pieces, piece);

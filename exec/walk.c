@@ -492,6 +492,8 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
+  if (self->layout.by_size)
+    plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
   return TRUE;
 }
 
@@ -501,6 +503,7 @@ exec_walk_close (ExecWalk *self)
   if (self->device)
     self->device->ops->close (self->device);
   plan_arena_clear (&self->arena);
+  plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
   g_array_unref (self->shards);

@@ -36,7 +36,13 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
       = shards_grads && stack->drops_grads ? 0 : elements / (shards_grads ? inner : 1);
   const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
   const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
-  guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), (elements - linear) / cut)
+  /* What is no layer's may stay gathered, too. */
+  const guint64 whole
+      = cut > 1 && stack->outer == PLAN_OUTER_STAYS
+            ? layout.buckets[PLAN_BUCKET_EMBEDDING].padded + layout.buckets[PLAN_BUCKET_HEAD].padded
+            : 0;
+  const guint64 others = MIN (elements - linear, (elements - linear) / cut + whole);
+  guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
                                + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
                          : 0)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
@@ -100,17 +106,46 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
 }
 
+/* The loss has the logits and their softmax in fp32 at once, some an image of it, too; before it
+ * come the last layer's output and its norm. */
+static guint64
+loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
+{
+  const guint64 logits = (guint64)net->rows * (guint64)net->vocab;
+  const PlanValue *x = &net->values[PLAN_VALUE_X];
+  const gboolean has_image
+      = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && stack->loss == PLAN_LOSS_IMAGE;
+  const guint64 ends
+      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN
+                && !plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES], PLAN_VALUE_X)
+            ? 2 * plan_dtype_bytes (x->dtype, x->elements)
+            : 0;
+  return plan_dtype_bytes (net->compute, logits) + 4 * logits * (has_image ? 2 : 1) + ends;
+}
+
+guint64
+plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
+                               const PlanStack *stack)
+{
+  const gint64 *value = resolved->value;
+  const gint64 all = plan_data_parallel (resolved, cluster) * value[PLAN_CP];
+  const gint64 inner = all / value[PLAN_DP_OUTER];
+  const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
+                  + (inner > 1) + (inner > 1 && value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON)
+                  + (all * value[PLAN_TP] > 1);
+  return n * stack->communicator_bytes;
+}
+
 guint64
 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                    const PlanStack *stack)
 {
   PlanNetwork net;
   plan_network_init (&net, model, resolved, stack, cluster);
-  /* The loss has the logits and their softmax in fp32 at once. */
-  const guint64 logits = (guint64)net.rows * (guint64)net.vocab;
-  return plan_dtype_bytes (net.compute, logits) + 4 * logits
-         + activation_bytes (model, &net, resolved) + state_bytes (model, cluster, resolved, stack)
-         + stack->fixed_bytes + stack->context_bytes;
+  return loss_bytes (&net, resolved, stack) + activation_bytes (model, &net, resolved)
+         + state_bytes (model, cluster, resolved, stack)
+         + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
+         + stack->context_bytes;
 }
 
 gint64

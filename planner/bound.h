@@ -12,6 +12,10 @@ G_BEGIN_DECLS
 guint64 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                            const PlanStack *stack);
 
+/* Device bytes of every group of ranks that talk to one another: no bound, but what they take. */
+guint64 plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
+                                       const PlanStack *stack);
+
 /* Time of a step: its products and attention at the device's full rate. */
 gint64 plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster,
                            const Plan *resolved);

@@ -48,6 +48,8 @@ static const struct
   { PLAN_RECOMPUTE_MODULES, "which modules" },
   { PLAN_GRAD_ACCUM_FUSION, "fuse_wgrad_accumulation of Transformer Engine's layers" },
   { PLAN_CE_FUSION, "the loss" },
+  { PLAN_HIDDEN_DROPOUT, "of the model's own layers" },
+  { PLAN_ATTENTION_DROPOUT, "of the model's own attention" },
   { PLAN_CUDA_GRAPH, "the loop's capture" },
   { PLAN_DETERMINISTIC, "torch.use_deterministic_algorithms" },
   { PLAN_TASK, "evaluation is forward only, under torch.no_grad" },

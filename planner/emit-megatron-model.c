@@ -178,6 +178,4 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
   if (m->mtp > 0)
     add_int (lines, PLAN_MEGATRON_MTP_NUM_LAYERS, m->mtp);
-  add_word (lines, PLAN_MEGATRON_ATTENTION_DROPOUT, "0");
-  add_word (lines, PLAN_MEGATRON_HIDDEN_DROPOUT, "0");
 }

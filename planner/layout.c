@@ -1,143 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing, after Megatron-FSDP (param_and_grad_buffer.py):
- *
- * - the chunk F of a bucket is the least common multiple of its tensors' row sizes, starting with
- *   the largest row and skipping tensors smaller than F;
- * - tensors of at least F elements are placed by descending row size, so that as many as possible
- *   begin or end at a multiple of F; smaller ones fill the gaps, then the tail;
- * - the bucket is padded to a multiple of shards * F, so that no shard cuts a row. */
 #include "config.h"
 
 #include "planner/layout.h"
-
-#include "planner/units.h"
-
-static guint64
-lcm (guint64 a, guint64 b)
-{
-  guint64 x = a, y = b;
-  while (y)
-    {
-      const guint64 t = x % y;
-      x = y;
-      y = t;
-    }
-  return a / x * b;
-}
-
-static guint64
-numel (const PlanSlot *slot)
-{
-  return slot->tensor.rows * slot->tensor.cols;
-}
-
-/* Indices of the slots by descending row size, equal ones in list order. */
-static void
-sort_by_row (const PlanBucket *bucket, guint *order)
-{
-  for (guint i = 0; i < bucket->n_slots; i++)
-    {
-      guint at = i;
-      for (; at > 0 && bucket->slots[order[at - 1]].tensor.cols < bucket->slots[i].tensor.cols;
-           at--)
-        order[at] = order[at - 1];
-      order[at] = i;
-    }
-}
-
-static guint64
-chunk_of (const PlanBucket *bucket, const guint *order)
-{
-  guint64 chunk = bucket->slots[order[0]].tensor.cols;
-  for (guint i = 1; i < bucket->n_slots; i++)
-    {
-      const PlanSlot *slot = &bucket->slots[order[i]];
-      if (numel (slot) >= chunk && chunk % slot->tensor.cols != 0)
-        chunk = lcm (chunk, slot->tensor.cols);
-    }
-  return chunk;
-}
-
-/* Puts small tensors into [from, to); returns where they end. */
-static guint64
-place_fragments (PlanBucket *bucket, guint64 chunk, gboolean *placed, guint64 from, guint64 to)
-{
-  for (guint i = 0; i < bucket->n_slots; i++)
-    if (!placed[i] && numel (&bucket->slots[i]) < chunk && numel (&bucket->slots[i]) <= to - from)
-      {
-        bucket->slots[i].offset = from;
-        from += numel (&bucket->slots[i]);
-        placed[i] = TRUE;
-      }
-  return from;
-}
-
-static void
-pack (PlanBucket *bucket, guint64 shards)
-{
-  guint order[PLAN_N_TENSORS] = { 0 };
-  gboolean placed[PLAN_N_TENSORS] = { FALSE };
-  sort_by_row (bucket, order);
-  const guint64 chunk = chunk_of (bucket, order);
-  guint64 cursor = 0;
-
-  for (guint i = 0; i < bucket->n_slots; i++)
-    {
-      PlanSlot *slot = &bucket->slots[order[i]];
-      if (placed[order[i]] || numel (slot) < chunk)
-        continue;
-      slot->offset = cursor;
-      placed[order[i]] = TRUE;
-      cursor += numel (slot);
-      if (cursor % chunk == 0)
-        continue;
-      const guint64 aligned = plan_units_round_up (cursor, chunk);
-      guint64 gap_end = aligned, next = aligned;
-      for (guint j = i + 1; j < bucket->n_slots; j++)
-        {
-          PlanSlot *later = &bucket->slots[order[j]];
-          const guint64 rest = numel (later) % chunk;
-          if (placed[order[j]] || numel (later) < chunk || rest == 0 || rest > aligned - cursor)
-            continue;
-          later->offset = gap_end = aligned - rest;
-          next = later->offset + numel (later);
-          placed[order[j]] = TRUE;
-          break;
-        }
-      place_fragments (bucket, chunk, placed, cursor, gap_end);
-      cursor = next;
-    }
-  cursor = place_fragments (bucket, chunk, placed, cursor, G_MAXUINT64);
-  bucket->padded = plan_units_round_up (cursor, shards * chunk);
-}
-
-/* Tensor by tensor: the rows of each are a multiple of the shards, so that every rank holds an
- * equal part of each tensor. */
-static void
-pack_per_tensor (PlanBucket *bucket, guint64 shards)
-{
-  guint64 cursor = 0;
-  for (guint i = 0; i < bucket->n_slots; i++)
-    {
-      const PlanTensor *tensor = &bucket->slots[i].tensor;
-      bucket->slots[i].offset = cursor;
-      cursor += plan_units_round_up (tensor->rows, shards) * tensor->cols;
-    }
-  bucket->padded = cursor;
-}
-
-/* One copy of everything: tensors one after the other, no padding. */
-static void
-pack_plain (PlanBucket *bucket)
-{
-  guint64 cursor = 0;
-  for (guint i = 0; i < bucket->n_slots; i++)
-    {
-      bucket->slots[i].offset = cursor;
-      cursor += numel (&bucket->slots[i]);
-    }
-  bucket->padded = cursor;
-}
 
 static void
 add (PlanBucket *bucket, const PlanTensor *tensor)
@@ -182,12 +46,12 @@ static void
 add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = plan_model_layer_tensors (b->model, 0, tensors);
+  const guint n = plan_buckets_layer (b->model, &self->rule, tensors);
   for (guint i = 0; i < n; i++)
     {
-      const PlanTensor tensor = plan_buckets_part (b->model, tensors[i].role, b->vocab, b->tp);
-      const gboolean is_plain = quantises && tensor.kind != PLAN_TENSOR_KIND_LINEAR;
-      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], &tensor);
+      const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
+      const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
+      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], tensor);
     }
 }
 
@@ -201,32 +65,46 @@ goes_by_size (const PlanStack *stack, const gint64 *value)
              || (!stack->units_below_full && strategy < PLAN_STRATEGY_OPTIM_GRADS_PARAMS));
 }
 
-/* Parts are as large as they can be so that no bucket begins or ends inside one. */
 static void
-add_parts (PlanLayout *self, const PlanModel *model)
+add_by_size (PlanLayout *self, const PlanModel *model)
 {
   g_auto (PlanBuckets) buckets = { 0 };
   plan_buckets_init (&buckets, model, &self->rule);
-  guint part = 0, outer = 0;
-  for (guint i = 0; i < buckets.n_layer; i++)
+  for (guint number = 0; number < buckets.n; number++)
     {
-      part += plan_buckets_cut_layer (&buckets, i) ? 1 : 0;
-      const PlanBucketKind kind = part == 0 ? PLAN_BUCKET_LAYER : PLAN_BUCKET_PART + part - 1;
-      add (&self->buckets[kind], &buckets.layer[i]);
+      const PlanBucketSpan *span = &buckets.spans[number];
+      PlanBucket *bucket = &self->buckets[span->kind];
+      bucket->raw = 0;
+      for (guint i = 0; i < span->n; i++)
+        {
+          gint64 layer;
+          const PlanTensor *tensor = plan_buckets_tensor (&buckets, span->first + i, &layer);
+          bucket->raw += tensor->rows * tensor->cols;
+        }
+      bucket->padded = buckets.padded[span->kind];
+      bucket->units++;
+      bucket->length = MAX (bucket->length, span->unit + 1);
     }
-  for (guint i = 0; i < buckets.n_before; i++)
+}
+
+/* One per layer, and one of each around them. */
+static void
+add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
+{
+  add_outer (self, b);
+  add_layer (self, b, quantises);
+  for (guint i = 0; i < PLAN_N_BUCKETS; i++)
     {
-      outer += i > 0 && plan_buckets_before (&buckets, i) != plan_buckets_before (&buckets, i - 1);
-      add (&self->buckets[i == 0 || outer == 0 ? PLAN_BUCKET_EMBEDDING
-                                               : PLAN_BUCKET_OUTER_PART + outer - 1],
-           &buckets.before[i]);
-    }
-  const guint first = outer;
-  for (guint i = 0; i < buckets.n_after; i++)
-    {
-      outer += i > 0 && plan_buckets_after (&buckets, i) != plan_buckets_after (&buckets, i - 1);
-      add (&self->buckets[outer == first ? PLAN_BUCKET_HEAD : PLAN_BUCKET_OUTER_PART + outer - 1],
-           &buckets.after[i]);
+      PlanBucket *bucket = &self->buckets[i];
+      const PlanTensor *tensors[PLAN_N_TENSORS];
+      guint64 offsets[PLAN_N_TENSORS];
+      for (guint s = 0; s < bucket->n_slots; s++)
+        tensors[s] = &bucket->slots[s].tensor;
+      bucket->padded = plan_packing_place (&self->rule.packing, tensors, bucket->n_slots, offsets);
+      for (guint s = 0; s < bucket->n_slots; s++)
+        bucket->slots[s].offset = offsets[s];
+      bucket->units = bucket->length
+          = plan_bucket_is_unit ((PlanBucketKind)i) ? b->model->layers : 1;
     }
 }
 
@@ -249,32 +127,20 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 
   *self = (PlanLayout){ .shards
                         = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards };
-  self->rule = (PlanBucketRule){ .closes_at = b.closes_at,
+  self->rule = (PlanBucketRule){ .naming = stack->naming,
+                                 .closes_at = b.closes_at,
                                  .is_backwards = stack->cuts_backwards,
                                  .parts_shared = !stack->cuts_backwards,
                                  .vocab = b.vocab,
-                                 .tp = b.tp };
+                                 .tp = b.tp,
+                                 .packing = { .packing = stack->packing,
+                                              .shards = self->shards,
+                                              .multiple = stack->shard_multiple } };
   self->by_size = goes_by_size (stack, value);
   if (self->by_size)
-    add_parts (self, model);
+    add_by_size (self, model);
   else
-    add_outer (self, &b);
-  if (!self->by_size)
-    add_layer (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
-  for (guint i = 0; i < PLAN_N_BUCKETS; i++)
-    {
-      PlanBucket *bucket = &self->buckets[i];
-      bucket->units = plan_bucket_is_unit ((PlanBucketKind)i) ? model->layers : 1;
-      if (bucket->n_slots == 0 || self->shards == 1 || stack->packing == PLAN_PACKING_FLAT)
-        pack_plain (bucket);
-      else if (stack->packing == PLAN_PACKING_CHUNKS)
-        pack (bucket, self->shards);
-      else
-        pack_per_tensor (bucket, self->shards);
-      if (self->shards > 1 && stack->packing == PLAN_PACKING_FLAT)
-        bucket->padded
-            = plan_units_round_up (bucket->padded, lcm (self->shards, stack->shard_multiple));
-    }
+    add_by_module (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
 }
 
 const PlanSlot *
@@ -290,10 +156,40 @@ plan_layout_slot (const PlanLayout *self, PlanTensorRole role, PlanBucketKind *o
   return NULL;
 }
 
+static gint
+by_offset (gconstpointer a, gconstpointer b)
+{
+  const PlanSlot *one = a, *other = b;
+  return one->offset < other->offset ? -1 : one->offset > other->offset ? 1 : 0;
+}
+
+GArray *
+plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind)
+{
+  const PlanBucket *bucket = &self->buckets[kind];
+  GArray *slots = g_array_new (FALSE, FALSE, sizeof (PlanSlot));
+  guint number = 0;
+  g_array_append_vals (slots, bucket->slots, bucket->n_slots);
+  while (self->by_size && number < buckets->n && buckets->spans[number].kind != kind)
+    number++;
+  for (guint i = 0; self->by_size && number < buckets->n && i < buckets->spans[number].n; i++)
+    {
+      const guint at = buckets->spans[number].first + i;
+      gint64 layer;
+      const PlanTensor *tensor = plan_buckets_tensor (buckets, at, &layer);
+      const PlanSlot slot = { .tensor = *tensor,
+                              .offset = buckets->offset[at],
+                              .layer = MAX (layer, 0) - buckets->spans[number].unit };
+      g_array_append_val (slots, slot);
+    }
+  g_array_sort (slots, by_offset);
+  return slots;
+}
+
 gboolean
 plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
 {
-  return self->buckets[kind].n_slots > 0;
+  return self->buckets[kind].raw > 0;
 }
 
 char *

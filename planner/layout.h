@@ -10,38 +10,21 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-typedef enum
-{
-  PLAN_BUCKET_EMBEDDING,
-  PLAN_BUCKET_HEAD,  /* final norm and output layer */
-  PLAN_BUCKET_LAYER, /* one per layer, all alike */
-  PLAN_BUCKET_PLAIN, /* what a layer with quantised weights keeps in the format of activations */
-  /* Where buckets go by size: the further parts of a layer, and of what is around the layers. A
-   * bucket is made of whole parts. */
-  PLAN_BUCKET_PART,
-  PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS - 1,
-  PLAN_N_BUCKETS = PLAN_BUCKET_OUTER_PART + 2 * PLAN_MAX_OUTER
-} PlanBucketKind;
-
-static inline gboolean
-plan_bucket_is_unit (PlanBucketKind kind)
-{
-  return kind >= PLAN_BUCKET_LAYER && kind < PLAN_BUCKET_OUTER_PART;
-}
-
 typedef struct
 {
   PlanTensor tensor;
   guint64 offset; /* element in the bucket where the tensor starts */
+  gint64 layer;   /* that it is of, counted from the bucket's unit */
 } PlanSlot;
 
 typedef struct
 {
-  guint n_slots; /* 0: the model has no such bucket */
+  guint n_slots; /* 0 where buckets go by size: PlanBuckets knows */
   PlanSlot slots[PLAN_N_TENSORS];
   guint64 raw;    /* elements of parameters */
   guint64 padded; /* elements with padding: a multiple of the shard count */
   gint64 units;   /* how many such buckets there are */
+  gint64 length;  /* of their arrays, which are counted by layers: some elements may be none */
 } PlanBucket;
 
 typedef struct
@@ -57,9 +40,14 @@ typedef struct
 void plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
                        const Plan *plan, gint64 data_parallel);
 
-/* The slot of a role and the bucket it lies in; NULL if the model lacks it. */
+/* The slot of a role and the bucket it lies in; NULL if the model lacks it, or buckets
+ * go by size. */
 const PlanSlot *plan_layout_slot (const PlanLayout *self, PlanTensorRole role,
                                   PlanBucketKind *out_kind);
+
+/* Everything that lies in a bucket of that kind: PlanSlot, by offset. `buckets` is read where the
+ * layout goes by size. The caller frees. */
+GArray *plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind);
 
 /* "weights.layer": what a bucket's buffers and events are called; the caller frees. */
 char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);

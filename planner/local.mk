@@ -20,6 +20,7 @@ libplanner_a_SOURCES = \
   %D%/lines.c %D%/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
+  %D%/packing.c %D%/packing.h \
   %D%/lower-buckets.c %D%/lower-buckets.h \
   %D%/lower-backward.c \
   %D%/lower-emit.c %D%/lower-emit.h \

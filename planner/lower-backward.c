@@ -16,7 +16,7 @@ static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
   const gboolean takes_more
-      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_LAYER].received >= 0;
+      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_EMBEDDING].received >= 0;
   return self->shards_grads || (is_last && self->ranks * self->replicas > 1 && takes_more);
 }
 
@@ -255,6 +255,12 @@ embedding_backward (PlanLower *self)
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
                 dout = splits ? ONE (embedded) : dx;
+  if (self->embedded_mask >= 0)
+    {
+      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, ONE (embedded_mask)),
+                          PLAN_DIMS (net->split_rows * m->hidden));
+      plan_lower_free (self, ONE (embedded_mask));
+    }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
@@ -344,10 +350,34 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
     }
 }
 
+/* What is done about a bucket that goes by size; FALSE where the act is about something else. */
+static gboolean
+act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_last)
+{
+  const PlanLowerUnit unit = plan_bucket_is_unit (a->bucket) ? of : PLAN_NO_UNIT;
+  switch ((int)a->kind)
+    {
+    case PLAN_ACT_REDUCE_BUCKET:
+      start_reduction (self, a->bucket, unit, is_last);
+      return TRUE;
+    case PLAN_ACT_RELEASE_BUCKET:
+      release_bucket (self, a->bucket, unit, is_last);
+      return TRUE;
+    case PLAN_ACT_AWAIT_BUCKET:
+      plan_lower_wait (self, plan_lower_unit_ref (self->bucket[a->bucket].gathered, unit, 0));
+      return TRUE;
+    case PLAN_ACT_GATHER_BUCKET:
+      plan_lower_gather_bucket (self, a->bucket, unit, 0, FALSE);
+      return TRUE;
+    default:
+      return FALSE;
+    }
+}
+
 static void
 act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 {
-  if (act_on_weights (self, a, unit))
+  if (act_on_weights (self, a, unit) || act_on_bucket (self, a, unit, is_last))
     return;
   switch ((int)a->kind)
     {
@@ -359,12 +389,6 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       return;
     case PLAN_ACT_BACKWARD:
       plan_lower_layer_backward (self, unit, a->keep);
-      return;
-    case PLAN_ACT_REDUCE_PART:
-      start_reduction (self, a->bucket, unit, is_last);
-      return;
-    case PLAN_ACT_RELEASE_PART:
-      release_bucket (self, a->bucket, unit, is_last);
       return;
     case PLAN_ACT_REDUCE:
       start_unit_reduction (self, unit, is_last);
@@ -400,9 +424,7 @@ plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
       {
         PlanLowerUnit unit = self->attached_from;
         unit.offset += self->attached[i].unit;
-        act (self, &self->attached[i],
-             plan_bucket_is_unit (self->attached[i].bucket) ? unit : PLAN_NO_UNIT,
-             self->is_last_micro_batch);
+        act (self, &self->attached[i], unit, self->is_last_micro_batch);
       }
 }
 
@@ -414,8 +436,7 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->n_attached = a->attached;
   self->attached_from = from;
   self->is_last_micro_batch = is_last;
-  const gboolean restarts = self->layout.by_size || self->stack->autograd_stays;
-  for (PlanBucketKind kind = 0; restarts && kind < PLAN_N_BUCKETS; kind++)
+  for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind))
       self->is_taken[kind] = FALSE;
 }
@@ -441,22 +462,11 @@ plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
     }
 }
 
-static PlanLowerUnit
-unit_of (const PlanLowerPart *part)
-{
-  return part->layer < 0 ? PLAN_NO_UNIT
-                         : (PlanLowerUnit){ .loop = -1, .offset = (gint32)part->layer };
-}
-
 static void
 release_group (PlanLower *self, guint32 number, gboolean is_last)
 {
-  g_autoptr (GArray) parts = plan_lower_parts_of (self, number);
-  for (guint i = 0; i < parts->len; i++)
-    {
-      const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, i);
-      release_bucket (self, part->kind, unit_of (part), is_last);
-    }
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  release_bucket (self, span->kind, plan_lower_span_unit (span), is_last);
 }
 
 static void
@@ -485,25 +495,23 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
-/* Buckets by size that are complete before the layers, or behind them. */
+/* Head or embedding, with what its gradients complete of the buckets by size. */
 static void
-reduce_groups (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean queues,
-               gboolean is_last)
+backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean reduces,
+                 gboolean queues, gboolean is_last)
 {
-  g_autoptr (GArray) groups = plan_lower_groups_of (self, when);
-  for (guint i = 0; i < groups->len; i++)
-    {
-      const guint32 number = g_array_index (groups, PlanLowerGroup, i).number;
-      g_autoptr (GArray) parts = plan_lower_parts_of (self, number);
-      drain (self, queue, FALSE, is_last);
-      for (guint k = 0; k < parts->len; k++)
-        {
-          const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, k);
-          start_reduction (self, part->kind, unit_of (part), is_last);
-        }
-      if (queues)
-        plan_lower_queue_push (queue, number);
-    }
+  g_autoptr (GArray) acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
+  if (reduces)
+    plan_lower_add_reductions (self, queues ? queue : NULL, when, acts);
+  self->attached = (const PlanAct *)(void *)acts->data;
+  self->n_attached = acts->len;
+  self->attached_from = PLAN_NO_UNIT;
+  self->is_last_micro_batch = is_last;
+  if (when == PLAN_BEFORE_LAYERS)
+    head_backward (self);
+  else
+    embedding_backward (self);
+  self->n_attached = 0;
 }
 
 /* The last reduction ends behind all others. */
@@ -522,16 +530,12 @@ backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboo
   g_auto (PlanLowerOrder) order = { 0 };
   g_autofree guint64 *elements = g_new (guint64, self->buckets.n);
   for (guint32 number = 0; number < self->buckets.n; number++)
-    elements[number] = plan_lower_group_elements (self, number);
+    elements[number] = self->layout.buckets[self->buckets.spans[number].kind].padded;
   queue->group_elements = elements;
-  head_backward (self);
-  if (reduces)
-    reduce_groups (self, queue, PLAN_BEFORE_LAYERS, queues, is_last);
+  backward_around (self, queue, PLAN_BEFORE_LAYERS, reduces, queues, is_last);
   plan_lower_order_init_backward (&order, self, queues ? queue : NULL, reduces);
   plan_lower_run (self, &order, is_last);
-  embedding_backward (self);
-  if (reduces)
-    reduce_groups (self, queue, PLAN_AFTER_LAYERS, queues, is_last);
+  backward_around (self, queue, PLAN_AFTER_LAYERS, reduces, queues, is_last);
   drain (self, queue, TRUE, is_last);
   if (reduces && !queues)
     await_last_group (self, is_last);
@@ -539,18 +543,16 @@ backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboo
 
 /* All gradients are there: one reduction after the other, each waited for. */
 static void
+reduce_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  start_reduction (self, kind, unit, TRUE);
+  release_bucket (self, kind, unit, TRUE);
+}
+
+static void
 reduce_together (PlanLower *self)
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (!plan_bucket_is_unit (kind))
-      {
-        start_reduction (self, kind, PLAN_NO_UNIT, TRUE);
-        release_bucket (self, kind, PLAN_NO_UNIT, TRUE);
-      }
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  start_unit_reduction (self, unit, TRUE);
-  release_unit (self, unit, TRUE);
-  plan_lower_end_units (self, unit);
+  plan_lower_each_bucket (self, reduce_now);
 }
 
 void

@@ -3,6 +3,8 @@
 
 #include "planner/lower-buckets.h"
 
+#include "planner/lower-emit.h"
+
 /* When a parameter's gradient is there, counted in a layer's backward pass. */
 static guint
 rank_of (const PlanLower *self, PlanTensorRole role)
@@ -20,76 +22,194 @@ rank_of (const PlanLower *self, PlanTensorRole role)
   g_assert_not_reached ();
 }
 
-static PlanBucketKind
-kind_of (const PlanLower *self, PlanTensorRole role)
+PlanTensor
+plan_lower_tensor (const PlanLower *self, PlanTensorRole role)
 {
-  PlanBucketKind kind = PLAN_BUCKET_LAYER;
-  plan_layout_slot (&self->layout, role, &kind);
-  return kind;
+  PlanBucketKind kind;
+  const gboolean exists = self->layout.by_size
+                              ? plan_buckets_find (&self->buckets, role, 0) < self->buckets.n_all
+                              : plan_layout_slot (&self->layout, role, &kind) != NULL;
+  return exists
+             ? plan_buckets_part (self->model, role, self->layout.rule.vocab, self->layout.rule.tp)
+             : (PlanTensor){ .role = role };
 }
+
+/* The layer that a unit is, or the first one of those that a repeat makes it. */
+static gint64
+layer_of (PlanLowerUnit unit)
+{
+  return unit.first + unit.offset;
+}
+
+static guint
+parameter_of (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const guint at = plan_buckets_find (&self->buckets, role, layer_of (unit));
+  g_assert (at < self->buckets.n_all);
+  return at;
+}
+
+PlanLowerPlace
+plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  PlanLowerPlace place = { .unit = unit };
+  if (!self->layout.by_size)
+    {
+      const PlanSlot *slot = plan_layout_slot (&self->layout, role, &place.kind);
+      g_assert (slot);
+      place.offset = slot->offset;
+      place.elements = slot->tensor.rows * slot->tensor.cols;
+      return place;
+    }
+  const guint at = parameter_of (self, role, unit);
+  const PlanBucketSpan *span = &self->buckets.spans[self->buckets.number[at]];
+  const PlanTensor tensor = plan_lower_tensor (self, role);
+  place.kind = span->kind;
+  place.offset = self->buckets.offset[at];
+  place.elements = tensor.rows * tensor.cols;
+  if (plan_bucket_is_unit (span->kind))
+    place.unit.offset += (gint32)(span->unit - layer_of (unit));
+  else
+    place.unit = PLAN_NO_UNIT;
+  return place;
+}
+
+gboolean
+plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const guint at = parameter_of (self, role, unit);
+  return g_array_index (self->groups, PlanLowerGroup, self->buckets.number[at]).starter == at;
+}
+
+PlanLowerUnit
+plan_lower_span_unit (const PlanBucketSpan *span)
+{
+  return (PlanLowerUnit){ .loop = -1, .offset = (gint32)span->unit };
+}
+
+guint32
+plan_lower_next_bucket (const PlanLower *self, guint32 number)
+{
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  const guint32 next = span->first + span->n;
+  return next < self->buckets.n_all ? self->buckets.number[next] : PLAN_NO_BUCKET;
+}
+
+typedef void (*Visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 
 static void
-add_part (const PlanLower *self, GArray *parts, PlanTensorRole role, gint64 layer)
+each_by_size (PlanLower *self, Visit visit)
 {
-  const PlanLowerPart part = { kind_of (self, role), layer };
-  for (guint i = 0; i < parts->len; i++)
+  const PlanBucketSpan *spans = self->buckets.spans;
+  const PlanBucketCycle cycle = plan_buckets_cycle (&self->buckets);
+  for (guint i = 0; i < self->buckets.n;)
     {
-      const PlanLowerPart *other = &g_array_index (parts, PlanLowerPart, i);
-      if (other->kind == part.kind && other->layer == part.layer)
-        return;
+      if (i != cycle.from || cycle.count < 2)
+        {
+          visit (self, spans[i].kind, plan_lower_span_unit (&spans[i]));
+          i++;
+          continue;
+        }
+      const PlanLowerUnit first
+          = plan_lower_begin_units (self, spans[i].unit, cycle.count, cycle.step);
+      for (guint k = 0; k < cycle.n; k++)
+        {
+          PlanLowerUnit unit = first;
+          unit.offset += (gint32)(spans[i + k].unit - spans[i].unit);
+          visit (self, spans[i + k].kind, unit);
+        }
+      plan_lower_end_units (self, first);
+      i += cycle.n * cycle.count;
     }
-  g_array_append_val (parts, part);
 }
 
-GArray *
-plan_lower_parts_of (const PlanLower *self, guint32 number)
+void
+plan_lower_each_bucket (PlanLower *self, Visit visit)
+{
+  if (self->layout.by_size)
+    {
+      each_by_size (self, visit);
+      return;
+    }
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
+      visit (self, kind, PLAN_NO_UNIT);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+      visit (self, kind, unit);
+  plan_lower_end_units (self, unit);
+}
+
+/* When the gradient of a parameter is there, counted in the backward pass: first that of the layer,
+ * then within. */
+typedef struct
+{
+  gint64 layer;
+  guint rank;
+} Moment;
+
+static Moment
+moment_of (const PlanLower *self, guint at, gboolean is_first_share)
 {
   const PlanBuckets *b = &self->buckets;
-  GArray *parts = g_array_new (FALSE, FALSE, sizeof (PlanLowerPart));
-  guint end = b->first[number];
-  while (end < b->n_all && b->number[end] == number)
-    end++;
-  while (end-- > b->first[number])
-    {
-      gint64 layer;
-      const PlanTensor *tensor = plan_buckets_tensor (b, end, &layer);
-      add_part (self, parts, tensor->role, layer);
-    }
-  return parts;
+  gint64 layer;
+  const PlanTensor *tensor = plan_buckets_tensor (b, at, &layer);
+  if (layer >= 0)
+    return (Moment){ layer, rank_of (self, tensor->role) };
+  if (at >= b->n_before)
+    return (Moment){ PLAN_BEFORE_LAYERS, tensor->role == PLAN_TENSOR_OUTPUT ? 0 : 1 + at };
+  if (tensor->role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && is_first_share)
+    return (Moment){ PLAN_BEFORE_LAYERS, 0 };
+  return (Moment){ PLAN_AFTER_LAYERS, b->n_before - at };
 }
 
-guint64
-plan_lower_group_elements (const PlanLower *self, guint32 number)
+static gboolean
+is_earlier (Moment one, Moment other)
 {
-  g_autoptr (GArray) parts = plan_lower_parts_of (self, number);
-  guint64 elements = 0;
-  for (guint i = 0; i < parts->len; i++)
-    elements += self->layout.buckets[g_array_index (parts, PlanLowerPart, i).kind].padded;
-  return elements;
+  return one.layer != other.layer ? one.layer > other.layer : one.rank < other.rank;
 }
 
-/* Where a bucket's last gradient comes from. */
 static PlanLowerGroup
 group_of (const PlanLower *self, guint32 number)
 {
-  const PlanBuckets *b = &self->buckets;
-  PlanLowerGroup group = { .number = number, .layer = PLAN_BEFORE_LAYERS };
-  for (guint at = b->first[number]; at < b->n_all && b->number[at] == number; at++)
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  guint32 starter = span->first, last = span->first;
+  for (guint at = span->first; at < span->first + span->n; at++)
     {
-      gint64 layer;
-      const PlanTensor *tensor = plan_buckets_tensor (b, at, &layer);
-      const guint rank = layer < 0 ? 0 : rank_of (self, tensor->role);
-      if (at < b->n_before)
-        return (PlanLowerGroup){ .number = number, .layer = PLAN_AFTER_LAYERS };
-      if (layer >= 0 && (layer < group.layer || (layer == group.layer && rank > group.rank)))
-        group = (PlanLowerGroup){ number, layer, tensor->role, rank };
+      if (is_earlier (moment_of (self, at, TRUE), moment_of (self, starter, TRUE)))
+        starter = at;
+      if (is_earlier (moment_of (self, last, FALSE), moment_of (self, at, FALSE)))
+        last = at;
     }
-  return group;
+  gint64 layer;
+  const Moment end = moment_of (self, last, FALSE);
+  return (PlanLowerGroup){ .number = number,
+                           .starter = starter,
+                           .layer = end.layer,
+                           .role = plan_buckets_tensor (&self->buckets, last, &layer)->role,
+                           .rank = end.rank };
+}
+
+static gboolean
+lies_alike (const PlanBuckets *b, gint64 one, gint64 other)
+{
+  for (guint i = 0; i < b->n_layer; i++)
+    {
+      const guint p = b->n_before + (guint)one * b->n_layer + i;
+      const guint q = b->n_before + (guint)other * b->n_layer + i;
+      const PlanBucketSpan *s = &b->spans[b->number[p]], *t = &b->spans[b->number[q]];
+      if (s->kind != t->kind || b->offset[p] != b->offset[q]
+          || (plan_bucket_is_unit (s->kind) && s->unit - one != t->unit - other))
+        return FALSE;
+    }
+  return TRUE;
 }
 
 void
 plan_lower_init_buckets (PlanLower *self)
 {
+  const gint64 layers = self->model->layers;
   if (!self->layout.by_size)
     return;
   plan_buckets_init (&self->buckets, self->model, &self->layout.rule);
@@ -99,6 +219,14 @@ plan_lower_init_buckets (PlanLower *self)
       const PlanLowerGroup group = group_of (self, number);
       g_array_append_val (self->groups, group);
     }
+  self->like = g_new (gint64, layers);
+  for (gint64 layer = 0; layer < layers; layer++)
+    {
+      gint64 other = 0;
+      while (!lies_alike (&self->buckets, layer, other))
+        other++;
+      self->like[layer] = other;
+    }
 }
 
 void
@@ -106,6 +234,7 @@ plan_lower_clear_buckets (PlanLower *self)
 {
   plan_buckets_clear (&self->buckets);
   g_clear_pointer (&self->groups, g_array_unref);
+  g_clear_pointer (&self->like, g_free);
 }
 
 static gint

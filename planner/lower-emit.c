@@ -4,6 +4,8 @@
 
 #include "planner/lower-emit.h"
 
+#include "planner/lower-buckets.h"
+
 #include "planner/scratch.h"
 
 PlanRef
@@ -52,11 +54,11 @@ plan_lower_at (PlanRef ref, guint64 element)
 static PlanRef
 parameter (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean is_column)
 {
-  PlanBucketKind kind;
   if (role == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  const PlanSlot *slot = plan_layout_slot (&self->layout, role, &kind);
-  return plan_lower_at (plan_lower_weights_ref (self, kind, unit, 0, is_column), slot->offset);
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  return plan_lower_at (plan_lower_weights_ref (self, place.kind, place.unit, 0, is_column),
+                        place.offset);
 }
 
 PlanRef
@@ -182,7 +184,7 @@ plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gi
   if (count == 1)
     return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
   plan_schedule_begin_repeat (self->schedule, variable, first, count, step);
-  return (PlanLowerUnit){ .loop = self->depth++ };
+  return (PlanLowerUnit){ .loop = self->depth++, .first = (gint32)first };
 }
 
 PlanLowerUnit

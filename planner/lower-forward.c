@@ -2,6 +2,7 @@
 /* The forward pass of a micro batch: embedding, layers, head and loss. */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-order.h"
@@ -116,6 +117,8 @@ plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 void
 plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
+  if (self->layout.by_size) /* acts of their own, by bucket */
+    return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind)
         && self->bucket[kind].gathered >= 0)
@@ -128,12 +131,36 @@ plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
       }
 }
 
+/* Where each bucket is asked for when the one before is used, this is one's first use. */
+static void
+gather_next (PlanLower *self, PlanTensorRole role)
+{
+  const guint at = plan_buckets_find (&self->buckets, role, 0);
+  const guint32 number = self->buckets.number[at];
+  const guint32 next = plan_lower_next_bucket (self, number);
+  if (at != self->buckets.spans[number].first || next == PLAN_NO_BUCKET)
+    return;
+  const PlanBucketSpan *span = &self->buckets.spans[next];
+  plan_lower_gather_bucket (self, span->kind, plan_lower_span_unit (span), 0, FALSE);
+}
+
 static void
 await_role (PlanLower *self, PlanTensorRole role)
 {
-  PlanBucketKind kind;
-  if (plan_layout_slot (&self->layout, role, &kind) && !self->passes_outer)
-    plan_lower_wait (self, ONE (bucket[kind].gathered));
+  if (plan_lower_tensor (self, role).rows == 0 || self->passes_outer)
+    return;
+  const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[place.kind].gathered, place.unit, 0));
+}
+
+/* The same, where the forward pass gets to the role for the first time. */
+static void
+reach_role (PlanLower *self, PlanTensorRole role)
+{
+  await_role (self, role);
+  if (self->layout.by_size && plan_lower_gathers_in_turn (self)
+      && plan_lower_tensor (self, role).rows > 0)
+    gather_next (self, role);
 }
 
 /* Quantised copies of a layer's weights, made once per step where weights travel unquantised. */
@@ -185,11 +212,9 @@ plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
 {
   const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
   for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
-    {
-      PlanBucketKind holds;
-      if (plan_layout_slot (&self->layout, roles[i], &holds) && holds == kind)
-        return TRUE;
-    }
+    if (plan_lower_tensor (self, roles[i]).rows > 0
+        && plan_lower_place (self, roles[i], PLAN_NO_UNIT).kind == kind)
+      return TRUE;
   return FALSE;
 }
 
@@ -208,7 +233,7 @@ layers_forward (PlanLower *self)
   const gboolean in_turn = plan_lower_gathers_in_turn (self);
   for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
-  if (in_turn)
+  if (in_turn && !self->layout.by_size)
     plan_lower_gather (self, PLAN_NO_UNIT, 0);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
@@ -224,7 +249,7 @@ embedding_forward (PlanLower *self)
   const PlanRef whole = splits ? ONE (embedded) : x;
   plan_lower_alloc (self, whole);
   plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
-  await_role (self, PLAN_TENSOR_EMBEDDING);
+  reach_role (self, PLAN_TENSOR_EMBEDDING);
   plan_lower_compute (self, PLAN_OP_EMBED,
                       PLAN_REFS (whole,
                                  plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
@@ -244,12 +269,24 @@ embedding_forward (PlanLower *self)
                         PLAN_DIMS (net->split_rows * m->hidden));
   if (m->positions != PLAN_POSITIONS_LEARNED)
     return;
-  await_role (self, PLAN_TENSOR_POSITIONS);
+  reach_role (self, PLAN_TENSOR_POSITIONS);
   plan_lower_compute (
       self, PLAN_OP_POSITIONS,
       PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
       PLAN_DIMS (net->split_rows, m->hidden,
                  MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+}
+
+/* What is dropped of the embedding; the mask stays for the backward pass. */
+static void
+drop_out_embedding (PlanLower *self)
+{
+  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  if (self->embedded_mask < 0)
+    return;
+  plan_lower_alloc (self, ONE (embedded_mask));
+  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, ONE (embedded_mask), x),
+                      PLAN_DIMS (self->net.split_rows * self->model->hidden));
 }
 
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
@@ -344,7 +381,9 @@ head_forward (PlanLower *self)
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_alloc (self, ONE (norm_final));
   plan_lower_alloc (self, ONE (stats_final));
-  await_role (self, PLAN_TENSOR_FINAL_NORM);
+  reach_role (self, PLAN_TENSOR_FINAL_NORM);
+  if (self->layout.by_size)
+    reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
   plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
                    self->final_norm_bias, PLAN_NO_UNIT, net->split_rows);
   if (self->is_eval)
@@ -360,7 +399,10 @@ head_forward (PlanLower *self)
                            net->split_rows * m->hidden);
     }
   plan_lower_alloc (self, ONE (logits));
-  await_role (self, role);
+  if (m->tied_embeddings)
+    await_role (self, role);
+  else
+    reach_role (self, role);
   plan_lower_compute (self, PLAN_OP_GEMM,
                       PLAN_REFS (ONE (logits), splits ? ONE (norm_final_full) : ONE (norm_final),
                                  plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
@@ -391,6 +433,7 @@ plan_lower_forward (PlanLower *self)
   if (!self->has_own_groups)
     plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
+  drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   layers_forward (self);

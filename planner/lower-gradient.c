@@ -2,62 +2,58 @@
 /* Where gradients go: into the bucket that is reduced, or to where they accumulate. */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
 
-static PlanBucketKind
-bucket_of (const PlanLower *self, PlanTensorRole role, const PlanSlot **out_slot)
-{
-  PlanBucketKind kind = PLAN_BUCKET_LAYER;
-  *out_slot = plan_layout_slot (&self->layout, role, &kind);
-  g_assert (*out_slot);
-  return kind;
-}
-
 /* Padding is reduced with the rest: it must be zero. */
 static void
 zero_gaps (PlanLower *self, PlanBucketKind kind, PlanRef bucket)
 {
-  const PlanBucket *layout = &self->layout.buckets[kind];
+  const guint64 padded = self->layout.buckets[kind].padded;
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, kind);
   guint64 cursor = 0;
-  while (cursor < layout->padded)
+  for (guint i = 0; i <= slots->len; i++)
     {
-      guint64 next = layout->padded, end = layout->padded; /* of the nearest tensor from here */
-      for (guint i = 0; i < layout->n_slots; i++)
-        if (layout->slots[i].offset >= cursor && layout->slots[i].offset < next)
-          {
-            next = layout->slots[i].offset;
-            end = next + layout->slots[i].tensor.rows * layout->slots[i].tensor.cols;
-          }
+      const PlanSlot *slot = i < slots->len ? &g_array_index (slots, PlanSlot, i) : NULL;
+      const guint64 next = slot ? slot->offset : padded;
       if (next > cursor)
         plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_at (bucket, cursor)),
                             PLAN_DIMS ((gint64)(next - cursor)));
-      cursor = end;
+      cursor = slot ? next + slot->tensor.rows * slot->tensor.cols : padded;
     }
 }
 
-/* Where the gradient of a parameter ends up before it is reduced. The first one of a unit takes
- * the whole bucket. */
+/* Whether a gradient is the first one of its bucket in this backward pass. */
+static gboolean
+opens_bucket (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanBucketKind kind)
+{
+  if (self->layout.by_size && plan_bucket_is_unit (kind))
+    return plan_lower_starts (self, role, unit);
+  return !self->is_taken[kind];
+}
+
+/* Where the gradient of a parameter ends up before it is reduced. The first one of a bucket takes
+ * the whole of it. */
 static PlanRef
 destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanSlot *slot;
-  const PlanBucketKind kind = bucket_of (self, role, &slot);
-  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  const PlanLowerBucket *b = &self->bucket[place.kind];
   if (!self->shards_grads)
-    return plan_lower_at (plan_lower_unit_ref (b->grads, unit, 0), slot->offset);
-  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
-  if (!self->is_taken[kind])
+    return plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
+  const PlanRef bucket = plan_lower_bucket_ref (self, place.kind, place.unit, 0);
+  if (opens_bucket (self, role, unit, place.kind))
     {
       if (!(self->pools && b->is_unit))
         plan_lower_alloc (self, bucket);
-      zero_gaps (self, kind, bucket);
-      self->is_taken[kind] = TRUE;
+      zero_gaps (self, place.kind, bucket);
+      self->is_taken[place.kind] = TRUE;
     }
-  return plan_lower_at (bucket, slot->offset);
+  return plan_lower_at (bucket, place.offset);
 }
 
 void
@@ -82,22 +78,21 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static PlanRef
 fresh_gradient (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanSlot *slot;
-  const PlanBucketKind kind = bucket_of (self, role, &slot);
-  return plan_lower_at (plan_lower_unit_ref (self->bucket[kind].fresh, unit, 0), slot->offset);
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  return plan_lower_at (plan_lower_unit_ref (self->bucket[place.kind].fresh, place.unit, 0),
+                        place.offset);
 }
 
 PlanRef
 plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanSlot *slot;
-  const PlanBucketKind kind = bucket_of (self, role, &slot);
-  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  const PlanLowerBucket *b = &self->bucket[place.kind];
   if (b->fresh >= 0 && !self->is_collected[role])
     {
-      if (!self->is_taken[kind])
-        plan_lower_alloc (self, plan_lower_unit_ref (b->fresh, unit, 0));
-      self->is_taken[kind] = TRUE;
+      if (!self->is_taken[place.kind])
+        plan_lower_alloc (self, plan_lower_unit_ref (b->fresh, place.unit, 0));
+      self->is_taken[place.kind] = TRUE;
       return fresh_gradient (self, role, unit);
     }
   const PlanRef raw = plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
@@ -107,12 +102,12 @@ plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
 
 /* The host looks at every parameter's gradient as soon as it is there. */
 static void
-look_for_nan (PlanLower *self, PlanRef gradient, const PlanSlot *slot)
+look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
 {
   if (self->nan_sum < 0)
     return;
   plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (ONE (nan_sum), gradient),
-                      PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
+                      PLAN_DIMS (count));
   plan_lower_look (self);
 }
 
@@ -121,13 +116,12 @@ look_for_nan (PlanLower *self, PlanRef gradient, const PlanSlot *slot)
 static void
 put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
-  const PlanSlot *slot;
-  const PlanBucketKind kind = bucket_of (self, role, &slot);
-  const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 count = (gint64)(slot->tensor.rows * slot->tensor.cols);
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  const PlanLowerBucket *b = &self->bucket[place.kind];
+  const gint64 count = (gint64)place.elements;
   const PlanRef fresh = fresh_gradient (self, role, unit);
   const gboolean is_shared = role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && !adds;
-  look_for_nan (self, adds ? ONE (raw_again) : fresh, slot);
+  look_for_nan (self, adds ? ONE (raw_again) : fresh, count);
   self->is_collected[role] = is_shared;
   if (is_shared) /* the other share is still to come */
     return;
@@ -140,7 +134,7 @@ put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gb
   PlanRef from = fresh;
   if (b->half >= 0 && self->is_last_micro_batch)
     {
-      from = plan_lower_at (plan_lower_unit_ref (b->half, unit, 0), slot->offset);
+      from = plan_lower_at (plan_lower_unit_ref (b->half, place.unit, 0), place.offset);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (from, fresh), PLAN_DIMS (count));
     }
   plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (destination (self, role, unit), from),
@@ -170,16 +164,15 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
 void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
-  const PlanSlot *slot;
-  const PlanBucketKind kind = bucket_of (self, role, &slot);
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
   const PlanRef raw = plan_lower_ref (self->raw[role]);
-  const gint64 count = (gint64)(slot->tensor.rows * slot->tensor.cols);
-  if (self->bucket[kind].fresh >= 0)
+  const gint64 count = (gint64)place.elements;
+  if (self->bucket[place.kind].fresh >= 0)
     {
       put_fresh_gradient (self, role, unit, adds);
       return;
     }
-  look_for_nan (self, self->is_collected[role] ? ONE (raw_again) : raw, slot);
+  look_for_nan (self, self->is_collected[role] ? ONE (raw_again) : raw, count);
   if (self->is_collected[role])
     {
       plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (raw, ONE (raw_again)),
@@ -203,14 +196,12 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   const gint64 *dims = PLAN_DIMS (cols, depth, rows, layout);
   if (self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON)
     {
-      const PlanSlot *slot;
       const PlanRef out = destination (self, role, unit);
-      bucket_of (self, role, &slot);
       if (self->shards_grads)
         plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, dout, in, PLAN_REF_NONE), dims);
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
-      look_for_nan (self, out, slot);
+      look_for_nan (self, out, cols * depth);
       plan_lower_gradient_is_there (self, role);
       return;
     }

@@ -303,6 +303,18 @@ activate (Layer *self, const PlanNode *node)
 }
 
 static void
+add_forward (Layer *self, const PlanNode *node)
+{
+  const PlanRef out = value_ref (self, node->out), in = value_ref (self, node->in);
+  const PlanRef branch = value_ref (self, node->other), mask = value_ref (self, node->stats);
+  const gint64 *dims = PLAN_DIMS (node->rows * node->cols);
+  if (node->stats == PLAN_NO_VALUE)
+    plan_lower_compute (self->lower, PLAN_OP_ADD, PLAN_REFS (out, in, branch), dims);
+  else
+    plan_lower_compute (self->lower, PLAN_OP_DROPOUT_ADD, PLAN_REFS (out, mask, in, branch), dims);
+}
+
+static void
 node_forward (Layer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
@@ -360,8 +372,7 @@ node_forward (Layer *self, const PlanNode *node)
       activate (self, node);
       return;
     case PLAN_NODE_ADD:
-      plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (out, in, value_ref (self, node->other)),
-                          PLAN_DIMS (node->rows * node->cols));
+      add_forward (self, node);
       return;
     }
 }
@@ -696,6 +707,24 @@ norm_node_backward (Layer *self, const PlanNode *node)
 }
 
 static void
+add_backward (Layer *self, const PlanNode *node)
+{
+  pass_gradient (self, node->out, node->in);
+  if (node->stats == PLAN_NO_VALUE)
+    pass_gradient (self, node->out, node->other);
+  else
+    {
+      const PlanRef share = take_share (self, node->other);
+      plan_lower_compute (
+          self->lower, PLAN_OP_DROPOUT_BWD,
+          PLAN_REFS (share, gradient (self, node->out), value_ref (self, node->stats)),
+          PLAN_DIMS (node->rows * node->cols));
+      add_share (self, node->other, share);
+    }
+  drop_gradient (self, node->out);
+}
+
+static void
 node_backward (Layer *self, const PlanNode *node)
 {
   switch (node->kind)
@@ -739,9 +768,7 @@ node_backward (Layer *self, const PlanNode *node)
       activate_backward (self, node);
       return;
     case PLAN_NODE_ADD:
-      pass_gradient (self, node->out, node->in);
-      pass_gradient (self, node->out, node->other);
-      drop_gradient (self, node->out);
+      add_backward (self, node);
       return;
     }
 }

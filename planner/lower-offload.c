@@ -8,6 +8,7 @@
 
 #include "planner/lower-offload.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-step.h"
 
@@ -180,18 +181,54 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
       g_autofree char *name = plan_layout_bucket_name (kind, names[i]);
       b->host[i] = count == 0 ? -1
                               : plan_schedule_add_buffer (
-                                  self->schedule, name, (guint32)self->layout.buckets[kind].units,
+                                  self->schedule, name, (guint32)self->layout.buckets[kind].length,
                                   (guint64)count, PLAN_DTYPE_FP32, PLAN_CATEGORY_HOST);
     }
 }
 
-void
-plan_lower_host_memory (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
+/* Where buckets go by size, elements of their arrays may be none. */
+static gboolean
+goes_by_bucket (const PlanLower *self, gint32 array)
 {
+  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+    for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+      if (self->bucket[kind].host[i] == array)
+        return TRUE;
+  return FALSE;
+}
+
+static void
+bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+               void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+    if (self->bucket[kind].host[i] >= 0)
+      visit (self, plan_lower_unit_ref (self->bucket[kind].host[i], unit, 0));
+}
+
+static void
+take_bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  bucket_memory (self, kind, unit, plan_lower_alloc);
+}
+
+static void
+drop_bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  bucket_memory (self, kind, unit, plan_lower_free);
+}
+
+void
+plan_lower_host_memory (PlanLower *self, gboolean takes)
+{
+  void (*const visit) (PlanLower * self, PlanRef buffer)
+      = takes ? plan_lower_alloc : plan_lower_free;
+  if (self->layout.by_size && self->copied >= 0)
+    plan_lower_each_bucket (self, takes ? take_bucket_memory : drop_bucket_memory);
   for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, array);
-      if (buffer->category != PLAN_CATEGORY_HOST)
+      if (buffer->category != PLAN_CATEGORY_HOST || goes_by_bucket (self, (gint32)array))
         continue;
       const PlanLowerUnit one = plan_lower_begin_repeat (self, "b", 0, buffer->count, 1);
       visit (self, plan_lower_unit_ref ((gint32)array, one, 0));

@@ -21,7 +21,7 @@ void plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 gint64 plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind);
 
 void plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind);
-void plan_lower_host_memory (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer));
+void plan_lower_host_memory (PlanLower *self, gboolean takes);
 void plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main);
 
 /* In this order, each for all buckets. */

@@ -61,7 +61,11 @@ plan_lower_queue_is_over (const PlanLowerQueue *self)
 static void
 add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
 {
-  const PlanAct act = { .kind = kind, .piece = piece, .unit = (gint32)unit, .keep = keep };
+  const PlanAct act = { .kind = kind,
+                        .piece = piece,
+                        .unit = (gint32)unit,
+                        .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                        .keep = keep };
   g_array_append_val (b->order->acts, act);
 }
 
@@ -116,21 +120,26 @@ static gboolean
 acts_alike (const PlanAct *a, const PlanAct *b)
 {
   return a->kind == b->kind && a->attached == b->attached && a->role == b->role
-         && a->bucket == b->bucket && a->like == b->like && a->piece == b->piece
-         && a->unit == b->unit && a->keep.again == b->keep.again
+         && a->bucket == b->bucket && a->lies_like == b->lies_like && a->like == b->like
+         && a->piece == b->piece && a->unit == b->unit && a->keep.again == b->keep.again
          && a->keep.drops_input == b->keep.drops_input;
 }
 
+/* Whether `n` chunks from `other` on do what those from `one` on do, with the units of theirs. */
 static gboolean
-continues (const PlanLowerOrder *order, const PlanLowerRun *run, const PlanLowerRun *next)
+continues (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
   const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
-  const gint64 step = next->first - run->first - (run->count - 1) * run->step;
-  if (run->n != next->n || (run->count > 1 && step != run->step))
-    return FALSE;
-  for (guint i = 0; i < run->n; i++)
-    if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
-      return FALSE;
+  const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
+  for (guint k = 0; k < n; k++)
+    {
+      const PlanLowerRun *run = &runs[one + k], *next = &runs[other + k];
+      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first)
+        return FALSE;
+      for (guint i = 0; i < run->n; i++)
+        if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
+          return FALSE;
+    }
   return TRUE;
 }
 
@@ -139,22 +148,68 @@ static void
 close_chunk (Builder *b, gint64 first)
 {
   PlanLowerOrder *order = b->order;
-  PlanLowerRun chunk
+  const PlanLowerRun chunk
       = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
   for (guint i = chunk.from; i < order->acts->len; i++)
     g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
-  PlanLowerRun *last = order->runs->len > 0
-                           ? &g_array_index (order->runs, PlanLowerRun, order->runs->len - 1)
-                           : NULL;
-  if (last && continues (order, last, &chunk))
-    {
-      last->step = first - last->first - (last->count - 1) * last->step;
-      last->count++;
-      g_array_set_size (order->acts, b->begin);
-    }
-  else
-    g_array_append_val (order->runs, chunk);
+  g_array_append_val (order->runs, chunk);
   b->begin = order->acts->len;
+}
+
+static gint64
+gcd (gint64 a, gint64 b)
+{
+  while (b)
+    {
+      const gint64 t = a % b;
+      a = b;
+      b = t;
+    }
+  return a;
+}
+
+/* So many chunks do what the next as many do, where chunks recur at all: as many as it takes to get
+ * to a layer whose parameters lie alike. */
+static guint
+chunks_per_turn (const PlanLower *lower)
+{
+  if (!lower->layout.by_size)
+    return 1;
+  const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
+  return cycle.count < 2 ? 1 : (guint)(ABS (cycle.step) / gcd (ABS (cycle.step), lower->chunk));
+}
+
+/* Makes one run of chunks that recur. */
+static void
+fold (Builder *b)
+{
+  PlanLowerOrder *order = b->order;
+  const guint n = chunks_per_turn (b->lower);
+  GArray *folded = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+  for (guint i = 0; i < order->runs->len;)
+    {
+      PlanLowerRun run = g_array_index (order->runs, PlanLowerRun, i);
+      const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
+      const guint left = order->runs->len - i;
+      guint turns = 1;
+      while ((turns + 1) * n <= left && continues (order, i, i + turns * n, n)
+             && runs[i + turns * n].first - runs[i + (turns - 1) * n].first
+                    == runs[i + n].first - run.first)
+        turns++;
+      for (guint k = 1; turns > 1 && k < n; k++)
+        {
+          for (guint a = 0; a < runs[i + k].n; a++)
+            g_array_index (order->acts, PlanAct, runs[i + k].from + a).unit
+                += (gint32)(runs[i + k].first - run.first);
+          run.n += runs[i + k].n;
+        }
+      run.count = turns;
+      run.step = turns > 1 ? runs[i + n].first - run.first : 0;
+      g_array_append_val (folded, run);
+      i += turns > 1 ? turns * n : 1;
+    }
+  g_array_unref (order->runs);
+  order->runs = folded;
 }
 
 static Residence *
@@ -256,19 +311,33 @@ release_due (Builder *b)
     }
 }
 
-/* What is done about every part of a bucket that goes by size, once a gradient is there. */
+/* What is done about a bucket that goes by size, here once a gradient is there. */
 static void
-add_parts (Builder *b, PlanActKind kind, guint32 number, gint64 unit, PlanTensorRole role)
+add_bucket (const PlanLower *lower, GArray *acts, PlanActKind kind, guint32 number, gint64 unit,
+            PlanTensorRole role)
 {
-  g_autoptr (GArray) parts = plan_lower_parts_of (b->lower, number);
-  for (guint i = 0; i < parts->len; i++)
+  const PlanBucketSpan *span = &lower->buckets.spans[number];
+  const PlanAct act = { .kind = kind,
+                        .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
+                        .role = role,
+                        .bucket = span->kind };
+  g_array_append_val (acts, act);
+}
+
+void
+plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64 when, GArray *acts)
+{
+  const gint64 unit = when == PLAN_BEFORE_LAYERS || when == PLAN_AFTER_LAYERS ? 0 : when;
+  g_autoptr (GArray) groups = plan_lower_groups_of (lower, when);
+  for (guint i = 0; i < groups->len; i++)
     {
-      const PlanLowerPart *part = &g_array_index (parts, PlanLowerPart, i);
-      const PlanAct act = { .kind = kind,
-                            .unit = (gint32)(part->layer < 0 ? unit : part->layer),
-                            .role = role,
-                            .bucket = part->kind };
-      g_array_append_val (b->order->acts, act);
+      const PlanLowerGroup *group = &g_array_index (groups, PlanLowerGroup, i);
+      while (queue && plan_lower_queue_is_over (queue))
+        add_bucket (lower, acts, PLAN_ACT_RELEASE_BUCKET, (guint32)plan_lower_queue_pop (queue),
+                    unit, group->role);
+      add_bucket (lower, acts, PLAN_ACT_REDUCE_BUCKET, group->number, unit, group->role);
+      if (queue)
+        plan_lower_queue_push (queue, group->number);
     }
 }
 
@@ -276,19 +345,29 @@ add_parts (Builder *b, PlanActKind kind, guint32 number, gint64 unit, PlanTensor
 static void
 attach_reductions (Builder *b, gint64 unit)
 {
-  const guint backward = b->order->acts->len - 1;
-  g_autoptr (GArray) groups = plan_lower_groups_of (b->lower, unit);
-  for (guint i = 0; i < groups->len; i++)
+  GArray *acts = b->order->acts;
+  const guint backward = acts->len - 1;
+  plan_lower_add_reductions (b->lower, b->queue, unit, acts);
+  g_array_index (acts, PlanAct, backward).attached = acts->len - 1 - backward;
+}
+
+/* The buckets that hold a unit's weights, each waited for; in turn, the next one is asked for where
+ * the pass gets to one. */
+static void
+await_buckets (Builder *b, gint64 unit, gboolean in_turn)
+{
+  const PlanBuckets *buckets = &b->lower->buckets;
+  const guint first = buckets->n_before + (guint)unit * buckets->n_layer;
+  for (guint at = first; at < first + buckets->n_layer; at++)
     {
-      const PlanLowerGroup *group = &g_array_index (groups, PlanLowerGroup, i);
-      while (b->queue && plan_lower_queue_is_over (b->queue))
-        add_parts (b, PLAN_ACT_RELEASE_PART, (guint32)plan_lower_queue_pop (b->queue), unit,
-                   group->role);
-      add_parts (b, PLAN_ACT_REDUCE_PART, group->number, unit, group->role);
-      if (b->queue)
-        plan_lower_queue_push (b->queue, group->number);
+      const guint32 number = buckets->number[at];
+      if (at > first && buckets->number[at - 1] == number)
+        continue;
+      add_bucket (b->lower, b->order->acts, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
+      const guint32 next = plan_lower_next_bucket (b->lower, number);
+      if (in_turn && at == buckets->spans[number].first && next != PLAN_NO_BUCKET)
+        add_bucket (b->lower, b->order->acts, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
     }
-  g_array_index (b->order->acts, PlanAct, backward).attached = b->order->acts->len - 1 - backward;
 }
 
 /* Gathers nothing ahead: its hook knows that the backward pass is next. */
@@ -358,6 +437,7 @@ void
 plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
+  const gboolean by_unit = in_turn && !lower->layout.by_size;
   const gint64 layers = lower->model->layers;
   const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
@@ -369,9 +449,11 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
     {
       for (guint i = 0; i < n && u + ahead < layers; i++)
         add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
-      if (in_turn && u + 1 < layers)
+      if (lower->layout.by_size && lower->shards_optimizer)
+        await_buckets (&b, u, in_turn);
+      if (by_unit && u + 1 < layers)
         add_plain (&b, PLAN_ACT_GATHER_UNIT, 0, u + 1);
-      if (u + MAX (ahead, 1) == layers && (in_turn || lower->has_own_groups))
+      if (u + MAX (ahead, 1) == layers && (by_unit || lower->has_own_groups))
         add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
@@ -383,6 +465,7 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
       if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
         close_chunk (&b, u - u % lower->chunk);
     }
+  fold (&b);
 }
 
 void
@@ -419,6 +502,7 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
         turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : (PlanLowerKeep){ 0 }, reduces);
       close_chunk (&b, first);
     }
+  fold (&b);
 }
 
 void

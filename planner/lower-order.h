@@ -29,8 +29,10 @@ typedef enum
   PLAN_ACT_REDUCE,
   PLAN_ACT_RELEASE, /* gives gradients back whose reduction has ended */
   PLAN_ACT_RELEASE_HEAD,
-  PLAN_ACT_REDUCE_PART, /* of a bucket that goes by size */
-  PLAN_ACT_RELEASE_PART,
+  PLAN_ACT_REDUCE_BUCKET, /* one that goes by size */
+  PLAN_ACT_RELEASE_BUCKET,
+  PLAN_ACT_AWAIT_BUCKET,
+  PLAN_ACT_GATHER_BUCKET,
   PLAN_ACT_GATHER_UNIT, /* every bucket of it */
   PLAN_ACT_OFFLOAD,     /* starts copying activations out */
   PLAN_ACT_DROP_OFFLOADED,
@@ -45,7 +47,8 @@ typedef struct PlanAct
   gint32 unit;           /* relative to the first of the chunk */
   guint attached;        /* of a backward pass: so many acts behind it happen inside */
   PlanTensorRole role;   /* of one of those: once this gradient is there */
-  PlanBucketKind bucket; /* of a part */
+  PlanBucketKind bucket; /* of one that goes by size */
+  gint64 lies_like;      /* where they do: the first layer whose parameters lie as this one's */
   gint64 like;           /* the first unit of which the same activations go to the host */
   PlanLowerKeep keep;
 } PlanAct;
@@ -87,6 +90,11 @@ void plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower
  * unit's reduction starts as its gradients are there. */
 void plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower,
                                      PlanLowerQueue *queue, gboolean reduces);
+
+/* Adds the reductions of the buckets by size that are complete in a layer's backward pass, before
+ * the layers or behind them, each to happen as its last gradient is there. */
+void plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64 when,
+                                GArray *acts);
 
 /* Emits it; `is_last`: in the last micro batch. */
 void plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last);

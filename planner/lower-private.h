@@ -57,6 +57,7 @@ typedef struct
 {
   gint8 loop;
   gint32 offset;
+  gint32 first; /* what the repeat starts with */
 } PlanLowerUnit;
 
 typedef struct
@@ -67,7 +68,8 @@ typedef struct
   const PlanStack *stack;
   PlanLayout layout;
   PlanBuckets buckets; /* where the layout goes by size */
-  GArray *groups;      /* PlanLowerGroup: when each of them is complete */
+  GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
+  gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
   PlanNetwork net;
   PlanSchedule *schedule;
 
@@ -113,7 +115,7 @@ typedef struct
   gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
   gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
-  gint32 embedded, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
+  gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image, loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
   gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
   gint32 dprob;                     /* and the gradient of the softmax's logarithm */

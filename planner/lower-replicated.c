@@ -5,6 +5,7 @@
  * one reduction does (after Megatron-LM's finalize_model_grads.py). */
 #include "config.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-step.h"
 
@@ -24,33 +25,28 @@ is_replicated (const PlanLower *self, const PlanSlot *slot)
   return slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
 }
 
-/* In ascending order; neighbours that touch are one. Returns how many there are. */
-static guint
-pieces_of (const PlanLower *self, PlanBucketKind kind, Piece *out_pieces)
+/* Of one bucket, in ascending order; neighbours that touch are one. The caller frees. */
+static GArray *
+pieces_of (const PlanLower *self, PlanBucketKind kind)
 {
-  const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 own = (guint64)plan_lower_own_elements (self, kind);
   const guint64 first = plan_lower_own_first (self, kind);
-  guint n = 0;
-  for (guint i = 0; i < layout->n_slots; i++)
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, kind);
+  GArray *pieces = g_array_new (FALSE, FALSE, sizeof (Piece));
+  for (guint i = 0; i < slots->len; i++)
     {
-      const PlanSlot *slot = &layout->slots[i];
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, i);
       const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
       const Piece piece = { MAX (slot->offset, first) - first, MIN (end, first + own) - first };
+      Piece *before = pieces->len > 0 ? &g_array_index (pieces, Piece, pieces->len - 1) : NULL;
       if (!is_replicated (self, slot) || end <= first || slot->offset >= first + own)
         continue;
-      guint at = n++;
-      for (; at > 0 && out_pieces[at - 1].from > piece.from; at--)
-        out_pieces[at] = out_pieces[at - 1];
-      out_pieces[at] = piece;
+      if (before && before->to == piece.from)
+        before->to = piece.to;
+      else
+        g_array_append_val (pieces, piece);
     }
-  guint merged = 0;
-  for (guint i = 1; i < n; i++)
-    if (out_pieces[i].from == out_pieces[merged].to)
-      out_pieces[merged].to = out_pieces[i].to;
-    else
-      out_pieces[++merged] = out_pieces[i];
-  return n > 0 ? merged + 1 : 0;
+  return pieces;
 }
 
 static guint64
@@ -59,10 +55,12 @@ count_all (const PlanLower *self)
   guint64 count = 0;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     {
-      Piece pieces[PLAN_N_TENSORS];
-      const guint n = pieces_of (self, kind, pieces);
-      for (guint i = 0; i < n; i++)
-        count += (pieces[i].to - pieces[i].from) * (guint64)self->layout.buckets[kind].units;
+      g_autoptr (GArray) pieces = pieces_of (self, kind);
+      for (guint i = 0; i < pieces->len; i++)
+        {
+          const Piece *piece = &g_array_index (pieces, Piece, i);
+          count += (piece->to - piece->from) * (guint64)self->layout.buckets[kind].units;
+        }
     }
   return count;
 }
@@ -70,7 +68,7 @@ count_all (const PlanLower *self)
 void
 plan_lower_declare_replicated (PlanLower *self)
 {
-  const gint32 cast = self->bucket[PLAN_BUCKET_LAYER].cast;
+  const gint32 cast = self->bucket[PLAN_BUCKET_EMBEDDING].cast;
   const guint64 count = self->tensor_group < 0 || self->is_eval ? 0 : count_all (self);
   self->replicated
       = count == 0 ? -1
@@ -79,33 +77,40 @@ plan_lower_declare_replicated (PlanLower *self)
                                                PLAN_CATEGORY_GRAD_BUCKETS);
 }
 
-/* Between the buffer and where the optimizer reads. */
+/* Between the buffer, from element `at` on, and where the optimizer reads one bucket; returns the
+ * element behind. */
+static guint64
+copy_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, guint64 at, gboolean is_back)
+{
+  g_autoptr (GArray) pieces = pieces_of (self, kind);
+  if (!is_back && pieces->len > 0)
+    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0));
+  for (guint i = 0; i < pieces->len; i++)
+    {
+      const Piece *piece = &g_array_index (pieces, Piece, i);
+      const guint64 count = piece->to - piece->from;
+      const PlanRef one = plan_lower_at (ONE (replicated), at);
+      const PlanRef grads
+          = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), piece->from);
+      plan_lower_compute (self, PLAN_OP_CAST,
+                          PLAN_REFS (is_back ? grads : one, is_back ? one : grads),
+                          PLAN_DIMS ((gint64)count));
+      at += count;
+    }
+  return at;
+}
+
 static void
 copy_all (PlanLower *self, gboolean is_back)
 {
   guint64 at = 0;
+  for (guint number = 0; number < self->buckets.n; number++)
+    at = copy_bucket (self, self->buckets.spans[number].kind,
+                      plan_lower_span_unit (&self->buckets.spans[number]), at, is_back);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    {
-      Piece pieces[PLAN_N_TENSORS];
-      const guint n = pieces_of (self, kind, pieces);
-      for (gint64 u = 0; n > 0 && u < self->layout.buckets[kind].units; u++)
-        {
-          const PlanLowerUnit unit = { .loop = -1, .offset = (gint32)u };
-          if (!is_back)
-            plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0));
-          for (guint i = 0; i < n; i++)
-            {
-              const guint64 count = pieces[i].to - pieces[i].from;
-              const PlanRef one = plan_lower_at (ONE (replicated), at);
-              const PlanRef grads = plan_lower_at (
-                  plan_lower_optimizer_gradients (self, kind, unit), pieces[i].from);
-              plan_lower_compute (self, PLAN_OP_CAST,
-                                  PLAN_REFS (is_back ? grads : one, is_back ? one : grads),
-                                  PLAN_DIMS ((gint64)count));
-              at += count;
-            }
-        }
-    }
+    for (gint64 u = 0; !self->layout.by_size && u < self->layout.buckets[kind].units; u++)
+      at = copy_bucket (self, kind, (PlanLowerUnit){ .loop = -1, .offset = (gint32)u }, at,
+                        is_back);
 }
 
 void

@@ -4,6 +4,7 @@
 
 #include "planner/lower-step.h"
 
+#include "planner/lower-buckets.h"
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
@@ -207,6 +208,26 @@ derived_buffers (PlanLower *self, PlanLowerUnit unit,
 }
 
 static void
+take_derived (PlanLower *self, PlanLowerUnit unit)
+{
+  derived_buffers (self, unit, plan_lower_alloc);
+}
+
+static void
+drop_derived (PlanLower *self, PlanLowerUnit unit)
+{
+  derived_buffers (self, unit, plan_lower_free);
+}
+
+/* Where buckets go by size, copies of a layer's weights go with none of them. */
+static void
+each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+{
+  if (self->layout.by_size && self->copies_weights && !self->stack->quantises_on_use)
+    each_unit (self, visit);
+}
+
+static void
 setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
@@ -218,7 +239,7 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                        : self->splits_shards   ? self->rank * self->replicas + self->replica
                                                : self->rank;
   resident_buffers (self, kind, unit, plan_lower_alloc);
-  if (kind == PLAN_BUCKET_LAYER)
+  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
     derived_buffers (self, unit, plan_lower_alloc);
   plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
                       PLAN_DIMS (kind, shard, shards));
@@ -330,20 +351,6 @@ drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   widened_moments (self, kind, unit, plan_lower_free);
 }
 
-static void
-each_bucket (PlanLower *self,
-             void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
-{
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
-      visit (self, kind, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
-      visit (self, kind, unit);
-  plan_lower_end_units (self, unit);
-}
-
 /* What the device updates: all that the host does not. */
 static void
 update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
@@ -392,13 +399,13 @@ update_on_host (PlanLower *self)
 {
   if (self->copied < 0)
     return;
-  each_bucket (self, plan_lower_host_gradients);
+  plan_lower_each_bucket (self, plan_lower_host_gradients);
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (copied)),
                    PLAN_REF_NONE);
-  each_bucket (self, plan_lower_host_update);
+  plan_lower_each_bucket (self, plan_lower_host_update);
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (updated)),
                    PLAN_REF_NONE);
-  each_bucket (self, fetch_weights);
+  plan_lower_each_bucket (self, fetch_weights);
   plan_lower_wait (self, ONE (copied));
 }
 
@@ -413,7 +420,7 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                                  plan_lower_unit_ref (b->columns_gathered, unit, 0)),
                      PLAN_REF_NONE);
   resident_buffers (self, kind, unit, plan_lower_free);
-  if (kind == PLAN_BUCKET_LAYER)
+  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
     derived_buffers (self, unit, plan_lower_free);
 }
 
@@ -457,8 +464,8 @@ publish_together (PlanLower *self)
 {
   if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
     return;
-  each_bucket (self, publish_now);
-  each_bucket (self, await_published);
+  plan_lower_each_bucket (self, publish_now);
+  plan_lower_each_bucket (self, await_published);
 }
 
 /* The embedding's hook runs once more as the step ends: the units it asks for are on their way
@@ -478,8 +485,9 @@ plan_lower_setup (PlanLower *self)
 {
   self->is_first_micro_batch = TRUE;
   each_small_buffer (self, plan_lower_alloc);
-  plan_lower_host_memory (self, plan_lower_alloc);
-  each_bucket (self, setup_bucket);
+  plan_lower_host_memory (self, TRUE);
+  plan_lower_each_bucket (self, setup_bucket);
+  each_derived (self, take_derived);
   quantise_weights (self);
   publish_together (self);
   kick (self);
@@ -496,19 +504,19 @@ plan_lower_begin_step (PlanLower *self)
     {
       self->is_first_micro_batch = TRUE;
       self->units_here = 0;
-      each_bucket (self, publish_now);
+      plan_lower_each_bucket (self, publish_now);
     }
   if (self->is_eval)
     return;
   if (self->gather_time == PLAN_GATHER_IN_TURN)
     {
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-        if (plan_lower_is_early (self, kind))
+        if (self->layout.by_size ? kind == PLAN_BUCKET_EMBEDDING : plan_lower_is_early (self, kind))
           publish_now (self, kind, PLAN_NO_UNIT);
     }
-  if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
-    each_bucket (self, drop_cast);
-  each_bucket (self, self->drops_grads ? drop_gradients : zero_gradients);
+  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+    plan_lower_each_bucket (self, drop_cast);
+  plan_lower_each_bucket (self, self->drops_grads ? drop_gradients : zero_gradients);
 }
 
 /* Embedding and head, where they do not stay gathered while the optimizer works. */
@@ -576,23 +584,23 @@ plan_lower_end_step (PlanLower *self)
                                                : self->ranks;
   self->is_first_micro_batch = TRUE;
   drop_or_take_non_units (self, FALSE);
-  if (self->bucket[PLAN_BUCKET_LAYER].cast >= 0)
-    each_bucket (self, cast_gradients);
+  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+    plan_lower_each_bucket (self, cast_gradients);
   plan_lower_sum_replicated (self);
-  each_bucket (self, measure_gradients);
+  plan_lower_each_bucket (self, measure_gradients);
   share_sums (self);
   /* Where gradients are whole on every rank, one rank's sum is the sum. */
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
       PLAN_DIMS (all, norms, self->ranks * self->replicas * self->micro_batches * self->net.rows));
-  const gboolean widens = self->bucket[PLAN_BUCKET_LAYER].wide_avg >= 0
-                          || self->bucket[PLAN_BUCKET_LAYER].wide_avg_sq >= 0;
+  const gboolean widens = self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg >= 0
+                          || self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg_sq >= 0;
   if (widens)
-    each_bucket (self, take_widened);
+    plan_lower_each_bucket (self, take_widened);
   update_on_host (self);
-  each_bucket (self, update_weights);
+  plan_lower_each_bucket (self, update_weights);
   if (widens)
-    each_bucket (self, drop_widened);
+    plan_lower_each_bucket (self, drop_widened);
   quantise_weights (self);
   publish_together (self);
   drop_or_take_non_units (self, TRUE);
@@ -605,7 +613,8 @@ plan_lower_teardown (PlanLower *self)
 {
   if (self->gather_time != PLAN_GATHER_AT_BEGIN)
     drop_units (self, self->ahead_of_embedding);
-  each_bucket (self, free_bucket);
+  plan_lower_each_bucket (self, free_bucket);
+  each_derived (self, drop_derived);
   each_small_buffer (self, plan_lower_free);
-  plan_lower_host_memory (self, plan_lower_free);
+  plan_lower_host_memory (self, FALSE);
 }

@@ -28,7 +28,7 @@ static gint32
 event (PlanLower *self, PlanBucketKind kind, const char *what)
 {
   g_autofree char *name = plan_layout_bucket_name (kind, what);
-  return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].units);
+  return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].length);
 }
 
 /* The optimizer's part of a bucket. */
@@ -36,7 +36,7 @@ static void
 declare_optimizer (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 units = self->layout.buckets[kind].units;
+  const gint64 units = self->layout.buckets[kind].length;
   const guint64 own = (guint64)plan_lower_own_elements (self, kind);
   const guint64 here = own - (guint64)plan_lower_host_elements (self, kind);
   const gboolean has_main = !IS (self, MAIN_PARAMS, AUTO);
@@ -71,21 +71,22 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const gint64 sets
-      = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->units;
+      = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->length;
   const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
   const gboolean lands = self->shards_weights && self->stack->copies_gathered;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (lands)
     b->landing
-        = state_of (self, kind, "landing", layout->units, full, b->dtype, PLAN_CATEGORY_GATHERED);
+        = state_of (self, kind, "landing", layout->length, full, b->dtype, PLAN_CATEGORY_GATHERED);
   if (self->shards_weights && !self->rounds_late)
-    b->shard = state_of (self, kind, "shard", layout->units, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
+    b->shard
+        = state_of (self, kind, "shard", layout->length, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
   if (columns)
     b->columns = state_of (self, kind, "columns", sets, full, b->dtype,
                            self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (columns && self->shards_weights)
-    b->column_shard = state_of (self, kind, "column_shard", layout->units, part, b->dtype,
+    b->column_shard = state_of (self, kind, "column_shard", layout->length, part, b->dtype,
                                 PLAN_CATEGORY_WEIGHTS);
   if (columns && self->shards_optimizer)
     b->columns_gathered = event (self, kind, "columns_gathered");
@@ -104,28 +105,28 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   const guint64 held = self->shards_grads ? part : full;
   const gboolean differs = self->grad_comm != self->main_grads;
   const gint64 sets
-      = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->units;
-  b->grads = state_of (self, kind, "grads", layout->units, held, self->main_grads,
+      = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->length;
+  b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->autograd_stays)
-    b->fresh = state_of (self, kind, "fresh_grads", layout->units, full, self->net.compute,
+    b->fresh = state_of (self, kind, "fresh_grads", layout->length, full, self->net.compute,
                          PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->stack->keeps_half_grads && self->data_parallel > 1)
-    b->half = state_of (self, kind, "half_grads", layout->units, full, self->net.compute,
+    b->half = state_of (self, kind, "half_grads", layout->length, full, self->net.compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
       && self->main_grads != self->main_params)
-    b->cast = state_of (self, kind, "cast_grads", layout->units,
+    b->cast = state_of (self, kind, "cast_grads", layout->length,
                         (guint64)plan_lower_own_elements (self, kind), self->main_params,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->shards_grads || (self->ranks > 1 && differs))
     b->bucket
         = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
-    b->received = state_of (self, kind, "received", layout->units, full, self->grad_comm,
+    b->received = state_of (self, kind, "received", layout->length, full, self->grad_comm,
                             PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->replicas > 1 && differs)
-    b->outer = state_of (self, kind, "outer", layout->units, held, self->grad_comm,
+    b->outer = state_of (self, kind, "outer", layout->length, held, self->grad_comm,
                          PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->ranks * self->replicas > 1)
     b->reduced = event (self, kind, "reduced");
@@ -178,6 +179,9 @@ declare_values (PlanLower *self)
     }
   for (guint i = 0; i < self->net.n_nodes; i++)
     declare_gradient_of (self, self->net.nodes[i].in);
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_ADD && self->net.nodes[i].stats != PLAN_NO_VALUE)
+      declare_gradient_of (self, self->net.nodes[i].other);
   for (guint i = 0; self->net.quantises && i < self->net.n_nodes; i++)
     {
       const PlanNode *node = &self->net.nodes[i];
@@ -210,7 +214,8 @@ declare_head (PlanLower *self)
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_fused = IS (self, CE_FUSION, ON);
-  const PlanLoss loss = self->stack->loss;
+  const PlanLoss loss
+      = is_fused && self->stack->rounds_fused_loss ? PLAN_LOSS_ROUNDED : self->stack->loss;
   /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
    * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
   const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
@@ -226,13 +231,16 @@ declare_head (PlanLower *self)
     PlanCategory category;
   } table[] = {
     { &self->embedded, "embedded", splits, whole, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
+      PLAN_CATEGORY_ACTIVATIONS },
     { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->norm_final_full, "norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
     { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
     { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", TRUE, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", TRUE, logits, loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
     { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_LOSS },
     { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
@@ -259,14 +267,13 @@ declare_raw (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
-      PlanBucketKind kind;
-      const PlanSlot *slot = plan_layout_slot (&self->layout, role, &kind);
+      const PlanTensor tensor = plan_lower_tensor (self, role);
       self->raw[role] = -1;
-      if (slot)
+      if (tensor.rows > 0)
         {
-          g_autofree char *name = g_strconcat ("raw.", slot->tensor.name, NULL);
-          self->raw[role] = buffer (self, name, 1, slot->tensor.rows * slot->tensor.cols,
-                                    self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
+          g_autofree char *name = g_strconcat ("raw.", tensor.name, NULL);
+          self->raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols, self->net.compute,
+                                    PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
   const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
@@ -292,12 +299,11 @@ declare_derived (PlanLower *self)
       const PlanNode *node = &self->net.nodes[i];
       if (node->kind != PLAN_NODE_LINEAR)
         continue;
-      PlanBucketKind kind;
-      const PlanSlot *slot = plan_layout_slot (&self->layout, node->weight, &kind);
-      g_autofree char *copy = g_strconcat ("copy.", slot->tensor.name, NULL);
+      const PlanTensor tensor = plan_lower_tensor (self, node->weight);
+      g_autofree char *copy = g_strconcat ("copy.", tensor.name, NULL);
       g_autofree char *col = g_strconcat (copy, ".col", NULL);
-      g_autofree char *turned = g_strconcat ("transposed.", slot->tensor.name, NULL);
-      const guint64 elements = slot->tensor.rows * slot->tensor.cols;
+      g_autofree char *turned = g_strconcat ("transposed.", tensor.name, NULL);
+      const guint64 elements = tensor.rows * tensor.cols;
       if (self->copies_weights)
         self->copy[node->weight]
             = buffer (self, copy, copies, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
@@ -474,10 +480,13 @@ measure (PlanLower *self, guint rank)
 
   /* `auto` looks at parameters, the queues count padding too: two units never fit exactly. */
   const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
-  self->comm_unit = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
-                        ? plan->value[PLAN_COMM_UNIT]
-                        : MAX (self->stack->comm_unit_floor, 2 * raw);
-  self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1;
+  const guint64 closes_at = self->layout.rule.closes_at;
+  const gint64 bucket = closes_at == G_MAXUINT64 ? 0 : (gint64)closes_at;
+  self->comm_unit
+      = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
+            ? plan->value[PLAN_COMM_UNIT]
+            : MAX (self->stack->comm_unit_floor, self->layout.by_size ? bucket : 2 * raw);
+  self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1 && !self->layout.by_size;
   self->sets = (guint)(self->pools && self->shards_grads ? self->stack->pooled_grad_units
                                                          : self->stack->queued_reductions);
   self->chunk
@@ -637,4 +646,11 @@ plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Pla
     effect = (effect * COUNTS + units_in_flight (&self, 0)) * COUNTS
              + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
   out_key->value[PLAN_COMM_UNIT] = effect;
+}
+
+void
+plan_lower_distil_schedule (Plan *key)
+{
+  key->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  key->value[PLAN_SHARP] = PLAN_SHARP_OFF;
 }

@@ -18,4 +18,8 @@ PlanSchedule *plan_lower (const PlanModel *model, const PlanCluster *cluster, co
 void plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                         Plan *out_key);
 
+/* Drops from such a key what schedules do not depend on, though their costs do: two plans that are
+ * equal then have equal schedules. */
+void plan_lower_distil_schedule (Plan *key);
+
 G_END_DECLS

@@ -395,10 +395,9 @@ check_sizes (const Check *c)
         "is switched off without tensor parallelism");
   refuse (c, INT (EP) > 1 && INT (NUM_EXPERTS) == 0, F (EP), "above 1 needs --num-experts");
   say (c, PLAN_MEGATRON_NOTE,
-       g_ascii_strtod (plan_megatron_value (c->settings, F (ATTENTION_DROPOUT)), NULL) > 0
-           || g_ascii_strtod (plan_megatron_value (c->settings, F (HIDDEN_DROPOUT)), NULL) > 0,
-       GIVEN (ATTENTION_DROPOUT) ? F (HIDDEN_DROPOUT) : F (ATTENTION_DROPOUT),
-       "dropout, 0.1 unless said, keeps masks that are not modelled");
+       g_ascii_strtod (plan_megatron_value (c->settings, F (ATTENTION_DROPOUT)), NULL) > 0,
+       F (ATTENTION_DROPOUT),
+       "above 0, and it is 0.1 unless said, takes time in attention that is not modelled");
   refuse (c, IS (CUDA_GRAPH, "full_iteration") && ON (NAN_CHECK) && !ON (FAKE_GROUP),
           F (CUDA_GRAPH), "full_iteration needs --no-check-for-nan-in-loss-and-grad");
   say (c, PLAN_MEGATRON_NOTE, ON (NAN_CHECK) && c->is_fsdp && !ON (FP16), F (NAN_CHECK),

@@ -3,6 +3,8 @@
 
 #include "planner/meter.h"
 
+#include "planner/units.h"
+
 #include <string.h>
 
 PlanCategory
@@ -54,4 +56,54 @@ plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out)
     }
   out->peak_node = self->peak_node;
   out->peak_unit = self->peak_unit;
+}
+
+/* Bytes that a stretch of a schedule adds, and the most that it has added on its way. */
+typedef struct
+{
+  gint64 net, peak;
+} Swing;
+
+static Swing
+swing_of_repeat (Swing once, gint64 count)
+{
+  if (count <= 0)
+    return (Swing){ 0, 0 };
+  return (Swing){ once.net * count, once.peak + MAX (once.net, 0) * (count - 1) };
+}
+
+guint64
+plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
+  Swing open[PLAN_MAX_DEPTH + 1] = { { 0, 0 } };
+  gint64 counts[PLAN_MAX_DEPTH];
+  guint depth = 0;
+  for (guint node = 0; node < end; node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind == PLAN_OP_REPEAT)
+        {
+          counts[depth++] = op->dims[1];
+          open[depth] = (Swing){ 0, 0 };
+        }
+      else if (op->kind == PLAN_OP_END)
+        {
+          const Swing whole = swing_of_repeat (open[depth], counts[depth - 1]);
+          Swing *around = &open[--depth];
+          around->peak = MAX (around->peak, around->net + whole.peak);
+          around->net += whole.net;
+        }
+      else if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+        {
+          const guint array = (guint)op->refs[0].array;
+          const guint64 bytes
+              = plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST
+                    ? 0
+                    : plan_units_round_up (plan_schedule_buffer_bytes (schedule, array), granule);
+          open[depth].net += op->kind == PLAN_OP_FREE ? -(gint64)bytes : (gint64)bytes;
+          open[depth].peak = MAX (open[depth].peak, open[depth].net);
+        }
+    }
+  return (guint64)open[0].peak;
 }

@@ -25,4 +25,8 @@ void plan_meter_begin_step (PlanMeter *self);
 /* The live-byte columns; `fixed` bytes are live all the time and in no category. */
 void plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out_memory);
 
+/* Most bytes live at once, setup and step, with every buffer in whole granules; goes through each
+ * repeat once. Less than any allocator holds. */
+guint64 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule);
+
 G_END_DECLS

@@ -40,6 +40,8 @@ plan_node_needs (const PlanNode *node, PlanValueId *out_values)
       return list ((PlanValueId[]){ node->kept, node->saved }, 2, out_values);
     case PLAN_NODE_ACTIVATE:
       return list ((PlanValueId[]){ node->in, node->stats }, 2, out_values);
+    case PLAN_NODE_ADD:
+      return list ((PlanValueId[]){ node->stats }, 1, out_values);
     case PLAN_NODE_QUANTIZE:
     case PLAN_NODE_TRANSPOSE:
     case PLAN_NODE_GATHER_SEQ:
@@ -47,7 +49,6 @@ plan_node_needs (const PlanNode *node, PlanValueId *out_values)
     case PLAN_NODE_ROPE:
     case PLAN_NODE_REPEAT:
     case PLAN_NODE_REDUCE_TP:
-    case PLAN_NODE_ADD:
       return 0;
     }
   g_assert_not_reached ();
@@ -115,6 +116,7 @@ typedef struct
   gint64 tp;
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format of products */
+  gboolean drops;       /* a share of what branches add */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered;
 } Builder;
 
@@ -250,13 +252,17 @@ add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId s
 }
 
 static void
-add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId out)
+add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId mask, PlanValueId out)
 {
   PlanNode *node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
   node->other = branch;
   node->rows = b->net->split_rows;
   node->cols = b->model->hidden;
   define (b->net, out, b->net->split_rows * b->model->hidden, b->net->compute);
+  if (!b->drops)
+    return;
+  node->stats = mask;
+  define (b->net, mask, b->net->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
 /* What per-op selective recomputing keeps of the product just added: a part, or its output. */
@@ -409,6 +415,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                 .model = model,
                 .tp = plan->value[PLAN_TP],
                 .splits = plan->value[PLAN_SP] == PLAN_SP_ON,
+                .drops = plan_drops_hidden (plan),
                 .fuses_norms = recipe == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
                 .keeps_gate = stack->separate_gate && model->gated
                               && plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF,
@@ -417,7 +424,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                 .quantises_on_use = stack->quantises_on_use };
   define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
   const PlanValueId attention = add_attention_branch (&b);
-  add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_HIDDEN2);
+  add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
   const PlanValueId mlp = add_mlp_branch (&b, model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2);
-  add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_OUT);
+  add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
 }

@@ -34,6 +34,7 @@ G_BEGIN_DECLS
   X (PROJ_SUM, "proj.sum") \
   X (POST1, "post1") \
   X (POST1_STATS, "rstd.post1") \
+  X (MASK1, "mask1") \
   X (HIDDEN2, "hidden2") \
   X (NORM2, "norm2") \
   X (NORM2_Q, "norm2.q") \
@@ -52,6 +53,7 @@ G_BEGIN_DECLS
   X (DOWN_SUM, "down.sum") \
   X (POST2, "post2") \
   X (POST2_STATS, "rstd.post2") \
+  X (MASK2, "mask2") \
   X (OUT, "x") /* x of the next layer */
 
 typedef enum
@@ -83,7 +85,8 @@ typedef enum
   PLAN_NODE_ATTENTION,  /* in -> out, stats */
   PLAN_NODE_REDUCE_TP,  /* in -> out: the sum over ranks; in place where tokens are not split */
   PLAN_NODE_ACTIVATE,   /* in -> out; stats: the activated gate, where it is kept */
-  PLAN_NODE_ADD,        /* in + other -> out */
+  PLAN_NODE_ADD,        /* in + other -> out; stats: which of other's elements stay, where some are
+                           dropped */
 } PlanNodeKind;
 
 /* Which part of a layer a node belongs to: what selective recomputing names. */

@@ -33,6 +33,9 @@
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
   X (COPY, "copy", COMPUTE, "out:w in:r", "count", "between the device and the host, rounded where formats differ") \
   X (ADD, "add", COMPUTE, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
+  X (DROPOUT, "dropout", COMPUTE, "out:w mask:w in:r", "count", "zeroes some elements at random; a byte of the mask says which stay") \
+  X (DROPOUT_ADD, "dropout_add", COMPUTE, "out:w mask:w a:r b:r", "count", "out = a + dropout (b)") \
+  X (DROPOUT_BWD, "dropout_bwd", COMPUTE, "din:w dout:r mask:r", "count", "gradient of what was dropped from") \
   X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
   X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
   X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, "grad:u out:r", "count", "its gradient, in place")                                                          \

@@ -106,6 +106,8 @@
   X (GRAD_ACCUM_FUSION, "grad_accum_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_GRAD_ACCUM_FUSION_OFF, FALSE, "weight gradients written straight into their buffer") \
   X (PER_TOKEN_LOSS, "per_token_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PER_TOKEN_LOSS_ON, TRUE, "divide once by the global token count") \
   X (CE_FUSION, "ce_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_CE_FUSION_ON, FALSE, "fused cross entropy")                        \
+  X (HIDDEN_DROPOUT, "hidden_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of the embedding and of what each branch adds that is zeroed at random") \
+  X (ATTENTION_DROPOUT, "attention_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of attention's weights that is zeroed at random") \
   X (NAN_CHECK, "nan_check", ENUM, PLAN_VALUES_NAN, PLAN_NAN_CHECK_OFF, FALSE, "look for NaN in the loss or in every gradient") \
   X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", ENUM, PLAN_VALUES_SWITCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF, FALSE, "finish reductions in every micro batch") \
   X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \

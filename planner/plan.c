@@ -582,3 +582,9 @@ plan_grad_dtype (const Plan *self)
       = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
   return hybrid ? PLAN_DTYPE_E5M2 : plan_field_dtype (self, PLAN_COMPUTE);
 }
+
+gboolean
+plan_drops_hidden (const Plan *self)
+{
+  return self->value[PLAN_HIDDEN_DROPOUT] > 0 && self->value[PLAN_TASK] == PLAN_TASK_TRAIN;
+}

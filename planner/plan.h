@@ -86,4 +86,7 @@ PlanDtype plan_weights_dtype (const Plan *self);
 PlanDtype plan_gathered_dtype (const Plan *self);
 PlanDtype plan_grad_dtype (const Plan *self);
 
+/* Whether a training step drops some of what branches add. */
+gboolean plan_drops_hidden (const Plan *self);
+
 G_END_DECLS

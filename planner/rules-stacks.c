@@ -158,6 +158,12 @@ graphs_elsewhere (const PlanFacts *f)
   return (is_torch (f) || is_nanotron (f)) && IS (f, CUDA_GRAPH, ON);
 }
 
+static gboolean
+drops_elsewhere (const PlanFacts *f)
+{
+  return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "ddp-shards-the-optimizer", "stack=megatron and stack=nanotron need strategy=no_shard or optim: data parallelism, "
@@ -209,6 +215,9 @@ static const PlanRuleEntry rules[] = {
   { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
       "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
     graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+  { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
+      "nanotron models/llama.py", PLAN_ERROR_INVALID },
+    drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
 };
 /* clang-format on */
 

@@ -52,8 +52,8 @@ static const struct
   { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
   { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },
-  { "dropout", "0", MEANS_REMARK, NULL },
-  { "dropout", NULL, MEANS_REMARK, "masks of dropout" },
+  { "dropout", NULL, MEANS_SET, "hidden_dropout=" },
+  { "dropout", NULL, MEANS_SET, "attention_dropout=" },
   { "nccl", NULL, MEANS_REMARK, "NCCL held to some algorithms" },
   { "tp_overlap", "none", MEANS_REMARK, NULL },
   { "tp_overlap", NULL, MEANS_REMARK, "tensor-parallel communication beside products" },
@@ -65,8 +65,10 @@ static const struct
   { "pipeline_balance", NULL, MEANS_REMARK, NULL },
 };
 
-/* Sources that say every flag they set: what they do not say is Megatron-LM's default
- * (megatron/training/arguments.py). */
+/* What a source's runs have in common and its table does not say. Megatron-LM's tests give every
+ * flag they set: the others are its defaults (megatron/training/arguments.py). PyTorch's own loss,
+ * not a fused one, is in fms_fsdp/utils/train_utils.py, in the model that ATorch's example loads
+ * (transformers), and in torchtitan's train.py. */
 static const struct
 {
   const char *source, *setting;
@@ -74,6 +76,9 @@ static const struct
   { "NVIDIA/Megatron-LM tests/", "ce_fusion=off" },
   { "NVIDIA/Megatron-LM tests/", "per_token_loss=off" },
   { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on" },
+  { "foundation-model-stack/fms-fsdp", "ce_fusion=off" },
+  { "intelligent-machine-learning/dlrover", "ce_fusion=off" },
+  { "pytorch/torchtitan", "ce_fusion=off" },
 };
 
 static gboolean
@@ -93,7 +98,8 @@ applies (guint i, const char *value)
   if (switches[i].value)
     return g_str_equal (switches[i].value, value);
   for (guint j = 0; j < i; j++)
-    if (g_str_equal (switches[j].key, switches[i].key) && g_str_equal (switches[j].value, value))
+    if (switches[j].value && g_str_equal (switches[j].key, switches[i].key)
+        && g_str_equal (switches[j].value, value))
       return FALSE;
   return TRUE;
 }

@@ -38,6 +38,7 @@ struct _PlanInquiry
 {
   Work *work;
   Candidate candidate;
+  guint64 *decided; /* counts what decided the plan before it was simulated; NULL: nothing did */
 };
 
 void
@@ -277,6 +278,35 @@ plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns)
   return matters;
 }
 
+gboolean
+plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes)
+{
+  PlanSearchResult *result = self->work->result;
+  Candidate *candidate = &self->candidate;
+  candidate->memory_bytes = MAX (candidate->memory_bytes, memory_bytes);
+  if (candidate->memory_bytes > self->work->search->memory_bytes)
+    self->decided = &result->by_memory;
+  else if (!plan_inquiry_matters (self, candidate->time_ns))
+    self->decided = &result->by_bound;
+  return !self->decided;
+}
+
+guint64
+plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
+{
+  const Work *work = self->work;
+  guint64 enough = work->search->memory_bytes;
+  g_mutex_lock (&self->work->lock);
+  for (guint i = 0; i < work->result->found->len && time_ns > work->worst_ns; i++)
+    {
+      const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
+      if (score->time_ns <= time_ns) /* what costs the same may be the lower point */
+        enough = MIN (enough, score->memory_bytes - (score->time_ns < time_ns));
+    }
+  g_mutex_unlock (&self->work->lock);
+  return enough;
+}
+
 /* The next candidate that is worth scoring; FALSE when there is none. */
 static gboolean
 take_candidate (Work *work, Candidate *out)
@@ -293,11 +323,12 @@ take_candidate (Work *work, Candidate *out)
 }
 
 static void
-note_score (Work *work, const PlanFound *found, gboolean ok)
+note_score (const PlanInquiry *inquiry, const PlanFound *found, gboolean ok)
 {
+  Work *work = inquiry->work;
   const PlanSearch *s = work->search;
   PlanSearchResult *result = work->result;
-  result->by_simulation++;
+  ++*(inquiry->decided ? inquiry->decided : &result->by_simulation);
   if (ok && found->score.memory_bytes <= s->memory_bytes)
     {
       g_array_append_val (result->found, *found);
@@ -323,12 +354,13 @@ score_thread (gpointer data)
     {
       PlanFound found = { .point = inquiry.candidate.point };
       Plan plan;
+      inquiry.decided = NULL;
       g_mutex_unlock (&work->lock);
       const gboolean ok = plan_space_at (s->space, found.point, &plan)
                           && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
                           && s->score (&found.plan, &inquiry, s->user_data, &found.score);
       g_mutex_lock (&work->lock);
-      note_score (work, &found, ok);
+      note_score (&inquiry, &found, ok);
     }
   g_mutex_unlock (&work->lock);
   return NULL;

@@ -22,10 +22,17 @@ typedef struct _PlanInquiry PlanInquiry;
  * knows that it takes at least: if not, the rest of its score need not be found. */
 gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
 
+/* Tells the search, before the plan is simulated, what memory it takes at least. FALSE: nothing
+ * depends on it any more. */
+gboolean plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes);
+
+/* Bytes above which nothing depends on a plan that takes that long. */
+guint64 plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns);
+
 /* FALSE where the plan cannot be scored, or no longer matters. Called from several threads at
  * once. */
-typedef gboolean (*PlanScoreFunc) (const Plan *resolved, const PlanInquiry *inquiry,
-                                   gpointer user_data, PlanScore *out_score);
+typedef gboolean (*PlanScoreFunc) (const Plan *resolved, PlanInquiry *inquiry, gpointer user_data,
+                                   PlanScore *out_score);
 
 /* Nanoseconds that no plan with these activations can do a step of this plan in less than; any
  * above `enough_ns` will do. Asked once for each block of a space. Called from several threads at

@@ -21,11 +21,17 @@
  * Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. fsdp2: torchtitan, and
  * PyTorch's torch/distributed/fsdp/_fully_shard; that the loss leaves three fp32 images where it is
  * compiled too was chosen by published memory (torchtitan 2024-12, torchao 2026-02), not read.
- * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py. Their residual is a cuBLAS
- * workspace of 32 MiB on Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the
- * two buffers that sequences are gathered into, from the arithmetic of a published scan of some 300
- * runs. What issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an
- * autograd function in Python, for Transformer Engine's, with runs of that scan in sight.
+ * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py; its fused loss is that of
+ * flash-attention (losses/cross_entropy.py), which llm-foundry uses unless told otherwise (loss_fn
+ * in llmfoundry/models/mpt/modeling_mpt.py). Their residual is a cuBLAS workspace of 32 MiB on
+ * Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the two buffers that
+ * sequences are gathered into, from the arithmetic of a published scan of some 300 runs. What
+ * issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an autograd
+ * function in Python, for Transformer Engine's, with runs of that scan in sight.
+ *
+ * Parameters are named as their modules are made: torchtitan's models/llama3/model.py and
+ * models/common/attention.py (fsdp2; what Hugging Face's modeling_llama.py makes lies alike,
+ * fsdp1), nanotron's models/llama.py.
  *
  * Outside the allocator: a context with its modules and library handles, assumed; and NCCL's
  * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
@@ -108,6 +114,7 @@ static const PlanStack newest[] = {
       .newest = 20260821,
       .source = "torchtitan main at b5bcd76c (2026-08-21), PyTorch's fully_shard",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_NORMS_LAST,
       .packing = PLAN_PACKING_PER_TENSOR,
       .outer = PLAN_OUTER_OWN_GROUPS,
       .gathers_each_pass = TRUE,
@@ -141,6 +148,7 @@ static const PlanStack newest[] = {
       .newest = 20250601,
       .source = "PyTorch 2.x FullyShardedDataParallel, flat parameters",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_NORMS_LAST,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 1,
       .outer = PLAN_OUTER_EACH_PASS,
@@ -151,6 +159,7 @@ static const PlanStack newest[] = {
       .collects_grads = TRUE,
       .drops_grads = TRUE,
       .loss = PLAN_LOSS_EAGER,
+      .rounds_fused_loss = TRUE,
       .keeps_logits = TRUE,
       .separate_gate = TRUE,
       .allocation_bytes = 512,
@@ -172,6 +181,7 @@ static const PlanStack newest[] = {
       .newest = 20250131,
       .source = "nanotron main at 2cde8f63 (2024-12-05)",
       .vocab_multiple = 1,
+      .naming = PLAN_NAMING_BY_USE,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 1,
       .outer = PLAN_OUTER_STAYS,
@@ -190,7 +200,7 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 100000 },
-      .piece_ns = 10000, /* flattened, copied into a list and out of it (distributed.py) */
+      .piece_ns = 24000, /* six tensors are sliced, flattened and copied: 4 us each (zero.py) */
   },
   {
       .name = "native",

@@ -3,6 +3,7 @@
  * Lowering and the memory model read this record and never the framework's name.
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
+#include "planner/buckets.h"
 #include "planner/cluster.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
@@ -19,14 +20,6 @@ typedef enum
   PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
   PLAN_N_LAUNCHES
 } PlanLaunch;
-
-/* How the parameters of a bucket lie in it, and what pads them. */
-typedef enum
-{
-  PLAN_PACKING_CHUNKS,    /* by row size, so that no shard cuts a row (layout.c) */
-  PLAN_PACKING_FLAT,      /* one after the other, in equal shards */
-  PLAN_PACKING_PER_TENSOR /* each by itself, its rows in equal shards */
-} PlanPacking;
 
 /* How long the weights that are no unit's stay whole, where weights are sharded. */
 typedef enum
@@ -45,6 +38,7 @@ typedef enum
   PLAN_LOSS_IMAGE,    /* an fp32 softmax, and while it is made a second fp32 image */
   PLAN_LOSS_EAGER,    /* fp32 logits, then their softmax; two fp32 gradients before it is rounded */
   PLAN_LOSS_SHARDED,  /* fp32 logits in place of theirs, then a softmax that becomes the gradient */
+  PLAN_LOSS_ROUNDED,  /* as much again in their own format, then the gradient */
 } PlanLoss;
 
 typedef struct
@@ -62,6 +56,7 @@ typedef struct
   gboolean has_max_pool;            /* double_buffer=max_pool */
   gboolean has_fused_masters;       /* fused_masters */
   gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
+  PlanNaming naming;                /* the order in which parameters are packed */
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */
@@ -84,10 +79,11 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean repeats_keys;     /* keys and values are repeated for each query head */
-  gboolean keeps_logits;     /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;    /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
+  gboolean rounds_fused_loss; /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
+  gboolean repeats_keys;      /* keys and values are repeated for each query head */
+  gboolean keeps_logits;      /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;     /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
   gboolean
       keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */

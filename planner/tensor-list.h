@@ -1,6 +1,10 @@
-/* Every kind of parameter tensor, once, in the order of use, which is that of packing them into
- * buckets. Megatron-LM names them in the same order but for proj and its bias, which it names
- * before the rest of attention: its base class makes them (megatron/core/transformer/attention.py).
+/* Every kind of parameter tensor, once, in the order in which a Megatron-LM model made of
+ * Transformer Engine's modules names them, which is that of packing them into buckets. Attention's
+ * base class makes its projection before the class makes the rest
+ * (megatron/core/transformer/attention.py at d98e8a64); a norm is the first parameter of the linear
+ * layer behind it, a bias follows its weight
+ * (transformer_engine/pytorch/module/layernorm_linear.py at d0067d0d). Frameworks that name them
+ * otherwise say so in PlanStack.
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes
@@ -26,6 +30,8 @@
 #define PLAN_TENSOR_LIST(X)                                                                                                  \
   X (EMBEDDING, 0, "embedding", OUTER, EMBEDDING, TABLE, 1, vocab, h)                                                        \
   X (POSITIONS, 9, "positions", OUTER, POSITIONS, TABLE, m->positions == PLAN_POSITIONS_LEARNED, m->max_seq, h)              \
+  X (PROJ, 3, "proj", LAYER, ATTENTION, LINEAR, 1, h, v)                                                                     \
+  X (PROJ_BIAS, 21, "proj_bias", LAYER, ATTENTION, BIAS, m->proj_bias, h, 1)                                                 \
   X (ATTENTION_NORM, 1, "attention_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                       \
   X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
   X (QKV, 2, "qkv", LAYER, ATTENTION, LINEAR, !mla, q + 2 * kv, h)                                                           \
@@ -39,8 +45,6 @@
   X (KV_DOWN, 18, "kv_down", LAYER, ATTENTION, LINEAR, mla, m->kv_lora + m->rope_dim, h)                                     \
   X (KV_UP_NORM, 19, "kv_up_norm", LAYER, NORMS, GAIN, mla, m->kv_lora, 1)                                                   \
   X (KV_UP, 20, "kv_up", LAYER, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                     \
-  X (PROJ, 3, "proj", LAYER, ATTENTION, LINEAR, 1, h, v)                                                                     \
-  X (PROJ_BIAS, 21, "proj_bias", LAYER, ATTENTION, BIAS, m->proj_bias, h, 1)                                                 \
   X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
   X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                                   \
   X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                             \

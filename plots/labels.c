@@ -202,8 +202,8 @@ take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const char *
   g_string_append_c (side, '\n');
 }
 
-/* The box of a label that is to the left (-1) or right (1) of a point, below (-1), beside or above
- * (1) it. */
+/* The box of a label that is to the left (-1) or right (1) of a point, below (-1, or further: -2),
+ * beside or above it. */
 static PlotBox
 box_at (double x, double y, int side, int level, const char *text)
 {
@@ -223,8 +223,9 @@ place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_
 {
   static const struct
   {
-    int side, level; /* -1 left, 1 right; -1 below, 1 above */
-  } places[] = { { -1, 1 }, { 1, -1 }, { -1, 0 }, { 1, 0 }, { 1, 1 }, { -1, -1 } };
+    int side, level; /* -1 left, 1 right; -1 below, 1 above, 2 further */
+  } places[] = { { -1, 1 },  { 1, -1 }, { -1, 0 }, { 1, 0 }, { 1, 1 },
+                 { -1, -1 }, { -1, 2 }, { 1, -2 }, { 1, 2 }, { -1, -2 } };
 
   for (guint i = 0; i < G_N_ELEMENTS (places); i++)
     {

@@ -18,6 +18,7 @@
 #define STEP 0.01   /* in the logarithm of an effect, to see what it does */
 #define MOST_EVALUATIONS 80
 #define ENOUGH_RUNS 5 /* to speak of a spread */
+#define MOST_LEAPS 4
 
 typedef enum
 {
@@ -237,13 +238,14 @@ minimise (Fit *self, double *theta)
 }
 
 /* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
- * issuing costs. So far steps are tried for it. */
-static void
+ * issuing costs. So far steps are tried for it; FALSE: none was better. */
+static gboolean
 leap (Fit *self, double *theta)
 {
-  static const double widths_away[] = { -2, -1, 1, 2, 3 };
+  static const double widths_away[] = { -2, -1, 0, 1, 2, 3 };
   const guint n = self->unknowns->len;
-  double least = objective (n, theta, NULL, self);
+  const double before = objective (n, theta, NULL, self);
+  double least = before;
   for (guint u = 0; u < n; u++)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
@@ -259,6 +261,7 @@ leap (Fit *self, double *theta)
         }
       theta[u] = best;
     }
+  return least < before;
 }
 
 /* Which effects change anything of a row's costs. */
@@ -504,11 +507,9 @@ fit (Fit *self, GError **error)
   evaluate (self, theta, FALSE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].before_ns = exp (self->log_ns[i]);
-  for (guint i = 0; i < 2; i++)
-    {
-      leap (self, theta);
-      minimise (self, theta);
-    }
+  minimise (self, theta);
+  for (guint i = 0; i < MOST_LEAPS && leap (self, theta); i++)
+    minimise (self, theta);
   evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].after_ns = self->rows[i].left_ns = exp (self->log_ns[i]);

@@ -21,6 +21,7 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
   self->n_ops = self->n_walked = 0;
   sim_engine_init (&self->engine, schedule, cost);
   sim_busy_begin (&self->busy, 0);
+  sim_recall_begin (&self->recall, program, self->engine.n_clocks);
   for (guint i = 0; i < SIM_LEVELS; i++)
     {
       if (!self->saved[i])
@@ -34,6 +35,7 @@ sim_fold_clear (SimFold *self)
 {
   sim_engine_clear (&self->engine);
   sim_busy_clear (&self->busy);
+  sim_recall_clear (&self->recall);
   for (guint i = 0; i < SIM_LEVELS; i++)
     g_clear_pointer (&self->saved[i], g_array_unref);
 }
@@ -49,7 +51,7 @@ walk_op (SimFold *self, SimOp *op)
   if (issue->record >= 0)
     issue->record = sim_ref_id (&op->record, self->values);
   const SimTurn turn = sim_engine_issue (&self->engine, issue);
-  if (issue->kind == SIM_ISSUE_WORK)
+  if (self->splits && issue->kind == SIM_ISSUE_WORK)
     sim_busy_add (&self->busy, issue->stream, &turn.start, turn.ns);
   self->n_ops++;
   self->n_walked++;
@@ -89,7 +91,8 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   engine->shift[level] = loop->step * loop->unroll;
   engine->proof_begin[level] = engine->n_issued + 1;
   engine->holds[level] = turns_after;
-  sim_busy_begin_pattern (&self->busy, level);
+  if (self->splits)
+    sim_busy_begin_pattern (&self->busy, level);
 }
 
 /* Limits the proof to the iterations that find in the event's place what is said of it. */
@@ -165,7 +168,8 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
         g_array_index (engine->recorded, guint64, event) = engine->n_issued;
       }
   engine->slowed_ns += turns * (engine->slowed_ns - self->slowed_ns[level]);
-  sim_busy_repeat (&self->busy, level, turns);
+  if (self->splits)
+    sim_busy_repeat (&self->busy, level, turns);
   self->values[level] += turns * engine->shift[level];
 }
 
@@ -243,6 +247,20 @@ walk_loop (SimFold *self, const SimLoop *loop, guint begin)
 }
 
 static void
+enter_loop (SimFold *self, guint index, guint begin)
+{
+  const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, index);
+  const gboolean recalls = loop->is_closed && loop->depth < SIM_LEVELS && loop->count > 1
+                           && !self->splits && !self->engine.is_serial;
+  if (recalls
+      && sim_recall_enter (&self->recall, &self->engine, self->program, index, &self->n_ops))
+    return;
+  walk_loop (self, loop, begin);
+  if (recalls)
+    sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops);
+}
+
+static void
 walk (SimFold *self, guint begin, guint end)
 {
   for (guint i = begin; i < end;)
@@ -250,9 +268,8 @@ walk (SimFold *self, guint begin, guint end)
       const SimItem *item = &g_array_index (self->program->time.items, SimItem, i);
       if (item->kind == SIM_ITEM_REPEAT)
         {
-          const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, item->index);
-          walk_loop (self, loop, i + 1);
-          i = loop->end;
+          enter_loop (self, item->index, i + 1);
+          i = g_array_index (self->program->time.loops, SimLoop, item->index).end;
         }
       else
         {

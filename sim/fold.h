@@ -6,6 +6,7 @@
 #include "sim/busy.h"
 #include "sim/engine.h"
 #include "sim/program.h"
+#include "sim/recall.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -14,11 +15,13 @@ typedef struct
   const SimProgram *program;
   SimEngine engine;
   SimBusy busy;
+  SimRecall recall;
   gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
   GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
   gint64 slowed_ns[SIM_LEVELS];       /* until then */
   guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
+  gboolean splits;                    /* notes in `busy` what streams do; recalls nothing */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

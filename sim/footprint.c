@@ -37,6 +37,10 @@ begin (SimFootprint *self)
   const guint n = plan_schedule_n_buffers (self->schedule);
   const guint n_ids = plan_schedule_n_buffer_ids (self->schedule);
   const guint64 granule = self->stack ? self->stack->allocation_bytes : 1;
+  const guint64 others = self->stack ? self->stack->fixed_bytes
+                                           + plan_stack_outside_bytes (self->stack, self->schedule)
+                                     : 0;
+  self->enough_reserved = self->enough_bytes > others ? self->enough_bytes - others : 0;
   if (!self->arrays)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
@@ -71,6 +75,7 @@ begin (SimFootprint *self)
   if (self->placed->len > 0)
     memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
   sim_gaps_begin (&self->gaps);
+  self->n_taken = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
@@ -220,6 +225,12 @@ recurrence_turn (SimFootprint *self, guint kind)
 
 static void walk (SimFootprint *self, SimRange range);
 
+static inline gboolean
+is_enough (const SimFootprint *self)
+{
+  return self->blocks.reserved > self->enough_reserved;
+}
+
 #define TURNS_OF_LOOKING 4
 
 /* Whether an iteration may leave things as another did, and it costs less to look for that than to
@@ -246,7 +257,7 @@ walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
   *value = loop->from;
   if (looks)
     recurrence_begin (self, kind, range);
-  for (gint64 left = loop->count; left > 0;)
+  for (gint64 left = loop->count; left > 0 && !is_enough (self);)
     {
       walk (self, range);
       *value += loop->step;
@@ -272,7 +283,7 @@ static void
 walk (SimFootprint *self, SimRange range)
 {
   const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
-  for (guint i = range.begin; i < range.end;)
+  for (guint i = range.begin; i < range.end && !is_enough (self);)
     {
       const SimItem *item = &items[i++];
       if (item->kind == SIM_ITEM_OP)
@@ -296,8 +307,9 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   gboolean is_steady = FALSE;
   if (self->has_gaps)
     recurrence_begin (self, 0, step);
-  for (guint i = 0; i < n_steps && !is_steady; i++)
+  for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
+      self->n_taken = i + 1;
       note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);

@@ -34,6 +34,8 @@ typedef struct
   const PlanStack *stack;
   const SimProgram *program;
   gboolean has_blocks, has_gaps; /* a caching allocator, an arena; neither without a stack */
+  guint64 enough_bytes;          /* on the device: any more need not be told exactly */
+  guint64 enough_reserved;       /* the same of what a caching allocator holds */
   SimBlocks blocks;
   SimGaps gaps;
   PlanMeter meter;
@@ -43,12 +45,14 @@ typedef struct
   GArray *held;                  /* guint32 per buffer: its block */
   GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
   GArray *comes_free;            /* gboolean per array, in the part that is looked at */
+  guint n_taken;                 /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
 } SimFootprint;
 
 void sim_footprint_clear (SimFootprint *self);
 
-/* Setup and that many steps; reports the last. */
+/* Setup and that many steps; reports the last. Once more than `enough_bytes` are held it stops, and
+ * reports `device` only: as much as is held by then. */
 gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
                             const SimProgram *program, const PlanStack *stack, guint n_steps,
                             PlanMemory *out_memory, GError **error);

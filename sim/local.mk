@@ -18,6 +18,7 @@ libsim_a_SOURCES = \
   %D%/gaps.c %D%/gaps.h \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
+  %D%/recall.c %D%/recall.h \
   %D%/sharing.c %D%/sharing.h \
   %D%/sim.c %D%/sim.h
 EXTRA_DIST += %D%/README.md

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define LEAST_STEPS 3 /* two alike, and the one that is reported */
+
 struct _SimWorkspace
 {
   SimProgram program;
@@ -109,20 +111,43 @@ split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out,
   return TRUE;
 }
 
-gint64
-sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
+static gint64
+measure_step (const PlanSchedule *schedule, const SimCost *cost, gboolean splits,
+              SimWorkspace *workspace)
 {
   sim_program_compile (&workspace->program, schedule, cost);
+  workspace->fold.splits = splits;
   sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
   return run_steps (workspace);
 }
 
-gboolean
-sim_measure_memory (const PlanSchedule *schedule, const PlanStack *stack, SimWorkspace *workspace,
-                    PlanMemory *out_memory, GError **error)
+gint64
+sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
 {
-  return sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
-                            workspace->n_steps, out_memory, error);
+  return measure_step (schedule, cost, FALSE, workspace);
+}
+
+gboolean
+sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
+                          guint64 enough_bytes, SimWorkspace *workspace, guint64 *out_bytes,
+                          gboolean *out_is_settled, GError **error)
+{
+  PlanMemory memory;
+  workspace->footprint.enough_bytes = enough_bytes;
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
+                          workspace->n_steps, &memory, error))
+    return FALSE;
+  *out_bytes = memory.device;
+  *out_is_settled = workspace->footprint.n_taken <= LEAST_STEPS;
+  return TRUE;
+}
+
+guint64
+sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  const gboolean has_blocks = stack->caching_allocator;
+  return plan_meter_peak_bytes (schedule, has_blocks ? stack->allocation_bytes : 1)
+         + (has_blocks ? stack->fixed_bytes : 0) + plan_stack_outside_bytes (stack, schedule);
 }
 
 gboolean
@@ -131,11 +156,13 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
 {
   SimSummary summary = { 0 };
   SimShares shares;
-  summary.step_ns = sim_measure_step (schedule, cost, workspace);
+  summary.step_ns = measure_step (schedule, cost, TRUE, workspace);
   if (!sim_busy_split (&workspace->fold.busy, summary.step_ns, &shares)
       && !split_slowly (schedule, cost, &shares, error))
     return FALSE;
-  if (!sim_measure_memory (schedule, stack, workspace, &summary.memory, error))
+  workspace->footprint.enough_bytes = G_MAXUINT64;
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
+                          workspace->n_steps, &summary.memory, error))
     return FALSE;
   summary.compute_ns = shares.compute_ns;
   summary.exposed_tensor_ns = shares.exposed_tensor_ns;

@@ -28,10 +28,16 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
 gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                       SimWorkspace *workspace, SimSummary *out_summary, GError **error);
 
-/* The steady step's time alone; and what memory it takes, for those who then want that, too. */
+/* The steady step's time alone; and what it takes on the device, for those who then want that, too:
+ * any bytes above `enough_bytes` will do that it takes at least. `out_is_settled`: whatever the
+ * times, the schedule takes that. */
 gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
                          SimWorkspace *workspace);
-gboolean sim_measure_memory (const PlanSchedule *schedule, const PlanStack *stack,
-                             SimWorkspace *workspace, PlanMemory *out_memory, GError **error);
+gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
+                                   guint64 enough_bytes, SimWorkspace *workspace,
+                                   guint64 *out_bytes, gboolean *out_is_settled, GError **error);
+
+/* Bytes that any allocator holds on the device at least, without a simulation. */
+guint64 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack);
 
 G_END_DECLS

@@ -43,7 +43,8 @@ begin_repeat (Builder *self, const PlanOp *op)
                          .count = op->dims[1],
                          .step = op->dims[2],
                          .depth = (guint8)self->depth,
-                         .unroll = 1 };
+                         .unroll = 1,
+                         .is_closed = TRUE };
   const SimItem item = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len };
   self->open[self->depth++] = self->list->items->len;
   self->length[self->depth] = 0;
@@ -105,6 +106,8 @@ use_event (Compiler *self, const PlanRef *ref, guint8 how)
           |= how | (is_mine && !ref->modulus ? SIM_USE_MOVING : SIM_USE_FIXED);
       if (is_mine && ref->modulus)
         note_turns (loop, ref);
+      if (ref->loop >= 0 && ref->loop < (gint8)depth)
+        loop->is_closed = FALSE;
     }
   return (SimRef){ .first = plan_schedule_event (self->schedule, (guint)ref->array)->first,
                    .offset = ref->offset,
@@ -116,6 +119,18 @@ static gint8
 level_of (const PlanRef *ref)
 {
   return ref->modulus || ref->loop >= SIM_LEVELS ? -1 : ref->loop;
+}
+
+/* What the open repeats have to know of an op. */
+static void
+note_op (Compiler *self, const PlanOp *op, SimIssueKind kind)
+{
+  for (guint depth = 0; depth < self->time.depth; depth++)
+    {
+      SimLoop *loop = loop_at (self->time.list, self->time.open[depth]);
+      loop->streams |= 1u << op->stream;
+      loop->is_closed = loop->is_closed && kind != SIM_ISSUE_SYNC;
+    }
 }
 
 static void
@@ -144,6 +159,7 @@ add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
       compact.record = use_event (self, &op->record, SIM_USE_RECORDED);
       compact.issue.record_level = level_of (&op->record);
     }
+  note_op (self, op, kind);
   g_array_append_val (self->program->ops, compact);
   add_item (&self->time, &item);
 }
@@ -170,6 +186,26 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
         note_turns (loop, ref);
     }
   add_item (memory, &item);
+}
+
+/* Clocks of streams and groups, and of the events that a repeat's ops name. */
+static void
+find_touched (Compiler *self, SimLoop *loop, const guint8 *uses)
+{
+  GArray *ranges = self->program->ranges;
+  const SimRange clocks = { .begin = SIM_CLOCK_STREAMS,
+                            .end = SIM_CLOCK_GROUPS + plan_schedule_n_groups (self->schedule) };
+  loop->first_touched = ranges->len;
+  g_array_append_val (ranges, clocks);
+  for (guint e = 0; e < self->n_events; e++)
+    {
+      const PlanEvent *event = plan_schedule_event (self->schedule, e);
+      const SimRange range = { .begin = SIM_CLOCK_EVENTS + event->first,
+                               .end = SIM_CLOCK_EVENTS + event->first + event->count };
+      if (uses[e])
+        g_array_append_val (ranges, range);
+    }
+  loop->n_touched = ranges->len - loop->first_touched;
 }
 
 /* Whether iterations of a repeat differ by what moves with it only, and which clocks they share. */
@@ -201,6 +237,7 @@ finish_loop (Compiler *self, SimLoop *loop, const guint8 *uses)
         g_array_append_val (ranges, range);
     }
   loop->n_ranges = ranges->len - loop->first_range;
+  find_touched (self, loop, uses);
 }
 
 static void

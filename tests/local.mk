@@ -266,6 +266,7 @@ golden_tests = \
   %D%/golden/import-torchtitan.test \
   %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
+  %D%/golden/lower-megatron.test \
   %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
@@ -333,6 +334,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \
   %D%/golden/validate-rows.test \
@@ -410,7 +412,7 @@ fake_test_sources = \
   %D%/fake/test-cublaslt.c \
   %D%/fake/test-cuda-fake.c \
   %D%/fake/test-cuda-order.c
-fake_walk_sources = %D%/fake/test-cuda-walk.c
+fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
@@ -428,6 +430,7 @@ fake_tests = \
   %D%/fake/test-cuda-fake.tap \
   %D%/fake/test-cuda-kernels.tap \
   %D%/fake/test-cuda-order.tap \
+  %D%/fake/test-cuda-gemm.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
@@ -443,7 +446,12 @@ tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources) exec/gemm-plain.c
+tests_fake_test_cuda_gemm_tap_SOURCES = %D%/fake/test-cuda-gemm.c exec/gemm-plain.c
+tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_walk_tap_SOURCES = %D%/fake/test-cuda-walk.c exec/gemm-plain.c
+tests_fake_test_cuda_walk_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif

@@ -153,15 +153,24 @@ give_memory_back (CudaDevice *self)
     CUDA_WARN (cudaFreeHost (g_array_index (self->chunks, Chunk, i).bytes));
 }
 
-/* After an error ops may still be running: streams go first, and what they use when they are idle.
- */
+/* After an error ops may still be running, those of ranks that share the GPU on this one's memory
+ * too: streams go first, and what they use when they are idle. */
+static void
+drain (const CudaDevice *self)
+{
+  cudaError_t code = cudaSuccess;
+  for (guint s = 0; s < PLAN_N_STREAMS && code == cudaSuccess; s++)
+    if (self->streams[s])
+      code = cudaStreamSynchronize (self->streams[s]);
+  if (code != cudaSuccess)
+    CUDA_WARN (cudaDeviceSynchronize ());
+}
+
 static void
 cuda_close (ExecDevice *device)
 {
   CudaDevice *self = (CudaDevice *)device;
-  for (guint s = 0; s < PLAN_N_STREAMS; s++)
-    if (self->streams[s])
-      CUDA_WARN (cudaStreamSynchronize (self->streams[s]));
+  drain (self);
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
     if (self->streams[s])
       CUDA_WARN (cudaStreamDestroy (self->streams[s]));

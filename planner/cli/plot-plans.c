@@ -209,7 +209,7 @@ cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
                       gib (input.cluster->memory_bytes), title, self->path, out_text, error);
 }
 
-/* A line for each combination of all fields but the first, whose values are the labels. */
+/* A line for each value of the second field; the first's values are the labels. */
 gboolean
 cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
 {
@@ -235,11 +235,10 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
     {
       const CliPrediction *p = prediction_at (swept.predictions, i);
       const Plan *plan = &g_array_index (swept.plans, Plan, i);
-      GString *label = g_string_new (NULL), *line = g_string_new (NULL);
-      append_field (label, plan, fields[0]);
+      GString *line = g_string_new (NULL);
       if (n_sweeps > 1)
         append_field (line, plan, fields[1]);
-      g_ptr_array_add (words, g_string_free (label, FALSE));
+      g_ptr_array_add (words, plan_field_print (fields[0], plan->value[fields[0]]));
       g_ptr_array_add (words, g_string_free (line, FALSE));
       const PlotTradeoffPoint point = { .line = words->pdata[2 * i + 1],
                                         .label = words->pdata[2 * i],
@@ -247,7 +246,9 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
                                         .step_ns = p->trace->step_ns };
       g_array_append_val (points, point);
     }
-  g_autofree char *title = cli_plot_title (&input, NULL, self->sweeps);
+  g_autofree char *setting = cli_plot_title (&input, NULL, self->sweeps);
+  g_autofree char *title
+      = g_strdup_printf ("%s; at the points: %s", setting, plan_field_name (fields[0]));
   cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_tradeoff ((const PlotTradeoffPoint *)(gpointer)points->data, points->len,
                         input.cluster->memory_bytes, title, self->path, out_text, error);

@@ -85,15 +85,37 @@ cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_s
   return cost && sim_measure (schedule, cost, stack, cli_workspace (), out_summary, error);
 }
 
+/* The totals of a trace, and nothing that they are made of. */
+static PlanTrace *
+measure (const CliPrediction *self, const SimCost *cost, GError **error)
+{
+  SimSummary summary;
+  if (!sim_measure (self->schedule, cost, self->stack, cli_workspace (), &summary, error))
+    return NULL;
+  PlanTrace *trace = plan_trace_new ("sim");
+  trace->step_ns = summary.step_ns;
+  trace->compute_ns = summary.compute_ns;
+  trace->exposed_tensor_ns = summary.exposed_tensor_ns;
+  trace->exposed_gather_ns = summary.exposed_gather_ns;
+  trace->exposed_reduce_ns = summary.exposed_reduce_ns;
+  trace->exposed_copy_ns = summary.exposed_copy_ns;
+  trace->host_ns = summary.host_ns;
+  trace->idle_ns = summary.idle_ns;
+  trace->memory = summary.memory;
+  return trace;
+}
+
 static gboolean
-predict (const CliInput *input, CliPrediction *self, GError **error)
+predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **error)
 {
   if (!plan_resolve (&input->plan, input->model, input->cluster, &self->plan, error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
     return FALSE;
   g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
-  if (!cost || !(self->trace = sim_run (self->schedule, cost, self->stack, error)))
+  if (!cost
+      || !(self->trace = in_full ? sim_run (self->schedule, cost, self->stack, error)
+                                 : measure (self, cost, error)))
     return FALSE;
   self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
   self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
@@ -121,15 +143,27 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
   return TRUE;
 }
 
+static gboolean
+predict_into (const CliInput *input, gboolean in_full, CliPrediction *out, GError **error)
+{
+  g_auto (CliPrediction) self = { 0 };
+  if (!predict (input, in_full, &self, error))
+    return FALSE;
+  *out = self;
+  self = (CliPrediction){ 0 };
+  return TRUE;
+}
+
 gboolean
 cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error)
 {
-  g_auto (CliPrediction) self = { 0 };
-  if (!predict (input, &self, error))
-    return FALSE;
-  *out_prediction = self;
-  self = (CliPrediction){ 0 };
-  return TRUE;
+  return predict_into (input, TRUE, out_prediction, error);
+}
+
+gboolean
+cli_predict_totals (const CliInput *input, CliPrediction *out_prediction, GError **error)
+{
+  return predict_into (input, FALSE, out_prediction, error);
 }
 
 char *

@@ -29,6 +29,10 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
 
+/* The same without going through a step op by op: its trace has totals only, and what is made of
+ * spans, slowed_ms and provenance_pct, is nothing. */
+gboolean cli_predict_totals (const CliInput *input, CliPrediction *out_prediction, GError **error);
+
 /* What a resolved plan's schedule costs, from the best sources there are. */
 SimCost *cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,
                       const PlanStack *stack, GError **error);

@@ -9,8 +9,7 @@
 #define MOST_DOUBLINGS 10
 
 static gboolean
-score_memory (const Plan *resolved, const PlanInquiry *inquiry, gpointer scorer,
-              PlanScore *out_score)
+score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
 {
   PlanScore score;
   if (!cli_scorer_score (resolved, NULL, scorer, &score))

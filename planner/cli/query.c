@@ -138,6 +138,7 @@ answer_clear (gpointer data)
 typedef struct
 {
   const CliInput *input;
+  gboolean (*predict) (const CliInput *input, CliPrediction *out_prediction, GError **error);
   GArray *answers;
   GError **errors; /* one each */
   gint next;
@@ -152,20 +153,22 @@ predict_thread (gpointer data)
       CliAnswer *answer = &g_array_index (self->answers, CliAnswer, i);
       CliInput chosen = *self->input;
       chosen.plan = answer->found->plan;
-      cli_predict (&chosen, &answer->prediction, &self->errors[i]);
+      cli_prediction_clear (&answer->prediction);
+      self->predict (&chosen, &answer->prediction, &self->errors[i]);
     }
   return NULL;
 }
 
 static gboolean
-predict_answers (GArray *answers, const CliInput *input, GError **error)
+predict_answers (Predicting *work, GError **error)
 {
+  GArray *answers = work->answers;
   const guint n = MIN (answers->len, g_get_num_processors ());
   g_autofree GThread **threads = g_new (GThread *, n);
   g_autofree GError **errors = g_new0 (GError *, answers->len);
-  Predicting work = { .input = input, .answers = answers, .errors = errors };
+  work->errors = errors;
   for (guint i = 0; i < n; i++)
-    threads[i] = g_thread_new ("predict", predict_thread, &work);
+    threads[i] = g_thread_new ("predict", predict_thread, work);
   for (guint i = 0; i < n; i++)
     g_thread_join (threads[i]);
   gboolean ok = TRUE;
@@ -209,7 +212,15 @@ take_answers (const PlanSearchResult *result, const CliInput *input, guint k, do
         }
       g_array_append_val (answers, answer);
     }
-  return predict_answers (answers, input, error) ? g_steal_pointer (&answers) : NULL;
+  Predicting work = { .input = input, .predict = cli_predict_totals, .answers = answers };
+  return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
+}
+
+gboolean
+cli_query_predict_in_full (CliQuery *self, const CliInput *input, GError **error)
+{
+  Predicting work = { .input = input, .predict = cli_predict, .answers = self->answers };
+  return predict_answers (&work, error);
 }
 
 void

@@ -10,7 +10,29 @@
 
 #include <string.h>
 
-#define UNKNOWN G_MAXUINT64 /* memory of a score of which only the time was wanted */
+/* What is known of a plan so far. */
+typedef struct
+{
+  gint64 time_ns;       /* below 0: nothing */
+  guint64 memory_bytes; /* at least */
+  gboolean is_whole;    /* and neither time nor memory is more */
+} Known;
+
+/* What plans take without their communicators that differ by costs and groups alone. */
+typedef struct
+{
+  guint64 bytes; /* at least */
+  gboolean is_whole;
+} Held;
+
+/* A schedule that plans share. */
+typedef struct
+{
+  Plan key;
+  PlanSchedule *schedule;
+} Shared;
+
+#define RECENT 64 /* schedules that are kept: plans that share one follow each other closely */
 
 /* What a micro batch takes at least: all of it, and how much of that are gradients that are added
  * up. */
@@ -23,8 +45,11 @@ struct _CliScorer
 {
   const CliInput *input;
   GMutex lock;
-  GHashTable *scores; /* Plan, distilled -> PlanScore */
+  GHashTable *scores; /* Plan, distilled -> Known */
+  GHashTable *helds;  /* Plan, distilled -> Held */
   GHashTable *floors; /* Plan -> Floor */
+  Shared *recent[RECENT];
+  guint n_shared; /* so far */
   guint64 n_simulated;
 };
 
@@ -52,15 +77,33 @@ cli_scorer_new (const CliInput *input)
   self->input = input;
   g_mutex_init (&self->lock);
   self->scores = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
+  self->helds = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
   self->floors = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
   return self;
 }
+
+static void
+clear_shared (gpointer shared)
+{
+  plan_schedule_free (((Shared *)shared)->schedule);
+}
+
+static void
+release (Shared *shared)
+{
+  if (shared)
+    g_atomic_rc_box_release_full (shared, clear_shared);
+}
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (Shared, release)
 
 void
 cli_scorer_free (CliScorer *self)
 {
   if (!self)
     return;
+  for (guint i = 0; i < RECENT; i++)
+    release (self->recent[i]);
+  g_hash_table_unref (self->helds);
   g_hash_table_unref (self->scores);
   g_hash_table_unref (self->floors);
   g_mutex_clear (&self->lock);
@@ -73,76 +116,179 @@ cli_scorer_n_simulated (const CliScorer *self)
   return self->n_simulated;
 }
 
-static gboolean
-find_score (CliScorer *self, const Plan *key, PlanScore *out_score)
+static Known
+find_known (CliScorer *self, const Plan *key)
 {
   g_mutex_lock (&self->lock);
-  const PlanScore *score = g_hash_table_lookup (self->scores, key);
-  if (score)
-    *out_score = *score;
+  const Known *found = g_hash_table_lookup (self->scores, key);
+  const Known known = found ? *found : (Known){ .time_ns = -1 };
   g_mutex_unlock (&self->lock);
-  return score != NULL;
+  return known;
 }
 
 static void
-keep_score (CliScorer *self, const Plan *key, const PlanScore *score)
+keep_known (CliScorer *self, const Plan *key, const Known *known, gboolean is_simulated)
 {
   g_mutex_lock (&self->lock);
-  self->n_simulated++;
+  self->n_simulated += is_simulated;
   g_hash_table_replace (self->scores, g_memdup2 (key, sizeof *key),
-                        g_memdup2 (score, sizeof *score));
+                        g_memdup2 (known, sizeof *known));
   g_mutex_unlock (&self->lock);
 }
 
-static gboolean
-matters (const PlanInquiry *inquiry, gint64 time_ns)
+static Held
+find_held (CliScorer *self, const Plan *key)
 {
-  return !inquiry || plan_inquiry_matters (inquiry, time_ns);
+  g_mutex_lock (&self->lock);
+  const Held *found = g_hash_table_lookup (self->helds, key);
+  const Held held = found ? *found : (Held){ 0 };
+  g_mutex_unlock (&self->lock);
+  return held;
 }
 
-/* Time first: few plans are fast enough for their memory to matter. Tells what was found out, also
- * where that is not all: a time below 0 is none. */
-static gboolean
-simulate (const CliInput *input, const Plan *resolved, const PlanInquiry *inquiry, PlanScore *out)
+static void
+keep_held (CliScorer *self, const Plan *key, guint64 bytes, gboolean is_whole)
 {
-  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
-  g_autoptr (PlanSchedule) schedule
-      = stack ? plan_lower (input->model, input->cluster, resolved, 0, NULL) : NULL;
-  g_autoptr (SimCost) cost = schedule ? cli_cost_of (input, resolved, schedule, stack, NULL) : NULL;
-  PlanMemory memory;
-  *out = (PlanScore){ -1, UNKNOWN };
+  g_mutex_lock (&self->lock);
+  Held *held = g_hash_table_lookup (self->helds, key);
+  if (!held)
+    g_hash_table_insert (self->helds, g_memdup2 (key, sizeof *key), held = g_new0 (Held, 1));
+  held->bytes = MAX (held->bytes, bytes);
+  held->is_whole = held->is_whole || is_whole;
+  g_mutex_unlock (&self->lock);
+}
+
+static Shared *
+find_recent (CliScorer *self, const Plan *key)
+{
+  Shared *shared = NULL;
+  g_mutex_lock (&self->lock);
+  for (guint i = 0; i < RECENT && !shared; i++)
+    if (self->recent[i] && equal_plans (&self->recent[i]->key, key))
+      shared = g_atomic_rc_box_acquire (self->recent[i]);
+  g_mutex_unlock (&self->lock);
+  return shared;
+}
+
+/* The schedule of a plan, perhaps one that is there. */
+static Shared *
+lower (CliScorer *self, const Plan *resolved, const Plan *key)
+{
+  Plan schedule_key = *key;
+  plan_lower_distil_schedule (&schedule_key);
+  Shared *shared = find_recent (self, &schedule_key);
+  if (shared)
+    return shared;
+  PlanSchedule *schedule = plan_lower (self->input->model, self->input->cluster, resolved, 0, NULL);
+  if (!schedule)
+    return NULL;
+  shared = g_atomic_rc_box_new0 (Shared);
+  *shared = (Shared){ schedule_key, schedule };
+  g_mutex_lock (&self->lock);
+  Shared **place = &self->recent[self->n_shared++ % RECENT];
+  Shared *before = *place;
+  *place = g_atomic_rc_box_acquire (shared);
+  g_mutex_unlock (&self->lock);
+  release (before);
+  return shared;
+}
+
+/* Without an inquiry everything matters. */
+static gboolean
+matters (PlanInquiry *inquiry, const Known *known)
+{
+  return !inquiry
+         || (plan_inquiry_may_fit (inquiry, known->memory_bytes)
+             && (known->time_ns < 0 || plan_inquiry_matters (inquiry, known->time_ns)));
+}
+
+/* A plan being scored. */
+typedef struct
+{
+  const Plan *resolved;
+  const PlanStack *stack;
+  PlanInquiry *inquiry;
+  Plan key, held_key;
+  guint64 communicator_bytes;
+  Known known;
+} Scoring;
+
+static void
+learn_held (CliScorer *self, Scoring *s)
+{
+  const Held held = find_held (self, &s->held_key);
+  if (held.bytes > 0)
+    s->known.memory_bytes = MAX (s->known.memory_bytes, held.bytes + s->communicator_bytes);
+  s->known.is_whole = s->known.time_ns >= 0 && (s->known.is_whole || held.is_whole);
+}
+
+/* What the allocator holds, as far as it matters. */
+static void
+run_allocator (CliScorer *self, const PlanSchedule *schedule, Scoring *s)
+{
+  const guint64 enough
+      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : G_MAXUINT64;
+  guint64 bytes;
+  gboolean is_settled;
+  if (!sim_measure_device_bytes (schedule, s->stack, enough, cli_workspace (), &bytes, &is_settled,
+                                 NULL))
+    return;
+  s->known.memory_bytes = bytes;
+  s->known.is_whole = bytes <= enough;
+  if (is_settled)
+    keep_held (self, &s->held_key, bytes - s->communicator_bytes, bytes <= enough);
+}
+
+/* Cheapest first: what is live at once, then time, then the allocator. Stops when the plan no
+ * longer matters; returns whether it was simulated. */
+static gboolean
+find_out (CliScorer *self, Scoring *s)
+{
+  g_autoptr (Shared) shared = lower (self, s->resolved, &s->key);
+  if (!shared)
+    return FALSE;
+  const guint64 least = sim_measure_least_bytes (shared->schedule, s->stack);
+  keep_held (self, &s->held_key, least - s->communicator_bytes, FALSE);
+  s->known.memory_bytes = MAX (s->known.memory_bytes, least);
+  if (!matters (s->inquiry, &s->known))
+    return FALSE;
+  g_autoptr (SimCost) cost
+      = cli_cost_of (self->input, s->resolved, shared->schedule, s->stack, NULL);
   if (!cost)
     return FALSE;
-  out->time_ns = sim_measure_step (schedule, cost, cli_workspace ());
-  if (!matters (inquiry, out->time_ns)
-      || !sim_measure_memory (schedule, stack, cli_workspace (), &memory, NULL))
-    return FALSE;
-  out->memory_bytes = memory.device;
+  s->known.time_ns = sim_measure_step (shared->schedule, cost, cli_workspace ());
+  learn_held (self, s);
+  if (matters (s->inquiry, &s->known) && !s->known.is_whole)
+    run_allocator (self, shared->schedule, s);
   return TRUE;
 }
 
 gboolean
-cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer data,
-                  PlanScore *out_score)
+cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
 {
   CliScorer *self = data;
   const CliInput *input = self->input;
-  Plan key;
-  PlanScore score;
-  plan_lower_distil (input->model, input->cluster, resolved, &key);
-  const gboolean is_known = find_score (self, &key, &score);
-  if (is_known && !matters (inquiry, score.time_ns))
+  Scoring s = { .resolved = resolved,
+                .stack = plan_stack_of (resolved, input->cluster->kind, NULL),
+                .inquiry = inquiry };
+  if (!s.stack)
     return FALSE;
-  if (!is_known || score.memory_bytes == UNKNOWN)
+  plan_lower_distil (input->model, input->cluster, resolved, &s.key);
+  s.held_key = s.key;
+  plan_lower_distil_schedule (&s.held_key);
+  s.held_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
+  s.communicator_bytes = plan_bound_communicator_bytes (input->cluster, resolved, s.stack);
+  s.known = find_known (self, &s.key);
+  learn_held (self, &s);
+  if (!matters (inquiry, &s.known))
+    return FALSE;
+  if (!s.known.is_whole)
     {
-      const gboolean ok = simulate (input, resolved, inquiry, &score);
-      if (score.time_ns >= 0)
-        keep_score (self, &key, &score);
-      if (!ok)
-        return FALSE;
+      const gboolean is_simulated = find_out (self, &s);
+      keep_known (self, &s.key, &s.known, is_simulated);
     }
-  *out_score = score;
-  return TRUE;
+  *out_score = (PlanScore){ s.known.time_ns, s.known.memory_bytes };
+  return s.known.is_whole;
 }
 
 /* What a step of so many micro batches takes without communication between data-parallel ranks

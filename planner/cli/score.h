@@ -16,7 +16,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
 
 /* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. Without an inquiry
  * everything matters. */
-gboolean cli_scorer_score (const Plan *resolved, const PlanInquiry *inquiry, gpointer self,
+gboolean cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self,
                            PlanScore *out_score);
 gint64 cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer self);
 

@@ -20,6 +20,15 @@ typedef struct
 
 #define N_FIGURES 11
 
+static gint64
+elements_of (const PlanTensor *tensors, guint n)
+{
+  gint64 elements = 0;
+  for (guint i = 0; i < n; i++)
+    elements += (gint64)(tensors[i].rows * tensors[i].cols);
+  return elements;
+}
+
 static void
 derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure *out)
 {
@@ -28,25 +37,29 @@ derive (const CliInput *input, const Plan *plan, const PlanStack *stack, Figure 
   plan_layout_init (&layout, input->model, stack, plan, ranks);
   const PlanBucket *b = layout.buckets;
   const gint64 shards = (gint64)layout.shards;
-  gint64 raw = 0, padded = 0; /* of a layer, in one bucket or in parts of several */
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (kind != PLAN_BUCKET_PLAIN && plan_bucket_is_unit (kind))
-      {
-        raw += (gint64)b[kind].raw;
-        padded += (gint64)b[kind].padded;
-      }
+  gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
+  gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
+  gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
+  if (layout.by_size) /* buckets are no layer's, and pad what they hold */
+    {
+      g_auto (PlanBuckets) buckets = { 0 };
+      plan_buckets_init (&buckets, input->model, &layout.rule);
+      raw = padded = elements_of (buckets.layer, buckets.n_layer);
+      embedding = elements_of (buckets.before, buckets.n_before);
+      head = elements_of (buckets.after, buckets.n_after);
+    }
   const Figure figures[N_FIGURES] = {
     { "devices", plan_cluster_devices (input->cluster) },
     { "data_parallel", ranks },
     { "micro_batches", plan_micro_batches (plan, input->cluster) },
     { "tokens_per_step", plan->value[PLAN_GBS] * plan->value[PLAN_SEQ] },
     { "padded_vocab", plan_stack_padded_vocab (stack, input->model->vocab, plan->value[PLAN_TP]) },
-    { "units", b[PLAN_BUCKET_LAYER].units },
+    { "units", input->model->layers },
     { "unit_elements", raw },
     { "unit_elements_padded", padded },
     { "unit_elements_per_rank", padded / shards },
-    { "embedding_elements_padded", (gint64)b[PLAN_BUCKET_EMBEDDING].padded },
-    { "head_elements_padded", (gint64)b[PLAN_BUCKET_HEAD].padded },
+    { "embedding_elements_padded", embedding },
+    { "head_elements_padded", head },
   };
   for (guint i = 0; i < N_FIGURES; i++)
     out[i] = figures[i];

@@ -58,6 +58,10 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
                        "seed %d: total %u is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed, p,
                        pairs[p][0], pairs[p][1]);
       assert_same_memory (&s.memory, &trace->memory, seed);
+      const gint64 step_ns = sim_measure_step (schedule, cost, workspace);
+      ck_assert_msg (step_ns == trace->step_ns,
+                     "seed %d: by itself %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed,
+                     step_ns, trace->step_ns);
     }
   return (double)s.n_walked / (double)MAX (s.n_ops, 1);
 }

@@ -518,6 +518,246 @@ START_TEST (equal_keys_have_equal_schedules)
 }
 END_TEST
 
+/* A model that is large enough for several buckets, small enough for some to span many layers. */
+static PlanModel *
+model_of_many_buckets (GRand *rand)
+{
+  static const char *const families[] = { "llama", "qwen2", "qwen3", "gpt2", "mpt" };
+  const gint heads = g_rand_int_range (rand, 4, 33);
+  g_autofree char *spec = g_strdup_printf (
+      "family=%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=64,vocab=%d,max_seq=64",
+      families[g_rand_int_range (rand, 0, G_N_ELEMENTS (families))], g_rand_int_range (rand, 1, 41),
+      64 * heads, 64 * g_rand_int_range (rand, 8, 129), heads, heads,
+      g_rand_int_range (rand, 1000, 60000));
+  PlanModel *model = plan_model_new (spec, NULL);
+  ck_assert_ptr_nonnull (model);
+  return model;
+}
+
+/* Elements of every parameter, in the order in which Megatron-LM's modules name them. */
+static GArray *
+name_all (const PlanModel *model)
+{
+  static const PlanTensorRole order[] = { PLAN_TENSOR_PROJ,
+                                          PLAN_TENSOR_PROJ_BIAS,
+                                          PLAN_TENSOR_ATTENTION_NORM,
+                                          PLAN_TENSOR_ATTENTION_NORM_BIAS,
+                                          PLAN_TENSOR_QKV,
+                                          PLAN_TENSOR_QKV_BIAS,
+                                          PLAN_TENSOR_Q_NORM,
+                                          PLAN_TENSOR_K_NORM,
+                                          PLAN_TENSOR_MLP_NORM,
+                                          PLAN_TENSOR_MLP_NORM_BIAS,
+                                          PLAN_TENSOR_GATE_UP,
+                                          PLAN_TENSOR_GATE_UP_BIAS,
+                                          PLAN_TENSOR_DOWN,
+                                          PLAN_TENSOR_DOWN_BIAS };
+  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  static const PlanTensorRole last[]
+      = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+  GArray *all = g_array_new (FALSE, FALSE, sizeof (guint64));
+  for (gint64 layer = -1; layer <= model->layers; layer++)
+    {
+      const PlanTensorRole *roles = layer < 0 ? first : layer < model->layers ? order : last;
+      const guint n = layer < 0               ? G_N_ELEMENTS (first)
+                      : layer < model->layers ? G_N_ELEMENTS (order)
+                                              : G_N_ELEMENTS (last);
+      for (guint i = 0; i < n; i++)
+        {
+          const PlanTensor tensor
+              = plan_model_tensor (model, roles[i], (model->vocab + 127) / 128 * 128);
+          const guint64 elements = tensor.rows * tensor.cols;
+          if (elements > 0)
+            g_array_append_val (all, elements);
+        }
+    }
+  return all;
+}
+
+/* Sizes of the buckets in the order in which they fill: from the last parameter to the first, or
+ * the other way round with a shared embedding in a bucket of its own. */
+static GArray *
+cut_into_buckets (const PlanModel *model, gboolean is_backwards, guint64 closes_at,
+                  guint64 multiple)
+{
+  g_autoptr (GArray) all = name_all (model);
+  GArray *sizes = g_array_new (FALSE, FALSE, sizeof (guint64));
+  guint64 filled = 0;
+  for (guint k = 0; k < all->len; k++)
+    {
+      filled += g_array_index (all, guint64, is_backwards ? all->len - 1 - k : k);
+      if (filled < closes_at && k + 1 < all->len
+          && (is_backwards || k > 0 || !model->tied_embeddings))
+        continue;
+      filled = (filled + multiple - 1) / multiple * multiple;
+      g_array_append_val (sizes, filled);
+      filled = 0;
+    }
+  return sizes;
+}
+
+/* The buffer of gradients that an op of the compute stream leaves something in; -1: none. */
+static gint64
+gradients_written (const PlanSchedule *schedule, const PlanCursor *cursor, const PlanOp *op)
+{
+  if (op->stream != PLAN_STREAM_COMPUTE
+      || (op->kind != PLAN_OP_ACCUMULATE && op->kind != PLAN_OP_GEMM_ADD))
+    return -1;
+  return plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+                 == PLAN_CATEGORY_MAIN_GRADS
+             ? (gint64)plan_cursor_buffer (cursor, &op->refs[0])
+             : -1;
+}
+
+/* A plan whose buckets go by size. */
+static Plan
+plan_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, int seed)
+{
+  g_autoptr (GError) error = NULL;
+  Plan words, plan;
+  const gboolean is_ddp = seed % 2, shards = is_ddp && g_rand_boolean (rand);
+  const gboolean overlaps = g_rand_int_range (rand, 0, 4) > 0;
+  g_autofree char *gbs
+      = g_strdup_printf ("%d", (int)plan_cluster_devices (cluster) * g_rand_int_range (rand, 1, 4));
+  const struct
+  {
+    const char *field, *value;
+  } fields[] = { { "stack", is_ddp ? "megatron" : "megatron-fsdp" },
+                 { "strategy", shards ? "optim" : "no_shard" },
+                 { "overlap_grad_reduce", overlaps ? "on" : "off" },
+                 { "overlap_param_gather", shards && overlaps ? "on" : "off" },
+                 { "recompute", g_rand_boolean (rand) ? "full" : "none" },
+                 { "gbs", gbs },
+                 { "seq", "64" } };
+  plan_init (&words);
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    ck_assert (plan_set (&words, fields[i].field, fields[i].value, NULL));
+  ck_assert_msg (plan_resolve (&words, model, cluster, &plan, &error), "seed %d: %s", seed,
+                 error ? error->message : "");
+  return plan;
+}
+
+/* Collectives of whole buckets: what there must be, and how many of it came. */
+typedef struct
+{
+  GArray *reduced, *gathered; /* elements of each, in order */
+  guint n_reduced, n_gathered;
+} Travel;
+
+static void
+travel_init (Travel *t, const PlanModel *model, const Plan *plan, guint64 ranks)
+{
+  const gint64 *value = plan->value;
+  const gboolean is_ddp = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON;
+  const gboolean shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
+  const gboolean overlaps = value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_ON;
+  guint64 multiple = ranks; /* of the ranks and of 128 */
+  while (multiple % 128 != 0)
+    multiple += ranks;
+  GArray *filled
+      = cut_into_buckets (model, is_ddp, overlaps ? MAX (40000000, 1000000 * ranks) : G_MAXUINT64,
+                          shards ? multiple : 1);
+  GArray *turned = g_array_new (FALSE, FALSE, sizeof (guint64));
+  for (guint i = filled->len; i-- > 0;)
+    g_array_append_val (turned, g_array_index (filled, guint64, i));
+  /* as gradients get there, last parameters first; all at the end: as they fill */
+  t->reduced = g_array_ref (is_ddp || !overlaps ? filled : turned);
+  /* as the forward pass gets there */
+  t->gathered = g_array_ref (overlaps ? turned : filled);
+  t->n_reduced = t->n_gathered = 0;
+  g_array_unref (filled);
+  g_array_unref (turned);
+}
+
+static void
+travel_clear (Travel *t)
+{
+  g_array_unref (t->reduced);
+  g_array_unref (t->gathered);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Travel, travel_clear)
+
+/* One collective per bucket: as large as the loop says, in its order, behind the last gradient of
+ * the bucket and before any other; and one gather of what it becomes. */
+START_TEST (buckets_travel_one_by_one)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = model_of_many_buckets (rand);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (_i % 3 ? "dgx-h100:1" : "dgx-h100:12", NULL);
+  const guint64 ranks = (guint64)plan_cluster_devices (cluster);
+  const Plan plan = plan_by_size (rand, model, cluster, _i);
+  const gboolean shards = plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
+  g_auto (Travel) t = { 0 };
+  travel_init (&t, model, &plan, ranks);
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, &error);
+  ck_assert_msg (schedule && plan_schedule_check (schedule, &error), "seed %d: %s", _i,
+                 error ? error->message : "");
+  gint64 last = -1;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      const gint64 written = gradients_written (schedule, &cursor, op);
+      last = written >= 0 ? written : last;
+      if (op->group < 0 || (op->stream != PLAN_STREAM_REDUCE && op->stream != PLAN_STREAM_GATHER)
+          || plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+                 == PLAN_CATEGORY_WORKSPACE)
+        continue;
+      const gboolean gathers = op->kind == PLAN_OP_ALL_GATHER;
+      const GArray *sizes = gathers ? t.gathered : t.reduced;
+      const guint at = gathers ? t.n_gathered++ : t.n_reduced++;
+      ck_assert_msg (at < sizes->len
+                         && (guint64)op->dims[0] * (shards ? ranks : 1)
+                                == g_array_index (sizes, guint64, at),
+                     "seed %d: %s of bucket %u has %" G_GINT64_FORMAT " elements", _i,
+                     plan_op_name (op->kind), at, op->dims[0]);
+      ck_assert_msg (gathers || plan.value[PLAN_OVERLAP_GRAD_REDUCE] == 0
+                         || last == (gint64)plan_cursor_buffer (&cursor, &op->refs[0]),
+                     "seed %d: bucket %u is not reduced behind its last gradient", _i, at);
+    }
+  ck_assert_uint_eq (t.n_reduced, t.reduced->len);
+  ck_assert_uint_eq (t.n_gathered, shards ? t.gathered->len : 0);
+}
+END_TEST
+
+/* The schedule of a model of so many layers; its buckets recur after `out_step` of them. */
+static PlanSchedule *
+lower_by_size (int seed, gint64 layers, gint64 *out_step)
+{
+  static const char *const stacks[] = { "megatron", "megatron-fsdp@2026-06-15" };
+  g_autofree char *spec = g_strdup_printf (
+      "family=llama,layers=%d,hidden=%d,ffn=%d,heads=16,kv_heads=8,head_dim=128,vocab=32000,"
+      "max_seq=64",
+      (int)layers, seed < 4 ? 4096 : 1024, seed < 4 ? 14336 : 4096);
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_auto (PlanBuckets) buckets = { 0 };
+  PlanLayout layout;
+  Plan words, plan;
+  plan_init (&words);
+  ck_assert (plan_set (&words, "stack", stacks[seed % 2], NULL));
+  ck_assert (plan_set (&words, "strategy", seed / 2 % 2 ? "optim" : "no_shard", NULL));
+  ck_assert (plan_set (&words, "gbs", "16", NULL));
+  ck_assert (plan_set (&words, "seq", "64", NULL));
+  ck_assert (plan_resolve (&words, model, cluster, &plan, NULL));
+  plan_layout_init (&layout, model, plan_stack_of (&plan, cluster->kind, NULL), &plan, 8);
+  plan_buckets_init (&buckets, model, &layout.rule);
+  *out_step = ABS (plan_buckets_cycle (&buckets).step);
+  return plan_lower (model, cluster, &plan, 0, NULL);
+}
+
+/* Layers whose parameters lie alike are one repeat: more of them take no more ops. */
+START_TEST (buckets_that_recur_are_folded)
+{
+  gint64 step;
+  g_autoptr (PlanSchedule) schedule = lower_by_size (_i, 60, &step);
+  ck_assert_int_gt (step, 0);
+  g_autoptr (PlanSchedule) deeper = lower_by_size (_i, 60 + 4 * step, &step);
+  ck_assert_uint_eq (plan_schedule_n_nodes (schedule), plan_schedule_n_nodes (deeper));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -533,6 +773,8 @@ main (void)
   tcase_add_loop_test (tcase, all_ranks_issue_the_same_collectives, 0, 60);
   tcase_add_loop_test (tcase, traffic_follows_the_strategy, 0, 150);
   tcase_add_loop_test (tcase, layouts_hold_every_tensor_once, 0, 150);
+  tcase_add_loop_test (tcase, buckets_travel_one_by_one, 0, 160);
+  tcase_add_loop_test (tcase, buckets_that_recur_are_folded, 0, 8);
   tcase_add_loop_test (tcase, equal_keys_have_equal_schedules, 0, 150);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -214,7 +214,7 @@ START_TEST (bounds_are_never_above_the_simulation)
 END_TEST
 
 static gboolean
-score_memory (const Plan *resolved, const PlanInquiry *inquiry, gpointer data, PlanScore *out)
+score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
   if (!cli_scorer_score (resolved, NULL, data, out))
     return FALSE;

@@ -200,6 +200,10 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
       if (g_rand_int_range (rand, 0, 3) == 0)
         plan.value[PLAN_OFFLOAD_OPTIMIZER] = g_rand_int_range (rand, 0, 5) * 250000;
       if (g_rand_int_range (rand, 0, 4) == 0)
+        plan.value[PLAN_HIDDEN_DROPOUT] = g_rand_int_range (rand, 0, 5) * 250000;
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        plan.value[PLAN_ATTENTION_DROPOUT] = g_rand_int_range (rand, 0, 5) * 250000;
+      if (g_rand_int_range (rand, 0, 4) == 0)
         set_int (&plan, "offload_layers", g_rand_int_range (rand, 1, (gint32)model->layers + 1));
       if (g_rand_int_range (rand, 0, 4) == 0)
         plan.value[PLAN_OFFLOAD_MODULES] = g_rand_int_range (rand, 1, 32);

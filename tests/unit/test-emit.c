@@ -247,10 +247,11 @@ START_TEST (no_value_is_lost)
         g_autofree char *fields
             = names ? g_strdup_printf ("%s %s=%s", bases[b], plan_field_name (field), names[v])
                     : g_strdup_printf ("%s %s=%u", bases[b], plan_field_name (field), 1u << v);
-        if (field == PLAN_OFFLOAD_OPTIMIZER)
+        if (field == PLAN_OFFLOAD_OPTIMIZER || field == PLAN_HIDDEN_DROPOUT
+            || field == PLAN_ATTENTION_DROPOUT)
           {
             g_free (fields);
-            fields = g_strdup_printf ("%s offload_optimizer=0.%u", bases[b], v + 1);
+            fields = g_strdup_printf ("%s %s=0.%u", bases[b], plan_field_name (field), v + 1);
           }
         if (!case_init (&c, DENSE, "dgx-h100:2", fields, &error))
           continue;

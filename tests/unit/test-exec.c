@@ -236,6 +236,9 @@ START_TEST (what_is_not_executed_is_refused_by_name)
           { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
           { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
           { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
+          { "hidden_dropout", "0.1",
+            "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
+          { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
           { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
           { "grad_accum_fusion", "on", "the op gemm_add" },
           { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
@@ -279,7 +282,7 @@ main (void)
   tcase_add_test (tcase, planted_bugs_are_caught);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 9);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 11);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

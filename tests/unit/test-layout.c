@@ -88,14 +88,126 @@ END_TEST
 START_TEST (no_shard_has_no_padding)
 {
   PlanLayout layout;
-  guint64 layer = 0;
+  guint64 all = 0;
   layout_of (LLAMA_8B, 1024, "no_shard", &layout);
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
     {
       ck_assert_uint_eq (layout.buckets[b].padded, layout.buckets[b].raw);
-      layer += plan_bucket_is_unit (b) ? layout.buckets[b].raw : 0;
+      all += layout.buckets[b].raw * (guint64)layout.buckets[b].units;
     }
-  ck_assert_uint_eq (layer, 218112000);
+  ck_assert_uint_eq (all, 32 * G_GUINT64_CONSTANT (218112000) + 2 * 128384 * 4096 + 4096);
+}
+END_TEST
+
+/* "name@offset" of a bucket's parameters, as they lie. */
+static char *
+list_slots (const PlanBucket *bucket)
+{
+  GString *text = g_string_new (NULL);
+  guint64 from = 0;
+  for (guint shown = 0; shown < bucket->n_slots; shown++)
+    {
+      const PlanSlot *next = NULL;
+      for (guint i = 0; i < bucket->n_slots; i++)
+        if (bucket->slots[i].offset >= from && (!next || bucket->slots[i].offset < next->offset))
+          next = &bucket->slots[i];
+      g_string_append_printf (text, "%s%s@%" G_GUINT64_FORMAT, shown ? " " : "", next->tensor.name,
+                              next->offset);
+      from = next->offset + next->tensor.rows * next->tensor.cols;
+    }
+  return g_string_free (text, FALSE);
+}
+
+#define QWEN3 \
+  "family=qwen3,layers=2,hidden=1024,ffn=3072,heads=16,kv_heads=8,head_dim=128,vocab=1024," \
+  "max_seq=64"
+#define GPT2 "family=gpt2,layers=2,hidden=768,ffn=3072,heads=12,kv_heads=12,vocab=1024,max_seq=64"
+
+static const struct
+{
+  const char *model, *stack, *strategy, *gather, *slots;
+} places[] = {
+  { LLAMA_8B, "megatron-fsdp", "optim_grads_params", "compute",
+    "down@0 proj@58720256 attention_norm@75497472 "
+    "qkv@75501568 gate_up@100667392 mlp_norm@218107904" },
+  { LLAMA_8B, "native", "optim_grads_params", "compute",
+    "down@0 proj@58720256 attention_norm@75497472 "
+    "qkv@75501568 gate_up@100667392 mlp_norm@218107904" },
+  { LLAMA_8B, "megatron", "optim", "fp8",
+    "down@0 gate_up@58720256 "
+    "qkv@176160768 proj@201326592" },
+  { LLAMA_8B, "nanotron", "optim", "compute",
+    "attention_norm@0 qkv@4096 proj@25169920 "
+    "mlp_norm@41947136 gate_up@41951232 down@159391744" },
+  { LLAMA_8B, "fsdp1", "optim_grads_params", "compute",
+    "qkv@0 proj@25165824 gate_up@41943040 "
+    "down@159383552 attention_norm@218103808 mlp_norm@218107904" },
+  { LLAMA_8B, "fsdp2", "optim_grads_params", "compute",
+    "qkv@0 proj@25165824 gate_up@41943040 "
+    "down@159383552 attention_norm@218103808 mlp_norm@218107904" },
+  { QWEN3, "megatron-fsdp", "optim_grads_params", "compute",
+    "down@0 proj@3145728 qkv@5242880 gate_up@9437184 "
+    "attention_norm@15728640 q_norm@15729664 k_norm@15729792 mlp_norm@15729920" },
+  { QWEN3, "native", "optim_grads_params", "compute",
+    "down@0 proj@3145728 qkv@5242880 gate_up@9437184 "
+    "attention_norm@15728640 q_norm@15729664 k_norm@15729792 mlp_norm@15729920" },
+  { QWEN3, "megatron", "optim", "fp8",
+    "down@0 gate_up@3145728 "
+    "qkv@9437184 proj@13631488" },
+  { QWEN3, "nanotron", "optim", "compute",
+    "attention_norm@0 qkv@1024 q_norm@4195328 k_norm@4195456 "
+    "proj@4195584 mlp_norm@6292736 gate_up@6293760 down@12585216" },
+  { QWEN3, "fsdp1", "optim_grads_params", "compute",
+    "qkv@0 proj@4194304 q_norm@6291456 k_norm@6291584 "
+    "gate_up@6291712 down@12583168 attention_norm@15728896 mlp_norm@15729920" },
+  { QWEN3, "fsdp2", "optim_grads_params", "compute",
+    "qkv@0 proj@4194304 q_norm@6291456 k_norm@6291584 "
+    "gate_up@6291712 down@12583168 attention_norm@15728896 mlp_norm@15729920" },
+  { GPT2, "megatron-fsdp", "optim_grads_params", "compute",
+    "down@0 proj@2359296 qkv@2949120 gate_up@4718592 gate_up_bias@7077888 proj_bias@7080960 "
+    "attention_norm@7081728 attention_norm_bias@7082496 qkv_bias@7083264 mlp_norm@7085568 "
+    "mlp_norm_bias@7086336 down_bias@7087104" },
+  { GPT2, "native", "optim_grads_params", "compute",
+    "down@0 proj@2359296 qkv@2949120 gate_up@4718592 gate_up_bias@7077888 proj_bias@7080960 "
+    "attention_norm@7081728 attention_norm_bias@7082496 qkv_bias@7083264 mlp_norm@7085568 "
+    "mlp_norm_bias@7086336 down_bias@7087104" },
+  { GPT2, "megatron", "optim", "fp8",
+    "down@0 gate_up@2359296 "
+    "qkv@4718592 proj@6488064" },
+  { GPT2, "nanotron", "optim", "compute",
+    "attention_norm@0 attention_norm_bias@768 qkv@1536 qkv_bias@1771008 proj@1773312 "
+    "proj_bias@2363136 "
+    "mlp_norm@2363904 mlp_norm_bias@2364672 gate_up@2365440 gate_up_bias@4724736 down@4727808 "
+    "down_bias@7087104" },
+  { GPT2, "fsdp1", "optim_grads_params", "compute",
+    "qkv@0 qkv_bias@1769472 proj@1771776 proj_bias@2361600 gate_up@2362368 gate_up_bias@4721664 "
+    "down@4724736 down_bias@7084032 attention_norm@7084800 attention_norm_bias@7085568 "
+    "mlp_norm@7086336 mlp_norm_bias@7087104" },
+  { GPT2, "fsdp2", "optim_grads_params", "compute",
+    "qkv@0 qkv_bias@1769472 proj@1771776 proj_bias@2361600 gate_up@2362368 gate_up_bias@4721664 "
+    "down@4724736 down_bias@7084032 attention_norm@7084800 attention_norm_bias@7085568 "
+    "mlp_norm@7086336 mlp_norm_bias@7087104" },
+};
+
+/* Where a layer's parameters lie: in the order in which the stack's modules name them (backwards
+ * where it fills buckets so), or by Megatron-FSDP's chunks. Offsets are those of a script that
+ * repeats the frameworks' own loops. */
+START_TEST (parameters_lie_in_the_order_of_their_names)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (places); i++)
+    {
+      PlanLayout layout;
+      g_autoptr (PlanModel) model = plan_model_new (places[i].model, NULL);
+      ck_assert_ptr_nonnull (model);
+      Plan plan;
+      plan_init (&plan);
+      ck_assert (plan_set (&plan, "stack", places[i].stack, NULL));
+      ck_assert (plan_set (&plan, "strategy", places[i].strategy, NULL));
+      ck_assert (plan_set (&plan, "param_gather", places[i].gather, NULL));
+      plan_layout_init (&layout, model, plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL), &plan, 8);
+      g_autofree char *slots = list_slots (&layout.buckets[PLAN_BUCKET_LAYER]);
+      ck_assert_str_eq (slots, places[i].slots);
+    }
 }
 END_TEST
 
@@ -107,6 +219,7 @@ main (void)
   tcase_add_test (tcase, shards_are_as_nccl_logged_them);
   tcase_add_test (tcase, padding_grows_with_the_group);
   tcase_add_test (tcase, no_shard_has_no_padding);
+  tcase_add_test (tcase, parameters_lie_in_the_order_of_their_names);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -95,6 +95,9 @@ static const struct
   { ALL FSDP "--tensor-model-parallel-size 2 --sequence-parallel", 0, "tp=2 sp=on" },
   { ALL FSDP "--cuda-graph-impl local --deterministic-mode", 0, "cuda_graph=on deterministic=on" },
   { ALL FSDP "--optimizer sgd", 0, "optimizer=sgd" },
+  { ALL FSDP, 0, "hidden_dropout=0.1 attention_dropout=0.1" }, /* as transformer_config.py has it */
+  { ALL FSDP "--hidden-dropout 0 --attention-dropout 0.25", 0,
+    "hidden_dropout=0 attention_dropout=0.25" },
   { ALL FSDP "--fake-process-group", 0, "nan_check=off" },
   { ALL "--micro-batch-size 2 --micro-batch-size 4", 0, "mbs=4" }, /* the last one counts */
   { "torchrun --nproc_per_node 8 --nnodes 2 x.py " MODEL "--seq-length 64 --micro-batch-size 2", 0,
@@ -283,7 +286,7 @@ static const struct
     "--cross-entropy-fusion-impl", "native" },
   { ALL FSDP "--rampup-batch-size 1 1 8", W, "--rampup-batch-size", "full one" },
   { ALL FSDP "--tensor-model-parallel-size 2", W, "--tensor-model-parallel-size", "Blackwell" },
-  { ALL FSDP, N, "--attention-dropout", "masks" },
+  { ALL FSDP, N, "--attention-dropout", "0.1 unless said" },
   { ALL FSDP, N, "--no-check-for-nan-in-loss-and-grad", "micro batch" },
   { ALL FSDP "--attention-backend flash", N, "--attention-backend", "kernels" },
   { ALL FSDP "--vocab-size 1000 --make-vocab-size-divisible-by 1", N, "--vocab-size",
@@ -463,6 +466,8 @@ static const struct
   { "ce_fusion", "off on" },
   { "nan_check", "off loss" },
   { "cuda_graph", "off on" },
+  { "hidden_dropout", "0 0.1" },
+  { "attention_dropout", "0 0.25" },
   { "deterministic", "off on" },
 };
 

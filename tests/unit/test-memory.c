@@ -303,6 +303,38 @@ START_TEST (an_offloaded_optimizer_leaves_its_moments)
 }
 END_TEST
 
+/* Dropout keeps a byte for each element of the embedding and of what a layer's two branches add, at
+ * the loss: of layers that are computed again from their input, none. That of attention keeps a
+ * seed alone. */
+START_TEST (dropout_keeps_its_masks)
+{
+  static const struct
+  {
+    const char *words;
+    guint masks;
+  } rows[] = { { "recompute=none", 65 },
+               { "recompute=selective recompute_modules=mlp", 65 },
+               { "recompute=selective recompute_modules=core_attn", 65 },
+               { "recompute=full recompute_method=block recompute_layers=8", 49 },
+               { "recompute=full", 1 },
+               { "recompute=full recompute_layers=4", 1 },
+               { "tp=2", 65 },
+               { "task=eval", 0 } };
+  const guint64 tokens = 8192 / (_i == 6 ? 2 : 1); /* sequence parallel */
+  g_autofree char *words
+      = g_strconcat ("gbs=8 seq=8192 comm_unit=1 hidden_dropout=0 ", rows[_i].words, NULL);
+  g_autofree char *hidden
+      = g_strconcat ("gbs=8 seq=8192 comm_unit=1 hidden_dropout=0.1 ", rows[_i].words, NULL);
+  g_autofree char *attention
+      = g_strconcat ("gbs=8 seq=8192 comm_unit=1 attention_dropout=0.1 ", rows[_i].words, NULL);
+  const PlanMemory without = memory_of (LLAMA_8B, "dgx-h100:1", words);
+  const PlanMemory with = memory_of (LLAMA_8B, "dgx-h100:1", hidden);
+  ck_assert_uint_eq (with.max_allocated - without.max_allocated, rows[_i].masks * tokens * 4096);
+  ck_assert_uint_eq (memory_of (LLAMA_8B, "dgx-h100:1", attention).max_allocated,
+                     without.max_allocated);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -323,6 +355,7 @@ main (void)
   tcase_add_test (tcase, offloaded_layers_are_gone_at_the_loss);
   tcase_add_test (tcase, offloaded_modules_free_their_inputs);
   tcase_add_test (tcase, an_offloaded_optimizer_leaves_its_moments);
+  tcase_add_loop_test (tcase, dropout_keeps_its_masks, 0, 8);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

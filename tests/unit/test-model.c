@@ -106,8 +106,8 @@ list_tensors (const PlanTensor *tensors, guint n)
   return g_string_free (text, FALSE);
 }
 
-#define NORMED_ATTENTION "attention_norm qkv+ proj+ mlp_norm "
-#define LATENT "attention_norm q_down+ q_up_norm q_up+ kv_down+ kv_up_norm kv_up+ proj+ mlp_norm "
+#define NORMED_ATTENTION "proj+ attention_norm qkv+ mlp_norm "
+#define LATENT "proj+ attention_norm q_down+ q_up_norm q_up+ kv_down+ kv_up_norm kv_up+ mlp_norm "
 #define ROUTED "router router_bias expert_gate_up+ expert_down+ shared_gate_up+ shared_down+"
 
 static const struct
@@ -118,16 +118,16 @@ static const struct
 } layers[] = {
   { "llama3-8b", 31, NORMED_ATTENTION "gate_up+ down+" },
   { "gpt2", 0,
-    "attention_norm attention_norm_bias qkv+ qkv_bias proj+ proj_bias mlp_norm mlp_norm_bias "
+    "proj+ proj_bias attention_norm attention_norm_bias qkv+ qkv_bias mlp_norm mlp_norm_bias "
     "gate_up+ gate_up_bias down+ down_bias" },
   { "mpt-7b", 5, NORMED_ATTENTION "gate_up+ down+" },
-  { "qwen2.5-7b", 0, "attention_norm qkv+ qkv_bias proj+ mlp_norm gate_up+ down+" },
-  { "qwen3-8b", 0, "attention_norm qkv+ q_norm k_norm proj+ mlp_norm gate_up+ down+" },
+  { "qwen2.5-7b", 0, "proj+ attention_norm qkv+ qkv_bias mlp_norm gate_up+ down+" },
+  { "qwen3-8b", 0, "proj+ attention_norm qkv+ q_norm k_norm mlp_norm gate_up+ down+" },
   { "gemma2-9b", 1,
-    "attention_norm qkv+ proj+ attention_post_norm mlp_norm gate_up+ down+ mlp_post_norm" },
+    "proj+ attention_norm qkv+ attention_post_norm mlp_norm gate_up+ down+ mlp_post_norm" },
   { "mixtral-8x7b", 0, NORMED_ATTENTION "router expert_gate_up+ expert_down+" },
   { "qwen2-57b-a14b", 0,
-    "attention_norm qkv+ qkv_bias proj+ mlp_norm router expert_gate_up+ expert_down+ "
+    "proj+ attention_norm qkv+ qkv_bias mlp_norm router expert_gate_up+ expert_down+ "
     "shared_gate_up+ shared_down+ shared_gate" },
   { "deepseek-v3", 2, LATENT "gate_up+ down+" },
   { "deepseek-v3", 3, LATENT ROUTED },
