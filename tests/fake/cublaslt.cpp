@@ -146,7 +146,7 @@ make (T **out, const T &value, const char *kind)
   if (fails (&error))
     return CUBLAS_STATUS_ALLOC_FAILED;
   *out = new T (value);
-  fake_order_made (*out, kind);
+  made (*out, kind);
   return CUBLAS_STATUS_SUCCESS;
 }
 

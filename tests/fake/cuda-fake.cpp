@@ -415,9 +415,14 @@ namespace fake
 {
 
 void
-stop_kernel (const std::string &why)
+blame_kernel (const std::string &why)
 {
   processor.why = why;
+}
+
+void
+stop_kernel ()
+{
   wait (STOPPED, 0);
   g_assert_not_reached ();
 }

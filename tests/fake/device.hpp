@@ -129,6 +129,13 @@ struct Pending
   Access op;
 };
 
+/* An object of another library, or a graph, that has not been destroyed. */
+struct Left
+{
+  std::string kind;
+  std::function<void ()> forget; /* frees it, if that is for the runtime to do */
+};
+
 struct Runtime
 {
   Machine machine;
@@ -138,7 +145,7 @@ struct Runtime
   std::map<const void *, std::unique_ptr<Allocation>> allocations; /* by address */
   std::vector<std::string> operations;                             /* names, by number */
   std::vector<Pending> pending;
-  std::map<const void *, std::string> left; /* objects of other libraries, and their kinds */
+  std::map<const void *, Left> left;
   std::string log, error;
   cudaError_t sticky = cudaSuccess;
   unsigned allocated = 0;
@@ -171,6 +178,15 @@ std::string bytes_of (const Allocation &allocation, size_t from, size_t to);
 bool touch (Op &op, const void *at, size_t bytes, bool is_write);
 void check_unused (Allocation &allocation, const char *by);
 void forget_clocks ();
+
+/* An object that fake_order_gone is told of before its owner deletes it; else a reset does. */
+template <typename T>
+void
+made (T *object, const char *kind)
+{
+  runtime.left[object] = { kind, [=] { delete object; } };
+}
+void forget_left ();
 
 /* memory.cpp */
 Allocation *find (const void *at);
@@ -206,7 +222,8 @@ void trace_threads (bool run);
 bool trace_end (Op &op);
 
 /* cuda-fake.cpp */
-G_NORETURN void stop_kernel (const std::string &why);
+void blame_kernel (const std::string &why); /* the thread that runs, before it is stopped */
+G_NORETURN void stop_kernel ();
 void forget_kernels ();
 void set_backwards (bool backwards);
 

@@ -90,6 +90,15 @@ host_learns (const Clock &clock)
 }
 
 void
+forget_left ()
+{
+  for (const auto &[object, left] : runtime.left)
+    if (left.forget != nullptr)
+      left.forget ();
+  runtime.left.clear ();
+}
+
+void
 forget_clocks ()
 {
   of_ended_threads = Clock ();
@@ -440,7 +449,7 @@ fake_order_made (const void *object, const char *kind)
 {
   Lock lock;
 
-  runtime.left.emplace (object, kind);
+  runtime.left[object] = { kind, nullptr };
 }
 
 gboolean
@@ -449,7 +458,7 @@ fake_order_gone (const void *object, const char *kind)
   Lock lock;
   auto found = runtime.left.find (object);
 
-  if (found != runtime.left.end () && found->second == kind)
+  if (found != runtime.left.end () && found->second.kind == kind)
     {
       runtime.left.erase (found);
       return TRUE;

@@ -71,7 +71,7 @@ struct __attribute__ ((aligned (16))) Quad
   float at[4];
 };
 
-__global__ void
+__global__ void __attribute__ ((no_sanitize ("undefined"))) /* some are not aligned */
 copy_quads (Quad *out, const Quad *in, unsigned count)
 {
   for (unsigned i = threadIdx.x; i < count; i += blockDim.x)

@@ -17,6 +17,12 @@ namespace
 GRecMutex mutex;
 unsigned depth; /* of the thread that holds it */
 
+/* So that leaks that a program is told of are not the leak sanitizer's as well. */
+struct AtExit
+{
+  ~AtExit () { forget_left (); }
+} at_exit;
+
 /* Of a host thread. */
 struct Thread
 {
@@ -46,6 +52,7 @@ begin_anew (const Machine &machine)
   forget_kernels ();
   forget_memory ();
   forget_streams ();
+  forget_left ();
   forget_clocks ();
   runtime = Runtime ();
   runtime.generation = generation;
@@ -168,8 +175,8 @@ fake_cuda_finish (void)
 
   check_memory ();
   check_streams ();
-  for (const auto &[object, kind] : runtime.left)
-    report ("a " + kind + " is never destroyed");
+  for (const auto &[object, left] : runtime.left)
+    report ("a " + left.kind + " is never destroyed");
   return runtime.error.c_str ();
 }
 

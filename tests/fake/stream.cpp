@@ -113,11 +113,6 @@ forget_streams ()
 {
   for (const auto &stream : runtime.streams)
     stream->capture = nullptr;
-  for (const auto &[object, kind] : runtime.left)
-    if (kind == "graph")
-      delete (cudaGraph_t)object;
-    else if (kind == "graph to launch")
-      delete (cudaGraphExec_t)object;
 }
 
 void
@@ -610,7 +605,7 @@ cudaStreamEndCapture (cudaStream_t stream, cudaGraph_t *out)
   if (!is_joined (*graph))
     return result (cudaErrorStreamCaptureUnjoined);
   *out = new CUgraph_st{ graph };
-  fake_order_made (*out, "graph");
+  made (*out, "graph");
   return result (cudaSuccess);
 }
 
@@ -644,7 +639,7 @@ cudaGraphInstantiate (cudaGraphExec_t *out, cudaGraph_t graph, unsigned long lon
       own->is_destroyed = true; /* nobody else's */
       (*out)->streams[stream->number] = own;
     }
-  fake_order_made (*out, "graph to launch");
+  made (*out, "graph to launch");
   return cudaSuccess;
 }
 

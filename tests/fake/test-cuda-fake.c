@@ -159,13 +159,13 @@ START_TEST (fake_sees_writes_beyond_the_end)
 }
 END_TEST
 
+/* By one instruction or by two, as the compiler has it. */
 START_TEST (fake_sees_reads_beyond_the_end_of_structs)
 {
-  check_refused (planted_copy_quads (out, in + 4, 64, one),
-                 "copy_quads, block 0 0: thread 15 reads 16 bytes at 256 of memory 1 (256 bytes): "
-                 "beyond its end",
-                 "copy_quads, block 0 0: thread 15 reads 16 bytes at 256 of memory 1 (256 bytes): "
-                 "beyond its end");
+  ck_assert_int_eq (planted_copy_quads (out, in + 4, 64, one), cudaErrorIllegalAddress);
+  ck_assert (
+      g_str_has_prefix (fake_cuda_error (), "copy_quads, block 0 0: thread 15 reads ")
+      && g_str_has_suffix (fake_cuda_error (), " at 256 of memory 1 (256 bytes): beyond its end"));
 }
 END_TEST
 
@@ -200,10 +200,8 @@ END_TEST
 
 START_TEST (fake_sees_wide_accesses_that_are_not_aligned)
 {
-  int code = planted_copy_quads (out, in + 1, 32, one);
-
-  ck_assert_int_eq (code, cudaErrorIllegalAddress);
-  ck_assert_ptr_nonnull (strstr (fake_cuda_error (), "16 bytes"));
+  ck_assert_int_eq (planted_copy_quads (out, in + 1, 32, one), cudaErrorIllegalAddress);
+  ck_assert (g_str_has_suffix (fake_cuda_error (), " bytes at once, at no multiple of that"));
 }
 END_TEST
 

@@ -62,8 +62,8 @@ note_image (struct dl_phdr_info *info, size_t bytes, void *data)
   return 1; /* the program is the first */
 }
 
-G_NORETURN void
-refuse (guintptr at, size_t bytes, bool is_write)
+std::string
+words (guintptr at, size_t bytes, bool is_write)
 {
   const Allocation *allocation = find ((const void *)at);
   std::string what = is_write ? "writes " : "reads ";
@@ -80,8 +80,16 @@ refuse (guintptr at, size_t bytes, bool is_write)
       what += bytes_of (*allocation, from, from + bytes)
               + (allocation->part == HOST ? ", not a device's" : ": beyond its end");
     }
+  return what;
+}
+
+/* Strings must be gone when the kernel is stopped: its stack is given up. */
+G_NORETURN void
+refuse (guintptr at, size_t bytes, bool is_write)
+{
   is_running = false;
-  stop_kernel (what);
+  blame_kernel (words (at, bytes, is_write));
+  stop_kernel ();
 }
 
 void
@@ -152,8 +160,9 @@ G_NORETURN void
 refuse_alignment (size_t bytes, bool is_write)
 {
   is_running = false;
-  stop_kernel ((is_write ? "writes " : "reads ") + std::to_string (bytes)
-               + " bytes at once, at no multiple of that");
+  blame_kernel ((is_write ? "writes " : "reads ") + std::to_string (bytes)
+                + " bytes at once, at no multiple of that");
+  stop_kernel ();
 }
 
 /* An access of this size by one instruction, which a device makes at multiples of it only. */
@@ -295,6 +304,12 @@ fake_cuda_use (const void *at, size_t bytes, bool is_write)
 
 extern "C"
 {
+  /* Some compilers have declared these, each in its own way. */
+  void read_range (void *at, size_t bytes) __asm__("__tsan_read_range");
+  void write_range (void *at, size_t bytes) __asm__("__tsan_write_range");
+  void function_entry (void *caller) __asm__("__tsan_func_entry");
+  void function_exit () __asm__("__tsan_func_exit");
+
   HOOKS (1)
   HOOKS (2)
   HOOKS (4)
@@ -302,13 +317,13 @@ extern "C"
   HOOKS (16)
 
   void
-  __tsan_read_range (void *at, size_t bytes)
+  read_range (void *at, size_t bytes)
   {
     fake::use (at, bytes, false);
   }
 
   void
-  __tsan_write_range (void *at, size_t bytes)
+  write_range (void *at, size_t bytes)
   {
     fake::use (at, bytes, true);
   }
@@ -319,12 +334,12 @@ extern "C"
   }
 
   void
-  __tsan_func_entry (void *caller)
+  function_entry (void *caller)
   {
   }
 
   void
-  __tsan_func_exit ()
+  function_exit ()
   {
   }
 
