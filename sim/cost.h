@@ -9,6 +9,7 @@
 #include "planner/stack.h"
 #include "sim/cost-params.h"
 #include "sim/measurements.h"
+#include "sim/timings.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -46,7 +47,8 @@ typedef struct
   const PlanStack *stack;
   const Plan *plan;                    /* resolved: NCCL's version, registration, SHARP */
   const SimParams *params;             /* NULL: the cluster's default */
-  const SimMeasurements *measurements; /* NULL: none */
+  const SimMeasurements *measurements; /* of the kind of device; NULL: none */
+  const SimTimings *timings;           /* of the very machine; NULL: none */
 } SimCostInput;
 
 typedef struct _SimCost SimCost;
