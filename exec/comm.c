@@ -134,7 +134,7 @@ self_check (ExecComm *comm, GError **error)
 }
 
 static gboolean
-self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, void *stream,
            GError **error)
 {
   if (!self_check (comm, error))
@@ -145,7 +145,8 @@ self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype d
 }
 
 static gboolean
-self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                 GError **error)
 {
   return self_check (comm, error);
 }

@@ -513,6 +513,7 @@ const ExecKernels exec_kernels_cpu = {
   .name = "cpu",
   .summary = "one core per rank; the numeric reference",
   .open = open_cpu,
+  .device = &exec_device_cpu,
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,

@@ -19,6 +19,8 @@ libexec_a_SOURCES = \
   %D%/comm.c %D%/comm.h \
   %D%/comm-threads.c \
   %D%/data.c %D%/data.h \
+  %D%/device.h \
+  %D%/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
   %D%/evaluate-network.c \
   %D%/exact.c %D%/exact.h \

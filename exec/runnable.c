@@ -54,8 +54,9 @@ can_run (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op)
   switch (plan_op_class (op->kind))
     {
     case PLAN_CLASS_COMPUTE:
-      return job->kernels->run[op->kind]
-             && (op->kind != PLAN_OP_GEMM || can_run_product (schedule, op));
+      return job->kernels->launch[op->kind]
+             || (job->kernels->run[op->kind]
+                 && (op->kind != PLAN_OP_GEMM || can_run_product (schedule, op)));
     case PLAN_CLASS_COLLECTIVE:
       return op->kind != PLAN_OP_EXCHANGE;
     case PLAN_CLASS_HOST:

@@ -77,16 +77,16 @@ call_all (Rank *self)
   memcpy (gathered_place, self->in, bytes);
   memcpy (self->scattered_in_place, self->in, bytes_of (self, all));
   memcpy (self->reduced, self->in, bytes_of (self, all));
-  return comm->ops->all_gather (comm, self->gathered, self->in, self->count, self->dtype,
+  return comm->ops->all_gather (comm, self->gathered, self->in, self->count, self->dtype, NULL,
                                 &self->error)
          && comm->ops->all_gather (comm, self->gathered_in_place, gathered_place, self->count,
-                                   self->dtype, &self->error)
+                                   self->dtype, NULL, &self->error)
          && comm->ops->reduce_scatter (comm, self->scattered, self->in, self->count, self->dtype,
-                                       &self->error)
+                                       NULL, &self->error)
          && comm->ops->reduce_scatter (comm, scattered_place, self->scattered_in_place, self->count,
-                                       self->dtype, &self->error)
-         && comm->ops->all_reduce (comm, self->reduced, all, self->dtype, &self->error)
-         && comm->ops->all_to_all (comm, self->exchanged, self->in, self->count, self->dtype,
+                                       self->dtype, NULL, &self->error)
+         && comm->ops->all_reduce (comm, self->reduced, all, self->dtype, NULL, &self->error)
+         && comm->ops->all_to_all (comm, self->exchanged, self->in, self->count, self->dtype, NULL,
                                    &self->error)
          && comm->ops->barrier (comm, &self->error);
 }
@@ -312,7 +312,8 @@ thread_all_reduce (gpointer data)
   Rank *self = data;
 
   memcpy (self->reduced, self->in, bytes_of (self, self->count));
-  self->comm->ops->all_reduce (self->comm, self->reduced, self->count, self->dtype, &self->error);
+  self->comm->ops->all_reduce (self->comm, self->reduced, self->count, self->dtype, NULL,
+                               &self->error);
   self->comm->ops->close (self->comm);
   return NULL;
 }
@@ -411,7 +412,7 @@ thread_disagree (gpointer data)
   ExecComm *comm = self->comm;
 
   if (comm->rank > 0)
-    comm->ops->all_reduce (comm, self->reduced, self->count, self->dtype, &self->error);
+    comm->ops->all_reduce (comm, self->reduced, self->count, self->dtype, NULL, &self->error);
   else
     comm->ops->barrier (comm, &self->error);
   return NULL;
