@@ -340,10 +340,9 @@ sim_effect_apply (SimEffect effect, double factor, SimParams *params)
 {
   for (SimParam p = 0; p < SIM_N_PARAMS; p++)
     if (effect_of[p] == effect + 1)
-      params->value[p]
-          = is_share (p, effect)
-                ? MIN (params->value[p] * factor, MAX (params->value[p], MOST_OF_A_RATE))
-                : params->value[p] * factor;
+      params->value[p] = is_share (p, effect) ? MIN (params->value[p] * factor,
+                                                     MAX (params->value[p], MOST_OF_A_RATE))
+                                              : params->value[p] * factor;
 }
 
 static gboolean

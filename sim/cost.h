@@ -75,6 +75,9 @@ guint64 sim_cost_memory_bytes (const SimCost *self, guint node);
 
 SimLoad sim_cost_load (const SimCost *self, guint node);
 
+/* What sets an op's time: "product", "attention", "collective", or a class of traffic's name. */
+const char *sim_cost_class (PlanOpKind kind);
+
 gboolean sim_cost_is_serial (const SimCost *self); /* a CPU: streams do not overlap */
 
 G_END_DECLS

@@ -202,8 +202,8 @@ collect_sizes (const Row *rows, guint n, guint axis)
     g_array_append_val (sizes, rows[i].place.at[axis]);
   qsort (sizes->data, n, sizeof (double), compare_sizes);
   for (guint i = 0; i < n; i++)
-    if (i == 0 || compare_sizes (&g_array_index (sizes, double, i),
-                                 &g_array_index (sizes, double, i - 1)))
+    if (i == 0
+        || compare_sizes (&g_array_index (sizes, double, i), &g_array_index (sizes, double, i - 1)))
       g_array_index (sizes, double, kept++) = g_array_index (sizes, double, i);
   g_array_set_size (sizes, kept);
   return sizes;

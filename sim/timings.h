@@ -1,8 +1,8 @@
 /* SimTimings: ops that were timed one by one on the machine in question.
  *
- * Ops are alike when only their sizes differ. The sizes at which such ops were timed span a grid, and
- * time between its points is linear in each size: exact where time is a start, plus each operand's
- * traffic, plus arithmetic. Times never fall where a size grows. */
+ * Ops are alike when only their sizes differ. The sizes at which such ops were timed span a grid,
+ * and time between its points is linear in each size: exact where time is a start, plus each
+ * operand's traffic, plus arithmetic. Times never fall where a size grows. */
 #pragma once
 #include "planner/schedule.h"
 #include <glib.h>
@@ -21,7 +21,8 @@ typedef struct
 /* All but the time of an op of a schedule. */
 SimTiming sim_timing_of (const PlanSchedule *schedule, const PlanOp *op);
 
-/* "m=256 n=64 k=64 layout=1" and "out=bf16 a=bf16 b=bf16", as stores keep them; the caller frees. */
+/* "m=256 n=64 k=64 layout=1" and "out=bf16 a=bf16 b=bf16", as stores keep them; the caller frees.
+ */
 char *sim_timing_print_shape (const SimTiming *self);
 char *sim_timing_print_format (const SimTiming *self);
 
@@ -43,9 +44,10 @@ SimTimings *sim_timings_new (const SimTiming *rows, guint n);
 void sim_timings_free (SimTimings *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimTimings, sim_timings_free)
 
-/* FALSE when nothing like it was timed. Computing ops that were timed beside another number of ranks
- * count where none is better: those beside the most ranks that are fewer, else the fewest; ranks
- * beyond the machine's `cores` (0: not known) take turns, which is assumed to cost nothing but that. */
+/* FALSE when nothing like it was timed. Computing ops that were timed beside another number of
+ * ranks count where none is better: those beside the most ranks that are fewer, else the fewest;
+ * ranks beyond the machine's `cores` (0: not known) take turns, which is assumed to cost nothing
+ * but that. */
 gboolean sim_timings_find (const SimTimings *self, const SimTiming *op, gint64 cores,
                            double *out_ns, SimTimed *out_how);
 

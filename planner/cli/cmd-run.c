@@ -41,8 +41,9 @@ backend_of (int argc, char **argv)
   return "cpu";
 }
 
-int
-cmd_run (int argc, char **argv, GError **error)
+/* Argument 0 names the command. */
+static int
+hand_over (int argc, char **argv, GError **error)
 {
   const char *backend = backend_of (argc, argv);
   if (strcmp (backend, "cpu") != 0)
@@ -61,4 +62,16 @@ cmd_run (int argc, char **argv, GError **error)
   execv (program, argv);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
   return CLI_FAILED;
+}
+
+int
+cmd_run (int argc, char **argv, GError **error)
+{
+  return hand_over (argc, argv, error);
+}
+
+int
+cmd_bench (int argc, char **argv, GError **error)
+{
+  return hand_over (argc, argv, error);
 }

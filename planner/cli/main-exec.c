@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/arena.h"
+#include "planner/cli/bench.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/train.h"
 #include "planner/error.h"
@@ -118,8 +119,8 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
 
 /* The plan as it can run here: on this machine's ranks and by our own runtime. */
 static gboolean
-bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean is_root,
-            GError **error)
+bring_here (CliInput *input, const CliOptions *options, gint64 ranks, const char *comm,
+            gboolean is_root, GError **error)
 {
   g_autofree char *local = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
   if (!cli_input_read (options, local, input, error))
@@ -136,6 +137,7 @@ bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean i
       if (!(input->cluster = cli_cluster_new (local, options->db, error)))
         return FALSE;
     }
+  input->comm = comm;
   return plan_set (&input->plan, "stack", "native", error);
 }
 
@@ -330,8 +332,32 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   const gboolean is_root = !training->comm || training->comm->rank == 0;
   training->ranks = (guint)ranks;
   training->db = options.db;
-  return bring_here (&input, &options, ranks, is_root, error)
+  return bring_here (&input, &options, ranks, training->comm_name, is_root, error)
          && prepare (training, &input, &run_options, error) && cli_train (training, format, error);
+}
+
+/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
+ * to this program. */
+static int
+run_command (int argc, char **argv, gboolean *out_is_root, CliTraining *training, GError **error)
+{
+  static const char *const commands[] = { "bench", "run" };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
+    if (argc > 1 && strcmp (argv[1], commands[i]) == 0)
+      {
+        argc--;
+        argv++;
+        break;
+      }
+  if (strcmp (argv[0], "bench") == 0)
+    {
+      g_set_prgname ("fsdplan bench");
+      return cli_bench (argc, argv, out_is_root, error);
+    }
+  g_set_prgname ("fsdplan run");
+  const gboolean ok = run (argc, argv, training, error);
+  *out_is_root = !training->comm || training->comm->rank == 0;
+  return ok ? CLI_DONE : CLI_FAILED;
 }
 
 int
@@ -339,11 +365,9 @@ main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
   CliTraining training = { 0 };
+  gboolean is_root = TRUE;
   setlocale (LC_CTYPE, "");
-  g_set_prgname ("fsdplan run");
-  const gboolean names_command = argc > 1 && strcmp (argv[1], "run") == 0;
-  const gboolean ok = run (argc - names_command, argv + names_command, &training, &error);
-  const gboolean is_root = !training.comm || training.comm->rank == 0;
+  const gboolean ok = run_command (argc, argv, &is_root, &training, &error) == CLI_DONE;
   if (!ok && is_root)
     fprintf (stderr, "fsdplan: %s\n", error->message);
   cli_training_clear (&training);

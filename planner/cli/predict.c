@@ -5,6 +5,7 @@
 
 #include "planner/cli/adjustments.h"
 #include "planner/cli/measurements.h"
+#include "planner/cli/timings.h"
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/rules.h"
@@ -54,7 +55,8 @@ cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *sc
                                .stack = stack,
                                .plan = resolved,
                                .params = &params,
-                               .measurements = cli_measurements (input->cluster) };
+                               .measurements = cli_measurements (input->cluster),
+                               .timings = cli_timings (input->cluster, input->db, input->comm) };
   return sim_cost_new (&costs, error);
 }
 
