@@ -28,15 +28,18 @@ guint exec_bench_repeats (const ExecBenchOp *self, guint ranks, double share_ns)
 #define EXEC_BENCH_WARM_UP 2
 PlanSchedule *exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats);
 
-/* Quantiles of what was seen, by nearest rank. */
+/* Quantiles of what was seen, by nearest rank. Where other programs took the processor away, so
+ * that an op that computes took longer than its own work, all are brought down to that in
+ * proportion. */
 typedef struct
 {
   gint64 p10_ns, q1_ns, median_ns, q3_ns, p90_ns;
   guint n;
+  gint64 wall_ns, own_ns; /* of all repeats, and what this rank computed of them */
 } ExecBenchTimes;
 
-/* Sorts what it is given. */
-ExecBenchTimes exec_bench_summarise (gint64 *ns, guint n);
+/* Sorts what it is given. `work_ns`: the mean that was computed for one; 0: as long as it took. */
+ExecBenchTimes exec_bench_summarise (gint64 *ns, guint n, gint64 work_ns);
 
 /* What walks need beside a schedule: the smallest plan that is there. */
 typedef struct

@@ -27,6 +27,9 @@
  * to so many times of it. */
 #define PATIENCE 3
 
+/* Share of the time that ranks compute where nobody else does. */
+#define QUIET 0.9
+
 typedef struct
 {
   char *ranks, *only, *seconds, *format, *db;
@@ -379,12 +382,30 @@ time_all (Bench *self, GError **error)
   return TRUE;
 }
 
+/* Other programs at work beside it show in how little of the time was computed. */
+static void
+warn_if_busy (const Bench *self)
+{
+  double wall = 0, own = 0;
+  for (guint i = 0; i < self->times->len; i++)
+    {
+      wall += (double)g_array_index (self->times, ExecBenchTimes, i).wall_ns;
+      own += (double)g_array_index (self->times, ExecBenchTimes, i).own_ns;
+    }
+  if (own < QUIET * wall)
+    fprintf (stderr,
+             "fsdplan: other work took %.0f %% of the processors meanwhile; ops that compute are "
+             "given as long as they computed, collectives as long as they took\n",
+             100 - 100 * own / wall);
+}
+
 /* What was timed before an interruption is kept and printed; the command has failed all the same.
  */
 static gboolean
 report (const Bench *self, const char *db, GError **error)
 {
   print (self, FALSE);
+  warn_if_busy (self);
   if (self->times->len > 0 && !keep (self, db, error))
     {
       g_prefix_error (error, "nothing was kept: ");
