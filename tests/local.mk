@@ -31,6 +31,7 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-bench.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
@@ -70,6 +71,7 @@ check_tests = \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
+  %D%/unit/test-timings.tap \
   %D%/unit/test-tokens.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
@@ -87,6 +89,7 @@ check_tests = \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
+tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
@@ -101,7 +104,8 @@ tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c
+  planner/cli/adjustments.c planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c \
+  planner/cli/timings.c
 tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
@@ -340,6 +344,7 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/bench.sh \
   %D%/exec/catalogue.sh \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
