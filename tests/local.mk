@@ -192,6 +192,8 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/bench-dry-run.test \
+  %D%/golden/bench-refused.test \
   %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
@@ -254,6 +256,7 @@ golden_tests = \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-bench.test \
   %D%/golden/help-calibrate.test \
   %D%/golden/help-validate.test \
   %D%/golden/help.test \

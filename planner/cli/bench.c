@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define DEFAULT_SECONDS 60
+#define COLLECTIVE "collective" /* a class that only several ranks have */
 #define SHOW_EVERY_US (G_USEC_PER_SEC / 5)
 
 /* Beside the time that is meant for all, the least number of repeats of everything is granted, up
@@ -115,6 +116,8 @@ choose (GArray *ops, const char *only, GError **error)
 {
   g_auto (GStrv) wanted = only ? g_strsplit (only, ",", -1) : NULL;
   g_autoptr (GPtrArray) known = list_classes (ops);
+  if (!g_strv_contains ((const char *const *)known->pdata, COLLECTIVE))
+    g_ptr_array_insert (known, 0, (gpointer)COLLECTIVE);
   for (char **name = wanted; name && *name; name++)
     if (!g_strv_contains ((const char *const *)known->pdata, *name))
       {
@@ -127,7 +130,11 @@ choose (GArray *ops, const char *only, GError **error)
     if (!g_strv_contains ((const char *const *)wanted,
                           class_of (&g_array_index (ops, ExecBenchOp, i))))
       g_array_remove_index (ops, i);
-  return TRUE;
+  if (ops->len > 0)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--only " COLLECTIVE ": one rank has none: give --ranks N");
+  return FALSE;
 }
 
 static gboolean

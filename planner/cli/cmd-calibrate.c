@@ -480,7 +480,7 @@ cmd_calibrate (int argc, char **argv, GError **error)
       = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
   cli_context_add (context, entries);
   cli_context_describe (context,
-                        "Without a file the runs are those that were imported into the store.\n"
+                        "Without a file the runs are those in the store: imported, or done by fsdplan run.\n"
                         "Only rows with use=fit are fitted to; the others are reported on.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
