@@ -479,9 +479,9 @@ cmd_calibrate (int argc, char **argv, GError **error)
   g_autoptr (CliContext) context
       = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
   cli_context_add (context, entries);
-  cli_context_describe (context,
-                        "Without a file the runs are those in the store: imported, or done by fsdplan run.\n"
-                        "Only rows with use=fit are fitted to; the others are reported on.");
+  cli_context_describe (
+      context, "Without a file the runs are those in the store: imported, or done by fsdplan run.\n"
+               "Only rows with use=fit are fitted to; the others are reported on.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc > 2)

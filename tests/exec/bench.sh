@@ -32,6 +32,15 @@ grep -E '"(measured|interpolated|fitted)_pct" : 0.0,' "$work/sim" &&
 fsdplan run --model llama-tiny --gbs 2 --seq 16 --steps 2 --set compute=fp32 --db "$db" --format=json |
   grep -q '"interpolated_pct"' || fail "run does not say where costs are from"
 
+# What is left is learned from one's own runs, which are not forgotten before what they taught.
+fsdplan run --model llama-tiny --gbs 4 --seq 16 --steps 3 --set compute=fp32 --db "$db" >/dev/null
+fsdplan calibrate --folds 0 --id mine --db "$db" --format=csv >"$work/fit" 2>"$work/err" ||
+  { cat "$work/err"; fail calibrate; }
+grep -q '^native,[^,]*,2,' "$work/fit" || { cat "$work/fit"; fail "not fitted to both runs"; }
+fsdplan sim $tiny --db "$db" --format=json | grep -q '"params_id" : "mine"' || fail "not in force"
+fsdplan db delete 1 --db "$db" 2>"$work/err" && fail "a run that was fitted to is deleted"
+grep -q 'a parameter set was fitted to it' "$work/err" || { cat "$work/err"; fail "not told why"; }
+
 # Another one adds to them; two ranks are other rows.
 fsdplan bench --only reduction --ranks 2 --seconds 1 --db "$db" >"$work/table" 2>&1
 grep -q 'median_us' "$work/table" || { cat "$work/table"; fail "no table"; }
