@@ -283,6 +283,21 @@ threads_barrier (ExecComm *comm, GError **error)
   return TRUE;
 }
 
+/* Whether no rank has said that it failed. */
+static gboolean
+threads_check (ExecComm *comm, GError **error)
+{
+  Crew *crew = ((ThreadsComm *)comm)->team->crew;
+  gboolean ok;
+
+  g_mutex_lock (&crew->mutex);
+  ok = crew->reason == NULL;
+  if (!ok)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, crew->reason);
+  g_mutex_unlock (&crew->mutex);
+  return ok;
+}
+
 static void
 threads_abort (ExecComm *comm, const char *why)
 {
@@ -320,6 +335,7 @@ static const ExecCommOps threads_ops = {
   .all_to_all = threads_all_to_all,
   .all_reduce = threads_all_reduce,
   .barrier = threads_barrier,
+  .check = threads_check,
   .group = threads_group,
   .abort = threads_abort,
   .close = threads_close,

@@ -55,15 +55,20 @@ struct _ExecComm
 {
   const ExecCommOps *ops;
   guint rank, ranks;
+  guint32 node;      /* of the schedule, that the next call is for: a late error names it */
+  gint64 unit;       /* and its unit */
   guint gpu;         /* of this machine's, the one that this rank uses */
   guint sms;         /* of a GPU's, that a collective holds while it runs */
   GPtrArray *groups; /* ExecCommGroup, made so far; NULL: none */
 };
 
-/* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup). All ranks ask
- * for the same groups in the same order; what was made before is given again. It is closed with
- * the communicator that it is a group of, and fails when that is aborted. */
-ExecComm *exec_comm_group (ExecComm *self, guint size, guint stride, GError **error);
+/* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup), that `name`
+ * uses: collectives of another name do not wait for its own. All ranks ask for the same groups in
+ * the same order; what was made before is given again, and the first that has all ranks is this
+ * communicator itself. It is closed with the one that it is a group of, and fails when that is
+ * aborted. */
+ExecComm *exec_comm_group (ExecComm *self, const char *name, guint size, guint stride,
+                           GError **error);
 
 /* For backends: the group that a rank belongs to, counted from 0; closing what was made. */
 guint exec_comm_group_of (guint rank, guint size, guint stride);

@@ -19,9 +19,9 @@ typedef struct
 {
   const ExecKernels *kernels;
   const PlanSchedule *schedule; /* its events, and how many buffers there are */
-  const ExecComm *comm;         /* of all ranks: which GPU is this rank's */
+  ExecComm *comm;               /* of all ranks: which GPU is this rank's, whether one is lost */
   guint64 memory_bytes;
-  gboolean is_deterministic;
+  gboolean is_registered; /* with the communicator, where that knows how to */
 } ExecDeviceNeeds;
 
 /* Devices put this first in a struct of their own. */
@@ -35,6 +35,10 @@ struct _ExecDevice
 struct _ExecDeviceOps
 {
   gboolean is_immediate; /* everything is done when its call returns */
+
+  /* Communicators for as many threads of this process, whose devices are the same machine's; see
+   * exec_comm_threads_open. */
+  gboolean (*open_comms) (guint ranks, ExecComm **out_comms, GError **error);
 
   ExecDevice *(*open) (const ExecDeviceNeeds *needs, GError **error);
   void (*close) (ExecDevice *self);

@@ -23,6 +23,7 @@ struct _ExecArgs
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
+  guint64 scratch_bytes;       /* of the scratch operand */
   const ExecConstants *constants;
   guint taken_sms; /* of a GPU's, by collectives that may run meanwhile */
   gboolean is_deterministic;
@@ -38,7 +39,11 @@ struct _ExecKernels
 {
   const char *name;
   const char *summary;
-  gboolean (*open) (GError **error); /* once per process, before anything else */
+  gboolean (*open) (GError **error); /* before anything else: can it run here? */
+  char *(*describe) (void);          /* what computes: libraries, devices; the caller frees */
+
+  /* Whether its kernel of an op takes operands like these; refused by name. */
+  gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];

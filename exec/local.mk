@@ -33,6 +33,7 @@ libexec_a_SOURCES = \
   %D%/kernels-cpu-attention.c \
   %D%/kernels-cpu-norm.c \
   %D%/kernels-cpu-quantize.c \
+  %D%/launch.c %D%/launch.h \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
   %D%/runnable.c %D%/runnable.h \

@@ -139,7 +139,9 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                      buffer->name, tag->version + 1);
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
-      args->scale[i] = &walk->device->scales[id];
+      if (access == 's')
+        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
+      args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
     }
   return TRUE;
 }
@@ -184,7 +186,7 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
 }
 
 static gboolean
-run_collective (ExecWalk *walk, const ExecArgs *args, GError **error)
+run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
   const guint64 count = (guint64)args->op->dims[0];
   const PlanDtype dtype = args->dtype[0];
@@ -192,6 +194,8 @@ run_collective (ExecWalk *walk, const ExecArgs *args, GError **error)
   void *stream = walk->device->ops->stream (walk->device, args->op->stream);
   void *out = args->ptr[0], *in = args->ptr[1];
   walk->collectives[args->op->stream]++;
+  comm->node = cursor->node;
+  comm->unit = plan_cursor_unit (cursor, args->op);
   switch ((int)args->op->kind)
     {
     case PLAN_OP_ALL_TO_ALL:
@@ -332,7 +336,7 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
 {
   const PlanOp *op = args->op;
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-    return run_collective (walk, args, error);
+    return run_collective (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT)
     return exec_walk_init_shard (walk, cursor, args, error);
   if (op->kind == PLAN_OP_LOAD)
@@ -447,7 +451,7 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
-          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
+          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   return walk->device != NULL;
 }
@@ -458,7 +462,7 @@ find_groups (ExecWalk *walk, GError **error)
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      walk->group[g] = exec_comm_group (walk->comm, group->size, group->stride, error);
+      walk->group[g] = exec_comm_group (walk->comm, group->name, group->size, group->stride, error);
       if (!walk->group[g])
         return FALSE;
     }

@@ -5,6 +5,7 @@
 
 #include "db/transfer.h"
 #include "exec/bench.h"
+#include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/options.h"
@@ -144,9 +145,9 @@ open_ranks (Bench *self, const char *ranks, GError **error)
   if (ranks && !plan_units_parse_int (ranks, "--ranks", 1, 4096, &n, error))
     return FALSE;
   self->ranks = (guint)n;
-  if (!exec_comm_mpi_is_launched ())
+  if (!cli_backend.is_launched ())
     return TRUE;
-  if (!(self->comm = exec_comm_mpi_open (error)))
+  if (!(self->comm = cli_backend.open_process (error)))
     return FALSE;
   if (ranks && n != self->comm->ranks)
     {
@@ -162,6 +163,12 @@ static gboolean
 prepare (Bench *self, const Options *options, GError **error)
 {
   self->seconds = DEFAULT_SECONDS;
+  if (cli_backend.device != PLAN_DEVICE_CPU)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "bench: this version times processors alone: use fsdplan-exec-cpu");
+      return FALSE;
+    }
   if (!cli_format_parse (options->format, &self->format, error)
       || (options->seconds
           && !plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds, error))
@@ -285,6 +292,7 @@ add_row (const Bench *self, guint i, const char *created, const char *machine, D
   const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
   const SimTiming timing = timing_of (self, i);
   const gboolean is_collective = plan_op_class (timing.kind) == PLAN_CLASS_COLLECTIVE;
+  const char *comm = !is_collective ? "self" : self->comm ? cli_backend.process_comm : "threads";
   g_autofree char *uid = g_uuid_string_random ();
   g_autofree char *shape = sim_timing_print_shape (&timing);
   g_autofree char *format = sim_timing_print_format (&timing);
@@ -297,10 +305,8 @@ add_row (const Bench *self, guint i, const char *created, const char *machine, D
                                    { "program_version", PACKAGE_VERSION },
                                    { "host", g_get_host_name () },
                                    { "machine", machine },
-                                   { "backend", exec_kernels_cpu.name },
-                                   { "comm", !is_collective ? "self"
-                                             : self->comm   ? "mpi"
-                                                            : "threads" },
+                                   { "backend", cli_backend.kernels->name },
+                                   { "comm", comm },
                                    { "ranks", ranks },
                                    { "op", plan_op_name (timing.kind) },
                                    { "shape", shape },
@@ -317,7 +323,8 @@ keep (const Bench *self, const char *db, GError **error)
 {
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
-  g_autofree char *machine = cli_timings_machine (self->cluster, exec_gemm_name ());
+  g_autofree char *library = cli_backend.kernels->describe ();
+  g_autofree char *machine = cli_timings_machine (self->cluster, library);
   g_autoptr (GPtrArray) tables = g_ptr_array_new_with_free_func ((GDestroyNotify)db_table_free);
   DbTable *rows = db_table_new (DB_KIND_OPS);
   DbImport done;
@@ -359,7 +366,7 @@ time_all (Bench *self, GError **error)
   const gboolean is_shown = is_root (self) && isatty (STDERR_FILENO);
   const gint64 begin_us = g_get_monotonic_time ();
   gint64 shown_us = 0;
-  if (!exec_bench_frame_init (&frame, self->cluster, &exec_kernels_cpu, error))
+  if (!exec_bench_frame_init (&frame, self->cluster, cli_backend.kernels, error))
     return FALSE;
   for (guint i = 0; i < self->ops->len; i++)
     {
@@ -446,7 +453,6 @@ bench (Bench *self, const Options *options, GError **error)
     }
   signal (SIGINT, interrupt);
   signal (SIGTERM, interrupt);
-  exec_gemm_open ();
   if (!time_all (self, error))
     return FALSE;
   return !is_root (self) || report (self, options->db, error);

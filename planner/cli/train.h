@@ -15,6 +15,7 @@ typedef struct
   guint ranks;
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
   const char *comm_name;
+  gboolean joins; /* threads by the backend's own communicator */
   const char *db;
 
   /* What the job reads and writes; each may be NULL. */
