@@ -15,6 +15,7 @@
 /* A grid with more points than this is of sizes that nobody chose as one. */
 #define MAX_POINTS 4096
 
+/* Of a dim, and of all of an op's multiplied. */
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 50)
 
 /* What an op is apart from its sizes, those sizes, and what its time is in proportion to. */
@@ -93,7 +94,7 @@ add_axes (Place *self, const SimTiming *timing)
       break;
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD: /* head by head */
-      self->units = (double)d[0] * (double)d[2];
+      self->units = (double)MAX (d[0] * d[2], 1);
       add_axis (self, d[1] * d[5]);
       add_axis (self, d[4]);
       break;
@@ -499,6 +500,7 @@ sim_timing_parse (const char *op, const char *shape, const char *format, SimTimi
                   GError **error)
 {
   SimTiming self = *out;
+  double whole = 1;
   g_auto (GStrv) sizes = g_strsplit (shape, " ", -1);
   g_auto (GStrv) formats = g_strsplit (format, " ", -1);
   if (!parse_kind (op, &self.kind, error))
@@ -510,6 +512,13 @@ sim_timing_parse (const char *op, const char *shape, const char *format, SimTimi
       const char *value = exists ? value_of (sizes, name) : "0";
       if (!plan_units_parse_int (value ? value : "", name, 0, MAX_SIZE, &self.dims[d], error))
         return FALSE;
+      whole *= (double)MAX (self.dims[d], 1);
+    }
+  if (whole > (double)MAX_SIZE)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "'%s' is no size that anything has",
+                   shape);
+      return FALSE;
     }
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     {

@@ -139,6 +139,7 @@ fuzz_replays = \
   %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
+  %D%/fuzz/replay-timing.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
@@ -152,6 +153,7 @@ tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
+tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
@@ -166,6 +168,7 @@ fuzzers = \
   %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
+  %D%/fuzz/fuzz-timing \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -178,6 +181,7 @@ tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_timing_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
 FUZZ_SECONDS = 20

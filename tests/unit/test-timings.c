@@ -208,6 +208,7 @@ START_TEST (text_that_is_wrong_is_refused)
     { "gem", "m=1", "", "no op is called 'gem'; did you mean 'gemm'?" },
     { "cast", "m=1", "out=fp32 in=fp32", "count: '' is not a whole number" },
     { "cast", "count=-1", "out=fp32 in=fp32", "count: '-1' is out of range" },
+    { "gemm", "m=99999999 n=99999999 k=9 layout=0", "out=fp32 a=fp32 b=fp32", "is no size that" },
     { "cast", "count=1", "out=fp32", "in: '' is not a number format" },
     { "cast", "count=1", "out=fp32 in=fp23", "in: 'fp23' is not a number format" },
   };
