@@ -43,8 +43,8 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluste
 {
   switch ((int)kind)
     {
-    case PLAN_OP_GEMM:
-      return product_bytes (cluster) / sizeof (float);
+    case PLAN_OP_GEMM: /* which begins at a multiple of 256 bytes */
+      return (product_bytes (cluster) + 256) / sizeof (float);
     case PLAN_OP_EMBED_BWD: /* the same sort */
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
     default:

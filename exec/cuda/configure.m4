@@ -42,7 +42,7 @@ AC_SUBST([NVCC])
 FSDPLAN_WITH([cudnn], [CUDNN], [cuDNN],
   [AS_IF([test $have_cuda = no], [why="needs CUDA"],
      [dir=${dir:-$cuda_dir}
-      found="in $dir (its backend is not in this version)"
+      found="in $dir"
       CUDNN_CPPFLAGS="-isystem $dir/include $CUDA_CPPFLAGS"
       CUDNN_LIBS="-L`fsdplan_libdir "$dir"` -lcudnn $CUDA_LIBS"])],
   [[#include <stdbool.h>

@@ -44,4 +44,19 @@ if HAVE_CUDA
 noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+if !HAVE_NCCL
+libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+endif
+endif
+
+# Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
+cudnn_sources = \
+  %D%/attention-ask.c \
+  %D%/attention-cudnn.c %D%/attention-cudnn.h \
+  %D%/attention-graph.c %D%/attention-graph.h
+EXTRA_DIST += $(cudnn_sources)
+if HAVE_CUDNN
+noinst_LIBRARIES += libexeccudnn.a
+libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 endif

@@ -64,6 +64,19 @@ exec_shared = \
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)
 
+if HAVE_CUDA
+bin_PROGRAMS += fsdplan-exec-cuda
+fsdplan_exec_cuda_SOURCES = $(exec_shared) %D%/backend-cuda.c
+cuda_archives = libexeccuda.a libcudakernels.a
+if HAVE_NCCL
+cuda_archives += libexecnccl.a
+endif
+fsdplan_exec_cuda_LDADD = \
+  libplots.a libdb.a $(cuda_archives) libexec.a libsim.a libprobe.a libplanner.a \
+  $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(NCCL_LIBS) $(CUDA_LIBS)
+endif
+EXTRA_DIST += %D%/backend-cuda.c
+
 nodist_fsdplan_SOURCES = $(completion_embedded)
 
 # Completion: printed by the program, and installed under the names that the shells look for.
