@@ -13,6 +13,8 @@ else
 libprobe_a_SOURCES += %D%/probe-hwloc-none.c
 endif
 libexec_a_SOURCES = \
+  %D%/bench.c %D%/bench.h \
+  %D%/bench-ops.c \
   %D%/checkpoint.h %D%/checkpoint-private.h \
   %D%/checkpoint-load.c \
   %D%/checkpoint-save.c \

@@ -19,7 +19,8 @@ void plan_bound_distil (Plan *resolved);
 guint64 plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
                                        const PlanStack *stack);
 
-/* Time of a step: its products and attention at the device's full rate. */
+/* Time of a step: its products and attention at the device's full rate. 0 on a CPU, whose rate is
+ * assumed: what was timed there may be faster. */
 gint64 plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster,
                            const Plan *resolved);
 

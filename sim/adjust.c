@@ -36,7 +36,8 @@ static const guint8 effect_of[SIM_N_PARAMS] = {
   [SIM_PARAM_RING_SHARE] = BY (LINKS),           [SIM_PARAM_TREE_SHARE] = BY (LINKS),
   [SIM_PARAM_NVLS_SHARE] = BY (LINKS),           [SIM_PARAM_SYMMETRIC_SHARE] = BY (LINKS),
   [SIM_PARAM_ENGINE_SHARE] = BY (LINKS),         [SIM_PARAM_NET_SHARE] = BY (NETWORK),
-  [SIM_PARAM_SHARED_PROCESSORS] = BY (SHARED),
+  [SIM_PARAM_TIMED_ATTENTION] = BY (ATTENTION),  [SIM_PARAM_TIMED_TRAFFIC] = BY (TRAFFIC),
+  [SIM_PARAM_TIMED_COLLECTIVE] = BY (LINKS),     [SIM_PARAM_SHARED_PROCESSORS] = BY (SHARED),
 };
 
 /* Nothing reaches all of a data sheet's rate. */
@@ -325,15 +326,23 @@ sim_adjustments_parse (const char *text, const char *name, GError **error)
   return g_steal_pointer (&self);
 }
 
+/* Shares of a data sheet's rate; the others may be above 1. */
+static gboolean
+is_share (SimParam param, SimEffect effect)
+{
+  return effect != SIM_EFFECT_LAUNCH && effect != SIM_EFFECT_SHARED
+         && param != SIM_PARAM_TIMED_ATTENTION && param != SIM_PARAM_TIMED_TRAFFIC
+         && param != SIM_PARAM_TIMED_COLLECTIVE;
+}
+
 void
 sim_effect_apply (SimEffect effect, double factor, SimParams *params)
 {
   for (SimParam p = 0; p < SIM_N_PARAMS; p++)
     if (effect_of[p] == effect + 1)
-      params->value[p]
-          = effect == SIM_EFFECT_LAUNCH || effect == SIM_EFFECT_SHARED
-                ? params->value[p] * factor
-                : MIN (params->value[p] * factor, MAX (params->value[p], MOST_OF_A_RATE));
+      params->value[p] = is_share (p, effect) ? MIN (params->value[p] * factor,
+                                                     MAX (params->value[p], MOST_OF_A_RATE))
+                                              : params->value[p] * factor;
 }
 
 static gboolean

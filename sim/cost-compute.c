@@ -6,6 +6,8 @@
 #include "planner/error.h"
 #include "sim/cost-private.h"
 
+#include <string.h>
+
 /* Tiles of a product, the fastest first; each rate is a parameter but the first's, which is 1. */
 static const struct
 {
@@ -250,6 +252,21 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
   [PLAN_OP_DROPOUT_BWD] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_SCALE] = SIM_PARAM_TRAFFIC_COPY,
 };
+
+const char *
+sim_cost_class (PlanOpKind kind)
+{
+  if (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD)
+    return "product";
+  if (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD)
+    return "attention";
+  if (plan_op_class (kind) == PLAN_CLASS_COLLECTIVE)
+    return "collective";
+  if (kind == PLAN_OP_ADAMW_HOST)
+    return "optimizer";
+  const SimParam class = traffic_class[kind];
+  return class ? sim_param_key (class) + strlen ("traffic.") : "copy";
+}
 
 /* A framework that keeps a second image of the logits goes over them more often than it must. */
 static double

@@ -127,6 +127,9 @@ static const struct
   = { { 6000, 6000, 6000, 0 }, "the same curves; NCCL's own figure is 7.8 us" },
   [SIM_PARAM_ENGINE_SHARE] = { { 0.80, 0.80, 0.80, 0 }, "assumed: peer copies" },
   [SIM_PARAM_ENGINE_NS] = { { 15000, 15000, 15000, 0 }, "assumed: a copy per peer, and a barrier" },
+  [SIM_PARAM_TIMED_ATTENTION] = { { 1, 1, 1, 1 }, "assumed: nothing is lost" },
+  [SIM_PARAM_TIMED_TRAFFIC] = { { 1, 1, 1, 1 }, "assumed: nothing is lost" },
+  [SIM_PARAM_TIMED_COLLECTIVE] = { { 1, 1, 1, 1 }, "assumed: nothing is lost" },
   [SIM_PARAM_LAUNCH] = { { 1, 1, 1, 1 }, "the stack's own figures" },
   [SIM_PARAM_SHARED_PROCESSORS]
   = { { 1, 1, 1, 0 }, "assumed: a kernel's blocks stay where they are until it ends" },

@@ -69,6 +69,10 @@ G_BEGIN_DECLS
   X (SYMMETRIC_NS, "symmetric.ns", "ns", "start and end of such a kernel") \
   X (ENGINE_SHARE, "engine.share", "", "share of the link, copy engines") \
   X (ENGINE_NS, "engine.ns", "ns", "start and end of a gather by copy engines") \
+  X (TIMED_ATTENTION, "timed.attention", "", \
+     "of the rate of attention timed alone, what a step keeps") \
+  X (TIMED_TRAFFIC, "timed.traffic", "", "the same of ops bound by memory") \
+  X (TIMED_COLLECTIVE, "timed.collective", "", "the same of collectives") \
   X (LAUNCH, "launch", "", "times what a stack says that issuing an op costs the host") \
   X (SHARED_PROCESSORS, "shared.processors", "", \
      "of the processors a collective keeps, those that products beside it miss") \

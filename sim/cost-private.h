@@ -30,6 +30,9 @@ double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 /* Members of a group that reach one another without the network. */
 gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
 
+/* What was timed on this machine; FALSE where nothing like the op was. */
+gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time);
+
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
 SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op);
 

@@ -134,9 +134,12 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->provenance[node] = SIM_PROVENANCE_DATASHEET;
       if (!takes_time (op))
         continue;
-      const SimTime time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
-                               ? sim_cost_collective (&complete, op)
-                               : sim_cost_compute (&complete, op, error);
+      SimTime time;
+      const gboolean is_timed = sim_cost_timed (&complete, op, &time);
+      if (!is_timed)
+        time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
+                   ? sim_cost_collective (&complete, op)
+                   : sim_cost_compute (&complete, op, error);
       if (time.seconds < 0)
         return NULL;
       self->ns[node] = (gint64)(time.seconds * 1e9 + 0.5);
@@ -144,7 +147,8 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->sms[node] = time.sms;
       self->load[node] = load_of (&complete, op, &time);
       self->provenance[node] = time.provenance;
-      if (!plan_schedule_is_graph (input->schedule)) /* else the host launches the whole, once */
+      /* What was timed was issued too; a graph is launched by the host as a whole, once. */
+      if (!is_timed && !plan_schedule_is_graph (input->schedule))
         self->launch_ns[node] = (gint64)(sim_cost_param (&complete, SIM_PARAM_LAUNCH)
                                              * (double)host_ns (&complete, op)
                                          + 0.5);

@@ -9,6 +9,7 @@
 #include "planner/stack.h"
 #include "sim/cost-params.h"
 #include "sim/measurements.h"
+#include "sim/timings.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -46,7 +47,8 @@ typedef struct
   const PlanStack *stack;
   const Plan *plan;                    /* resolved: NCCL's version, registration, SHARP */
   const SimParams *params;             /* NULL: the cluster's default */
-  const SimMeasurements *measurements; /* NULL: none */
+  const SimMeasurements *measurements; /* of the kind of device; NULL: none */
+  const SimTimings *timings;           /* of the very machine; NULL: none */
 } SimCostInput;
 
 typedef struct _SimCost SimCost;
@@ -72,6 +74,9 @@ guint sim_cost_sms (const SimCost *self, guint node);
 guint64 sim_cost_memory_bytes (const SimCost *self, guint node);
 
 SimLoad sim_cost_load (const SimCost *self, guint node);
+
+/* What sets an op's time: "product", "attention", "collective", or a class of traffic's name. */
+const char *sim_cost_class (PlanOpKind kind);
 
 gboolean sim_cost_is_serial (const SimCost *self); /* a CPU: streams do not overlap */
 

@@ -10,6 +10,7 @@ libsim_a_SOURCES = \
   %D%/cost-defaults.c \
   %D%/cost-params.h \
   %D%/cost-private.h \
+  %D%/cost-timed.c \
   %D%/engine.c %D%/engine.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/fold.c %D%/fold.h \
@@ -20,5 +21,6 @@ libsim_a_SOURCES = \
   %D%/program.c %D%/program.h \
   %D%/recall.c %D%/recall.h \
   %D%/sharing.c %D%/sharing.h \
-  %D%/sim.c %D%/sim.h
+  %D%/sim.c %D%/sim.h \
+  %D%/timings.c %D%/timings.h
 EXTRA_DIST += %D%/README.md

@@ -31,6 +31,7 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-bench.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
@@ -71,6 +72,7 @@ check_tests = \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
+  %D%/unit/test-timings.tap \
   %D%/unit/test-tokens.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
@@ -88,6 +90,7 @@ check_tests = \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
+tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
@@ -105,7 +108,8 @@ tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c
+  planner/cli/adjustments.c planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c \
+  planner/cli/timings.c
 tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
@@ -135,6 +139,7 @@ fuzz_replays = \
   %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
+  %D%/fuzz/replay-timing.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
@@ -148,6 +153,7 @@ tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
+tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
@@ -162,6 +168,7 @@ fuzzers = \
   %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
+  %D%/fuzz/fuzz-timing \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -174,6 +181,7 @@ tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_timing_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
 FUZZ_SECONDS = 20
@@ -192,6 +200,8 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 .PHONY: bench bench-instructions fuzz
 
 golden_tests = \
+  %D%/golden/bench-dry-run.test \
+  %D%/golden/bench-refused.test \
   %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
@@ -254,6 +264,7 @@ golden_tests = \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
+  %D%/golden/help-bench.test \
   %D%/golden/help-calibrate.test \
   %D%/golden/help-validate.test \
   %D%/golden/help.test \
@@ -346,6 +357,7 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/exec/bench.sh \
   %D%/exec/catalogue.sh \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \

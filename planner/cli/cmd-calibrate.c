@@ -10,6 +10,7 @@
 #include "planner/cli/import.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/output.h"
+#include "planner/cli/timings.h"
 #include "planner/cli/validate.h"
 #include "planner/error.h"
 #include "planner/lower.h"
@@ -65,7 +66,7 @@ can_fit (const CliRun *run)
 
 /* A run that was predicted lowers, so there is a schedule. */
 static gboolean
-add_run (Fitted *self, CliRun *run, double weight, guint n_parts, GError **error)
+add_run (Fitted *self, CliRun *run, const char *db, double weight, guint n_parts, GError **error)
 {
   const PlanCluster *cluster = run->row.cluster;
   const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, error);
@@ -79,7 +80,8 @@ add_run (Fitted *self, CliRun *run, double weight, guint n_parts, GError **error
                                           .cluster = cluster,
                                           .stack = stack,
                                           .plan = &run->plan,
-                                          .measurements = cli_measurements (cluster) },
+                                          .measurements = cli_measurements (cluster),
+                                          .timings = cli_timings (cluster, db, NULL) },
                                .gpu = cluster->device_name,
                                .stack = stack->name,
                                .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
@@ -109,7 +111,7 @@ collect (const CliValidation *validation, guint n_parts, Fitted *out, GError **e
     {
       CliRun *run = &g_array_index (validation->runs, CliRun, i);
       const guint n = GPOINTER_TO_UINT (g_hash_table_lookup (sizes, GUINT_TO_POINTER (run->group)));
-      if (can_fit (run) && !add_run (out, run, 1.0 / n, n_parts, error))
+      if (can_fit (run) && !add_run (out, run, validation->db, 1.0 / n, n_parts, error))
         return FALSE;
     }
   return TRUE;
@@ -255,10 +257,15 @@ print_factors (const SimAdjustments *set, const SimAdjustments *base)
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 
-/* Into a table that the store imports. */
+/* Into a table that the store imports; NULL is a cell that is not there. */
 static void
 append_cell (GString *csv, const char *text, char end)
 {
+  if (!text)
+    {
+      g_string_append_c (csv, end);
+      return;
+    }
   g_auto (GStrv) halves = g_strsplit (text, "\"", -1);
   g_autofree char *escaped = g_strjoinv ("\"\"", halves);
   g_string_append_printf (csv, "\"%s\"%c", escaped, end);
@@ -285,10 +292,12 @@ fitted_as_table (const SimAdjustments *set, const Fitted *fitted)
   for (guint i = 0; i < fitted->runs->len; i++)
     {
       const CliRun *run = fitted->runs->pdata[i];
+      const char *source = run->row.cell[PLAN_RUN_SOURCE], *id = run->row.cell[PLAN_RUN_ROW_ID];
+      const gboolean is_own = g_str_equal (source, CLI_OWN_RUNS);
       append_cell (csv, set->id, ',');
-      g_string_append_c (csv, ',');
-      append_cell (csv, run->row.cell[PLAN_RUN_SOURCE], ',');
-      append_cell (csv, run->row.cell[PLAN_RUN_ROW_ID], ',');
+      append_cell (csv, is_own ? id : NULL, ',');
+      append_cell (csv, is_own ? NULL : source, ',');
+      append_cell (csv, is_own ? NULL : id, ',');
       g_string_append_c (csv, '\n');
     }
   return g_string_free (csv, FALSE);
@@ -470,9 +479,9 @@ cmd_calibrate (int argc, char **argv, GError **error)
   g_autoptr (CliContext) context
       = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
   cli_context_add (context, entries);
-  cli_context_describe (context,
-                        "Without a file the runs are those that were imported into the store.\n"
-                        "Only rows with use=fit are fitted to; the others are reported on.");
+  cli_context_describe (
+      context, "Without a file the runs are those in the store: imported, or done by fsdplan run.\n"
+               "Only rows with use=fit are fitted to; the others are reported on.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc > 2)

@@ -42,10 +42,10 @@ backend_of (int argc, char **argv)
   return "cpu";
 }
 
-int
-cmd_run (int argc, char **argv, GError **error)
+/* Argument 0 names the command. */
+static int
+hand_over (char **argv, const char *backend, GError **error)
 {
-  const char *backend = backend_of (argc, argv);
   if (strcmp (backend, "cpu") != 0 && strcmp (backend, "cuda") != 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -65,4 +65,17 @@ cmd_run (int argc, char **argv, GError **error)
   else
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
   return CLI_FAILED;
+}
+
+int
+cmd_run (int argc, char **argv, GError **error)
+{
+  return hand_over (argv, backend_of (argc, argv), error);
+}
+
+/* Processors are what it times so far. */
+int
+cmd_bench (int argc, char **argv, GError **error)
+{
+  return hand_over (argv, "cpu", error);
 }

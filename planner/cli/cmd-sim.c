@@ -195,11 +195,9 @@ print_details (const CliPrediction *p, const CliInput *input)
       = p->uncertainty_pct < 0
             ? g_strdup ("uncertainty unknown: nothing like it was measured")
             : g_strdup_printf ("four of five such steps lie within %.1f %%", p->uncertainty_pct);
-  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n"
-          "costs: %s; %.0f %% of the time measured, %.0f %% interpolated, %.0f %% fitted, "
-          "%.0f %% from data sheets\n\n",
-          p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, p->params_id,
-          p->provenance_pct[0], p->provenance_pct[1], p->provenance_pct[2], p->provenance_pct[3]);
+  g_autofree char *costs = cli_describe_costs (p);
+  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
+          p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
   print_memory (p);
   print_peaks (p);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,

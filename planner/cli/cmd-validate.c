@@ -141,7 +141,7 @@ cmd_validate (int argc, char **argv, GError **error)
       "rows that parameters may be fitted to, those that they never are, or all",
       "fit|report|all" },
     { "stored", 0, 0, G_OPTION_ARG_NONE, &question.is_stored,
-      "the runs that were imported into the store, and not a table", NULL },
+      "the runs in the store, imported or done by fsdplan run, and not a table", NULL },
     { "rows", 0, 0, G_OPTION_ARG_NONE, &question.shows_rows,
       "a line per row instead of a summary; JSON has both", NULL },
     { "params", 0, 0, G_OPTION_ARG_STRING, &question.params,

@@ -16,6 +16,7 @@ G_BEGIN_DECLS
   X ("plot", cmd_plot, "draw a picture: where time and memory go, or how plans compare")           \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
+  X ("bench", cmd_bench, "time this machine's ops one by one, and keep that for predictions")      \
   X ("validate", cmd_validate, "predicted against measured, for a table of training runs")         \
   X ("calibrate", cmd_calibrate, "fit the cost model to measured runs")                            \
   X ("import", cmd_import, "measurements of other tools: training logs, nccl-tests, tables")       \

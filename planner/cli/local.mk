@@ -8,7 +8,8 @@ cli_shared = \
   %D%/measurements.c %D%/measurements.h \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
-  %D%/predict.c %D%/predict.h
+  %D%/predict.c %D%/predict.h \
+  %D%/timings.c %D%/timings.h
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
@@ -57,6 +58,7 @@ fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 exec_shared = \
   $(cli_shared) \
   %D%/backend.h \
+  %D%/bench.c %D%/bench.h \
   %D%/main-exec.c \
   %D%/train.c %D%/train.h
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/backend-cpu.c
@@ -100,6 +102,7 @@ EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
 # Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
 command_mans = \
+  fsdplan-bench.1 \
   fsdplan-calibrate.1 \
   fsdplan-completion.1 \
   fsdplan-db.1 \

@@ -4,6 +4,7 @@
 
 #include "planner/arena.h"
 #include "planner/cli/backend.h"
+#include "planner/cli/bench.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/train.h"
 #include "planner/error.h"
@@ -154,6 +155,7 @@ bring_here (CliInput *input, const CliOptions *options, const CliTraining *train
       plan_cluster_free (input->cluster);
       input->cluster = here;
     }
+  input->comm = training->comm_name;
   return plan_set (&input->plan, "stack", "native", error);
 }
 
@@ -354,16 +356,38 @@ run (int argc, char **argv, CliTraining *training, GError **error)
          && prepare (training, &input, &run_options, error) && cli_train (training, format, error);
 }
 
+/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
+ * to this program. */
+static int
+run_command (int argc, char **argv, gboolean *out_is_root, CliTraining *training, GError **error)
+{
+  static const char *const commands[] = { "bench", "run" };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
+    if (argc > 1 && strcmp (argv[1], commands[i]) == 0)
+      {
+        argc--;
+        argv++;
+        break;
+      }
+  if (strcmp (argv[0], "bench") == 0)
+    {
+      g_set_prgname ("fsdplan bench");
+      return cli_bench (argc, argv, out_is_root, error);
+    }
+  g_set_prgname ("fsdplan run");
+  const gboolean ok = run (argc, argv, training, error);
+  *out_is_root = !training->comm || training->comm->rank == 0;
+  return ok ? CLI_DONE : CLI_FAILED;
+}
+
 int
 main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
   CliTraining training = { 0 };
+  gboolean is_root = TRUE;
   setlocale (LC_CTYPE, "");
-  g_set_prgname ("fsdplan run");
-  const gboolean names_command = argc > 1 && strcmp (argv[1], "run") == 0;
-  const gboolean ok = run (argc - names_command, argv + names_command, &training, &error);
-  const gboolean is_root = !training.comm || training.comm->rank == 0;
+  const gboolean ok = run_command (argc, argv, &is_root, &training, &error) == CLI_DONE;
   if (!ok && is_root)
     fprintf (stderr, "fsdplan: %s\n", error->message);
   cli_training_clear (&training);

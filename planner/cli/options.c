@@ -382,6 +382,7 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
   g_autoptr (GError) cause = NULL;
+  input->db = options->db;
   input->adjustments = cli_adjustments (options->params, options->db, &cause);
   if (cause)
     {

@@ -34,6 +34,8 @@ typedef struct
   char *cluster_spec; /* the words that stand for it; NULL where a stored run gave it */
   Plan plan;
   const SimAdjustments *adjustments; /* NULL: none */
+  const char *db;                    /* the store, for what was timed on this machine; borrowed */
+  const char *comm;                  /* what carries collectives there; NULL: threads */
 } CliInput;
 
 void cli_input_clear (CliInput *self);

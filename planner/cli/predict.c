@@ -5,6 +5,7 @@
 
 #include "planner/cli/adjustments.h"
 #include "planner/cli/measurements.h"
+#include "planner/cli/timings.h"
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/rules.h"
@@ -54,7 +55,8 @@ cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *sc
                                .stack = stack,
                                .plan = resolved,
                                .params = &params,
-                               .measurements = cli_measurements (input->cluster) };
+                               .measurements = cli_measurements (input->cluster),
+                               .timings = cli_timings (input->cluster, input->db, input->comm) };
   return sim_cost_new (&costs, error);
 }
 
@@ -105,6 +107,20 @@ measure (const CliPrediction *self, const SimCost *cost, GError **error)
   return trace;
 }
 
+/* Threads of one rank each, that have to share. */
+static void
+note_shared_cores (CliPrediction *self, const PlanCluster *cluster)
+{
+  const gint64 ranks = plan_cluster_devices (cluster), cores = cluster->host_cores;
+  if (cluster->kind == PLAN_DEVICE_CPU && cores > 0 && ranks > cores * cluster->nodes)
+    g_ptr_array_add (self->hazards,
+                     g_strdup_printf ("%" G_GINT64_FORMAT " ranks on %" G_GINT64_FORMAT
+                                      " cores: taken to share them evenly, and no rank to wait for "
+                                      "one that is not running; fsdplan bench --ranks "
+                                      "%" G_GINT64_FORMAT " measures what it is",
+                                      ranks, cores * cluster->nodes, ranks));
+}
+
 static gboolean
 predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **error)
 {
@@ -122,6 +138,7 @@ predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **
                               input->adjustments, input->cluster->device_name, self->stack->name)
                                              : -1;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
+  note_shared_cores (self, input->cluster);
   count_spans (self, cost);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
@@ -274,10 +291,31 @@ cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder)
 }
 
 void
+cli_provenance_to_json (const CliPrediction *self, JsonBuilder *builder)
+{
+  static const char *const names[SIM_N_PROVENANCES]
+      = { "measured_pct", "interpolated_pct", "fitted_pct", "datasheet_pct" };
+  json_builder_set_member_name (builder, "provenance");
+  json_builder_begin_object (builder);
+  for (guint p = 0; p < SIM_N_PROVENANCES; p++)
+    add_number (builder, names[p], self->provenance_pct[p]);
+  json_builder_end_object (builder);
+}
+
+char *
+cli_describe_costs (const CliPrediction *self)
+{
+  return g_strdup_printf ("costs: %s; %.0f %% of the time measured, %.0f %% interpolated, "
+                          "%.0f %% fitted, %.0f %% from data sheets",
+                          self->params_id, self->provenance_pct[SIM_PROVENANCE_MEASURED],
+                          self->provenance_pct[SIM_PROVENANCE_INTERPOLATED],
+                          self->provenance_pct[SIM_PROVENANCE_FITTED],
+                          self->provenance_pct[SIM_PROVENANCE_DATASHEET]);
+}
+
+void
 cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBuilder *builder)
 {
-  static const char *const provenance[]
-      = { "measured_pct", "interpolated_pct", "fitted_pct", "datasheet_pct" };
   cli_plan_to_json (&self->plan, builder);
   add_number (builder, "step_ms", self->step_ms);
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
@@ -296,11 +334,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   cli_memory_to_json (&self->trace->memory, self->schedule, builder);
   add_peaks (self, builder);
   add_time (self, builder);
-  json_builder_set_member_name (builder, "provenance");
-  json_builder_begin_object (builder);
-  for (guint p = 0; p < SIM_N_PROVENANCES; p++)
-    add_number (builder, provenance[p], self->provenance_pct[p]);
-  json_builder_end_object (builder);
+  cli_provenance_to_json (self, builder);
   cli_hazards_to_json (self->hazards, builder);
 }
 

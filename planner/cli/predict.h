@@ -52,6 +52,12 @@ void cli_prediction_to_json (const CliPrediction *self, const CliInput *input,
 void cli_plan_to_json (const Plan *plan, JsonBuilder *builder);
 void cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder);
 
+/* The member "provenance": shares of the time by where costs are from. */
+void cli_provenance_to_json (const CliPrediction *self, JsonBuilder *builder);
+
+/* The same in words, behind the parameter set's name; the caller frees. */
+char *cli_describe_costs (const CliPrediction *self);
+
 /* "{…}" of memory columns, for measured traces too. */
 void cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule,
                          JsonBuilder *builder);

@@ -237,6 +237,8 @@ print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
   add_number (b, "step_ms", self->prediction.step_ms);
   json_builder_set_member_name (b, "memory");
   cli_memory_to_json (&self->prediction.trace->memory, self->prediction.schedule, b);
+  cli_provenance_to_json (&self->prediction, b);
+  cli_hazards_to_json (self->prediction.hazards, b);
   json_builder_end_object (b);
   json_builder_set_member_name (b, "backend");
   json_builder_add_string_value (b, self->job.kernels->name);
@@ -331,8 +333,12 @@ print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, 
     return;
   g_autoptr (CliTable) comparison = comparison_table (self, result);
   g_autofree char *library = self->job.kernels->describe ();
-  printf ("\n%.0f tokens/s with %u ranks (%s), %s\n\n", tokens_per_s (self, result), self->ranks,
-          self->comm_name, library);
+  g_autofree char *costs = cli_describe_costs (&self->prediction);
+  printf ("\n%.0f tokens/s with %u ranks (%s), %s\n%s\n", tokens_per_s (self, result), self->ranks,
+          self->comm_name, library, costs);
+  for (guint i = 0; i < self->prediction.hazards->len; i++)
+    printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
+  putchar ('\n');
   cli_table_print (comparison, format);
   if (run_id > 0)
     printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT

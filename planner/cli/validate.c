@@ -28,6 +28,7 @@ cli_validation_clear (CliValidation *self)
   g_clear_pointer (&self->wrong, g_ptr_array_unref);
   g_clear_pointer (&self->table, plan_run_table_free);
   g_clear_pointer (&self->origin, g_free);
+  g_clear_pointer (&self->db, g_free);
 }
 
 static void
@@ -87,6 +88,38 @@ take_stored (CliValidation *self, const DbTable *stored, guint row)
                       cluster ? cluster : "", db_table_cell_named (stored, row, "plan_text"));
 }
 
+/* A run of this program's: alone in its group with those of the same plan. */
+static void
+take_own (CliValidation *self, const DbTable *stored, guint row)
+{
+  const char *measured = db_table_cell_named (stored, row, "measured_step_ns");
+  const double ms = 1e-6 * g_ascii_strtod (measured, NULL);
+  char text[G_ASCII_DTOSTR_BUF_SIZE];
+  if (!g_str_equal (db_table_cell_named (stored, row, "state"), "done") || ms <= 0)
+    return;
+  const struct
+  {
+    PlanRunColumn column;
+    const char *value;
+  } cells[] = {
+    { PLAN_RUN_SOURCE, CLI_OWN_RUNS },
+    { PLAN_RUN_ROW_ID, db_table_cell_named (stored, row, "uid") },
+    { PLAN_RUN_GROUP, db_table_cell_named (stored, row, "schedule_hash") },
+    { PLAN_RUN_USE, "fit" },
+    { PLAN_RUN_QUALITY, "A" },
+    { PLAN_RUN_STACK, "native" },
+    { PLAN_RUN_STEP_MS, g_ascii_dtostr (text, sizeof text, ms) },
+    { PLAN_RUN_TIME_OK, "yes" },
+    { PLAN_RUN_MEMORY_OK, "no" },
+  };
+  PlanRunRow run = { .line = row + 1 };
+  for (guint i = 0; i < G_N_ELEMENTS (cells); i++)
+    run.cell[cells[i].column] = g_strdup (cells[i].value);
+  plan_run_table_add (self->table, &run, db_table_cell_named (stored, row, "model_text"),
+                      db_table_cell_named (stored, row, "cluster_text"),
+                      db_table_cell_named (stored, row, "plan_text"));
+}
+
 gboolean
 cli_validation_read_store (const char *db, CliValidation *out_self, GError **error)
 {
@@ -94,7 +127,8 @@ cli_validation_read_store (const char *db, CliValidation *out_self, GError **err
   g_autoptr (DbStore) store = db_store_open_readonly (db, error);
   g_autoptr (DbTable) stored
       = store ? db_store_read_table (store, DB_KIND_MEASUREMENTS, NULL, error) : NULL;
-  if (!stored)
+  g_autoptr (DbTable) own = stored ? db_store_read_table (store, DB_KIND_RUNS, NULL, error) : NULL;
+  if (!own)
     {
       g_prefix_error (error, "fsdplan import brings measured runs into the store: ");
       return FALSE;
@@ -102,6 +136,9 @@ cli_validation_read_store (const char *db, CliValidation *out_self, GError **err
   begin (&self, db_store_path (store));
   for (guint row = 0; row < db_table_n_rows (stored); row++)
     take_stored (&self, stored, row);
+  for (guint row = 0; row < db_table_n_rows (own); row++)
+    take_own (&self, own, row);
+  self.db = g_strdup (db);
   *out_self = self;
   self = (CliValidation){ 0 };
   return TRUE;
@@ -341,15 +378,17 @@ typedef struct
 {
   GPtrArray *runs; /* CliRun *, one of each plan */
   const SimAdjustments *adjustments;
+  const char *db;
   gint next;
 } Work;
 
 static void
-predict_run (CliRun *run, const SimAdjustments *adjustments)
+predict_run (CliRun *run, const SimAdjustments *adjustments, const char *db)
 {
   const CliInput input = { .model = (PlanModel *)run->row.model,
                            .cluster = (PlanCluster *)run->row.cluster,
-                           .adjustments = adjustments };
+                           .adjustments = adjustments,
+                           .db = db };
   g_autoptr (GError) why = NULL;
   SimSummary summary;
   if (!cli_measure_plan (&input, &run->plan, &summary, &why))
@@ -376,7 +415,7 @@ work (gpointer data)
   Work *self = data;
   guint i;
   while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->runs->len)
-    predict_run (self->runs->pdata[i], self->adjustments);
+    predict_run (self->runs->pdata[i], self->adjustments, self->db);
   return NULL;
 }
 
@@ -427,7 +466,7 @@ cli_validation_predict (CliValidation *self, const SimAdjustments *adjustments)
       g_hash_table_insert (by_plan, key, run);
       g_ptr_array_add (first, run);
     }
-  Work shared = { .runs = first, .adjustments = adjustments };
+  Work shared = { .runs = first, .adjustments = adjustments, .db = self->db };
   share_out (&shared);
   for (guint i = 0; i < self->runs->len; i++)
     if (same[i])

@@ -5,6 +5,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* The source of runs of this program's own. */
+#define CLI_OWN_RUNS "fsdplan run"
+
 /* A row and its prediction. Numbers of groups and configurations are those of PlanSample, of
  * questions that of PlanCandidate. */
 typedef struct
@@ -23,6 +26,7 @@ typedef struct
 typedef struct
 {
   char *origin;
+  char *db; /* the store they are from, for what was timed on this machine; NULL: the user's */
   PlanRunTable *table;
   GArray *runs;     /* CliRun, in the order of the table */
   GPtrArray *wrong; /* char *, a line each that could not be read */
@@ -34,7 +38,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliValidation, cli_validation_clear)
 /* Reads a table of runs; "-" is stdin, NULL the shipped one. */
 gboolean cli_validation_read (const char *path, CliValidation *out_self, GError **error);
 
-/* Reads the runs that were imported into the store. */
+/* Reads the runs that were imported into the store, and those that "fsdplan run" did. */
 gboolean cli_validation_read_store (const char *db, CliValidation *out_self, GError **error);
 
 /* "COLUMN=VALUE": unselects the rows of another value. */

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/bench.h"
+
+#include "exec/number.h"
+#include "exec/walk-private.h"
+#include "planner/scratch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Elements of a pattern that operands repeat. */
+#define PATTERN 4096
+
+/* --- one op as a schedule ----------------------------------------------------------------- */
+
+static gboolean
+is_read (PlanOpKind kind, guint operand)
+{
+  const char access = plan_op_ref_access (kind, operand);
+  return access == 'r' || access == 'u';
+}
+
+static guint64
+elements_of (const ExecBenchOp *self, guint operand, guint ranks)
+{
+  if (plan_op_ref_access (self->op.kind, operand) == 's')
+    return MAX (plan_scratch_elements (self->op.kind, self->op.dims, PLAN_DTYPE_BF16), 1);
+  return MAX (plan_op_ref_elements (&self->op, operand, ranks), 1);
+}
+
+static void
+add_memory (PlanSchedule *schedule, PlanOpKind kind, gint32 array)
+{
+  PlanOp op;
+  plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
+  op.refs[0].array = array;
+  plan_schedule_add (schedule, &op);
+}
+
+static void
+add_zero (PlanSchedule *schedule, gint32 array, guint64 elements)
+{
+  PlanOp op;
+  plan_op_init (&op, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  op.refs[0].array = array;
+  op.dims[0] = (gint64)elements;
+  plan_schedule_add (schedule, &op);
+}
+
+PlanSchedule *
+exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats)
+{
+  PlanSchedule *schedule = plan_schedule_new (rank, ranks);
+  PlanOp op = self->op;
+  const guint n_refs = plan_op_n_refs (op.kind);
+  if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
+    op.group = plan_schedule_add_group (schedule, "all", ranks, 1);
+  for (guint i = 0; i < n_refs; i++)
+    if (op.refs[i].array >= 0)
+      op.refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op.kind, i), 1,
+                                                   elements_of (self, i, ranks), self->dtype[i],
+                                                   PLAN_CATEGORY_WORKSPACE);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  for (guint i = 0; i < n_refs; i++)
+    if (op.refs[i].array >= 0)
+      {
+        add_memory (schedule, PLAN_OP_ALLOC, op.refs[i].array);
+        add_zero (schedule, op.refs[i].array, elements_of (self, i, ranks));
+      }
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, 1);
+  plan_schedule_add (schedule, &op);
+  plan_schedule_end_repeat (schedule);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  for (guint i = n_refs; i-- > 0;)
+    if (op.refs[i].array >= 0)
+      add_memory (schedule, PLAN_OP_FREE, op.refs[i].array);
+  return schedule;
+}
+
+/* --- numbers to compute with -------------------------------------------------------------- */
+
+/* Indices are below what the op looks up in, all others between 1/4 and 1: no kernel meets a number
+ * that is slow, or none at all. */
+static void
+make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
+{
+  const gint64 limit = self->op.kind == PLAN_OP_EMBED || self->op.kind == PLAN_OP_EMBED_BWD
+                           ? self->op.dims[2]
+                           : self->op.dims[1];
+  float numbers[PATTERN];
+  guint32 state = 1;
+  for (guint i = 0; i < PATTERN; i++)
+    {
+      state = state * 1664525u + 1013904223u; /* Numerical Recipes' generator */
+      numbers[i] = 0.25f + 0.75f * (float)(state >> 8) / (float)(1 << 24);
+      if (dtype == PLAN_DTYPE_I32)
+        ((gint32 *)(gpointer)out)[i] = (gint32)((state >> 8) % (guint32)MAX (limit, 1));
+    }
+  if (dtype != PLAN_DTYPE_I32)
+    exec_number_narrow (out, dtype, numbers, PATTERN);
+}
+
+/* Exact sums begin with nothing. */
+static gboolean
+fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **error)
+{
+  const PlanBuffer *buffer = NULL;
+  const char *name = plan_op_ref_name (self->op.kind, operand);
+  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
+    if (g_str_equal (plan_schedule_buffer (walk->schedule, i)->name, name))
+      buffer = plan_schedule_buffer (walk->schedule, i);
+  if (buffer->dtype == PLAN_DTYPE_I64)
+    return TRUE;
+  const guint64 whole = plan_dtype_bytes (buffer->dtype, PATTERN);
+  const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements);
+  g_autofree guint8 *pattern = g_malloc (whole);
+  make_pattern (self, buffer->dtype, pattern);
+  for (guint64 at = 0; at < bytes; at += whole)
+    if (!exec_device_write (walk->device, walk->tags[buffer->first].bytes + at, pattern,
+                            MIN (whole, bytes - at), error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+fill (ExecWalk *walk, const ExecBenchOp *self, GError **error)
+{
+  for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
+    if (self->op.refs[i].array >= 0 && is_read (self->op.kind, i)
+        && !fill_operand (walk, self, i, error))
+      return FALSE;
+  return TRUE;
+}
+
+/* --- timing it ---------------------------------------------------------------------------- */
+
+static int
+compare (const void *left, const void *right)
+{
+  const gint64 a = *(const gint64 *)left, b = *(const gint64 *)right;
+  return (a > b) - (a < b);
+}
+
+static gint64
+quantile (const gint64 *sorted, guint n, double share)
+{
+  return sorted[(guint)(share * (n - 1) + 0.5)];
+}
+
+ExecBenchTimes
+exec_bench_summarise (gint64 *ns, guint n, gint64 work_ns)
+{
+  qsort (ns, n, sizeof *ns, compare);
+  const gint64 median = quantile (ns, n, 0.50);
+  if (work_ns > 0 && work_ns < median)
+    for (guint i = 0; i < n; i++)
+      ns[i] = MAX ((gint64)((double)ns[i] * (double)work_ns / (double)median), 1);
+  return (ExecBenchTimes){ .p10_ns = quantile (ns, n, 0.10),
+                           .q1_ns = quantile (ns, n, 0.25),
+                           .median_ns = quantile (ns, n, 0.50),
+                           .q3_ns = quantile (ns, n, 0.75),
+                           .p90_ns = quantile (ns, n, 0.90),
+                           .n = n };
+}
+
+/* What this thread has computed so far. */
+static gint64
+own_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_THREAD_CPUTIME_ID, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
+
+/* From one op's start to the next one's, as a step has them; the last ends by itself. What was
+ * computed was so for all of them, those that warm up too. */
+static ExecBenchTimes
+times_of (const PlanTrace *trace, gboolean waits, gint64 computed_ns)
+{
+  const PlanSpan *span = (const PlanSpan *)(gpointer)trace->spans->data;
+  const guint n = trace->spans->len;
+  g_autoptr (GArray) ns = g_array_new (FALSE, FALSE, sizeof (gint64));
+  for (guint i = EXEC_BENCH_WARM_UP; i < n; i++)
+    {
+      const gint64 end = i + 1 < n ? span[i + 1].start_ns : span[i].end_ns;
+      const gint64 took = MAX (end - span[i].start_ns, 1);
+      g_array_append_val (ns, took);
+    }
+  ExecBenchTimes times
+      = exec_bench_summarise ((gint64 *)(gpointer)ns->data, ns->len, waits ? 0 : computed_ns / n);
+  times.wall_ns = span[n - 1].end_ns - span[0].start_ns;
+  times.own_ns = waits ? times.wall_ns : MIN (computed_ns, times.wall_ns);
+  return times;
+}
+
+/* Only where ops are done when they are issued is what this thread computes all that there is. */
+static gboolean
+walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GError **error)
+{
+  g_autoptr (PlanTrace) trace = plan_trace_new (walk->job->kernels->name);
+  const gboolean waits
+      = plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE || !walk->device->ops->is_immediate;
+  if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error) || !fill (walk, op, error)
+      || !walk->comm->ops->barrier (walk->comm, error))
+    return FALSE;
+  plan_meter_begin_step (&walk->meter);
+  walk->trace = trace;
+  const gint64 begin_ns = own_ns ();
+  if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
+    return FALSE;
+  walk->trace = NULL;
+  *out_times = times_of (trace, waits, own_ns () - begin_ns);
+  return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
+}
+
+gboolean
+exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats, ExecComm *comm,
+                ExecBenchTimes *out_times, GError **error)
+{
+  g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, comm->rank, comm->ranks, repeats);
+  ExecWalk walk;
+  if (!frame->job.kernels->open (error))
+    return FALSE;
+  const gboolean ok = exec_walk_open (&walk, &frame->job, frame->job.plan, schedule, comm, error)
+                      && walk_op (&walk, op, out_times, error);
+  exec_walk_close (&walk);
+  return ok;
+}
+
+/* One rank's thread. */
+typedef struct
+{
+  const ExecBenchFrame *frame;
+  const ExecBenchOp *op;
+  guint repeats;
+  ExecComm *comm;
+  ExecBenchTimes times;
+  GError *error;
+} Rank;
+
+static gpointer
+run_rank (gpointer data)
+{
+  Rank *self = data;
+  if (!exec_bench_run (self->frame, self->op, self->repeats, self->comm, &self->times,
+                       &self->error))
+    self->comm->ops->abort (self->comm, self->error->message);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+gboolean
+exec_bench_run_threads (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats,
+                        guint ranks, ExecBenchTimes *out_times, GError **error)
+{
+  g_autofree ExecComm **comms = g_new0 (ExecComm *, ranks);
+  g_autofree Rank *rank = g_new0 (Rank, ranks);
+  g_autofree GThread **threads = g_new0 (GThread *, ranks);
+  GError *first = NULL;
+  if (!exec_comm_threads_open (ranks, comms, error))
+    return FALSE;
+  for (guint r = 0; r < ranks; r++)
+    {
+      rank[r] = (Rank){ .frame = frame, .op = op, .repeats = repeats, .comm = comms[r] };
+      threads[r] = g_thread_new ("rank", run_rank, &rank[r]);
+    }
+  for (guint r = 0; r < ranks; r++)
+    {
+      g_thread_join (threads[r]);
+      if (rank[r].error && !first)
+        first = rank[r].error;
+      else
+        g_clear_error (&rank[r].error);
+    }
+  if (first)
+    {
+      g_propagate_error (error, first);
+      return FALSE;
+    }
+  *out_times = rank[0].times;
+  return TRUE;
+}
+
+/* --- what walks need ---------------------------------------------------------------------- */
+
+gboolean
+exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const ExecKernels *kernels,
+                       GError **error)
+{
+  Plan plan;
+  g_autofree char *gbs = g_strdup_printf ("%" G_GINT64_FORMAT, plan_cluster_devices (cluster));
+  *self = (ExecBenchFrame){ .model = plan_model_new ("llama-tiny", error) };
+  plan_init (&plan);
+  if (!self->model || !plan_set (&plan, "stack", "native", error)
+      || !plan_set (&plan, "gbs", gbs, error) || !plan_set (&plan, "seq", "16", error)
+      || !plan_resolve (&plan, self->model, cluster, &self->plan, error))
+    return FALSE;
+  self->job = (ExecJob){ .model = self->model,
+                         .plan = &self->plan,
+                         .cluster = cluster,
+                         .kernels = kernels,
+                         .seed = 1,
+                         .steps = 1,
+                         .constants = { .lr = 1e-3,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .adam_eps = 1e-8,
+                                        .weight_decay = 0.1,
+                                        .max_norm = 1,
+                                        .norm_eps = self->model->norm_eps,
+                                        .rope_theta = self->model->rope_theta,
+                                        .step = 1 } };
+  return TRUE;
+}
+
+void
+exec_bench_frame_clear (ExecBenchFrame *self)
+{
+  g_clear_pointer (&self->model, plan_model_free);
+}

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/bench.h"
+
+#include "db/transfer.h"
+#include "exec/bench.h"
+#include "planner/cli/backend.h"
+#include "planner/cli/commands.h"
+#include "planner/cli/context.h"
+#include "planner/cli/options.h"
+#include "planner/cli/output.h"
+#include "planner/cli/timings.h"
+#include "planner/error.h"
+#include "planner/text.h"
+#include "planner/units.h"
+#include "sim/cost.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_SECONDS 60
+#define COLLECTIVE "collective" /* a class that only several ranks have */
+#define SHOW_EVERY_US (G_USEC_PER_SEC / 5)
+
+/* Beside the time that is meant for all, the least number of repeats of everything is granted, up
+ * to so many times of it. */
+#define PATIENCE 3
+
+/* Share of the time that ranks compute where nobody else does. */
+#define QUIET 0.9
+
+typedef struct
+{
+  char *ranks, *only, *seconds, *format, *db;
+  gboolean is_dry;
+} Options;
+
+static void
+options_clear (Options *self)
+{
+  char **const texts[] = { &self->ranks, &self->only, &self->seconds, &self->format, &self->db };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
+    g_clear_pointer (texts[i], g_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+typedef struct
+{
+  ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
+  guint ranks;
+  gint64 seconds;
+  CliFormat format;
+  PlanCluster *cluster;
+  GArray *ops;   /* ExecBenchOp */
+  GArray *times; /* ExecBenchTimes of the first ones of them, as far as they were timed */
+} Bench;
+
+static void
+bench_clear (Bench *self)
+{
+  g_clear_pointer (&self->cluster, plan_cluster_free);
+  g_clear_pointer (&self->ops, g_array_unref);
+  g_clear_pointer (&self->times, g_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Bench, bench_clear)
+
+static volatile sig_atomic_t interrupted;
+
+static void
+interrupt (int number)
+{
+  (void)number;
+  interrupted = 1;
+}
+
+static const ExecBenchOp *
+op_at (const Bench *self, guint i)
+{
+  return &g_array_index (self->ops, ExecBenchOp, i);
+}
+
+static gboolean
+is_root (const Bench *self)
+{
+  return !self->comm || self->comm->rank == 0;
+}
+
+/* --- what is timed ------------------------------------------------------------------------ */
+
+static const char *
+class_of (const ExecBenchOp *op)
+{
+  return sim_cost_class (op->op.kind);
+}
+
+/* Names of all classes among ops, each once; the caller frees the array. */
+static GPtrArray *
+list_classes (const GArray *ops)
+{
+  GPtrArray *names = g_ptr_array_new ();
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const char *name = class_of (&g_array_index (ops, ExecBenchOp, i));
+      if (!g_ptr_array_find_with_equal_func (names, name, g_str_equal, NULL))
+        g_ptr_array_add (names, (gpointer)name);
+    }
+  g_ptr_array_add (names, NULL);
+  return names;
+}
+
+/* "--only CLASS,…" */
+static gboolean
+choose (GArray *ops, const char *only, GError **error)
+{
+  g_auto (GStrv) wanted = only ? g_strsplit (only, ",", -1) : NULL;
+  g_autoptr (GPtrArray) known = list_classes (ops);
+  if (!g_strv_contains ((const char *const *)known->pdata, COLLECTIVE))
+    g_ptr_array_insert (known, 0, (gpointer)COLLECTIVE);
+  for (char **name = wanted; name && *name; name++)
+    if (!g_strv_contains ((const char *const *)known->pdata, *name))
+      {
+        g_autofree char *hint = plan_text_suggest (*name, (const char *const *)known->pdata);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: no class is called '%s'; %s",
+                     *name, hint);
+        return FALSE;
+      }
+  for (guint i = ops->len; wanted && i-- > 0;)
+    if (!g_strv_contains ((const char *const *)wanted,
+                          class_of (&g_array_index (ops, ExecBenchOp, i))))
+      g_array_remove_index (ops, i);
+  if (ops->len > 0)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--only " COLLECTIVE ": one rank has none: give --ranks N");
+  return FALSE;
+}
+
+static gboolean
+open_ranks (Bench *self, const char *ranks, GError **error)
+{
+  gint64 n = 1;
+  if (ranks && !plan_units_parse_int (ranks, "--ranks", 1, 4096, &n, error))
+    return FALSE;
+  self->ranks = (guint)n;
+  if (!cli_backend.is_launched ())
+    return TRUE;
+  if (!(self->comm = cli_backend.open_process (error)))
+    return FALSE;
+  if (ranks && n != self->comm->ranks)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--ranks %" G_GINT64_FORMAT ": the launcher started %u", n, self->comm->ranks);
+      return FALSE;
+    }
+  self->ranks = self->comm->ranks;
+  return TRUE;
+}
+
+static gboolean
+prepare (Bench *self, const Options *options, GError **error)
+{
+  self->seconds = DEFAULT_SECONDS;
+  if (cli_backend.device != PLAN_DEVICE_CPU)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "bench: this version times processors alone: use fsdplan-exec-cpu");
+      return FALSE;
+    }
+  if (!cli_format_parse (options->format, &self->format, error)
+      || (options->seconds
+          && !plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds, error))
+      || !open_ranks (self, options->ranks, error))
+    return FALSE;
+  g_autofree char *local = g_strdup_printf ("local-cpu:%u", self->ranks);
+  self->times = g_array_new (FALSE, FALSE, sizeof (ExecBenchTimes));
+  return (self->cluster = cli_cluster_new (local, options->db, error))
+         && (self->ops = exec_bench_ops (self->cluster, error))
+         && choose (self->ops, options->only, error);
+}
+
+static guint
+repeats_of (const Bench *self, guint i)
+{
+  return exec_bench_repeats (op_at (self, i), self->ranks,
+                             1e9 * (double)self->seconds / (double)self->ops->len);
+}
+
+/* --- as rows ------------------------------------------------------------------------------ */
+
+static SimTiming
+timing_of (const Bench *self, guint i)
+{
+  const ExecBenchOp *op = op_at (self, i);
+  SimTiming timing = { .kind = op->op.kind, .ranks = self->ranks };
+  memcpy (timing.dims, op->op.dims, sizeof timing.dims);
+  for (guint r = 0; r < PLAN_MAX_REFS; r++)
+    timing.dtype[r]
+        = op->op.refs[r].array < 0 || r >= plan_op_n_refs (op->op.kind) ? -1 : (gint8)op->dtype[r];
+  return timing;
+}
+
+/* Bytes read and written; of a collective nccl-tests' size: all that is gathered, or summed. */
+static double
+bytes_of (const Bench *self, guint i)
+{
+  const ExecBenchOp *op = op_at (self, i);
+  double bytes = 0;
+  if (plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE)
+    return (double)plan_dtype_bytes (op->dtype[0], (guint64)op->op.dims[0])
+           * (op->op.kind == PLAN_OP_ALL_REDUCE ? 1 : self->ranks);
+  for (guint r = 0; r < plan_op_n_refs (op->op.kind); r++)
+    if (op->op.refs[r].array >= 0)
+      bytes
+          += (double)plan_dtype_bytes (op->dtype[r], plan_op_ref_elements (&op->op, r, self->ranks))
+             * (plan_op_ref_access (op->op.kind, r) == 'u' ? 2 : 1);
+  return bytes;
+}
+
+/* What nccl-tests multiplies an algorithm's bandwidth by, so that it compares with a link's. */
+static double
+bus_factor (PlanOpKind kind, guint ranks)
+{
+  return (double)(ranks - 1) / (double)ranks * (kind == PLAN_OP_ALL_REDUCE ? 2 : 1);
+}
+
+static void
+add_rate (CliTable *table, double per_ns)
+{
+  if (per_ns > 0)
+    cli_table_add_real (table, per_ns, 3);
+  else
+    cli_table_add (table, NULL);
+}
+
+static void
+add_times (const Bench *self, guint i, CliTable *table)
+{
+  const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
+  const PlanOp *op = &op_at (self, i)->op;
+  const double ns = (double)times->median_ns, bytes = bytes_of (self, i);
+  const gboolean is_collective = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE;
+  cli_table_add_int (table, times->n);
+  cli_table_add_real (table, 1e-3 * ns, 3);
+  cli_table_add_real (table, 1e-3 * (double)times->q1_ns, 3);
+  cli_table_add_real (table, 1e-3 * (double)times->q3_ns, 3);
+  add_rate (table, plan_op_flops (op) / ns);
+  add_rate (table, bytes / ns);
+  add_rate (table, is_collective ? bytes / ns * bus_factor (op->kind, self->ranks) : 0);
+}
+
+static void
+add_op (const Bench *self, guint i, gboolean is_dry, CliTable *table)
+{
+  const SimTiming timing = timing_of (self, i);
+  g_autofree char *shape = sim_timing_print_shape (&timing);
+  g_autofree char *format = sim_timing_print_format (&timing);
+  cli_table_add (table, class_of (op_at (self, i)));
+  cli_table_add (table, plan_op_name (timing.kind));
+  cli_table_add (table, shape);
+  cli_table_add (table, format);
+  cli_table_add_int (table, self->ranks);
+  if (is_dry)
+    cli_table_add_int (table, repeats_of (self, i));
+  else
+    add_times (self, i, table);
+}
+
+/* Class by class, each from small to large. */
+static void
+print (const Bench *self, gboolean is_dry)
+{
+  static const CliColumn columns[]
+      = { { "class", FALSE }, { "op", FALSE },     { "shape", FALSE },    { "format", FALSE },
+          { "ranks", TRUE },  { "repeats", TRUE }, { "median_us", TRUE }, { "q1_us", TRUE },
+          { "q3_us", TRUE },  { "gflop_s", TRUE }, { "gb_s", TRUE },      { "bus_gb_s", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, is_dry ? 6 : G_N_ELEMENTS (columns));
+  g_autoptr (GPtrArray) classes = list_classes (self->ops);
+  const guint n = is_dry ? self->ops->len : self->times->len;
+  for (guint c = 0; classes->pdata[c]; c++)
+    for (guint i = 0; i < n; i++)
+      if (g_str_equal (class_of (op_at (self, i)), classes->pdata[c]))
+        add_op (self, i, is_dry, table);
+  cli_table_print (table, self->format);
+}
+
+static void
+add_row (const Bench *self, guint i, const char *created, const char *machine, DbTable *rows)
+{
+  const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
+  const SimTiming timing = timing_of (self, i);
+  const gboolean is_collective = plan_op_class (timing.kind) == PLAN_CLASS_COLLECTIVE;
+  const char *comm = !is_collective ? "self" : self->comm ? cli_backend.process_comm : "threads";
+  g_autofree char *uid = g_uuid_string_random ();
+  g_autofree char *shape = sim_timing_print_shape (&timing);
+  g_autofree char *format = sim_timing_print_format (&timing);
+  g_autofree char *ranks = g_strdup_printf ("%u", self->ranks);
+  g_autofree char *median = g_strdup_printf ("%" G_GINT64_FORMAT, times->median_ns);
+  g_autofree char *spread = g_strdup_printf ("%" G_GINT64_FORMAT, times->p90_ns - times->p10_ns);
+  g_autofree char *samples = g_strdup_printf ("%u", times->n);
+  const char *const cells[][2] = { { "uid", uid },
+                                   { "created", created },
+                                   { "program_version", PACKAGE_VERSION },
+                                   { "host", g_get_host_name () },
+                                   { "machine", machine },
+                                   { "backend", cli_backend.kernels->name },
+                                   { "comm", comm },
+                                   { "ranks", ranks },
+                                   { "op", plan_op_name (timing.kind) },
+                                   { "shape", shape },
+                                   { "format", format },
+                                   { "median_ns", median },
+                                   { "spread_ns", spread },
+                                   { "samples", samples } };
+  db_table_add (rows, cells, G_N_ELEMENTS (cells), i + 1);
+}
+
+/* All that was timed, or nothing. */
+static gboolean
+keep (const Bench *self, const char *db, GError **error)
+{
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
+  g_autofree char *library = cli_backend.kernels->describe ();
+  g_autofree char *machine = cli_timings_machine (self->cluster, library);
+  g_autoptr (GPtrArray) tables = g_ptr_array_new_with_free_func ((GDestroyNotify)db_table_free);
+  DbTable *rows = db_table_new (DB_KIND_OPS);
+  DbImport done;
+  g_ptr_array_add (tables, rows);
+  for (guint i = 0; i < self->times->len; i++)
+    add_row (self, i, created, machine, rows);
+  const DbSource source = { .origin = "bench", .tables = tables };
+  g_autoptr (DbStore) store = db_store_open (db, error);
+  return store && db_store_import (store, &source, 1, FALSE, &done, error);
+}
+
+/* --- timing ------------------------------------------------------------------------------- */
+
+static void
+show_progress (const Bench *self, guint i, gint64 begin_us)
+{
+  const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
+  fprintf (stderr, "\rbench: %u of %u ops, %.0f s, now %s \033[K", i, self->ops->len, spent,
+           plan_op_name (op_at (self, i)->op.kind));
+}
+
+/* Ranks that are processes stop together: where any has reason to. */
+static gboolean
+should_stop (const Bench *self, gint64 begin_us, gboolean *out_stop, GError **error)
+{
+  float votes = interrupted != 0
+                || g_get_monotonic_time () - begin_us > PATIENCE * self->seconds * G_USEC_PER_SEC;
+  if (self->comm
+      && !self->comm->ops->all_reduce (self->comm, &votes, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_stop = votes > 0;
+  return TRUE;
+}
+
+static gboolean
+time_all (Bench *self, GError **error)
+{
+  g_auto (ExecBenchFrame) frame = { 0 };
+  const gboolean is_shown = is_root (self) && isatty (STDERR_FILENO);
+  const gint64 begin_us = g_get_monotonic_time ();
+  gint64 shown_us = 0;
+  if (!exec_bench_frame_init (&frame, self->cluster, cli_backend.kernels, error))
+    return FALSE;
+  for (guint i = 0; i < self->ops->len; i++)
+    {
+      ExecBenchTimes times;
+      gboolean stop;
+      if (!should_stop (self, begin_us, &stop, error))
+        return FALSE;
+      if (stop)
+        break;
+      if (is_shown && g_get_monotonic_time () - shown_us > SHOW_EVERY_US)
+        {
+          show_progress (self, i, begin_us);
+          shown_us = g_get_monotonic_time ();
+        }
+      if (!(self->comm ? exec_bench_run (&frame, op_at (self, i), repeats_of (self, i), self->comm,
+                                         &times, error)
+                       : exec_bench_run_threads (&frame, op_at (self, i), repeats_of (self, i),
+                                                 self->ranks, &times, error)))
+        {
+          g_prefix_error (error, "%s: ", plan_op_name (op_at (self, i)->op.kind));
+          return FALSE;
+        }
+      g_array_append_val (self->times, times);
+    }
+  if (is_shown)
+    fputs ("\r\033[K", stderr);
+  return TRUE;
+}
+
+/* Other programs at work beside it show in how little of the time was computed. */
+static void
+warn_if_busy (const Bench *self)
+{
+  double wall = 0, own = 0;
+  for (guint i = 0; i < self->times->len; i++)
+    {
+      wall += (double)g_array_index (self->times, ExecBenchTimes, i).wall_ns;
+      own += (double)g_array_index (self->times, ExecBenchTimes, i).own_ns;
+    }
+  if (own < QUIET * wall)
+    fprintf (stderr,
+             "fsdplan: other work took %.0f %% of the processors meanwhile; ops that compute are "
+             "given as long as they computed, collectives as long as they took\n",
+             100 - 100 * own / wall);
+}
+
+/* What was timed before an interruption is kept and printed; the command has failed all the same.
+ */
+static gboolean
+report (const Bench *self, const char *db, GError **error)
+{
+  print (self, FALSE);
+  warn_if_busy (self);
+  if (self->times->len > 0 && !keep (self, db, error))
+    {
+      g_prefix_error (error, "nothing was kept: ");
+      return FALSE;
+    }
+  if (self->times->len == self->ops->len)
+    return TRUE;
+  if (!interrupted)
+    {
+      fprintf (stderr,
+               "fsdplan: %u of %u ops were timed in %d times the %" G_GINT64_FORMAT
+               " seconds meant for it: more --seconds time the largest, too\n",
+               self->times->len, self->ops->len, PATIENCE, self->seconds);
+      return TRUE;
+    }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO,
+               "interrupted: the %u ops that were timed until then are kept", self->times->len);
+  return FALSE;
+}
+
+static gboolean
+bench (Bench *self, const Options *options, GError **error)
+{
+  if (!prepare (self, options, error))
+    return FALSE;
+  if (options->is_dry)
+    {
+      if (is_root (self))
+        print (self, TRUE);
+      return TRUE;
+    }
+  signal (SIGINT, interrupt);
+  signal (SIGTERM, interrupt);
+  if (!time_all (self, error))
+    return FALSE;
+  return !is_root (self) || report (self, options->db, error);
+}
+
+static CliContext *
+context_new (Options *options)
+{
+  const GOptionEntry entries[] = {
+    { "ranks", 0, 0, G_OPTION_ARG_STRING, &options->ranks,
+      "ranks at work side by side; the launcher's number, without one 1", "N" },
+    { "only", 0, 0, G_OPTION_ARG_STRING, &options->only,
+      "only such ops: product, attention, collective, or how they move memory, as copy, norm, "
+      "activation, optimizer",
+      "CLASS,…" },
+    { "seconds", 0, 0, G_OPTION_ARG_STRING, &options->seconds,
+      "time meant for all of it; 60 unless said", "N" },
+    { "dry-run", 0, 0, G_OPTION_ARG_NONE, &options->is_dry, "only show what would be timed", NULL },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &options->db,
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+    { "format", 0, 0, G_OPTION_ARG_STRING, &options->format, "how to print it", CLI_FORMATS },
+    G_OPTION_ENTRY_NULL,
+  };
+  CliContext *context
+      = cli_context_new (NULL, "time this machine's ops one by one, and keep that for predictions");
+  cli_context_add (context, entries);
+  cli_context_describe (
+      context,
+      "Each op is a schedule of its own, walked as a plan's is. Times are medians, with quartiles\n"
+      "beside them, of repeats after a warm-up; bus_gb_s is nccl-tests' bus bandwidth. "
+      "Predictions\n"
+      "for local-cpu take the newest row of each op and size, and what lies between sizes; those\n"
+      "for N ranks are best served by --ranks N.");
+  return context;
+}
+
+int
+cli_bench (int argc, char **argv, gboolean *out_is_root, GError **error)
+{
+  g_auto (Options) options = { 0 };
+  g_auto (Bench) self = { 0 };
+  g_autoptr (CliContext) context = context_new (&options);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  const gboolean ok = bench (&self, &options, error);
+  *out_is_root = is_root (&self);
+  if (self.comm)
+    {
+      if (!ok && *error)
+        self.comm->ops->abort (self.comm, (*error)->message);
+      self.comm->ops->close (self.comm);
+    }
+  return ok ? CLI_DONE : CLI_FAILED;
+}

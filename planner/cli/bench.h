@@ -1,0 +1,10 @@
+/* fsdplan bench: ops of this machine timed one by one, printed and stored. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* The command, in the program of a backend: an exit code, or CLI_FAILED with the error set, which
+ * is the root's to print. */
+int cli_bench (int argc, char **argv, gboolean *out_is_root, GError **error);
+
+G_END_DECLS

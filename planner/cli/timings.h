@@ -1,0 +1,14 @@
+/* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
+#pragma once
+#include "planner/cluster.h"
+#include "sim/timings.h"
+G_BEGIN_DECLS
+
+/* What the rows are of: the processor, and the library that multiplies. */
+char *cli_timings_machine (const PlanCluster *cluster, const char *library);
+
+/* Ops timed on a cluster's processors, with collectives carried by `comm` (NULL: threads), read
+ * from the store `db` once; NULL where there are none. Owned by this module. Any thread may ask. */
+const SimTimings *cli_timings (const PlanCluster *cluster, const char *db, const char *comm);
+
+G_END_DECLS

@@ -1,0 +1,60 @@
+#!/bin/sh
+# A tiny bench as a user runs it: rows are there, whole and ordered, added and never changed; then
+# predictions are made of them.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+db=$work/store.db
+tiny="--model llama-tiny --cluster local-cpu --gbs 2 --seq 16 --set stack=native --set compute=fp32"
+
+fail () { echo "bench.sh: $*"; exit 1; }
+
+fsdplan bench --only reduction,rope --seconds 1 --db "$db" --format=csv >"$work/first" 2>"$work/err" ||
+  { cat "$work/err"; fail "the first one"; }
+test "$(head -1 "$work/first")" = \
+  class,op,shape,format,ranks,repeats,median_us,q1_us,q3_us,gflop_s,gb_s,bus_gb_s
+rows=$(($(wc -l <"$work/first") - 1))
+test "$rows" -gt 5 || fail "$rows rows"
+awk -F, 'NR > 1 && !($6 > 0 && $8 > 0 && $8 <= $7 && $7 <= $9)' "$work/first" | grep . &&
+  fail "not positive, or not ordered"
+
+# All of it is in the store, with where it was and by what.
+fsdplan db export ops --db "$db" >"$work/ops1"
+test "$(($(wc -l <"$work/ops1") - 1))" = "$rows" || fail "the store has other rows"
+grep -q ',cpu,self,1,rope,"*rows=16 ' "$work/ops1" || { cat "$work/ops1"; fail "no rope"; }
+fsdplan db check --db "$db" >/dev/null
+
+# Predictions take them.
+fsdplan sim $tiny --db "$work/none.db" --format=json | grep -q '"measured_pct" : 0.0,' || fail none
+fsdplan sim $tiny --db "$db" --format=json >"$work/sim"
+grep -E '"(measured|interpolated|fitted)_pct" : 0.0,' "$work/sim" &&
+  fail "nothing that was timed is in the prediction"
+fsdplan run --model llama-tiny --gbs 2 --seq 16 --steps 2 --set compute=fp32 --db "$db" --format=json |
+  grep -q '"interpolated_pct"' || fail "run does not say where costs are from"
+
+# What is left is learned from one's own runs, which are not forgotten before what they taught.
+fsdplan run --model llama-tiny --gbs 4 --seq 16 --steps 3 --set compute=fp32 --db "$db" >/dev/null
+fsdplan calibrate --folds 0 --id mine --db "$db" --format=csv >"$work/fit" 2>"$work/err" ||
+  { cat "$work/err"; fail calibrate; }
+grep -q '^native,[^,]*,2,' "$work/fit" || { cat "$work/fit"; fail "not fitted to both runs"; }
+fsdplan sim $tiny --db "$db" --format=json | grep -q '"params_id" : "mine"' || fail "not in force"
+fsdplan db delete 1 --db "$db" 2>"$work/err" && fail "a run that was fitted to is deleted"
+grep -q 'a parameter set was fitted to it' "$work/err" || { cat "$work/err"; fail "not told why"; }
+
+# Another one adds to them; two ranks are other rows.
+fsdplan bench --only reduction --ranks 2 --seconds 1 --db "$db" >"$work/table" 2>&1
+grep -q 'median_us' "$work/table" || { cat "$work/table"; fail "no table"; }
+fsdplan db export ops --db "$db" | head -n "$(wc -l <"$work/ops1")" | cmp - "$work/ops1" ||
+  fail "rows were changed"
+fsdplan db export ops --db "$db" | grep -q ',cpu,self,2,norm_sq,' || fail "no rows of two ranks"
+
+# Interrupted before anything was timed or while it was: whole, and no success.
+fsdplan-exec-cpu bench --seconds 3600 --db "$work/stopped.db" >"$work/stopped" 2>&1 &
+pid=$!
+until grep -q SigCgt /proc/$pid/status && test "$(awk '/SigCgt/ { print substr($2, 16, 1) }' \
+  /proc/$pid/status)" = 2; do kill -0 $pid; done
+kill -INT $pid
+wait $pid && fail "interrupted, and a success"
+grep -q 'interrupted: the [0-9]* ops that were timed until then are kept' "$work/stopped" ||
+  { cat "$work/stopped"; fail "not told so"; }
+test ! -e "$work/stopped.db" || fsdplan db check --db "$work/stopped.db" >/dev/null

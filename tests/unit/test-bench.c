@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/bench.h"
+#include "exec/probe.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static PlanCluster *
+processors (gint64 ranks)
+{
+  PlanCluster *cluster = exec_probe_processors (ranks, NULL);
+  ck_assert (cluster != NULL);
+  return cluster;
+}
+
+static GArray *
+list (const PlanCluster *cluster)
+{
+  g_autoptr (GError) error = NULL;
+  GArray *ops = exec_bench_ops (cluster, &error);
+  ck_assert_msg (ops != NULL, "%s", error ? error->message : "");
+  return ops;
+}
+
+START_TEST (quantiles_by_hand)
+{
+  gint64 ns[] = { 50, 10, 40, 20, 30 };
+  const ExecBenchTimes times = exec_bench_summarise (ns, G_N_ELEMENTS (ns), 0);
+  ck_assert_int_eq (times.p10_ns, 10);
+  ck_assert_int_eq (times.q1_ns, 20);
+  ck_assert_int_eq (times.median_ns, 30);
+  ck_assert_int_eq (times.q3_ns, 40);
+  ck_assert_int_eq (times.p90_ns, 50);
+  ck_assert_uint_eq (times.n, 5);
+}
+END_TEST
+
+/* Half of the median was computed: everything is halved. More than it: nothing changes. */
+START_TEST (what_others_took_is_not_counted)
+{
+  gint64 taken[] = { 100, 200, 400 }, free_of_it[] = { 100, 200, 400 };
+  const ExecBenchTimes halved = exec_bench_summarise (taken, 3, 100);
+  const ExecBenchTimes same = exec_bench_summarise (free_of_it, 3, 300);
+  ck_assert_int_eq (halved.q1_ns, 50 + 50); /* of three, the nearest to a quarter is the middle */
+  ck_assert_int_eq (halved.p10_ns, 50);
+  ck_assert_int_eq (halved.median_ns, 100);
+  ck_assert_int_eq (halved.p90_ns, 200);
+  ck_assert_int_eq (same.median_ns, 200);
+}
+END_TEST
+
+START_TEST (repeats_follow_the_time_there_is)
+{
+  g_autoptr (PlanCluster) cluster = processors (1);
+  g_autoptr (GArray) ops = list (cluster);
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      ck_assert_uint_eq (exec_bench_repeats (op, 1, 0), 5);
+      ck_assert_uint_eq (exec_bench_repeats (op, 1, 1e18), 101);
+      ck_assert_double_gt (exec_bench_guess_ns (op, 1), 0);
+      if (i > 0)
+        ck_assert_double_ge (exec_bench_guess_ns (op, 1), exec_bench_guess_ns (op - 1, 1));
+    }
+}
+END_TEST
+
+/* What every op's schedule is, on every rank. */
+START_TEST (schedules_are_whole)
+{
+  const guint ranks = (guint)_i;
+  g_autoptr (PlanCluster) cluster = processors (ranks);
+  g_autoptr (GArray) ops = list (cluster);
+  guint n_collectives = 0;
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, ranks - 1, ranks, 3);
+      PlanCursor cursor;
+      guint n = 0;
+      if (op->op.dims[0] <= 256)
+        ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", plan_op_name (op->op.kind),
+                       error ? error->message : "");
+      plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+      for (const PlanOp *seen; (seen = plan_cursor_next (&cursor)); n++)
+        {
+          ck_assert_int_eq (seen->kind, op->op.kind);
+          ck_assert_mem_eq (seen->dims, op->op.dims, sizeof op->op.dims);
+        }
+      ck_assert_uint_eq (n, EXEC_BENCH_WARM_UP + 3);
+      n_collectives += plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE;
+    }
+  ck_assert_int_eq (n_collectives > 0, ranks > 1);
+}
+END_TEST
+
+/* The kinds that plans are made of, in fp32 and bf16, products in all layouts. */
+START_TEST (what_plans_are_made_of_is_there)
+{
+  static const PlanOpKind wanted[]
+      = { PLAN_OP_ATTENTION,     PLAN_OP_ATTENTION_BWD, PLAN_OP_RMSNORM,
+          PLAN_OP_RMSNORM_BWD,   PLAN_OP_LAYERNORM,     PLAN_OP_HEAD_NORM,
+          PLAN_OP_SWIGLU,        PLAN_OP_ACTIVATE,      PLAN_OP_ROPE,
+          PLAN_OP_EMBED,         PLAN_OP_EMBED_BWD,     PLAN_OP_CAST,
+          PLAN_OP_CROSS_ENTROPY, PLAN_OP_NORM_SQ,       PLAN_OP_CLIP,
+          PLAN_OP_ADAMW,         PLAN_OP_SGD,           PLAN_OP_ACCUMULATE,
+          PLAN_OP_ZERO,          PLAN_OP_ADD,           PLAN_OP_REDUCE_SCATTER,
+          PLAN_OP_ALL_GATHER,    PLAN_OP_ALL_REDUCE };
+  g_autoptr (PlanCluster) cluster = processors (2);
+  g_autoptr (GArray) ops = list (cluster);
+  gboolean has[PLAN_N_OPS] = { FALSE }, has_layout[2][3] = { { FALSE } };
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      has[op->op.kind] = TRUE;
+      if (op->op.kind == PLAN_OP_GEMM)
+        has_layout[op->dtype[1] == PLAN_DTYPE_BF16][op->op.dims[3]] = TRUE;
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (wanted); i++)
+    ck_assert_msg (has[wanted[i]], "%s is not timed", plan_op_name (wanted[i]));
+  for (guint f = 0; f < 2; f++)
+    for (guint l = 0; l < 3; l++)
+      ck_assert_msg (has_layout[f][l], "layout %u of format %u is not timed", l, f);
+}
+END_TEST
+
+/* The smallest of every kind is walked for real. */
+START_TEST (every_kind_runs)
+{
+  const guint ranks = (guint)_i;
+  g_auto (ExecBenchFrame) frame = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = processors (ranks);
+  g_autoptr (GArray) ops = list (cluster);
+  g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  ck_assert (exec_bench_frame_init (&frame, cluster, &exec_kernels_cpu, &error));
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      ExecBenchTimes times;
+      if (!g_hash_table_add (seen, g_strdup_printf ("%d %d %d", (int)op->op.kind, (int)op->dtype[0],
+                                                    (int)op->dtype[2])))
+        continue;
+      ck_assert_msg (exec_bench_run_threads (&frame, op, 5, ranks, &times, &error), "%s: %s",
+                     plan_op_name (op->op.kind), error ? error->message : "");
+      ck_assert_uint_eq (times.n, 5);
+      ck_assert_int_gt (times.p10_ns, 0);
+      ck_assert_int_le (times.p10_ns, times.q1_ns);
+      ck_assert_int_le (times.q1_ns, times.median_ns);
+      ck_assert_int_le (times.median_ns, times.q3_ns);
+      ck_assert_int_le (times.q3_ns, times.p90_ns);
+      ck_assert_int_le (times.own_ns, times.wall_ns);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("bench");
+  TCase *tcase = tcase_create ("bench");
+  tcase_add_test (tcase, quantiles_by_hand);
+  tcase_add_test (tcase, what_others_took_is_not_counted);
+  tcase_add_test (tcase, repeats_follow_the_time_there_is);
+  tcase_add_loop_test (tcase, schedules_are_whole, 1, 4);
+  tcase_add_test (tcase, what_plans_are_made_of_is_there);
+  tcase_add_loop_test (tcase, every_kind_runs, 1, 4);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "sim/cost.h"
+#include "sim/timings.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static SimTiming
+product (gint64 m, gint64 n, gint64 k, double ns)
+{
+  SimTiming timing = { .kind = PLAN_OP_GEMM, .dims = { m, n, k, 1 }, .ranks = 1, .ns = ns };
+  memset (timing.dtype, -1, sizeof timing.dtype);
+  for (guint i = 0; i < 3; i++)
+    timing.dtype[i] = PLAN_DTYPE_FP32;
+  return timing;
+}
+
+static SimTiming
+copy (gint64 count, guint ranks, double ns)
+{
+  SimTiming timing = { .kind = PLAN_OP_CAST, .dims = { count }, .ranks = ranks, .ns = ns };
+  memset (timing.dtype, -1, sizeof timing.dtype);
+  timing.dtype[0] = timing.dtype[1] = PLAN_DTYPE_FP32;
+  return timing;
+}
+
+static SimTiming
+gather (gint64 count, guint ranks, double ns)
+{
+  SimTiming timing = copy (count, ranks, ns);
+  timing.kind = PLAN_OP_ALL_GATHER;
+  return timing;
+}
+
+static void
+expect (const SimTimings *timings, SimTiming op, gint64 cores, double ns, SimTimed how)
+{
+  double found;
+  SimTimed found_how;
+  ck_assert (sim_timings_find (timings, &op, cores, &found, &found_how));
+  ck_assert_double_eq_tol (found, ns, 1e-9 * ns);
+  ck_assert_int_eq (found_how, how);
+}
+
+static gboolean
+knows (const SimTimings *timings, SimTiming op)
+{
+  double ns;
+  SimTimed how;
+  return sim_timings_find (timings, &op, 0, &ns, &how);
+}
+
+START_TEST (between_sizes_by_hand)
+{
+  const SimTiming rows[] = { copy (100, 1, 50), copy (200, 1, 90), copy (400, 1, 250) };
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, G_N_ELEMENTS (rows));
+  expect (timings, copy (200, 1, 0), 0, 90, SIM_TIMED_AS_IS);
+  expect (timings, copy (150, 1, 0), 0, 70, SIM_TIMED_BETWEEN);  /* (50 + 90) / 2 */
+  expect (timings, copy (350, 1, 0), 0, 210, SIM_TIMED_BETWEEN); /* 90 + 3/4 x 160 */
+  expect (timings, copy (10, 1, 0), 0, 50, SIM_TIMED_BEYOND);
+  expect (timings, copy (1200, 1, 0), 0, 750, SIM_TIMED_BEYOND); /* 3 x 250 */
+}
+END_TEST
+
+/* A start, the traffic of three matrices, and arithmetic: linear in each size. */
+static double
+law (double m, double n, double k)
+{
+  return 1000 + 0.5 * (m * n + m * k + n * k) + 0.01 * m * n * k;
+}
+
+START_TEST (products_are_exact_where_costs_add_up)
+{
+  static const gint64 sizes[] = { 16, 64, 256 };
+  SimTiming rows[27];
+  guint n = 0;
+  for (guint i = 0; i < 27; i++, n++)
+    {
+      const gint64 *s = sizes;
+      rows[n] = product (s[i / 9], s[i / 3 % 3], s[i % 3],
+                         law ((double)s[i / 9], (double)s[i / 3 % 3], (double)s[i % 3]));
+    }
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, n);
+  expect (timings, product (16, 256, 64, 0), 0, law (16, 256, 64), SIM_TIMED_AS_IS);
+  expect (timings, product (48, 96, 200, 0), 0, law (48, 96, 200), SIM_TIMED_BETWEEN);
+  expect (timings, product (17, 255, 18, 0), 0, law (17, 255, 18), SIM_TIMED_BETWEEN);
+  expect (timings, product (512, 16, 64, 0), 0, 2 * law (256, 16, 64), SIM_TIMED_BEYOND);
+}
+END_TEST
+
+START_TEST (what_differs_in_kind_is_not_alike)
+{
+  SimTiming row = product (16, 16, 16, 100), other = row;
+  g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
+  ck_assert (knows (timings, other));
+  other.dims[3] = 0; /* layout */
+  ck_assert (!knows (timings, other));
+  other = row;
+  other.dtype[0] = PLAN_DTYPE_BF16;
+  ck_assert (!knows (timings, other));
+  other = row;
+  other.dtype[3] = other.dtype[4] = PLAN_DTYPE_FP32; /* bias and scratch */
+  ck_assert (knows (timings, other));
+  ck_assert (!knows (timings, copy (16, 1, 0)));
+}
+END_TEST
+
+START_TEST (the_newest_counts)
+{
+  const SimTiming rows[] = { copy (100, 1, 50), copy (200, 1, 100), copy (100, 1, 60) };
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, G_N_ELEMENTS (rows));
+  expect (timings, copy (100, 1, 0), 0, 60, SIM_TIMED_AS_IS);
+  expect (timings, copy (150, 1, 0), 0, 80, SIM_TIMED_BETWEEN);
+}
+END_TEST
+
+/* Beside more ranks than were timed it takes as long, until they have to share cores. */
+START_TEST (ranks_share_cores)
+{
+  const SimTiming rows[] = { copy (100, 1, 50), copy (100, 2, 70), gather (100, 2, 500) };
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, G_N_ELEMENTS (rows));
+  expect (timings, copy (100, 1, 0), 4, 50, SIM_TIMED_AS_IS);
+  expect (timings, copy (100, 2, 0), 4, 70, SIM_TIMED_AS_IS);
+  expect (timings, copy (100, 4, 0), 4, 70, SIM_TIMED_BETWEEN);
+  expect (timings, copy (100, 8, 0), 4, 140, SIM_TIMED_BETWEEN);
+  expect (timings, copy (100, 2, 0), 1, 70, SIM_TIMED_AS_IS); /* timed so: it shares already */
+  expect (timings, copy (100, 4, 0), 1, 140, SIM_TIMED_BETWEEN);
+  expect (timings, copy (100, 8, 0), 0, 70, SIM_TIMED_BETWEEN); /* who knows */
+  expect (timings, gather (100, 2, 0), 4, 500, SIM_TIMED_AS_IS);
+  ck_assert (!knows (timings, gather (100, 4, 0)));
+}
+END_TEST
+
+/* One head after the other: in proportion to their number. */
+START_TEST (attention_is_by_head)
+{
+  SimTiming row
+      = { .kind = PLAN_OP_ATTENTION, .dims = { 1, 8, 2, 2, 4, 8 }, .ranks = 1, .ns = 100 };
+  memset (row.dtype, -1, sizeof row.dtype);
+  for (guint i = 0; i < 3; i++)
+    row.dtype[i] = PLAN_DTYPE_FP32;
+  g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
+  SimTiming more = row;
+  more.dims[0] = 3;
+  more.dims[2] = 4;
+  more.dims[3] = 1;
+  expect (timings, more, 0, 600, SIM_TIMED_AS_IS);
+}
+END_TEST
+
+/* Holes are filled, noise is smoothed: nothing is negative, and more never takes less. */
+START_TEST (times_are_positive_and_never_fall)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  SimTiming rows[40];
+  const guint n = (guint)g_rand_int_range (rand, 1, 41);
+  for (guint i = 0; i < n; i++)
+    {
+      gint64 size[3];
+      for (guint d = 0; d < 3; d++)
+        size[d] = G_GINT64_CONSTANT (1) << g_rand_int_range (rand, 0, 9);
+      rows[i] = product (size[0], size[1], size[2], g_rand_double_range (rand, 1, 1e6));
+    }
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, n);
+  for (guint i = 0; i < 200; i++)
+    {
+      SimTiming small = product (g_rand_int_range (rand, 1, 600), g_rand_int_range (rand, 1, 600),
+                                 g_rand_int_range (rand, 1, 600), 0);
+      SimTiming large = small;
+      double small_ns, large_ns;
+      SimTimed how;
+      large.dims[g_rand_int_range (rand, 0, 3)] += g_rand_int_range (rand, 0, 200);
+      ck_assert (sim_timings_find (timings, &small, 2, &small_ns, &how));
+      ck_assert (sim_timings_find (timings, &large, 2, &large_ns, &how));
+      ck_assert_msg (small_ns > 0 && large_ns >= small_ns * (1 - 1e-12),
+                     "seed %d: %" G_GINT64_FORMAT " %" G_GINT64_FORMAT " %" G_GINT64_FORMAT
+                     " takes %g, a larger one %g",
+                     _i, small.dims[0], small.dims[1], small.dims[2], small_ns, large_ns);
+    }
+}
+END_TEST
+
+START_TEST (text_reads_back)
+{
+  const SimTiming row = product (16, 32, 64, 7);
+  SimTiming back = { .ranks = 1, .ns = 7 };
+  g_autofree char *shape = sim_timing_print_shape (&row);
+  g_autofree char *format = sim_timing_print_format (&row);
+  ck_assert_str_eq (shape, "m=16 n=32 k=64 layout=1");
+  ck_assert_str_eq (format, "out=fp32 a=fp32 b=fp32");
+  ck_assert (sim_timing_parse ("gemm", shape, format, &back, NULL));
+  ck_assert_mem_eq (&back.dims, &row.dims, sizeof row.dims);
+  ck_assert_mem_eq (&back.dtype, &row.dtype, sizeof row.dtype);
+}
+END_TEST
+
+START_TEST (text_that_is_wrong_is_refused)
+{
+  static const struct
+  {
+    const char *op, *shape, *format, *message;
+  } wrong[] = {
+    { "gem", "m=1", "", "no op is called 'gem'; did you mean 'gemm'?" },
+    { "cast", "m=1", "out=fp32 in=fp32", "count: '' is not a whole number" },
+    { "cast", "count=-1", "out=fp32 in=fp32", "count: '-1' is out of range" },
+    { "gemm", "m=99999999 n=99999999 k=9 layout=0", "out=fp32 a=fp32 b=fp32", "is no size that" },
+    { "cast", "count=1", "out=fp32", "in: '' is not a number format" },
+    { "cast", "count=1", "out=fp32 in=fp23", "in: 'fp23' is not a number format" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      SimTiming out = { 0 };
+      ck_assert (!sim_timing_parse (wrong[i].op, wrong[i].shape, wrong[i].format, &out, &error));
+      ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
+      ck_assert_msg (strstr (error->message, wrong[i].message) != NULL, "%s", error->message);
+    }
+}
+END_TEST
+
+/* The cost model takes them first, as a step keeps them, and issuing is in what was timed. */
+START_TEST (costs_are_what_was_timed)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("h100-80gb:1", &error);
+  Plan plan, resolved;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "gbs", "1", &error) && plan_set (&plan, "seq", "16", &error));
+  ck_assert (plan_resolve (&plan, model, cluster, &resolved, &error));
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  ck_assert (schedule != NULL);
+  guint node = 0;
+  while (plan_schedule_node (schedule, node)->kind != PLAN_OP_GEMM)
+    node++;
+  SimTiming row = sim_timing_of (schedule, plan_schedule_node (schedule, node));
+  row.ns = 12345;
+  SimParams params = *sim_params_default (cluster);
+  params.value[SIM_PARAM_PRODUCT_SUSTAINED] = 0.5;
+  g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
+  const SimCostInput input = { .schedule = schedule,
+                               .cluster = cluster,
+                               .stack = plan_stack_of (&resolved, cluster->kind, &error),
+                               .plan = &resolved,
+                               .params = &params,
+                               .timings = timings };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert (cost != NULL);
+  ck_assert_int_eq (sim_cost_ns (cost, node), 24690);
+  ck_assert_int_eq (sim_cost_provenance (cost, node), SIM_PROVENANCE_MEASURED);
+  ck_assert_int_eq (sim_cost_launch_ns (cost, node), 0);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("timings");
+  TCase *tcase = tcase_create ("timings");
+  tcase_add_test (tcase, between_sizes_by_hand);
+  tcase_add_test (tcase, products_are_exact_where_costs_add_up);
+  tcase_add_test (tcase, what_differs_in_kind_is_not_alike);
+  tcase_add_test (tcase, the_newest_counts);
+  tcase_add_test (tcase, ranks_share_cores);
+  tcase_add_test (tcase, attention_is_by_head);
+  tcase_add_loop_test (tcase, times_are_positive_and_never_fall, 0, 100);
+  tcase_add_test (tcase, text_reads_back);
+  tcase_add_test (tcase, text_that_is_wrong_is_refused);
+  tcase_add_test (tcase, costs_are_what_was_timed);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
