@@ -71,6 +71,7 @@ check_tests = \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-tokens.tap \
+  %D%/unit/test-topology.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-accuracy.tap \
@@ -131,6 +132,7 @@ fuzz_replays = \
   %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
+  %D%/fuzz/replay-topology.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
@@ -144,6 +146,7 @@ tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
 tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
+tests_fuzz_replay_topology_tap_SOURCES = %D%/fuzz/fuzz-topology.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
@@ -158,6 +161,7 @@ fuzzers = \
   %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
+  %D%/fuzz/fuzz-topology \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -170,6 +174,7 @@ tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_topology_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
 FUZZ_SECONDS = 20
@@ -322,6 +327,9 @@ golden_tests = \
   %D%/golden/show-plan-json.test \
   %D%/golden/show-rules.test \
   %D%/golden/show-stacks.test \
+  %D%/golden/show-topology.test \
+  %D%/golden/show-topology-ini.test \
+  %D%/golden/show-topology-unnamed.test \
   %D%/golden/sim-llama3-70b.test \
   %D%/golden/sim-llama3-8b-json.test \
   %D%/golden/sim-llama3-8b.test \
@@ -360,7 +368,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
-  %D%/golden/megatron \
+  %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
 # A library that the probe loads instead of the driver's.
