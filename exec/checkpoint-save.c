@@ -62,12 +62,17 @@ sync_folder (const char *path, GError **error)
   return ok;
 }
 
+/* Bytes of a piece fetched at once. */
+#define BLOCK_BYTES (G_GUINT64_CONSTANT (4) << 20)
+
 typedef struct
 {
   const char *path;
   int fd;
   guint64 size;
   GChecksum *checksum;
+  ExecFetch fetch; /* NULL: data is where the host can read it */
+  gpointer user_data;
 } Writer;
 
 static gboolean
@@ -114,6 +119,23 @@ header_of (const ExecPiece *pieces, guint n)
 }
 
 static gboolean
+put_data (Writer *self, const ExecPiece *piece, GError **error)
+{
+  const guint64 bytes = plan_dtype_bytes (piece->dtype, piece->count);
+  if (!self->fetch)
+    return put (self, piece->data, bytes, error);
+  g_autofree guint8 *block = g_malloc (MIN (bytes, BLOCK_BYTES));
+  for (guint64 at = 0, n; at < bytes; at += n)
+    {
+      n = MIN (BLOCK_BYTES, bytes - at);
+      if (!self->fetch (self->user_data, block, (const guint8 *)piece->data + at, n, error)
+          || !put (self, block, n, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
 put_pieces (Writer *self, const ExecPiece *pieces, guint n, GError **error)
 {
   GString *header = header_of (pieces, n);
@@ -122,17 +144,17 @@ put_pieces (Writer *self, const ExecPiece *pieces, guint n, GError **error)
       = put (self, &length, sizeof length, error) && put (self, header->str, header->len, error);
   g_string_free (header, TRUE);
   for (guint i = 0; ok && i < n; i++)
-    ok = put (self, pieces[i].data, plan_dtype_bytes (pieces[i].dtype, pieces[i].count), error);
+    ok = put_data (self, &pieces[i], error);
   return ok;
 }
 
 static gboolean
-write_rank (const char *path, const ExecPiece *pieces, guint n, Written *out_written,
-            GError **error)
+write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch, gpointer user_data,
+            Written *out_written, GError **error)
 {
   g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
   gsize digest_bytes = DIGEST_BYTES;
-  Writer writer = { .path = path, .checksum = checksum };
+  Writer writer = { .path = path, .checksum = checksum, .fetch = fetch, .user_data = user_data };
   writer.fd = open (path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (writer.fd < 0)
     return fail (error, path);
@@ -250,7 +272,7 @@ write_manifest (const char *folder, const char *text, GError **error)
 
 gboolean
 exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
-                      ExecComm *comm, GError **error)
+                      ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error)
 {
   g_autofree guint64 *numbers = g_new0 (guint64, comm->ranks);
   g_autofree Written *all = g_new0 (Written, comm->ranks);
@@ -258,15 +280,15 @@ exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, g
   Written own = { 0 };
   if (comm->rank == 0 && !make_data_folder (head, &number, error))
     return FALSE;
-  if (!comm->ops->all_gather (comm, numbers, &number, sizeof number, PLAN_DTYPE_U8, error))
+  if (!comm->ops->all_gather (comm, numbers, &number, sizeof number, PLAN_DTYPE_U8, NULL, error))
     return FALSE;
   g_autofree char *data
       = g_strdup_printf (PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->step, numbers[0]);
   g_autofree char *folder = g_build_filename (head->folder, data, NULL);
   g_autofree char *name = rank_name (comm->rank);
   g_autofree char *path = g_build_filename (folder, name, NULL);
-  if (!write_rank (path, pieces, n, &own, error)
-      || !comm->ops->all_gather (comm, all, &own, sizeof own, PLAN_DTYPE_U8, error))
+  if (!write_rank (path, pieces, n, fetch, user_data, &own, error)
+      || !comm->ops->all_gather (comm, all, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
     return FALSE;
   if (comm->rank == 0)
     {

@@ -39,10 +39,14 @@ typedef struct
 /* Makes the folder where there is none; whether it can be written is better known before a run. */
 gboolean exec_checkpoint_prepare (const char *folder, GError **error);
 
-/* All ranks call it; each brings the pieces that it owns. The checkpoint that was in the folder is
- * removed once the new one is complete. */
+/* Copies some bytes of a piece's data to where the host can read them. */
+typedef gboolean (*ExecFetch) (gpointer user_data, void *out, const void *from, guint64 bytes,
+                               GError **error);
+
+/* All ranks call it; each brings the pieces that it owns. Without `fetch` the host can read their
+ * data. The checkpoint that was in the folder is removed once the new one is complete. */
 gboolean exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
-                               ExecComm *comm, GError **error);
+                               ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error);
 
 typedef struct _ExecCheckpoint ExecCheckpoint;
 

@@ -178,7 +178,7 @@ meet_again (ExecComm *comm)
 
 static gboolean
 threads_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                    GError **error)
+                    void *stream, GError **error)
 {
   const Team *team = ((ThreadsComm *)comm)->team;
   Post post = { .name = "all_gather", .in = in, .count = count, .dtype = dtype };
@@ -212,7 +212,7 @@ sum_posts (const ExecComm *comm, void *out, guint64 from, guint64 count)
 
 static gboolean
 threads_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                        GError **error)
+                        void *stream, GError **error)
 {
   Post post = { .name = "reduce_scatter", .in = in, .count = count, .dtype = dtype };
 
@@ -225,7 +225,7 @@ threads_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count
 
 static gboolean
 threads_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                    GError **error)
+                    void *stream, GError **error)
 {
   const Team *team = ((ThreadsComm *)comm)->team;
   Post post = { .name = "all_to_all", .in = in, .count = count, .dtype = dtype };
@@ -247,7 +247,8 @@ slice_start (const ExecComm *comm, guint rank, guint64 count)
 }
 
 static gboolean
-threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                    GError **error)
 {
   const Team *team = ((ThreadsComm *)comm)->team;
   Post post = { .name = "all_reduce", .in = buf, .count = count, .dtype = dtype };
@@ -280,6 +281,21 @@ threads_barrier (ExecComm *comm, GError **error)
     return FALSE;
   meet_again (comm);
   return TRUE;
+}
+
+/* Whether no rank has said that it failed. */
+static gboolean
+threads_check (ExecComm *comm, GError **error)
+{
+  Crew *crew = ((ThreadsComm *)comm)->team->crew;
+  gboolean ok;
+
+  g_mutex_lock (&crew->mutex);
+  ok = crew->reason == NULL;
+  if (!ok)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, crew->reason);
+  g_mutex_unlock (&crew->mutex);
+  return ok;
 }
 
 static void
@@ -319,6 +335,7 @@ static const ExecCommOps threads_ops = {
   .all_to_all = threads_all_to_all,
   .all_reduce = threads_all_reduce,
   .barrier = threads_barrier,
+  .check = threads_check,
   .group = threads_group,
   .abort = threads_abort,
   .close = threads_close,

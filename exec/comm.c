@@ -39,9 +39,37 @@ exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, Pla
 
 typedef struct
 {
+  char *name;
   guint size, stride;
-  ExecComm *comm;
+  ExecComm *comm; /* may be what this is a group of */
 } ExecCommGroup;
+
+static void
+group_free (gpointer data)
+{
+  ExecCommGroup *group = data;
+
+  g_free (group->name);
+  g_free (group);
+}
+
+/* Whether the communicator of all ranks has a name already; out_made is the group that was made
+ * before. */
+static gboolean
+find_group (const ExecComm *self, const char *name, guint size, guint stride, ExecComm **out_made)
+{
+  gboolean is_lent = FALSE;
+
+  for (guint i = 0; i < self->groups->len; i++)
+    {
+      const ExecCommGroup *made = self->groups->pdata[i];
+
+      is_lent |= made->comm == self;
+      if (made->size == size && made->stride == stride && g_str_equal (made->name, name))
+        *out_made = made->comm;
+    }
+  return is_lent;
+}
 
 guint
 exec_comm_group_of (guint rank, guint size, guint stride)
@@ -50,13 +78,12 @@ exec_comm_group_of (guint rank, guint size, guint stride)
 }
 
 ExecComm *
-exec_comm_group (ExecComm *self, guint size, guint stride, GError **error)
+exec_comm_group (ExecComm *self, const char *name, guint size, guint stride, GError **error)
 {
-  ExecComm *comm;
+  ExecComm *comm = NULL;
   ExecCommGroup *group;
+  gboolean is_lent;
 
-  if (size == self->ranks)
-    return self;
   if (size == 0 || stride == 0 || self->ranks % ((guint64)size * stride) != 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -65,19 +92,17 @@ exec_comm_group (ExecComm *self, guint size, guint stride, GError **error)
       return NULL;
     }
   if (self->groups == NULL)
-    self->groups = g_ptr_array_new_with_free_func (g_free);
-  for (guint i = 0; i < self->groups->len; i++)
-    {
-      const ExecCommGroup *made = self->groups->pdata[i];
-
-      if (made->size == size && made->stride == stride)
-        return made->comm;
-    }
-  comm = self->ops->group (self, size, stride, error);
+    self->groups = g_ptr_array_new_with_free_func (group_free);
+  is_lent = find_group (self, name, size, stride, &comm);
+  if (comm != NULL)
+    return comm;
+  comm = size == self->ranks && (!is_lent || size == 1)
+             ? self
+             : self->ops->group (self, size, stride, error);
   if (comm == NULL)
     return NULL;
   group = g_new (ExecCommGroup, 1);
-  *group = (ExecCommGroup){ size, stride, comm };
+  *group = (ExecCommGroup){ g_strdup (name), size, stride, comm };
   g_ptr_array_add (self->groups, group);
   return comm;
 }
@@ -89,7 +114,8 @@ exec_comm_close_groups (ExecComm *self)
     {
       const ExecCommGroup *made = self->groups->pdata[i];
 
-      made->comm->ops->close (made->comm);
+      if (made->comm != self)
+        made->comm->ops->close (made->comm);
     }
   g_clear_pointer (&self->groups, g_ptr_array_unref);
 }
@@ -134,7 +160,7 @@ self_check (ExecComm *comm, GError **error)
 }
 
 static gboolean
-self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, void *stream,
            GError **error)
 {
   if (!self_check (comm, error))
@@ -145,7 +171,8 @@ self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype d
 }
 
 static gboolean
-self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                 GError **error)
 {
   return self_check (comm, error);
 }
@@ -177,6 +204,7 @@ static const ExecCommOps self_ops = {
   .all_to_all = self_copy,
   .all_reduce = self_all_reduce,
   .barrier = self_check,
+  .check = self_check,
   .abort = self_abort,
   .close = self_close,
 };

@@ -3,7 +3,11 @@
  * Every rank calls the same functions in the same order. Reductions sum in fp32 in
  * rank order and round once to the buffer's format (`rank_order_fp32`), so all
  * backends give the same bits. A rank that fails calls abort; the others' calls
- * then return an error instead of waiting for it. */
+ * then return an error instead of waiting for it.
+ *
+ * With a stream (ExecDeviceOps.stream) memory is the device's and the collective is
+ * done when the stream gets there; without one it is the host's, and done when the
+ * call returns. Where there are streams, both are there. */
 #pragma once
 #include "planner/dtype.h"
 #include <glib.h>
@@ -18,20 +22,27 @@ typedef struct
 
   /* out = every rank's `count` elements in rank order; `in` may lie inside `out` in its place. */
   gboolean (*all_gather) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
-                          GError **error);
+                          void *stream, GError **error);
 
   /* out = this rank's `count` elements of the sum of the ranks' `in` (count x ranks elements);
    * `out` may be this rank's own place inside `in`. */
   gboolean (*reduce_scatter) (ExecComm *self, void *out, const void *in, guint64 count,
-                              PlanDtype dtype, GError **error);
+                              PlanDtype dtype, void *stream, GError **error);
 
   /* out = from every rank, in rank order, its `count` elements for this one; apart from `in`. */
   gboolean (*all_to_all) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
-                          GError **error);
+                          void *stream, GError **error);
 
-  gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
+  gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
+
+  /* Whether what was issued can still end: another rank may be lost. NULL: it can. */
+  gboolean (*check) (ExecComm *self, GError **error);
+
+  /* Memory of the device that collectives reach without a copy; NULL: they reach any. */
+  void *(*take) (ExecComm *self, guint64 bytes, GError **error);
+  void (*give_back) (ExecComm *self, void *memory);
 
   /* See exec_comm_group; NULL where there is one rank. */
   ExecComm *(*group) (ExecComm *self, guint size, guint stride, GError **error);
@@ -44,13 +55,20 @@ struct _ExecComm
 {
   const ExecCommOps *ops;
   guint rank, ranks;
+  guint32 node;      /* of the schedule, that the next call is for: a late error names it */
+  gint64 unit;       /* and its unit */
+  guint gpu;         /* of this machine's, the one that this rank uses */
+  guint sms;         /* of a GPU's, that a collective holds while it runs */
   GPtrArray *groups; /* ExecCommGroup, made so far; NULL: none */
 };
 
-/* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup). All ranks ask
- * for the same groups in the same order; what was made before is given again. It is closed with
- * the communicator that it is a group of, and fails when that is aborted. */
-ExecComm *exec_comm_group (ExecComm *self, guint size, guint stride, GError **error);
+/* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup), that `name`
+ * uses: collectives of another name do not wait for its own. All ranks ask for the same groups in
+ * the same order; what was made before is given again, and the first that has all ranks is this
+ * communicator itself. It is closed with the one that it is a group of, and fails when that is
+ * aborted. */
+ExecComm *exec_comm_group (ExecComm *self, const char *name, guint size, guint stride,
+                           GError **error);
 
 /* For backends: the group that a rank belongs to, counted from 0; closing what was made. */
 guint exec_comm_group_of (guint rank, guint size, guint stride);

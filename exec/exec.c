@@ -13,23 +13,28 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 /* The mean loss of what a walk's step added up on all ranks. */
-static double
-mean_loss (const ExecWalk *walk)
+static gboolean
+mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
 {
   const gint64 *value = walk->plan->value;
+  const guint ranks = walk->comm->ranks;
+  g_autofree ExecExact *sums = g_new0 (ExecExact, 2 * ranks);
   ExecExact loss = { 0 };
   for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
-      const char *name = walk->comm->ranks > 1 ? "all_sums" : "sums";
-      const ExecExact *sums = (const ExecExact *)(gpointer)walk->tags[buffer->first].bytes;
-      if (g_str_equal (buffer->name, name))
-        for (guint rank = 0; rank < walk->comm->ranks; rank++)
-          exec_exact_merge (&loss, &sums[2 * rank]);
+      if (g_str_equal (buffer->name, ranks > 1 ? "all_sums" : "sums")
+          && !exec_device_read (walk->device, sums, walk->tags[buffer->first].bytes,
+                                2 * ranks * sizeof *sums, error))
+        return FALSE;
     }
-  return exec_exact_value (&loss) / (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  for (guint rank = 0; rank < ranks; rank++)
+    exec_exact_merge (&loss, &sums[2 * rank]);
+  *out_loss = exec_exact_value (&loss) / (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  return TRUE;
 }
 
 /* Runs the evaluation's own schedule on the weights as they are after this step. It begins with
@@ -47,10 +52,8 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
   walk.trained = trained;
   walk.step = job->first_step; /* always on the same sequences */
   ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
-       && exec_walk_run (&walk, PLAN_SECTION_STEP, error);
-  if (ok)
-    *out_loss = mean_loss (&walk);
-  ok = ok && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
+       && exec_walk_run (&walk, PLAN_SECTION_STEP, error) && exec_walk_finish (&walk, error)
+       && mean_loss (&walk, out_loss, error) && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
   exec_walk_close (&walk);
   return ok;
 }
@@ -67,10 +70,20 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
 {
   const ExecJob *job = walk->job;
   const gint64 done = walk->step + 1;
-  if (is_due (job->eval_every, done) && !evaluate (walk, out_eval_loss, error))
+  const gboolean evaluates = is_due (job->eval_every, done);
+  const gboolean saves = job->save && (is_last || is_due (job->save_every, done));
+  if ((evaluates || saves) && !exec_walk_finish (walk, error))
     return FALSE;
-  return !job->save || !(is_last || is_due (job->save_every, done))
-         || exec_walk_save (walk, done, error);
+  return (!evaluates || evaluate (walk, out_eval_loss, error))
+         && (!saves || exec_walk_save (walk, done, error));
+}
+
+static gint64
+now_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
 static gboolean
@@ -81,7 +94,7 @@ run_step (ExecWalk *walk, ExecStep *step, GError **error)
   if (!walk->comm->ops->barrier (walk->comm, error))
     return FALSE;
   plan_meter_begin_step (&walk->meter);
-  walk->begin_ns = exec_walk_now_ns ();
+  const gint64 begin_ns = now_ns ();
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
     return FALSE;
   *step = (ExecStep){ .step = walk->step,
@@ -89,7 +102,7 @@ run_step (ExecWalk *walk, ExecStep *step, GError **error)
                       .grad_norm = walk->grad_norm,
                       .lr = walk->constants.lr,
                       .eval_loss = NAN,
-                      .step_ns = exec_walk_now_ns () - walk->begin_ns };
+                      .step_ns = now_ns () - begin_ns };
   return TRUE;
 }
 
@@ -138,8 +151,9 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
   if (!exec_walk_restore_moments (walk, error)
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
-  if (keeps_params)
-    result->main_params = exec_walk_main_params (walk);
+  if (!exec_walk_finish (walk, error)
+      || (keeps_params && !(result->main_params = exec_walk_main_params (walk, error))))
+    return FALSE;
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
 }
 
@@ -158,8 +172,9 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
                            "and evaluations come between its steps");
       return FALSE;
     }
+  if (!job->kernels->open (error))
+    return FALSE;
   const gboolean ok = exec_walk_open (&walk, job, job->plan, schedule, comm, &why)
-                      && job->kernels->open (&why)
                       && run_walk (&walk, keeps_params, progress, user_data, &result, &why);
   exec_walk_close (&walk);
   if (!ok)
@@ -234,7 +249,7 @@ exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params, ExecPr
   g_autofree GThread **threads = g_new0 (GThread *, ranks);
   GError *first = NULL;
 
-  if (!exec_comm_threads_open (ranks, comms, error))
+  if (!job->kernels->device->open_comms (ranks, comms, error))
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {

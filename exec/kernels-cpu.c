@@ -6,6 +6,7 @@
 #include "exec/kernels-cpu-private.h"
 #include "exec/kernels.h"
 #include "exec/number.h"
+#include "planner/error.h"
 
 #include <math.h>
 #include <string.h>
@@ -509,10 +510,36 @@ open_cpu (GError **error)
   return TRUE;
 }
 
+/* Without scratch a product works in place, on fp32 alone. */
+static gboolean
+check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  const gboolean has_scratch = op->kind != PLAN_OP_GEMM || op->refs[4].array >= 0;
+
+  for (guint i = 0; !has_scratch && i <= 2; i++)
+    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
+      {
+        g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                             "this plan needs the op gemm without scratch in formats other than "
+                             "fp32, which is modelled and not executed by cpu yet");
+        return FALSE;
+      }
+  return TRUE;
+}
+
+static char *
+describe_cpu (void)
+{
+  return g_strdup (exec_gemm_name ());
+}
+
 const ExecKernels exec_kernels_cpu = {
   .name = "cpu",
   .summary = "one core per rank; the numeric reference",
   .open = open_cpu,
+  .describe = describe_cpu,
+  .check = check_cpu,
+  .device = &exec_device_cpu,
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,

@@ -1,8 +1,10 @@
 /* ExecKernels: one op on one rank's memory.
  *
  * A backend is one constant table with a function for every op kind that does
- * arithmetic. A function sees resolved pointers only: no schedule, no clock. */
+ * arithmetic, and the device that it runs on. A function sees resolved pointers
+ * only: no schedule, no clock. */
 #pragma once
+#include "exec/device.h"
 #include "planner/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -15,24 +17,36 @@ typedef struct
   gint64 step;                                               /* of Adam, from 1 */
 } ExecConstants;
 
-typedef struct
+struct _ExecArgs
 {
   const PlanOp *op;
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
   const ExecConstants *constants;
-} ExecArgs;
+  guint taken_sms; /* of a GPU's, by collectives that may run meanwhile */
+  gboolean is_deterministic;
+};
 
 typedef void (*ExecKernel) (const ExecArgs *args);
 
-typedef struct
+/* Puts an op on a stream of the device; 0: issued, else a number that the device can explain. */
+typedef int (*ExecLauncher) (const ExecArgs *args, void *stream);
+
+/* Each op kind that does arithmetic is in `run` or in `launch`, whichever the device calls. */
+struct _ExecKernels
 {
   const char *name;
   const char *summary;
-  gboolean (*open) (GError **error); /* once per process, before anything else */
-  ExecKernel run[PLAN_N_OPS];        /* NULL for memory, host and collective ops */
-} ExecKernels;
+  gboolean (*open) (GError **error); /* before anything else: can it run here? */
+  char *(*describe) (void);          /* what computes: libraries, devices; the caller frees */
+
+  /* Whether its kernel of an op takes operands like these; refused by name. */
+  gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
+  const ExecDeviceOps *device;
+  ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
+  ExecLauncher launch[PLAN_N_OPS];
+};
 
 extern const ExecKernels exec_kernels_cpu;
 

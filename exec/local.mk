@@ -19,6 +19,8 @@ libexec_a_SOURCES = \
   %D%/comm.c %D%/comm.h \
   %D%/comm-threads.c \
   %D%/data.c %D%/data.h \
+  %D%/device.h \
+  %D%/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
   %D%/evaluate-network.c \
   %D%/exact.c %D%/exact.h \
@@ -29,6 +31,7 @@ libexec_a_SOURCES = \
   %D%/kernels-cpu-attention.c \
   %D%/kernels-cpu-norm.c \
   %D%/kernels-cpu-quantize.c \
+  %D%/launch.c %D%/launch.h \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
   %D%/runnable.c %D%/runnable.h \

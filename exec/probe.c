@@ -244,3 +244,48 @@ exec_probe_processors (gint64 ranks, GError **error)
     return NULL;
   return exec_probe_describe (&host, NULL, ranks, error);
 }
+
+/* One GPU's rates and memory, dealt out; ranks on it reach each other's part through its memory. */
+static void
+deal_out (PlanCluster *self, gint64 ranks)
+{
+  const double share = 1.0 / (double)ranks;
+  for (guint dtype = 0; dtype < PLAN_N_DTYPES; dtype++)
+    self->peak_flops[dtype] *= share;
+  self->devices_per_node = ranks;
+  self->memory_bytes /= (guint64)ranks;
+  self->memory_bytes_per_s *= share;
+  self->link_bytes_per_s = self->memory_bytes_per_s;
+  note (self, PLAN_FACT_LINK_BANDWIDTH, "assumed: a share of the GPU's memory");
+}
+
+PlanCluster *
+exec_probe_gpus (gint64 ranks, gboolean share, GError **error)
+{
+  g_auto (ExecHost) host = { 0 };
+  g_autoptr (GArray) gpus = NULL;
+  if (!exec_host_read (&host, error) || !exec_host_read_topology (&host, NULL, error)
+      || !(gpus = exec_gpus_read (EXEC_NVML, error)))
+    return NULL;
+  if (gpus->len == 0)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "no GPU: the NVIDIA driver names none");
+      return NULL;
+    }
+  const gint64 here = share ? 1 : n_alike (gpus);
+  PlanCluster *self = describe_gpus (&host, gpus, MIN (ranks, here), error);
+  if (self && share && ranks > 1)
+    deal_out (self, ranks);
+  else if (self && ranks > here && ranks % here == 0)
+    self->nodes = ranks / here;
+  else if (self && ranks > here)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%" G_GINT64_FORMAT
+                   " ranks are no whole number of machines with %" G_GINT64_FORMAT " GPUs",
+                   ranks, here);
+      g_clear_pointer (&self, plan_cluster_free);
+    }
+  return self;
+}

@@ -14,4 +14,8 @@ PlanCluster *exec_probe_cluster (gint64 devices, GError **error);
  * there are more ranks than processors: then each gets its share of the rate). */
 PlanCluster *exec_probe_processors (gint64 ranks, GError **error);
 
+/* `ranks` of this machine's GPUs, more than it has on as many machines like it; where they share,
+ * equal shares of the first one. */
+PlanCluster *exec_probe_gpus (gint64 ranks, gboolean share, GError **error);
+
 G_END_DECLS

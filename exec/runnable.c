@@ -8,16 +8,6 @@
 
 #define LATER "is modelled and not executed yet"
 
-/* Operands of a product. */
-enum
-{
-  GEMM_OUT,
-  GEMM_A,
-  GEMM_B,
-  GEMM_BIAS,
-  GEMM_WORK
-};
-
 /* Formats that the kernels here read and write; narrow ones in products alone. */
 static gboolean
 is_runnable (PlanDtype dtype)
@@ -38,31 +28,17 @@ is_runnable (PlanDtype dtype)
     }
 }
 
-/* Without scratch a product works in place, on fp32 alone. */
 static gboolean
-can_run_product (const PlanSchedule *schedule, const PlanOp *op)
+check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  for (guint i = GEMM_OUT; op->refs[GEMM_WORK].array < 0 && i <= GEMM_B; i++)
-    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
-      return FALSE;
-  return TRUE;
-}
-
-static gboolean
-can_run (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op)
-{
-  switch (plan_op_class (op->kind))
-    {
-    case PLAN_CLASS_COMPUTE:
-      return job->kernels->run[op->kind]
-             && (op->kind != PLAN_OP_GEMM || can_run_product (schedule, op));
-    case PLAN_CLASS_COLLECTIVE:
-      return op->kind != PLAN_OP_EXCHANGE;
-    case PLAN_CLASS_HOST:
-    case PLAN_CLASS_MEMORY:
-      return TRUE;
-    }
-  g_assert_not_reached ();
+  const gboolean computes = plan_op_class (op->kind) == PLAN_CLASS_COMPUTE;
+  if (computes ? job->kernels->run[op->kind] || job->kernels->launch[op->kind]
+               : op->kind != PLAN_OP_EXCHANGE)
+    return !computes || job->kernels->check (schedule, op, error);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "this plan needs the op %s, which is modelled and not executed by %s yet",
+               plan_op_name (op->kind), job->kernels->name);
+  return FALSE;
 }
 
 /* Scales belong to whole blocks of rows, in both directions. */
@@ -185,14 +161,11 @@ exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *s
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
     {
       const PlanOp *op = plan_schedule_node (schedule, i);
-      if (op->kind == PLAN_OP_QUANTIZE && !check_blocks (schedule, op, error))
-        return FALSE;
-      if (op->kind >= PLAN_N_OPS || can_run (job, schedule, op))
+      if (op->kind >= PLAN_N_OPS)
         continue;
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan needs the op %s, which is modelled and not executed by %s yet",
-                   plan_op_name (op->kind), job->kernels->name);
-      return FALSE;
+      if ((op->kind == PLAN_OP_QUANTIZE && !check_blocks (schedule, op, error))
+          || !check_op (job, schedule, op, error))
+        return FALSE;
     }
   return TRUE;
 }

@@ -1,6 +1,7 @@
 /* The walk of one rank, as its files share it: walk.c runs ops, walk-state.c knows where the state
  * of the run lies, exec.c makes steps of them. */
 #pragma once
+#include "exec/device.h"
 #include "exec/exec.h"
 #include "planner/arena.h"
 #include "planner/layout.h"
@@ -13,8 +14,40 @@ typedef struct
   guint8 *bytes; /* NULL: not taken */
   gboolean is_written;
   gint64 version; /* optimizer updates seen; weights and what is made of them only */
-  float scale;    /* of all of it, in a format that has one per tensor */
 } ExecTag;
+
+/* When something happened, by numbers that the device knows times for. */
+typedef struct
+{
+  guint32 node;
+  gint32 unit;
+  guint start, end;
+} ExecSpan;
+
+typedef struct
+{
+  guint span; /* number of spans that had been issued before */
+  PlanCategory category;
+  guint64 live_bytes;
+  guint at;
+} ExecSample;
+
+/* An event as it was last recorded: on which stream, behind how many of its collectives. */
+typedef struct
+{
+  PlanStream stream;
+  guint collectives;
+} ExecRecord;
+
+/* What the host looks at of an op's results, once they are there. */
+typedef struct
+{
+  const PlanOp *op;
+  guint32 node;
+  gint64 unit;
+  gint64 micro_batch;
+  const void *bytes;
+} ExecLook;
 
 /* This rank's part of a bucket, as its init op said: where it is in the bucket, and what is kept of
  * it. */
@@ -44,16 +77,21 @@ struct _ExecWalk
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
   PlanLayout layout;
   PlanArena arena;
-  guint8 *memory;
+  ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;
   GArray *shards; /* ExecShard, in init order */
   PlanMeter meter;
-  PlanTrace *trace; /* NULL unless this step is recorded */
+  PlanTrace *trace;                  /* NULL unless this step is recorded */
+  GArray *spans;                     /* ExecSpan of the step that is recorded */
+  GArray *samples;                   /* ExecSample */
+  GArray *looks;                     /* ExecLook that are still to come */
+  guint collectives[PLAN_N_STREAMS]; /* issued so far */
+  guint joined[PLAN_N_STREAMS];      /* of those, how many the compute stream is behind */
+  ExecRecord *records;               /* per event id */
   ExecConstants constants;
   gint64 step;        /* from 0 */
   gint64 micro_batch; /* loaded so far in this step */
   guint next_alloc;   /* in this section */
-  gint64 begin_ns;    /* of this step */
   double loss, grad_norm;
   gint32 suspect; /* array of a gradient that is not a number; -1: none is */
   gboolean poisons;
@@ -64,7 +102,9 @@ gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
-gint64 exec_walk_now_ns (void);
+
+/* The host waits for all that was issued; afterwards state can be read. */
+gboolean exec_walk_finish (ExecWalk *self, GError **error);
 
 /* exec/walk-state.c */
 gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
@@ -72,6 +112,6 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
 void exec_walk_find_moments (ExecWalk *self);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);
-GByteArray *exec_walk_main_params (const ExecWalk *self);
+GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
 G_END_DECLS

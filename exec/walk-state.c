@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Elements made at once. */
-#define BLOCK 1024
+/* Elements made, or read, at once. */
+#define BLOCK (G_GUINT64_CONSTANT (1) << 20)
 
 static guint8 *
 state_bytes (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
@@ -37,28 +37,45 @@ part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at, guint64 
   return TRUE;
 }
 
-/* Fills one state of a shard from the source of the run, padding with zero. */
+/* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
+ */
 static gboolean
-fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
+read_source (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 begin,
+             guint64 count, float *out, GError **error)
 {
   const PlanBucket *bucket = &self->layout.buckets[shard->kind];
-  const PlanDtype dtype = shard->state[state].dtype;
-  float values[BLOCK];
-  memset (state_bytes (self, shard, state, 0), 0, plan_dtype_bytes (dtype, shard->count));
+  const guint64 end = begin + count;
+  memset (out, 0, count * sizeof *out);
   for (guint s = 0; s < bucket->n_slots; s++)
     {
       const PlanSlot *slot = &bucket->slots[s];
-      guint64 at, count, first;
-      if (!part_of (shard, slot, &at, &count, &first))
+      guint64 at, n, first;
+      if (!part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
         continue;
-      for (guint64 done = 0; done < count; done += BLOCK)
-        {
-          const guint64 n = MIN (BLOCK, count - done);
-          if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit, first + done, n,
-                                  values, error))
-            return FALSE;
-          exec_number_narrow (state_bytes (self, shard, state, at + done), dtype, values, n);
-        }
+      const guint64 from = MAX (at, begin), to = MIN (at + n, end);
+      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit, first + from - at,
+                              to - from, out + from - begin, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Fills one state of a shard from the source of the run. */
+static gboolean
+fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
+{
+  const PlanDtype dtype = shard->state[state].dtype;
+  g_autofree float *values = g_new (float, BLOCK);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (dtype, BLOCK));
+  for (guint64 at = 0; at < shard->count; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, shard->count - at);
+      if (!read_source (self, shard, state, at, n, values, error))
+        return FALSE;
+      exec_number_narrow (narrow, dtype, values, n);
+      if (!exec_device_write (self->device, state_bytes (self, shard, state, at), narrow,
+                              plan_dtype_bytes (dtype, n), error))
+        return FALSE;
     }
   return TRUE;
 }
@@ -86,9 +103,9 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
       = &g_array_index (self->trained->shards, ExecShard, self->shards->len - 1);
   g_assert (trained->first == shard.first && trained->count == shard.count
             && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[0]);
-  memcpy (args->ptr[0], state_bytes (self->trained, trained, EXEC_STATE_MAIN, 0),
-          plan_dtype_bytes (args->dtype[0], part));
-  return TRUE;
+  return self->device->ops->copy (self->device, args->ptr[0],
+                                  state_bytes (self->trained, trained, EXEC_STATE_MAIN, 0),
+                                  plan_dtype_bytes (args->dtype[0], part), op->stream, error);
 }
 
 static void
@@ -153,6 +170,12 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
     }
 }
 
+static gboolean
+fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **error)
+{
+  return exec_device_read (device, out, from, bytes, error);
+}
+
 gboolean
 exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
 {
@@ -170,21 +193,26 @@ exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
           add_pieces (self, shard, state, pieces);
     }
   return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
+                               self->device->ops->is_immediate ? NULL : fetch, self->device,
                                self->comm, error);
 }
 
 GByteArray *
-exec_walk_main_params (const ExecWalk *self)
+exec_walk_main_params (const ExecWalk *self, GError **error)
 {
-  GByteArray *out = g_byte_array_new ();
+  g_autoptr (GByteArray) out = g_byte_array_new ();
   for (guint i = 0; i < self->shards->len; i++)
     {
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      const PlanDtype dtype = shard->state[EXEC_STATE_MAIN].dtype;
+      const guint64 bytes = plan_dtype_bytes (dtype, shard->count);
       const guint begin = out->len;
+      g_autofree guint8 *narrow = g_malloc (bytes);
+      if (!exec_device_read (self->device, narrow, state_bytes (self, shard, EXEC_STATE_MAIN, 0),
+                             bytes, error))
+        return NULL;
       g_byte_array_set_size (out, begin + (guint)(shard->count * sizeof (float)));
-      exec_number_widen ((float *)(gpointer)(out->data + begin),
-                         state_bytes (self, shard, EXEC_STATE_MAIN, 0),
-                         shard->state[EXEC_STATE_MAIN].dtype, shard->count);
+      exec_number_widen ((float *)(gpointer)(out->data + begin), narrow, dtype, shard->count);
     }
-  return out;
+  return g_steal_pointer (&out);
 }

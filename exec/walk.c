@@ -13,33 +13,38 @@
 #include "planner/units.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define POISON 0xff /* a NaN in every float format */
 
-gint64
-exec_walk_now_ns (void)
-{
-  struct timespec t;
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
-}
-
-G_GNUC_PRINTF (4, 5)
+G_GNUC_PRINTF (5, 6)
 static gboolean
-fail (const ExecWalk *walk, const PlanCursor *cursor, GError **error, const char *format, ...)
+fail_at (const ExecWalk *walk, guint32 node, gint64 unit, GError **error, const char *format, ...)
 {
-  const PlanOp *op = plan_schedule_node (walk->schedule, cursor->node);
   va_list args;
   va_start (args, format);
   g_autofree char *message = g_strdup_vprintf (format, args);
   va_end (args);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
                "rank %u, step %" G_GINT64_FORMAT ", op %u (%s, unit %" G_GINT64_FORMAT "): %s",
-               walk->comm->rank, walk->step + 1, cursor->node, plan_op_name (op->kind),
-               plan_cursor_unit (cursor, op), message);
+               walk->comm->rank, walk->step + 1, node,
+               plan_op_name (plan_schedule_node (walk->schedule, node)->kind), unit, message);
+  return FALSE;
+}
+
+#define fail(walk, cursor, error, ...) \
+  fail_at (walk, (cursor)->node, \
+           plan_cursor_unit (cursor, plan_schedule_node ((walk)->schedule, (cursor)->node)), \
+           error, __VA_ARGS__)
+
+/* Says of which op the device or the communicator speaks. */
+static gboolean
+blame_op (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  g_prefix_error (error,
+                  "rank %u, step %" G_GINT64_FORMAT ", op %u (%s, unit %" G_GINT64_FORMAT "): ",
+                  walk->comm->rank, walk->step + 1, cursor->node, plan_op_name (op->kind),
+                  plan_cursor_unit (cursor, op));
   return FALSE;
 }
 
@@ -57,6 +62,14 @@ moves_weights (PlanOpKind kind)
   return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE;
 }
 
+/* What is taken, and what is given back, is a NaN until it is written. */
+static gboolean
+poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GError **error)
+{
+  return !walk->poisons || !at
+         || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
+}
+
 static gboolean
 apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, const PlanOp *op,
               GError **error)
@@ -70,32 +83,51 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
     return fail (walk, cursor, error, "%s is %s",
                  plan_schedule_buffer (walk->schedule, array)->name,
                  tag->bytes ? "taken already" : "not taken");
-  if (walk->poisons && tag->bytes)
-    memset (tag->bytes, POISON, bytes);
+  if (!poison (walk, tag->bytes, bytes, op->stream, error))
+    return blame_op (walk, cursor, op, error);
   *tag = (ExecTag){ 0 };
   if (op->kind == PLAN_OP_ALLOC)
-    tag->bytes
-        = walk->memory + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
-  if (walk->poisons && tag->bytes)
-    memset (tag->bytes, POISON, bytes);
-  const PlanCategory category = plan_meter_apply (&walk->meter, cursor, op, taken);
-  if (walk->trace)
-    plan_trace_add_sample (walk->trace, category, exec_walk_now_ns () - walk->begin_ns,
-                           (gint64)walk->meter.live[category]);
+    tag->bytes = walk->device->memory
+                 + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
+  if (!poison (walk, tag->bytes, bytes, op->stream, error))
+    return blame_op (walk, cursor, op, error);
+  ExecSample sample = { .span = walk->spans->len,
+                        .category = plan_meter_apply (&walk->meter, cursor, op, taken) };
+  sample.live_bytes = walk->meter.live[sample.category];
+  if (!walk->trace)
+    return TRUE;
+  if (!walk->device->ops->stamp (walk->device, op->stream, &sample.at, error))
+    return blame_op (walk, cursor, op, error);
+  g_array_append_val (walk->samples, sample);
   return TRUE;
+}
+
+/* Of collectives that the compute stream is not behind yet. */
+static guint
+taken_sms (const ExecWalk *walk, PlanStream stream)
+{
+  for (guint s = 0; stream == PLAN_STREAM_COMPUTE && s < PLAN_N_STREAMS; s++)
+    if (walk->joined[s] < walk->collectives[s])
+      return walk->comm->sms;
+  return 0;
 }
 
 /* Turns references into pointers and checks the tags of what is read. */
 static gboolean
 resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
 {
-  *args = (ExecArgs){ .op = op, .constants = &walk->constants };
+  *args = (ExecArgs){ .op = op,
+                      .constants = &walk->constants,
+                      .taken_sms = taken_sms (walk, op->stream),
+                      .is_deterministic
+                      = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       if (op->refs[i].array < 0)
         continue;
       const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)op->refs[i].array);
-      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
+      const guint32 id = plan_cursor_buffer (cursor, &op->refs[i]);
+      const ExecTag *tag = &walk->tags[id];
       const char access = plan_op_ref_access (op->kind, i);
       if (!tag->bytes)
         return fail (walk, cursor, error, "%s is not taken", buffer->name);
@@ -107,7 +139,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                      buffer->name, tag->version + 1);
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
-      args->scale[i] = &tag->scale;
+      args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
     }
   return TRUE;
 }
@@ -136,39 +168,111 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 static gboolean
 run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
 {
+  ExecDevice *device = walk->device;
   const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
   const gint64 turn = walk->micro_batch++ * walk->comm->ranks + walk->comm->rank;
   const gint64 first = exec_source_first_sequence (walk->job, walk->step) + turn * mbs;
-  gint32 *tokens = args->ptr[0], *targets = args->ptr[1];
-  for (gint64 i = 0; i < mbs; i++)
+  const guint64 bytes = (guint64)(mbs * seq) * sizeof (gint32);
+  gint32 *tokens = device->ops->stage (device, bytes, error);
+  gint32 *targets = tokens ? device->ops->stage (device, bytes, error) : NULL;
+  for (gint64 i = 0; targets && i < mbs; i++)
     if (!exec_source_sequence (walk->job, walk->trained != NULL, first + i, tokens + i * seq,
                                targets + i * seq, error))
       return FALSE;
-  return TRUE;
+  return targets && device->ops->put (device, args->ptr[0], tokens, bytes, args->op->stream, error)
+         && device->ops->put (device, args->ptr[1], targets, bytes, args->op->stream, error);
 }
 
 static gboolean
-run_collective (ExecWalk *walk, const ExecArgs *args, GError **error)
+run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
   const guint64 count = (guint64)args->op->dims[0];
+  const PlanDtype dtype = args->dtype[0];
   ExecComm *comm = walk->group[args->op->group];
+  void *stream = walk->device->ops->stream (walk->device, args->op->stream);
+  void *out = args->ptr[0], *in = args->ptr[1];
+  walk->collectives[args->op->stream]++;
+  comm->node = cursor->node;
+  comm->unit = plan_cursor_unit (cursor, args->op);
   switch ((int)args->op->kind)
     {
     case PLAN_OP_ALL_TO_ALL:
-      return comm->ops->all_to_all (comm, args->ptr[0], args->ptr[1], count, args->dtype[0], error);
+      return comm->ops->all_to_all (comm, out, in, count, dtype, stream, error);
     case PLAN_OP_ALL_GATHER:
-      return comm->ops->all_gather (comm, args->ptr[0], args->ptr[1], count, args->dtype[0], error);
+      return comm->ops->all_gather (comm, out, in, count, dtype, stream, error);
     case PLAN_OP_REDUCE_SCATTER:
-      return comm->ops->reduce_scatter (comm, args->ptr[0], args->ptr[1], count, args->dtype[0],
-                                        error);
+      return comm->ops->reduce_scatter (comm, out, in, count, dtype, stream, error);
     default:
-      return comm->ops->all_reduce (comm, args->ptr[0], count, args->dtype[0], error);
+      return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
     }
+}
+
+/* --- what the host looks at --------------------------------------------------------------- */
+
+/* Bytes of an op's first result that the host looks at: the loss and norm, and with nan_check
+ * whether numbers are ones; 0: none. */
+static guint64
+looked_at (const ExecWalk *walk, const PlanOp *op)
+{
+  const gint64 checks = walk->plan->value[PLAN_NAN_CHECK];
+  if (op->kind == PLAN_OP_CLIP)
+    return 3 * sizeof (float);
+  if ((op->kind == PLAN_OP_CROSS_ENTROPY && checks == PLAN_NAN_CHECK_LOSS)
+      || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
+          && op->refs[0].at == 0)) /* others add to the sums of the norm */
+    return sizeof (ExecExact);
+  return 0;
+}
+
+static gboolean
+look (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const guint64 bytes = looked_at (walk, args->op);
+  if (bytes == 0)
+    return TRUE;
+  void *staged = device->ops->stage (device, bytes, error);
+  const ExecLook later = { .op = args->op,
+                           .node = cursor->node,
+                           .unit = plan_cursor_unit (cursor, args->op),
+                           .micro_batch = walk->micro_batch,
+                           .bytes = staged };
+  g_array_append_val (walk->looks, later);
+  return staged && device->ops->get (device, staged, args->ptr[0], bytes, args->op->stream, error);
+}
+
+/* Looks at all that is there by now. Of a gradient that is not finite, where it is put next shows
+ * to which layer it belongs. */
+static gboolean
+take_looks (ExecWalk *walk, GError **error)
+{
+  gboolean ok = TRUE;
+  for (guint i = 0; ok && i < walk->looks->len; i++)
+    {
+      const ExecLook *seen = &g_array_index (walk->looks, ExecLook, i);
+      const float *coef = seen->bytes;
+      if (seen->op->kind == PLAN_OP_CLIP)
+        {
+          walk->grad_norm = (double)coef[1];
+          walk->loss = (double)coef[2];
+        }
+      else if (isfinite (exec_exact_value (seen->bytes)))
+        continue;
+      else if (seen->op->kind == PLAN_OP_NORM_SQ)
+        walk->suspect = seen->op->refs[1].array;
+      else
+        ok = fail_at (walk, seen->node, seen->unit, error,
+                      "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
+                      seen->micro_batch);
+    }
+  g_array_set_size (walk->looks, 0);
+  return ok;
 }
 
 /* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
 static gboolean
-blame (const ExecWalk *walk, const PlanCursor *cursor, const PlanRef *destination, GError **error)
+blame_gradient (const ExecWalk *walk, const PlanCursor *cursor, const PlanRef *destination,
+                GError **error)
 {
   const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)walk->suspect);
   const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)destination->array);
@@ -182,98 +286,172 @@ blame (const ExecWalk *walk, const PlanCursor *cursor, const PlanRef *destinatio
                walk->micro_batch);
 }
 
-/* What the host reads of an op's results: the loss, and with nan_check whether numbers are ones.
- * Which layer a gradient belongs to shows where it is put next. */
 static gboolean
-look (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+is_suspect (const ExecWalk *walk, const PlanOp *op)
 {
-  const PlanOp *op = args->op;
-  const gint64 checks = walk->plan->value[PLAN_NAN_CHECK];
-  if (op->kind == PLAN_OP_CLIP)
+  return walk->suspect >= 0 && op->kind != PLAN_OP_NORM_SQ && plan_op_n_refs (op->kind) > 1
+         && op->refs[1].array == walk->suspect;
+}
+
+/* --- one op ------------------------------------------------------------------------------- */
+
+static gboolean
+await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecDevice *device = walk->device;
+  for (guint i = 0; i < op->n_waits; i++)
     {
-      const float *coef = args->ptr[0];
-      walk->grad_norm = (double)coef[1];
-      walk->loss = (double)coef[2];
+      const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
+      const ExecRecord *record = &walk->records[event];
+      if (op->stream == PLAN_STREAM_HOST ? !device->ops->sync (device, event, error)
+                                         : !device->ops->wait (device, event, op->stream, error))
+        return FALSE;
+      if (op->stream == PLAN_STREAM_COMPUTE || op->stream == PLAN_STREAM_HOST)
+        walk->joined[record->stream] = MAX (walk->joined[record->stream], record->collectives);
     }
-  if (checks == PLAN_NAN_CHECK_LOSS && op->kind == PLAN_OP_CROSS_ENTROPY
-      && !isfinite (exec_exact_value (args->ptr[0])))
-    return fail (walk, cursor, error,
-                 "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
-                 walk->micro_batch);
-  if (checks != PLAN_NAN_CHECK_PARAMS)
-    return TRUE;
-  if (walk->suspect >= 0 && plan_op_n_refs (op->kind) > 1 && op->refs[1].array == walk->suspect)
-    return blame (walk, cursor, &op->refs[0], error);
-  if (op->kind == PLAN_OP_NORM_SQ && op->refs[0].at == 0 /* others add to the sums of the norm */
-      && !isfinite (exec_exact_value (args->ptr[0])))
-    walk->suspect = op->refs[1].array;
-  return TRUE;
+  return op->stream != PLAN_STREAM_HOST || take_looks (walk, error);
 }
 
 static gboolean
-run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+record (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
-  const gint64 start_ns = exec_walk_now_ns ();
-  ExecArgs args;
-  if (!resolve (walk, cursor, op, &args, error))
-    return FALSE;
+  if (op->record.array < 0)
+    return TRUE;
+  const guint32 event = plan_cursor_event (cursor, &op->record);
+  walk->records[event] = (ExecRecord){ op->stream, walk->collectives[op->stream] };
+  return walk->device->ops->record (walk->device, event, op->stream, error);
+}
+
+static gboolean
+stamp (const ExecWalk *walk, PlanStream stream, guint *out_stamp, GError **error)
+{
+  return !walk->trace || walk->device->ops->stamp (walk->device, stream, out_stamp, error);
+}
+
+/* What an op does itself; TRUE for those that only wait and record. */
+static gboolean
+run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const PlanOp *op = args->op;
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-    {
-      if (!run_collective (walk, &args, error))
-        return FALSE;
-    }
-  else if (op->kind == PLAN_OP_INIT)
-    {
-      if (!exec_walk_init_shard (walk, cursor, &args, error))
-        return FALSE;
-    }
-  else if (op->kind == PLAN_OP_LOAD)
-    {
-      if (!run_load (walk, &args, error))
-        return FALSE;
-    }
-  else if (op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT) /* nothing is ever pending here */
-    walk->job->kernels->run[op->kind](&args);
+    return run_collective (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_INIT)
+    return exec_walk_init_shard (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_LOAD)
+    return run_load (walk, args, error);
+  return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT
+         || walk->device->ops->run (walk->device, args, op->stream, error);
+}
+
+static gboolean
+run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecSpan span = { .node = cursor->node, .unit = (gint32)plan_cursor_unit (cursor, op) };
+  ExecArgs args;
+  if (!await (walk, cursor, op, error) || !resolve (walk, cursor, op, &args, error)
+      || !stamp (walk, op->stream, &span.start, error) || !run_kind (walk, cursor, &args, error))
+    return FALSE;
   mark_written (walk, cursor, op);
-  if (!look (walk, cursor, &args, error))
+  if (!look (walk, cursor, &args, error)
+      || (walk->device->ops->is_immediate && !take_looks (walk, error)))
+    return FALSE;
+  if (is_suspect (walk, op))
+    return blame_gradient (walk, cursor, &op->refs[0], error);
+  if (!stamp (walk, op->stream, &span.end, error) || !record (walk, cursor, op, error))
     return FALSE;
   if (walk->trace)
-    plan_trace_add_span (walk->trace, cursor->node, (gint32)plan_cursor_unit (cursor, op),
-                         start_ns - walk->begin_ns, exec_walk_now_ns () - walk->begin_ns);
+    g_array_append_val (walk->spans, span);
   return TRUE;
+}
+
+/* What a device says does not name the op. */
+static gboolean
+run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  if (run_all (walk, cursor, op, &why))
+    return TRUE;
+  if (!walk->device->ops->is_immediate && g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
+    blame_op (walk, cursor, op, &why);
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
+}
+
+/* Turns stamps into times, once everything is finished. */
+static void
+fill_trace (ExecWalk *walk)
+{
+  ExecDevice *device = walk->device;
+  for (guint i = 0, next = 0; i <= walk->spans->len; i++)
+    {
+      for (; next < walk->samples->len; next++)
+        {
+          const ExecSample *sample = &g_array_index (walk->samples, ExecSample, next);
+          if (sample->span > i)
+            break;
+          plan_trace_add_sample (walk->trace, sample->category,
+                                 device->ops->stamp_ns (device, sample->at),
+                                 (gint64)sample->live_bytes);
+        }
+      if (i == walk->spans->len)
+        break;
+      const ExecSpan *span = &g_array_index (walk->spans, ExecSpan, i);
+      plan_trace_add_span (walk->trace, span->node, span->unit,
+                           device->ops->stamp_ns (device, span->start),
+                           device->ops->stamp_ns (device, span->end));
+    }
+}
+
+gboolean
+exec_walk_finish (ExecWalk *walk, GError **error)
+{
+  return walk->device->ops->finish (walk->device, error) && take_looks (walk, error);
 }
 
 gboolean
 exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
 {
+  ExecDevice *device = walk->device;
   const PlanOp *op;
   PlanCursor cursor;
   walk->next_alloc = 0;
   walk->micro_batch = 0;
+  g_array_set_size (walk->spans, 0);
+  g_array_set_size (walk->samples, 0);
+  if (!device->ops->begin (device, walk->trace != NULL, error))
+    return FALSE;
   plan_cursor_start (&cursor, walk->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
     if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
             ? !apply_memory (walk, &cursor, section, op, error)
             : !run_op (walk, &cursor, op, error))
       return FALSE;
+  /* Only the step that is recorded, and what is no step, waits for what the next would wait for. */
+  if (section != PLAN_SECTION_STEP || walk->trace)
+    {
+      if (!exec_walk_finish (walk, error))
+        return FALSE;
+    }
+  else if (!device->ops->settle (device, error) || !take_looks (walk, error))
+    return FALSE;
+  if (walk->trace)
+    fill_trace (walk);
   return TRUE;
 }
 
 /* --- opening and closing ------------------------------------------------------------------ */
 
 static gboolean
-take_memory (ExecWalk *walk, GError **error)
+open_device (ExecWalk *walk, GError **error)
 {
-  void *memory = NULL;
-  if (posix_memalign (&memory, PLAN_ARENA_ALIGNMENT, MAX (walk->arena.size_bytes, 1)) != 0)
-    {
-      g_autofree char *size = plan_units_format_size (walk->arena.size_bytes);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "rank %u: this machine has no %s left",
-                   walk->comm->rank, size);
-      return FALSE;
-    }
-  walk->memory = memory;
-  return TRUE;
+  const ExecDeviceNeeds needs
+      = { .kernels = walk->job->kernels,
+          .schedule = walk->schedule,
+          .comm = walk->comm,
+          .memory_bytes = walk->arena.size_bytes,
+          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON };
+  walk->device = walk->job->kernels->device->open (&needs, error);
+  return walk->device != NULL;
 }
 
 static gboolean
@@ -282,7 +460,7 @@ find_groups (ExecWalk *walk, GError **error)
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      walk->group[g] = exec_comm_group (walk->comm, group->size, group->stride, error);
+      walk->group[g] = exec_comm_group (walk->comm, group->name, group->size, group->stride, error);
       if (!walk->group[g])
         return FALSE;
     }
@@ -299,13 +477,17 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .schedule = schedule,
                       .tags = g_new0 (ExecTag, plan_schedule_n_buffer_ids (schedule) + 1),
                       .shards = g_array_new (FALSE, FALSE, sizeof (ExecShard)),
+                      .spans = g_array_new (FALSE, FALSE, sizeof (ExecSpan)),
+                      .samples = g_array_new (FALSE, FALSE, sizeof (ExecSample)),
+                      .looks = g_array_new (FALSE, FALSE, sizeof (ExecLook)),
+                      .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
                       .suspect = -1,
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
   if (!stack || !exec_runnable_check (job, plan, schedule, error) || !find_groups (self, error)
-      || !plan_arena_init (&self->arena, schedule, error) || !take_memory (self, error))
+      || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
   return TRUE;
@@ -314,8 +496,13 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
 void
 exec_walk_close (ExecWalk *self)
 {
+  if (self->device)
+    self->device->ops->close (self->device);
   plan_arena_clear (&self->arena);
-  free (self->memory);
   g_free (self->tags);
+  g_free (self->records);
   g_array_unref (self->shards);
+  g_array_unref (self->spans);
+  g_array_unref (self->samples);
+  g_array_unref (self->looks);
 }

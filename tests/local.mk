@@ -47,6 +47,7 @@ check_tests = \
   %D%/unit/test-exec.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
+  %D%/unit/test-launch.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
@@ -89,6 +90,8 @@ check_tests = \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
+comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
+tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
@@ -97,6 +100,7 @@ tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)

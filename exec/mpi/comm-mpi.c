@@ -67,7 +67,7 @@ exchange_strided (const MpiComm *self, guint8 *out, const guint8 *in, guint64 co
 
 static gboolean
 mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                GError **error)
+                void *stream, GError **error)
 {
   const MpiComm *self = (const MpiComm *)comm;
   guint64 bytes = plan_dtype_bytes (dtype, count);
@@ -91,7 +91,7 @@ mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDt
 
 static gboolean
 mpi_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                GError **error)
+                void *stream, GError **error)
 {
   guint64 bytes = plan_dtype_bytes (dtype, count);
 
@@ -140,7 +140,7 @@ exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, Pla
 
 static gboolean
 mpi_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                    GError **error)
+                    void *stream, GError **error)
 {
   MpiComm *self = (MpiComm *)comm;
   guint64 limit = piece_limit (self, dtype);
@@ -181,7 +181,8 @@ reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError
 }
 
 static gboolean
-mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, GError **error)
+mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                GError **error)
 {
   MpiComm *self = (MpiComm *)comm;
   guint64 limit = piece_limit (self, dtype) * comm->ranks;

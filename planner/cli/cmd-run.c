@@ -7,6 +7,7 @@
 #include "planner/cli/context.h"
 #include "planner/error.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,13 +46,10 @@ int
 cmd_run (int argc, char **argv, GError **error)
 {
   const char *backend = backend_of (argc, argv);
-  if (strcmp (backend, "cpu") != 0)
+  if (strcmp (backend, "cpu") != 0 && strcmp (backend, "cuda") != 0)
     {
-      g_set_error (error, PLAN_ERROR,
-                   strcmp (backend, "cuda") == 0 ? PLAN_ERROR_UNSUPPORTED : PLAN_ERROR_INVALID,
-                   strcmp (backend, "cuda") == 0 ? "--backend cuda is not in this version: use cpu"
-                                                 : "there is no backend '%s': use cpu",
-                   backend);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "there is no backend '%s': use cpu or cuda", backend);
       return CLI_FAILED;
     }
   g_autofree char *program = program_for (backend, error);
@@ -59,6 +57,12 @@ cmd_run (int argc, char **argv, GError **error)
     return CLI_FAILED;
   fflush (stdout);
   execv (program, argv);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
+  if (errno == ENOENT && strcmp (backend, "cuda") == 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                 "--backend cuda is not in this build: there is no %s, which is made where "
+                 "./configure finds CUDA",
+                 program);
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
   return CLI_FAILED;
 }

@@ -1,4 +1,4 @@
-# fsdplan plans and links no BLAS, MPI or GPU library; fsdplan-exec-cpu runs what it planned. The
+# fsdplan plans and links no BLAS, MPI or GPU library; fsdplan-exec-BACKEND runs what it planned. The
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
@@ -54,10 +54,12 @@ fsdplan_SOURCES = \
   %D%/validate-report.c %D%/validate-report.h
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
-fsdplan_exec_cpu_SOURCES = \
+exec_shared = \
   $(cli_shared) \
+  %D%/backend.h \
   %D%/main-exec.c \
   %D%/train.c %D%/train.h
+fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)
 
 nodist_fsdplan_SOURCES = $(completion_embedded)

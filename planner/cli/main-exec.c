@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/arena.h"
+#include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/train.h"
 #include "planner/error.h"
@@ -35,9 +36,12 @@
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
   X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
-  X (backend, "backend", "cpu", "what computes; cpu, the only one of this version, unless said") \
-  X (comm, "comm", "self|threads|mpi", \
-     "what joins the ranks; mpi under its launcher, else threads, for one rank self")
+  X (backend, "backend", "cpu|cuda", \
+     "what computes: processors, or GPUs in a build with CUDA; cpu unless said") \
+  X (comm, "comm", "self|threads|mpi|nccl", \
+     "what joins the ranks; mpi or, between GPUs, nccl under a launcher, else threads, for one " \
+     "rank " \
+     "self")
 
 typedef struct
 {
@@ -76,65 +80,75 @@ parse_int (const char *text, const char *what, gint64 min, gint64 max, gint64 in
   return !text || plan_units_parse_int (text, what, min, max, out, error);
 }
 
+/* This process's rank of those that a launcher started. */
+static gboolean
+open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
+{
+  if (!(training->comm = cli_backend.open_process (error)))
+    return FALSE;
+  if (options->ranks && *ranks != training->comm->ranks)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--ranks %" G_GINT64_FORMAT ": the launcher started %u", *ranks,
+                   training->comm->ranks);
+      return FALSE;
+    }
+  *ranks = training->comm->ranks;
+  return TRUE;
+}
+
 static gboolean
 open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
 {
-  const char *comm = options->comm                  ? options->comm
-                     : exec_comm_mpi_is_launched () ? "mpi"
-                     : *ranks > 1                   ? "threads"
-                                                    : "self";
-  if (strcmp (comm, "mpi") == 0)
-    {
-      if (!(training->comm = exec_comm_mpi_open (error)))
-        return FALSE;
-      if (options->ranks && *ranks != training->comm->ranks)
-        {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                       "--ranks %" G_GINT64_FORMAT ": the launcher started %u", *ranks,
-                       training->comm->ranks);
-          return FALSE;
-        }
-      *ranks = training->comm->ranks;
-    }
-  else if (strcmp (comm, "self") == 0)
-    {
-      if (*ranks > 1)
-        {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                       "--comm self is one rank: use threads or mpi for %" G_GINT64_FORMAT, *ranks);
-          return FALSE;
-        }
-      training->comm = exec_comm_self_open ();
-    }
-  else if (strcmp (comm, "threads") != 0)
+  const char *processes = cli_backend.process_comm;
+  const char *comm = options->comm                ? options->comm
+                     : cli_backend.is_launched () ? processes
+                     : *ranks > 1                 ? "threads"
+                                                  : "self";
+  training->comm_name = comm;
+  if (strcmp (comm, processes) == 0)
+    return open_process (options, training, ranks, error);
+  if (strcmp (comm, "threads") == 0)
+    return TRUE;
+  if (strcmp (comm, "self") != 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--comm: '%s' is not one of self, threads, mpi", comm);
+                   "--comm: '%s' is not one of self, threads, %s", comm, processes);
       return FALSE;
     }
-  training->comm_name = comm;
+  if (*ranks > 1)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--comm self is one rank: use threads or %s for %" G_GINT64_FORMAT, processes,
+                   *ranks);
+      return FALSE;
+    }
+  training->comm = exec_comm_self_open ();
   return TRUE;
 }
 
 /* The plan as it can run here: on this machine's ranks and by our own runtime. */
 static gboolean
-bring_here (CliInput *input, const CliOptions *options, gint64 ranks, gboolean is_root,
-            GError **error)
+bring_here (CliInput *input, const CliOptions *options, const CliTraining *training,
+            gboolean is_root, GError **error)
 {
-  g_autofree char *local = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
-  if (!cli_input_read (options, local, input, error))
+  const gint64 ranks = training->ranks;
+  const gboolean are_threads = !training->comm || training->comm->ranks == 1;
+  g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
+  if (!cli_input_read (options, unsaid, input, error))
     return FALSE;
-  if (input->cluster->kind != PLAN_DEVICE_CPU || plan_cluster_devices (input->cluster) != ranks)
+  if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks)
     {
-      if (is_root)
+      PlanCluster *here = cli_backend.describe_machine (ranks, are_threads, error);
+      if (!here)
+        return FALSE;
+      if (is_root && g_strcmp0 (input->cluster_spec, unsaid) != 0)
         fprintf (stderr,
                  "fsdplan: the plan is for %s with %" G_GINT64_FORMAT
                  " devices; it runs here on %" G_GINT64_FORMAT " ranks\n",
                  input->cluster->name, plan_cluster_devices (input->cluster), ranks);
       plan_cluster_free (input->cluster);
-      input->cluster = NULL;
-      if (!(input->cluster = cli_cluster_new (local, options->db, error)))
-        return FALSE;
+      input->cluster = here;
     }
   return plan_set (&input->plan, "stack", "native", error);
 }
@@ -297,7 +311,7 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   training->job.model = input->model;
   training->job.plan = &training->prediction.plan;
   training->job.cluster = input->cluster;
-  training->job.kernels = &exec_kernels_cpu;
+  training->job.kernels = cli_backend.kernels;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope_theta = input->model->rope_theta;
   return open_sources (training, options, error) && plan_evaluation (training, input, error);
@@ -318,19 +332,20 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error == NULL;
-  if (run_options.backend && strcmp (run_options.backend, "cpu") != 0)
+  const char *own = cli_backend.kernels->name;
+  if (run_options.backend && strcmp (run_options.backend, own) != 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--backend: this program is cpu");
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--backend: this program is %s", own);
       return FALSE;
     }
   if (!cli_format_parse (options.format, &format, error)
       || !parse_int (run_options.ranks, "--ranks", 1, 4096, 1, &ranks, error)
-      || !open_comm (&run_options, training, &ranks, error))
+      || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;
   const gboolean is_root = !training->comm || training->comm->rank == 0;
   training->ranks = (guint)ranks;
   training->db = options.db;
-  return bring_here (&input, &options, ranks, is_root, error)
+  return bring_here (&input, &options, training, is_root, error)
          && prepare (training, &input, &run_options, error) && cli_train (training, format, error);
 }
 

@@ -154,11 +154,12 @@ print_settings (const ExecJob *job)
 static void
 fill_run (const CliTraining *self, DbRun *run)
 {
+  g_autofree char *library = self->job.kernels->describe ();
   *run = (DbRun){ .program_version = g_strdup (PACKAGE_VERSION),
                   .backend = g_strdup (self->job.kernels->name),
                   .comm = g_strdup (self->comm_name),
                   .device = g_strdup_printf ("%u ranks on %s, %s", self->ranks,
-                                             self->input->cluster->device_name, exec_gemm_name ()),
+                                             self->input->cluster->device_name, library),
                   .host = g_strdup (g_get_host_name ()),
                   .model_text = plan_model_print (self->input->model),
                   .cluster_text = plan_cluster_print (self->input->cluster),
@@ -329,8 +330,9 @@ print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, 
   if (format == CLI_FORMAT_CSV)
     return;
   g_autoptr (CliTable) comparison = comparison_table (self, result);
+  g_autofree char *library = self->job.kernels->describe ();
   printf ("\n%.0f tokens/s with %u ranks (%s), %s\n\n", tokens_per_s (self, result), self->ranks,
-          self->comm_name, exec_gemm_name ());
+          self->comm_name, library);
   cli_table_print (comparison, format);
   if (run_id > 0)
     printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT

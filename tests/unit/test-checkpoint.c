@@ -64,7 +64,8 @@ save (gint64 step, GError **error)
   ExecComm *comm = exec_comm_self_open ();
   for (guint i = 0; i < ELEMENTS; i++)
     values[i] = (float)(step * 10000 + i);
-  const gboolean ok = exec_checkpoint_save (&head, pieces, G_N_ELEMENTS (pieces), comm, error);
+  const gboolean ok
+      = exec_checkpoint_save (&head, pieces, G_N_ELEMENTS (pieces), NULL, NULL, comm, error);
   comm->ops->close (comm);
   return ok;
 }

@@ -1,95 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/comm.h"
 #include "exec/number.h"
 #include "planner/error.h"
+#include "tests/unit/test-comm-ranks.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_RANKS 8
-#define ROUNDS 5
-
-/* What one rank brings, and what the collectives made of it. Checks are made by the main thread
- * after all ranks ended: Check's own cannot fail elsewhere. */
-typedef struct
-{
-  ExecComm *comm;
-  PlanDtype dtype;
-  guint64 count;
-  guint8 *in; /* ranks * count elements */
-  guint8 *gathered, *gathered_in_place;
-  guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
-  guint8 *reduced, *exchanged;
-  GError *error;
-} Rank;
-
-static guint64
-bytes_of (const Rank *self, guint64 count)
-{
-  return plan_dtype_bytes (self->dtype, count);
-}
-
-static void
-rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 count)
-{
-  guint64 all = comm->ranks * count;
-  g_autofree float *values = g_new (float, all + 1);
-
-  *self = (Rank){ .comm = comm, .dtype = dtype, .count = count };
-  for (guint64 i = 0; i < all; i++)
-    values[i] = (float)(g_rand_double_range (rand, -1, 1) * (1 << g_rand_int_range (rand, 0, 20)));
-  self->in = g_malloc (bytes_of (self, all) + 1);
-  exec_number_narrow (self->in, dtype, values, all);
-  self->gathered = g_malloc0 (bytes_of (self, all) + 1);
-  self->gathered_in_place = g_malloc0 (bytes_of (self, all) + 1);
-  self->scattered = g_malloc0 (bytes_of (self, count) + 1);
-  self->scattered_in_place = g_malloc (bytes_of (self, all) + 1);
-  self->reduced = g_malloc (bytes_of (self, all) + 1);
-  self->exchanged = g_malloc0 (bytes_of (self, all) + 1);
-}
-
-static void
-rank_clear (Rank *self)
-{
-  g_free (self->in);
-  g_free (self->gathered);
-  g_free (self->gathered_in_place);
-  g_free (self->scattered);
-  g_free (self->scattered_in_place);
-  g_free (self->reduced);
-  g_free (self->exchanged);
-  g_clear_error (&self->error);
-}
-
-/* Every collective, with and without buffers of its own. */
-static gboolean
-call_all (Rank *self)
-{
-  ExecComm *comm = self->comm;
-  guint64 all = comm->ranks * self->count, bytes = bytes_of (self, self->count);
-  guint8 *gathered_place = self->gathered_in_place + comm->rank * bytes;
-  guint8 *scattered_place = self->scattered_in_place + comm->rank * bytes;
-
-  memset (self->gathered_in_place, 0, bytes_of (self, all));
-  memcpy (gathered_place, self->in, bytes);
-  memcpy (self->scattered_in_place, self->in, bytes_of (self, all));
-  memcpy (self->reduced, self->in, bytes_of (self, all));
-  return comm->ops->all_gather (comm, self->gathered, self->in, self->count, self->dtype,
-                                &self->error)
-         && comm->ops->all_gather (comm, self->gathered_in_place, gathered_place, self->count,
-                                   self->dtype, &self->error)
-         && comm->ops->reduce_scatter (comm, self->scattered, self->in, self->count, self->dtype,
-                                       &self->error)
-         && comm->ops->reduce_scatter (comm, scattered_place, self->scattered_in_place, self->count,
-                                       self->dtype, &self->error)
-         && comm->ops->all_reduce (comm, self->reduced, all, self->dtype, &self->error)
-         && comm->ops->all_to_all (comm, self->exchanged, self->in, self->count, self->dtype,
-                                   &self->error)
-         && comm->ops->barrier (comm, &self->error);
-}
 
 static gpointer
 thread_call_all (gpointer data)
@@ -97,73 +15,10 @@ thread_call_all (gpointer data)
   Rank *self = data;
 
   for (guint round = 0; round < ROUNDS; round++)
-    if (!call_all (self))
+    if (!rank_call_all (self))
       break;
   self->comm->ops->close (self->comm);
   return NULL;
-}
-
-static void
-run_threads (GThreadFunc function, Rank *ranks, guint n)
-{
-  GThread *threads[MAX_RANKS];
-
-  for (guint i = 0; i < n; i++)
-    threads[i] = g_thread_new ("rank", function, &ranks[i]);
-  for (guint i = 0; i < n; i++)
-    g_thread_join (threads[i]);
-}
-
-/* Element `i` of the sum, one rank after the other. */
-static void
-slow_sum (const Rank *ranks, guint n, guint64 i, void *out)
-{
-  float sum = 0;
-
-  for (guint rank = 0; rank < n; rank++)
-    {
-      float term;
-
-      exec_number_widen (&term, ranks[rank].in + bytes_of (ranks, i), ranks->dtype, 1);
-      sum = rank == 0 ? term : sum + term;
-    }
-  exec_number_narrow (out, ranks->dtype, &sum, 1);
-}
-
-static void
-check_ranks (const Rank *ranks, guint n)
-{
-  guint64 count = ranks->count, size = bytes_of (ranks, 1);
-
-  for (guint rank = 0; rank < n; rank++)
-    {
-      const Rank *self = &ranks[rank];
-
-      ck_assert_msg (self->error == NULL, "%s", self->error != NULL ? self->error->message : "");
-      for (guint peer = 0; peer < n; peer++)
-        {
-          ck_assert (memcmp (self->gathered + peer * count * size, ranks[peer].in, count * size)
-                     == 0);
-          ck_assert (
-              memcmp (self->gathered_in_place + peer * count * size, ranks[peer].in, count * size)
-              == 0);
-          ck_assert (memcmp (self->exchanged + peer * count * size,
-                             ranks[peer].in + rank * count * size, count * size)
-                     == 0);
-        }
-      for (guint64 i = 0; i < n * count; i++)
-        {
-          guint8 sum[8];
-          guint64 own = i - rank * count;
-
-          slow_sum (ranks, n, i, sum);
-          ck_assert_mem_eq (self->reduced + i * size, sum, size);
-          if (i / count != rank)
-            continue;
-          ck_assert_mem_eq (self->scattered + own * size, sum, size);
-          ck_assert_mem_eq (self->scattered_in_place + i * size, sum, size);
-        }
-    }
 }
 
 START_TEST (comm_threads_equal_naive)
@@ -180,8 +35,8 @@ START_TEST (comm_threads_equal_naive)
 
       ck_assert (exec_comm_threads_open (n, comms, NULL));
       for (guint i = 0; i < n; i++)
-        rank_init (&ranks[i], rand, comms[i], dtype, counts[c]);
-      run_threads (thread_call_all, ranks, n);
+        rank_init (&ranks[i], rand, comms[i], dtype, counts[c], FALSE);
+      run_ranks (thread_call_all, ranks, n);
       check_ranks (ranks, n);
       for (guint i = 0; i < n; i++)
         rank_clear (&ranks[i]);
@@ -189,24 +44,19 @@ START_TEST (comm_threads_equal_naive)
 }
 END_TEST
 
-/* Every way to split eight ranks into groups of two or four that lie `stride` apart. */
-static const struct
-{
-  guint size, stride;
-} splits[] = { { 2, 1 }, { 2, 2 }, { 2, 4 }, { 4, 1 }, { 4, 2 } };
-
 /* Collectives in the group of this split, with some of all ranks in between. */
 static gpointer
 thread_call_in_group (gpointer data)
 {
   Rank *self = data;
   ExecComm *all = self->comm;
-  const guint split = self->count % G_N_ELEMENTS (splits);
+  const guint split = self->count % N_SPLITS;
 
   for (guint round = 0; round < ROUNDS; round++)
     {
-      self->comm = exec_comm_group (all, splits[split].size, splits[split].stride, &self->error);
-      if (!self->comm || !call_all (self) || !all->ops->barrier (all, &self->error))
+      self->comm
+          = exec_comm_group (all, "some", splits[split].size, splits[split].stride, &self->error);
+      if (!self->comm || !rank_call_all (self) || !all->ops->barrier (all, &self->error))
         break;
     }
   return NULL;
@@ -214,34 +64,19 @@ thread_call_in_group (gpointer data)
 
 START_TEST (comm_groups_equal_naive)
 {
-  const guint n = 8, size = splits[_i].size, stride = splits[_i].stride;
+  const guint n = 8;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   ExecComm *comms[MAX_RANKS];
-  Rank ranks[MAX_RANKS], members[MAX_RANKS];
+  Rank ranks[MAX_RANKS];
 
   ck_assert (exec_comm_threads_open (n, comms, NULL));
   for (guint i = 0; i < n; i++)
     {
-      rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, 5 * 20 + (guint64)_i);
+      rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, 5 * 20 + (guint64)_i, FALSE);
       ranks[i].comm = comms[i];
     }
-  run_threads (thread_call_in_group, ranks, n);
-  for (guint first = 0; first < n; first++)
-    {
-      guint found = 0;
-
-      if (first / stride % size != 0)
-        continue;
-      for (guint i = first; found < size; i += stride)
-        {
-          ck_assert_uint_eq (ranks[i].comm->rank, found);
-          ck_assert_uint_eq (ranks[i].comm->ranks, size);
-          ck_assert_uint_eq (exec_comm_group_of (i, size, stride),
-                             exec_comm_group_of (first, size, stride));
-          members[found++] = ranks[i];
-        }
-      check_ranks (members, size);
-    }
+  run_ranks (thread_call_in_group, ranks, n);
+  check_groups (ranks, n, (guint)_i);
   for (guint i = 0; i < n; i++)
     {
       comms[i]->ops->close (comms[i]);
@@ -255,7 +90,7 @@ static gpointer
 thread_abort_beside_groups (gpointer data)
 {
   Rank *self = data;
-  ExecComm *all = self->comm, *pair = exec_comm_group (all, 2, 1, &self->error);
+  ExecComm *all = self->comm, *pair = exec_comm_group (all, "pair", 2, 1, &self->error);
 
   if (all->rank == 3)
     all->ops->abort (all, "out of luck");
@@ -274,12 +109,13 @@ START_TEST (comm_abort_wakes_groups)
 
   ck_assert (exec_comm_threads_open (4, comms, NULL));
   for (guint i = 0; i < 4; i++)
-    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
-  run_threads (thread_abort_beside_groups, ranks, 4);
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1, FALSE);
+  run_ranks (thread_abort_beside_groups, ranks, 4);
   for (guint i = 0; i < 3; i++)
     ck_assert_str_eq (ranks[i].error->message, "rank 3 failed: out of luck");
-  ck_assert (exec_comm_group (comms[0], 4, 1, &error) == comms[0]);
-  ck_assert (!exec_comm_group (comms[0], 3, 1, &error));
+  ck_assert (exec_comm_group (comms[0], "all", 4, 1, &error) == comms[0]);
+  ck_assert (exec_comm_group (comms[0], "all", 4, 1, &error) == comms[0]);
+  ck_assert (!exec_comm_group (comms[0], "three", 3, 1, &error));
   ck_assert_str_eq (error->message, "4 ranks cannot be split into groups of 3 that are 1 apart");
   for (guint i = 0; i < 4; i++)
     {
@@ -294,11 +130,11 @@ START_TEST (comm_self_copies)
   g_autoptr (GRand) rand = g_rand_new_with_seed (3);
   Rank rank;
 
-  rank_init (&rank, rand, exec_comm_self_open (), PLAN_DTYPE_BF16, 77);
-  ck_assert (call_all (&rank));
+  rank_init (&rank, rand, exec_comm_self_open (), PLAN_DTYPE_BF16, 77, FALSE);
+  ck_assert (rank_call_all (&rank));
   check_ranks (&rank, 1);
   rank.comm->ops->abort (rank.comm, "no reason");
-  ck_assert (!call_all (&rank));
+  ck_assert (!rank_call_all (&rank));
   ck_assert_str_eq (rank.error->message, "rank 0 failed: no reason");
   rank.comm->ops->close (rank.comm);
   rank_clear (&rank);
@@ -311,8 +147,9 @@ thread_all_reduce (gpointer data)
 {
   Rank *self = data;
 
-  memcpy (self->reduced, self->in, bytes_of (self, self->count));
-  self->comm->ops->all_reduce (self->comm, self->reduced, self->count, self->dtype, &self->error);
+  memcpy (self->reduced, self->in, rank_bytes (self, self->count));
+  self->comm->ops->all_reduce (self->comm, self->reduced, self->count, self->dtype, NULL,
+                               &self->error);
   self->comm->ops->close (self->comm);
   return NULL;
 }
@@ -329,8 +166,8 @@ START_TEST (comm_all_reduce_odd_counts)
 
       ck_assert (exec_comm_threads_open (n, comms, NULL));
       for (guint i = 0; i < n; i++)
-        rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, count);
-      run_threads (thread_all_reduce, ranks, n);
+        rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_BF16, count, FALSE);
+      run_ranks (thread_all_reduce, ranks, n);
       for (guint rank = 0; rank < n; rank++)
         {
           ck_assert_ptr_null (ranks[rank].error);
@@ -357,7 +194,7 @@ thread_abort_last (gpointer data)
 
   if (comm->rank + 1 == comm->ranks)
     comm->ops->abort (comm, "out of luck");
-  else if (!call_all (self))
+  else if (!rank_call_all (self))
     {
       g_clear_error (&self->error);
       comm->ops->barrier (comm, &self->error);
@@ -375,8 +212,8 @@ START_TEST (comm_abort_wakes_the_others)
 
   ck_assert (exec_comm_threads_open (n, comms, NULL));
   for (guint i = 0; i < n; i++)
-    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 9);
-  run_threads (thread_abort_last, ranks, n);
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 9, FALSE);
+  run_ranks (thread_abort_last, ranks, n);
   for (guint i = 0; i + 1 < n; i++)
     {
       ck_assert (g_error_matches (ranks[i].error, PLAN_ERROR, PLAN_ERROR_BACKEND));
@@ -411,7 +248,7 @@ thread_disagree (gpointer data)
   ExecComm *comm = self->comm;
 
   if (comm->rank > 0)
-    comm->ops->all_reduce (comm, self->reduced, self->count, self->dtype, &self->error);
+    comm->ops->all_reduce (comm, self->reduced, self->count, self->dtype, NULL, &self->error);
   else
     comm->ops->barrier (comm, &self->error);
   return NULL;
@@ -425,8 +262,8 @@ START_TEST (comm_errors_name_a_rank)
 
   ck_assert (exec_comm_threads_open (3, comms, NULL));
   for (guint i = 0; i < 3; i++)
-    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
-  run_threads (thread_close_first, ranks, 3);
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1, FALSE);
+  run_ranks (thread_close_first, ranks, 3);
   ck_assert_ptr_null (ranks[0].error);
   for (guint i = 1; i < 3; i++)
     ck_assert_ptr_nonnull (ranks[i].error);
@@ -435,8 +272,8 @@ START_TEST (comm_errors_name_a_rank)
 
   ck_assert (exec_comm_threads_open (3, comms, NULL));
   for (guint i = 0; i < 3; i++)
-    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1);
-  run_threads (thread_disagree, ranks, 3);
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 1, FALSE);
+  run_ranks (thread_disagree, ranks, 3);
   for (guint i = 0; i < 3; i++)
     {
       ck_assert_ptr_nonnull (ranks[i].error);
@@ -507,7 +344,7 @@ main (void)
   tcase_add_loop_test (tcase, comm_threads_equal_naive, 0, 2 * MAX_RANKS);
   tcase_add_loop_test (tcase, comm_all_reduce_odd_counts, 0, MAX_RANKS);
   tcase_add_test (tcase, comm_self_copies);
-  tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, G_N_ELEMENTS (splits));
+  tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, N_SPLITS);
   tcase_add_test (tcase, comm_abort_wakes_groups);
   tcase_add_loop_test (tcase, comm_abort_wakes_the_others, 0, 3 * (MAX_RANKS - 1));
   tcase_add_test (tcase, comm_errors_name_a_rank);

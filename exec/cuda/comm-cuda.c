@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks are threads of one process that share a GPU, each with streams of its own. A collective is:
+ * tell each other where buffers are, by the threads' own communicator; behind everybody's "ready"
+ * event, read the others' memory on one's own stream; behind everybody's "done" event, go on. The
+ * hosts meet, the streams wait by events, and no host waits for the GPU.
+ *
+ * An event is recorded again at the next collective: by then all ranks have met, and have issued
+ * their waits for what it meant before. */
+#include "config.h"
+
+#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/device-cuda.h"
+#include "exec/cuda/sum.h"
+#include "planner/error.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+/* What the ranks of a communicator share; whoever closes last frees it. Events last until then:
+ * others may still have to wait for them. */
+typedef struct
+{
+  gatomicrefcount open;
+  guint ranks;
+  cudaEvent_t *ready, *done; /* of each rank */
+} Shared;
+
+typedef struct
+{
+  ExecComm comm;
+  ExecComm *host; /* the same ranks: how they meet */
+  Shared *shared;
+} CudaComm;
+
+/* What a rank brings to a collective. */
+typedef struct
+{
+  char name[16];
+  guint64 count;
+  gint64 dtype;
+  guint8 *out;
+  const guint8 *in;
+} Post;
+
+static Shared *
+shared_new (guint ranks)
+{
+  Shared *self = g_new0 (Shared, 1);
+  g_atomic_ref_count_init (&self->open);
+  for (guint i = 1; i < ranks; i++)
+    g_atomic_ref_count_inc (&self->open);
+  self->ranks = ranks;
+  self->ready = g_new0 (cudaEvent_t, ranks);
+  self->done = g_new0 (cudaEvent_t, ranks);
+  return self;
+}
+
+static void
+shared_close (Shared *self)
+{
+  if (!g_atomic_ref_count_dec (&self->open))
+    return;
+  for (guint rank = 0; rank < self->ranks; rank++)
+    {
+      if (self->ready[rank])
+        CUDA_WARN (cudaEventDestroy (self->ready[rank]));
+      if (self->done[rank])
+        CUDA_WARN (cudaEventDestroy (self->done[rank]));
+    }
+  g_free (self->ready);
+  g_free (self->done);
+  g_free (self);
+}
+
+/* --- meeting ------------------------------------------------------------------------------ */
+
+static gboolean
+record (cudaEvent_t *event, cudaStream_t stream, GError **error)
+{
+  if (!*event)
+    CUDA_TRY (cudaEventCreateWithFlags (event, cudaEventDisableTiming), error);
+  CUDA_TRY (cudaEventRecord (*event, stream), error);
+  return TRUE;
+}
+
+static gboolean
+wait_for_others (const CudaComm *self, const cudaEvent_t *events, cudaStream_t stream,
+                 GError **error)
+{
+  for (guint rank = 0; rank < self->comm.ranks; rank++)
+    if (rank != self->comm.rank)
+      CUDA_TRY (cudaStreamWaitEvent (stream, events[rank], 0), error);
+  return TRUE;
+}
+
+/* TRUE when all ranks want the same. */
+static gboolean
+posts_agree (const Post *posts, guint ranks, GError **error)
+{
+  for (guint rank = 1; rank < ranks; rank++)
+    if (strcmp (posts[rank].name, posts[0].name) != 0 || posts[rank].count != posts[0].count
+        || posts[rank].dtype != posts[0].dtype)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND,
+                     "the ranks do not call the same collective: %s of %" G_GUINT64_FORMAT
+                     " %s on rank 0, %s of %" G_GUINT64_FORMAT " %s on rank %u",
+                     posts[0].name, posts[0].count, plan_dtype_name ((PlanDtype)posts[0].dtype),
+                     posts[rank].name, posts[rank].count,
+                     plan_dtype_name ((PlanDtype)posts[rank].dtype), rank);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+/* Afterwards this rank's stream is behind what all ranks did to their buffers. */
+static gboolean
+begin (CudaComm *self, const char *name, void *out, const void *in, guint64 count, PlanDtype dtype,
+       cudaStream_t stream, Post *posts, GError **error)
+{
+  Post own = { .count = count, .dtype = dtype, .out = out, .in = in };
+  g_strlcpy (own.name, name, sizeof own.name);
+  return record (&self->shared->ready[self->comm.rank], stream, error)
+         && self->host->ops->all_gather (self->host, posts, &own, sizeof own, PLAN_DTYPE_U8, NULL,
+                                         error)
+         && posts_agree (posts, self->comm.ranks, error)
+         && wait_for_others (self, self->shared->ready, stream, error);
+}
+
+/* Afterwards it is behind what all of them read and wrote. */
+static gboolean
+meet_again (CudaComm *self, cudaStream_t stream, GError **error)
+{
+  return record (&self->shared->done[self->comm.rank], stream, error)
+         && self->host->ops->barrier (self->host, error)
+         && wait_for_others (self, self->shared->done, stream, error);
+}
+
+static gboolean
+copy (void *to, const void *from, guint64 bytes, cudaStream_t stream, GError **error)
+{
+  if (to != from && bytes > 0)
+    CUDA_TRY (cudaMemcpyAsync (to, from, bytes, cudaMemcpyDeviceToDevice, stream), error);
+  return TRUE;
+}
+
+/* out = the sum of `count` elements from element `from` on of what each rank brought. */
+static gboolean
+sum (const CudaComm *self, const Post *posts, void *out, guint64 from, guint64 count,
+     PlanDtype dtype, cudaStream_t stream, GError **error)
+{
+  const void *in[EXEC_CUDA_MAX_SUMMED];
+  for (guint rank = 0; rank < self->comm.ranks; rank++)
+    in[rank] = posts[rank].in + plan_dtype_bytes (dtype, from);
+  return exec_cuda_check (exec_cuda_sum (out, in, self->comm.ranks, count, dtype, stream),
+                          "the sum over ranks", error);
+}
+
+/* --- collectives -------------------------------------------------------------------------- */
+
+static gboolean
+cuda_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                 void *stream, GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+  g_autofree Post *posts = g_new0 (Post, comm->ranks);
+  if (!stream)
+    return self->host->ops->all_gather (self->host, out, in, count, dtype, NULL, error);
+  if (!begin (self, "all_gather", out, in, count, dtype, stream, posts, error))
+    return FALSE;
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    if (!copy ((guint8 *)out + rank * bytes, posts[rank].in, bytes, stream, error))
+      return FALSE;
+  return meet_again (self, stream, error);
+}
+
+static gboolean
+cuda_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                     void *stream, GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  g_autofree Post *posts = g_new0 (Post, comm->ranks);
+  if (!stream)
+    return self->host->ops->reduce_scatter (self->host, out, in, count, dtype, NULL, error);
+  return begin (self, "reduce_scatter", out, in, count, dtype, stream, posts, error)
+         && sum (self, posts, out, comm->rank * count, count, dtype, stream, error)
+         && meet_again (self, stream, error);
+}
+
+static gboolean
+cuda_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                 void *stream, GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+  g_autofree Post *posts = g_new0 (Post, comm->ranks);
+  if (!stream)
+    return self->host->ops->all_to_all (self->host, out, in, count, dtype, NULL, error);
+  if (!begin (self, "all_to_all", out, in, count, dtype, stream, posts, error))
+    return FALSE;
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    if (!copy ((guint8 *)out + rank * bytes, posts[rank].in + comm->rank * bytes, bytes, stream,
+               error))
+      return FALSE;
+  return meet_again (self, stream, error);
+}
+
+/* First element of a rank's slice of `count` elements. */
+static guint64
+slice_start (const ExecComm *comm, guint rank, guint64 count)
+{
+  return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
+}
+
+/* Each rank sums a slice in its place, where no other reads; then all copy the others'. */
+static gboolean
+cuda_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                 GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  const guint64 from = slice_start (comm, comm->rank, count);
+  const guint64 n = slice_start (comm, comm->rank + 1, count) - from;
+  g_autofree Post *posts = g_new0 (Post, comm->ranks);
+  if (!stream)
+    return self->host->ops->all_reduce (self->host, buf, count, dtype, NULL, error);
+  if (!begin (self, "all_reduce", buf, buf, count, dtype, stream, posts, error)
+      || !sum (self, posts, (guint8 *)buf + plan_dtype_bytes (dtype, from), from, n, dtype, stream,
+               error)
+      || !meet_again (self, stream, error)
+      || !begin (self, "all_reduce", buf, buf, count, dtype, stream, posts, error))
+    return FALSE;
+  for (guint rank = 0; rank < comm->ranks; rank++)
+    {
+      const guint64 start = slice_start (comm, rank, count);
+      const guint64 at = plan_dtype_bytes (dtype, start);
+      const guint64 end = plan_dtype_bytes (dtype, slice_start (comm, rank + 1, count));
+      if (!copy ((guint8 *)buf + at, posts[rank].in + at, end - at, stream, error))
+        return FALSE;
+    }
+  return meet_again (self, stream, error);
+}
+
+static gboolean
+cuda_barrier (ExecComm *comm, GError **error)
+{
+  const CudaComm *self = (const CudaComm *)comm;
+  return self->host->ops->barrier (self->host, error);
+}
+
+static gboolean
+cuda_check (ExecComm *comm, GError **error)
+{
+  const CudaComm *self = (const CudaComm *)comm;
+  return self->host->ops->check (self->host, error);
+}
+
+static void
+cuda_abort (ExecComm *comm, const char *why)
+{
+  const CudaComm *self = (const CudaComm *)comm;
+  self->host->ops->abort (self->host, why);
+}
+
+static void
+cuda_close (ExecComm *comm)
+{
+  CudaComm *self = (CudaComm *)comm;
+  exec_comm_close_groups (comm);
+  self->host->ops->close (self->host);
+  shared_close (self->shared);
+  g_free (self);
+}
+
+static ExecComm *cuda_group (ExecComm *comm, guint size, guint stride, GError **error);
+
+static const ExecCommOps cuda_ops = {
+  .name = "threads",
+  .summary = "ranks as threads of one process that share a GPU",
+  .all_gather = cuda_all_gather,
+  .reduce_scatter = cuda_reduce_scatter,
+  .all_to_all = cuda_all_to_all,
+  .all_reduce = cuda_all_reduce,
+  .barrier = cuda_barrier,
+  .check = cuda_check,
+  .group = cuda_group,
+  .abort = cuda_abort,
+  .close = cuda_close,
+};
+
+/* --- opening ------------------------------------------------------------------------------ */
+
+static CudaComm *
+comm_new (ExecComm *host, Shared *shared)
+{
+  CudaComm *self = g_new0 (CudaComm, 1);
+  self->comm = (ExecComm){ .ops = &cuda_ops, .rank = host->rank, .ranks = host->ranks };
+  self->host = host;
+  self->shared = shared;
+  return self;
+}
+
+/* The first rank of a group makes what its ranks share, and tells them. */
+static ExecComm *
+cuda_group (ExecComm *comm, guint size, guint stride, GError **error)
+{
+  ExecComm *all = ((CudaComm *)comm)->host;
+  ExecComm *host = all->ops->group (all, size, stride, error);
+  g_autofree gpointer *shared = g_new0 (gpointer, size);
+  if (!host)
+    return NULL;
+  gpointer own = host->rank == 0 ? shared_new (size) : NULL;
+  if (host->ops->all_gather (host, shared, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
+    return &comm_new (host, shared[0])->comm;
+  for (guint rank = 0; own && rank < size; rank++)
+    shared_close (own); /* nobody else got it */
+  host->ops->close (host);
+  return NULL;
+}
+
+gboolean
+exec_comm_cuda_open (guint ranks, ExecComm **out_comms, GError **error)
+{
+  g_autofree ExecComm **hosts = g_new0 (ExecComm *, MAX (ranks, 1));
+  if (ranks > EXEC_CUDA_MAX_SUMMED)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "%u ranks on one GPU: at most %d can share it", ranks, EXEC_CUDA_MAX_SUMMED);
+      return FALSE;
+    }
+  if (!exec_comm_threads_open (ranks, hosts, error))
+    return FALSE;
+  Shared *shared = shared_new (ranks);
+  for (guint rank = 0; rank < ranks; rank++)
+    out_comms[rank] = &comm_new (hosts[rank], shared)->comm;
+  return TRUE;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/cuda-check.h"
+
+#include "planner/error.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+int
+exec_cuda_lt_code (int status)
+{
+  return -status;
+}
+
+gboolean
+exec_cuda_check (int code, const char *what, GError **error)
+{
+  if (code == 0)
+    return TRUE;
+  if (code < 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: cuBLASLt: %s", what,
+                 cublasLtGetStatusString ((cublasStatus_t)-code));
+  else
+    g_set_error (error, PLAN_ERROR,
+                 code == cudaErrorMemoryAllocation ? PLAN_ERROR_INFEASIBLE : PLAN_ERROR_BACKEND,
+                 "%s: %s (%s)", what, cudaGetErrorString ((cudaError_t)code),
+                 cudaGetErrorName ((cudaError_t)code));
+  return FALSE;
+}

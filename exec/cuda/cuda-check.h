@@ -1,0 +1,32 @@
+/* Errors of the CUDA runtime and of cuBLASLt become GErrors, with the call's text. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* TRUE for 0; else BACKEND, or INFEASIBLE where the device has no memory left. `what` is what was
+ * tried, `code` a cudaError_t or what exec_cuda_lt_code made. */
+gboolean exec_cuda_check (int code, const char *what, GError **error);
+
+/* A cublasStatus_t as a code that no cudaError_t has. */
+int exec_cuda_lt_code (int status);
+
+/* Leaves the function when the call fails; its text is in the message. */
+#define CUDA_TRY(call, error) \
+  G_STMT_START \
+  { \
+    if (!exec_cuda_check ((int)(call), #call, error)) \
+      return FALSE; \
+  } \
+  G_STMT_END
+
+/* Where cleaning up goes on anyway. */
+#define CUDA_WARN(call) \
+  G_STMT_START \
+  { \
+    g_autoptr (GError) why_ = NULL; \
+    if (!exec_cuda_check ((int)(call), #call, &why_)) \
+      g_warning ("%s", why_->message); \
+  } \
+  G_STMT_END
+
+G_END_DECLS

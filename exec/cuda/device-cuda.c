@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/device-cuda.h"
+
+#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/gemm-lt.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <cuda_runtime_api.h>
+#include <time.h>
+
+/* Pinned memory is taken in pieces of at least this size, and kept. */
+#define CHUNK_BYTES (G_GUINT64_CONSTANT (1) << 20)
+#define CHUNK_ALIGNMENT 64
+
+typedef struct
+{
+  guint8 *bytes;
+  guint64 size, used;
+} Chunk;
+
+/* When a stream got somewhere: its event, or the host's clock where that is NULL. */
+typedef struct
+{
+  cudaEvent_t event;
+  gint64 host_ns;
+} Stamp;
+
+typedef struct
+{
+  ExecDevice device;
+  const ExecKernels *kernels;
+  ExecComm *comm;
+  gboolean memory_is_comms;             /* taken from it */
+  cudaStream_t streams[PLAN_N_STREAMS]; /* NULL: the schedule has no op there */
+  cudaEvent_t copied[PLAN_N_STREAMS];   /* behind the last copy in or out */
+  gboolean has_copies[PLAN_N_STREAMS];
+  guint n_events;
+  cudaEvent_t *events; /* of the schedule */
+  GArray *chunks;      /* Chunk */
+  cudaEvent_t begin;   /* timed */
+  gint64 begin_ns;
+  GArray *stamps;    /* Stamp */
+  GPtrArray *clocks; /* timed events; the first of them are those of stamps */
+  guint n_clocks;    /* in use */
+} CudaDevice;
+
+static gint64
+now_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
+
+/* --- opening and closing ------------------------------------------------------------------ */
+
+static gboolean
+take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
+{
+  const guint64 bytes = MAX (needs->memory_bytes, 1);
+  size_t left, all;
+  void *memory = NULL;
+  if (needs->is_registered && self->comm->ops->take)
+    {
+      self->memory_is_comms = TRUE;
+      self->device.memory = self->comm->ops->take (self->comm, bytes, error);
+      return self->device.memory != NULL;
+    }
+  CUDA_TRY (cudaMemGetInfo (&left, &all), error);
+  if (cudaMalloc (&memory, bytes) != cudaSuccess)
+    {
+      g_autofree char *size = plan_units_format_size (bytes), *has = plan_units_format_size (left);
+      cudaGetLastError (); /* it has been seen */
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                   "rank %u: GPU %u has no %s left: %s are free", self->comm->rank, self->comm->gpu,
+                   size, has);
+      return FALSE;
+    }
+  self->device.memory = memory;
+  return TRUE;
+}
+
+/* Formats that have a scale per tensor. */
+static gboolean
+take_scales (CudaDevice *self, const PlanSchedule *schedule, GError **error)
+{
+  gboolean any = FALSE;
+  void *scales;
+  for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
+    {
+      const PlanDtype dtype = plan_schedule_buffer (schedule, i)->dtype;
+      any |= dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2 || dtype == PLAN_DTYPE_NVFP4;
+    }
+  if (!any)
+    return TRUE;
+  CUDA_TRY (cudaMalloc (&scales, plan_schedule_n_buffer_ids (schedule) * sizeof (float)), error);
+  self->device.scales = scales;
+  return TRUE;
+}
+
+/* Communication goes first where the GPU can choose: its few blocks would wait behind a product's
+ * many, and compute for them. */
+static gboolean
+make_streams (CudaDevice *self, const PlanSchedule *schedule, GError **error)
+{
+  int least, greatest;
+  CUDA_TRY (cudaDeviceGetStreamPriorityRange (&least, &greatest), error);
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, i);
+      if (op->kind >= PLAN_N_OPS || op->stream == PLAN_STREAM_HOST || self->streams[op->stream])
+        continue;
+      CUDA_TRY (cudaStreamCreateWithPriority (&self->streams[op->stream], cudaStreamNonBlocking,
+                                              op->stream == PLAN_STREAM_COMPUTE ? least : greatest),
+                error);
+      CUDA_TRY (cudaEventCreateWithFlags (&self->copied[op->stream], cudaEventDisableTiming),
+                error);
+    }
+  return TRUE;
+}
+
+static gboolean
+make_events (CudaDevice *self, const PlanSchedule *schedule, GError **error)
+{
+  self->n_events = plan_schedule_n_event_ids (schedule);
+  self->events = g_new0 (cudaEvent_t, self->n_events + 1);
+  for (guint i = 0; i < self->n_events; i++)
+    CUDA_TRY (cudaEventCreateWithFlags (&self->events[i], cudaEventDisableTiming), error);
+  CUDA_TRY (cudaEventCreate (&self->begin), error);
+  return TRUE;
+}
+
+static void
+destroy_event (cudaEvent_t event)
+{
+  if (event)
+    CUDA_WARN (cudaEventDestroy (event));
+}
+
+static void
+give_memory_back (CudaDevice *self)
+{
+  if (self->device.memory && self->memory_is_comms)
+    self->comm->ops->give_back (self->comm, self->device.memory);
+  else if (self->device.memory)
+    CUDA_WARN (cudaFree (self->device.memory));
+  if (self->device.scales)
+    CUDA_WARN (cudaFree (self->device.scales));
+  for (guint i = 0; i < self->chunks->len; i++)
+    CUDA_WARN (cudaFreeHost (g_array_index (self->chunks, Chunk, i).bytes));
+}
+
+/* After an error ops may still be running: streams go first, and what they use when they are idle.
+ */
+static void
+cuda_close (ExecDevice *device)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    if (self->streams[s])
+      CUDA_WARN (cudaStreamSynchronize (self->streams[s]));
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    if (self->streams[s])
+      CUDA_WARN (cudaStreamDestroy (self->streams[s]));
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    destroy_event (self->copied[s]);
+  for (guint i = 0; i < self->n_events; i++)
+    destroy_event (self->events[i]);
+  for (guint i = 0; i < self->clocks->len; i++)
+    destroy_event (self->clocks->pdata[i]);
+  destroy_event (self->begin);
+  give_memory_back (self);
+  exec_cuda_gemm_close ();
+  g_free (self->events);
+  g_array_unref (self->chunks);
+  g_array_unref (self->stamps);
+  g_ptr_array_unref (self->clocks);
+  g_free (self);
+}
+
+static gboolean
+take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
+{
+  return take_memory (self, needs, error) && take_scales (self, needs->schedule, error)
+         && make_streams (self, needs->schedule, error)
+         && make_events (self, needs->schedule, error);
+}
+
+static ExecDevice *
+cuda_open (const ExecDeviceNeeds *needs, GError **error)
+{
+  CudaDevice *self;
+  if (!exec_cuda_check ((int)cudaSetDevice ((int)needs->comm->gpu), "cudaSetDevice", error)
+      || !exec_cuda_gemm_open (error))
+    return NULL;
+  self = g_new0 (CudaDevice, 1);
+  self->device.ops = &exec_device_cuda;
+  self->kernels = needs->kernels;
+  self->comm = needs->comm;
+  self->chunks = g_array_new (FALSE, FALSE, sizeof (Chunk));
+  self->stamps = g_array_new (FALSE, FALSE, sizeof (Stamp));
+  self->clocks = g_ptr_array_new ();
+  if (take_all (self, needs, error))
+    return &self->device;
+  cuda_close (&self->device);
+  return NULL;
+}
+
+/* --- ops ---------------------------------------------------------------------------------- */
+
+static void *
+cuda_stream (ExecDevice *device, PlanStream stream)
+{
+  return ((const CudaDevice *)device)->streams[stream];
+}
+
+static gboolean
+cuda_run (ExecDevice *device, const ExecArgs *args, PlanStream stream, GError **error)
+{
+  const CudaDevice *self = (const CudaDevice *)device;
+  return exec_cuda_check (self->kernels->launch[args->op->kind](args, self->streams[stream]),
+                          "cannot be issued", error);
+}
+
+static gboolean
+cuda_fill (ExecDevice *device, void *at, int byte, guint64 bytes, PlanStream stream, GError **error)
+{
+  CUDA_TRY (cudaMemsetAsync (at, byte, bytes, ((const CudaDevice *)device)->streams[stream]),
+            error);
+  return TRUE;
+}
+
+static gboolean
+cuda_copy (ExecDevice *device, void *to, const void *from, guint64 bytes, PlanStream stream,
+           GError **error)
+{
+  CUDA_TRY (cudaMemcpyAsync (to, from, bytes, cudaMemcpyDeviceToDevice,
+                             ((const CudaDevice *)device)->streams[stream]),
+            error);
+  return TRUE;
+}
+
+/* --- in and out --------------------------------------------------------------------------- */
+
+static void *
+cuda_stage (ExecDevice *device, guint64 bytes, GError **error)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  const guint64 size = plan_units_round_up (MAX (bytes, 1), CHUNK_ALIGNMENT);
+  for (guint i = 0; i < self->chunks->len; i++)
+    {
+      Chunk *chunk = &g_array_index (self->chunks, Chunk, i);
+      if (chunk->size - chunk->used < size)
+        continue;
+      chunk->used += size;
+      return chunk->bytes + chunk->used - size;
+    }
+  Chunk chunk = { .size = MAX (size, CHUNK_BYTES), .used = size };
+  void *pinned = NULL;
+  if (!exec_cuda_check ((int)cudaMallocHost (&pinned, chunk.size), "pinned memory of the host",
+                        error))
+    return NULL;
+  chunk.bytes = pinned;
+  g_array_append_val (self->chunks, chunk);
+  return chunk.bytes;
+}
+
+static gboolean
+copy_across (CudaDevice *self, void *to, const void *from, guint64 bytes, enum cudaMemcpyKind kind,
+             PlanStream stream, GError **error)
+{
+  CUDA_TRY (cudaMemcpyAsync (to, from, bytes, kind, self->streams[stream]), error);
+  CUDA_TRY (cudaEventRecord (self->copied[stream], self->streams[stream]), error);
+  self->has_copies[stream] = TRUE;
+  return TRUE;
+}
+
+static gboolean
+cuda_put (ExecDevice *device, void *to, const void *staged, guint64 bytes, PlanStream stream,
+          GError **error)
+{
+  return copy_across ((CudaDevice *)device, to, staged, bytes, cudaMemcpyHostToDevice, stream,
+                      error);
+}
+
+static gboolean
+cuda_get (ExecDevice *device, void *staged, const void *from, guint64 bytes, PlanStream stream,
+          GError **error)
+{
+  return copy_across ((CudaDevice *)device, staged, from, bytes, cudaMemcpyDeviceToHost, stream,
+                      error);
+}
+
+/* --- order -------------------------------------------------------------------------------- */
+
+static gboolean
+cuda_record (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
+{
+  const CudaDevice *self = (const CudaDevice *)device;
+  CUDA_TRY (cudaEventRecord (self->events[event], self->streams[stream]), error);
+  return TRUE;
+}
+
+static gboolean
+cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
+{
+  const CudaDevice *self = (const CudaDevice *)device;
+  CUDA_TRY (cudaStreamWaitEvent (self->streams[stream], self->events[event], 0), error);
+  return TRUE;
+}
+
+/* What goes wrong on the GPU is told to whoever waits next, not to whom it happened. */
+static gboolean
+check_wait (cudaError_t code, GError **error)
+{
+  return exec_cuda_check (
+      (int)code, "an op before this one failed (CUDA_LAUNCH_BLOCKING=1 shows which)", error);
+}
+
+/* A communicator that can lose a rank is asked while the host waits: what waits for that rank on
+ * the GPU would never end. */
+static gboolean
+wait_for (const CudaDevice *self, cudaEvent_t event, GError **error)
+{
+  cudaError_t code;
+  if (!self->comm->ops->check)
+    return check_wait (cudaEventSynchronize (event), error);
+  while ((code = cudaEventQuery (event)) == cudaErrorNotReady)
+    {
+      if (!self->comm->ops->check (self->comm, error))
+        return FALSE;
+      g_thread_yield ();
+    }
+  return check_wait (code, error);
+}
+
+static gboolean
+cuda_sync (ExecDevice *device, guint32 event, GError **error)
+{
+  const CudaDevice *self = (const CudaDevice *)device;
+  return wait_for (self, self->events[event], error);
+}
+
+static gboolean
+cuda_settle (ExecDevice *device, GError **error)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    {
+      if (self->has_copies[s] && !wait_for (self, self->copied[s], error))
+        return FALSE;
+      self->has_copies[s] = FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+cuda_finish (ExecDevice *device, GError **error)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    if (self->streams[s])
+      {
+        CUDA_TRY (cudaEventRecord (self->copied[s], self->streams[s]), error);
+        if (!wait_for (self, self->copied[s], error))
+          return FALSE;
+        self->has_copies[s] = FALSE;
+      }
+  return TRUE;
+}
+
+/* --- time --------------------------------------------------------------------------------- */
+
+static gboolean
+cuda_begin (ExecDevice *device, gboolean is_timed, GError **error)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  if (!cuda_settle (device, error))
+    return FALSE;
+  for (guint i = 0; i < self->chunks->len; i++)
+    g_array_index (self->chunks, Chunk, i).used = 0;
+  g_array_set_size (self->stamps, 0);
+  self->n_clocks = 0;
+  if (!is_timed)
+    return TRUE;
+  CUDA_TRY (cudaEventRecord (self->begin, self->streams[PLAN_STREAM_COMPUTE]), error);
+  self->begin_ns = now_ns ();
+  return TRUE;
+}
+
+/* The next timed event that no stamp of this section has. */
+static gboolean
+take_clock (CudaDevice *self, cudaEvent_t *out_event, GError **error)
+{
+  if (self->n_clocks == self->clocks->len)
+    {
+      cudaEvent_t made;
+      CUDA_TRY (cudaEventCreate (&made), error);
+      g_ptr_array_add (self->clocks, made);
+    }
+  *out_event = self->clocks->pdata[self->n_clocks++];
+  return TRUE;
+}
+
+static gboolean
+cuda_stamp (ExecDevice *device, PlanStream stream, guint *out_stamp, GError **error)
+{
+  CudaDevice *self = (CudaDevice *)device;
+  Stamp stamp = { .host_ns = now_ns () - self->begin_ns };
+  if (stream != PLAN_STREAM_HOST)
+    {
+      if (!take_clock (self, &stamp.event, error))
+        return FALSE;
+      CUDA_TRY (cudaEventRecord (stamp.event, self->streams[stream]), error);
+    }
+  *out_stamp = self->stamps->len;
+  g_array_append_val (self->stamps, stamp);
+  return TRUE;
+}
+
+static gint64
+cuda_stamp_ns (ExecDevice *device, guint stamp)
+{
+  const CudaDevice *self = (const CudaDevice *)device;
+  const Stamp *at = &g_array_index (self->stamps, Stamp, stamp);
+  float ms = 0;
+  if (!at->event)
+    return at->host_ns;
+  CUDA_WARN (cudaEventElapsedTime (&ms, self->begin, at->event));
+  return (gint64)(1e6 * (double)ms);
+}
+
+const ExecDeviceOps exec_device_cuda = {
+  .open_comms = exec_comm_cuda_open,
+  .open = cuda_open,
+  .close = cuda_close,
+  .stream = cuda_stream,
+  .run = cuda_run,
+  .fill = cuda_fill,
+  .copy = cuda_copy,
+  .stage = cuda_stage,
+  .put = cuda_put,
+  .get = cuda_get,
+  .record = cuda_record,
+  .wait = cuda_wait,
+  .sync = cuda_sync,
+  .settle = cuda_settle,
+  .finish = cuda_finish,
+  .begin = cuda_begin,
+  .stamp = cuda_stamp,
+  .stamp_ns = cuda_stamp_ns,
+};

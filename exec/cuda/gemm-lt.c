@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuBLASLt's matrices are column-major: a row-major product is that of the transposed factors in
+ * the other order. So its first factor is our b, its second our a, its rows are our columns.
+ *
+ *   layout  b there                 a there
+ *   0       [n, k], ld n            [k, m], ld k
+ *   1       [k, n], ld k, turned    [k, m], ld k       the only one that fp8 has before Blackwell
+ *   2       [n, k], ld n            [m, k], ld m, turned */
+#include "config.h"
+
+#include "exec/cuda/gemm-lt.h"
+
+#include "exec/cuda/algos.h"
+#include "exec/cuda/cuda-check.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+/* Of the heuristic's proposals so many are tried, each so often after one call that does not count.
+ */
+#define TRIED_ALGOS 8
+#define TRIED_CALLS 3
+
+/* Operands of the op list. */
+enum
+{
+  OUT,
+  A,
+  B,
+  BIAS,
+  WORK
+};
+
+/* A product that is ready to be issued; pointers are set at every call. */
+typedef struct
+{
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t first, second, out; /* of cuBLASLt's factors */
+  cublasLtMatmulAlgo_t algo;
+} Product;
+
+typedef struct
+{
+  guint opened;
+  guint16 sms; /* of the GPU */
+  cublasLtHandle_t handle;
+  GHashTable *products; /* ExecCudaProduct -> Product */
+} Thread;
+
+static __thread Thread thread;
+
+static void
+product_free (gpointer data)
+{
+  Product *self = data;
+  if (self->out)
+    cublasLtMatrixLayoutDestroy (self->out);
+  if (self->second)
+    cublasLtMatrixLayoutDestroy (self->second);
+  if (self->first)
+    cublasLtMatrixLayoutDestroy (self->first);
+  if (self->desc)
+    cublasLtMatmulDescDestroy (self->desc);
+  g_free (self);
+}
+
+gboolean
+exec_cuda_gemm_open (GError **error)
+{
+  int device, sms;
+  if (thread.opened > 0)
+    {
+      thread.opened++;
+      return TRUE;
+    }
+  CUDA_TRY (cudaGetDevice (&device), error);
+  CUDA_TRY (cudaDeviceGetAttribute (&sms, cudaDevAttrMultiProcessorCount, device), error);
+  CUDA_TRY (exec_cuda_lt_code ((int)cublasLtCreate (&thread.handle)), error);
+  thread.sms = (guint16)sms;
+  thread.products = g_hash_table_new_full (exec_cuda_product_hash, exec_cuda_product_equal, g_free,
+                                           product_free);
+  thread.opened = 1;
+  return TRUE;
+}
+
+void
+exec_cuda_gemm_close (void)
+{
+  g_assert (thread.opened > 0);
+  if (--thread.opened > 0)
+    return;
+  g_clear_pointer (&thread.products, g_hash_table_unref);
+  CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
+}
+
+/* --- making one --------------------------------------------------------------------------- */
+
+static cudaDataType_t
+type_of (guint8 dtype)
+{
+  switch ((PlanDtype)dtype)
+    {
+    case PLAN_DTYPE_BF16:
+      return CUDA_R_16BF;
+    case PLAN_DTYPE_E4M3:
+      return CUDA_R_8F_E4M3;
+    case PLAN_DTYPE_E5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+    }
+}
+
+static gboolean
+is_narrow (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2;
+}
+
+/* Formats that a pointer to a scale goes with, or none. */
+static gboolean
+has_format (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || is_narrow (dtype);
+}
+
+/* The largest power of two that an address is a multiple of; 0 for 256 and more. */
+static guint8
+alignment_of (const void *at)
+{
+  return (guint8)((guintptr)at & -(guintptr)at & 0xff);
+}
+
+static gboolean
+describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
+{
+  const gint64 *dims = args->op->dims;
+  const guint n_operands = accumulates ? BIAS : WORK;
+  memset (out, 0, sizeof *out);
+  out->m = dims[0];
+  out->n = dims[1];
+  out->k = dims[2];
+  out->layout = (guint8)dims[3];
+  out->accumulates = (guint8)accumulates;
+  out->is_deterministic = (guint8)args->is_deterministic;
+  out->dtype[BIAS] = PLAN_N_DTYPES;
+  for (guint i = 0; i < n_operands; i++)
+    if (args->ptr[i])
+      {
+        out->dtype[i] = (guint8)args->dtype[i];
+        out->alignment[i] = alignment_of (args->ptr[i]);
+        if (!has_format (args->dtype[i]))
+          return FALSE;
+      }
+  if (args->taken_sms > 0 && args->taken_sms < thread.sms)
+    out->sms = (guint16)(thread.sms - args->taken_sms);
+  return TRUE;
+}
+
+#define TRY(call) \
+  G_STMT_START \
+  { \
+    const cublasStatus_t status_ = (call); \
+    if (status_ != CUBLAS_STATUS_SUCCESS) \
+      return exec_cuda_lt_code ((int)status_); \
+  } \
+  G_STMT_END
+
+#define SET(desc, attribute, value) \
+  TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
+
+static int
+make_desc (Product *self, const ExecCudaProduct *key)
+{
+  const cublasOperation_t turned = CUBLAS_OP_T;
+  const cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+  const gint32 sms = key->sms;
+  TRY (cublasLtMatmulDescCreate (&self->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  if (key->layout == 1)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSA, turned);
+  if (key->layout == 2)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSB, turned);
+  if (sms > 0)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
+  if (key->dtype[BIAS] == PLAN_N_DTYPES)
+    return 0;
+  const cudaDataType_t type = type_of (key->dtype[BIAS]);
+  SET (self->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, bias);
+  SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  return 0;
+}
+
+static int
+make_layouts (Product *self, const ExecCudaProduct *key)
+{
+  const guint64 m = (guint64)key->m, n = (guint64)key->n, k = (guint64)key->k;
+  const gboolean turns_b = key->layout == 1, turns_a = key->layout == 2;
+  TRY (cublasLtMatrixLayoutCreate (&self->first, type_of (key->dtype[B]), turns_b ? k : n,
+                                   turns_b ? n : k, turns_b ? key->k : key->n));
+  TRY (cublasLtMatrixLayoutCreate (&self->second, type_of (key->dtype[A]), turns_a ? m : k,
+                                   turns_a ? k : m, turns_a ? key->m : key->k));
+  TRY (cublasLtMatrixLayoutCreate (&self->out, type_of (key->dtype[OUT]), n, m, key->n));
+  return 0;
+}
+
+/* Pointers that belong to the descriptor. */
+static int
+set_pointers (Product *self, const ExecArgs *args, gboolean has_bias)
+{
+  if (has_bias)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args->ptr[BIAS]);
+  if (is_narrow (args->dtype[A]))
+    SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args->scale[A]);
+  if (is_narrow (args->dtype[B]))
+    SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args->scale[B]);
+  return 0;
+}
+
+static int
+issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
+       const cublasLtMatmulAlgo_t *algo, cudaStream_t stream)
+{
+  const float alpha = 1, beta = key->accumulates ? 1 : 0;
+  void *work = key->workspace_mib > 0 ? args->ptr[WORK] : NULL;
+  TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, args->ptr[B], self->first, args->ptr[A],
+                       self->second, &beta, args->ptr[OUT], self->out, args->ptr[OUT], self->out,
+                       algo, work, (gsize)key->workspace_mib << 20, stream));
+  return 0;
+}
+
+/* --- choosing an algorithm ---------------------------------------------------------------- */
+
+static int
+set_preference (cublasLtMatmulPreference_t preference, const ExecCudaProduct *key)
+{
+  const guint64 workspace = (guint64)key->workspace_mib << 20;
+  const struct
+  {
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    guint operand;
+  } alignments[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, B },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, A },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, OUT },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, OUT } };
+  TRY (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof workspace));
+  for (guint i = 0; i < G_N_ELEMENTS (alignments); i++)
+    {
+      const guint8 known = key->alignment[alignments[i].operand];
+      const guint32 bytes = known > 0 ? known : 256;
+      TRY (cublasLtMatmulPreferenceSetAttribute (preference, alignments[i].attribute, &bytes,
+                                                 sizeof bytes));
+    }
+  return 0;
+}
+
+static int
+propose (const Product *self, const ExecCudaProduct *key,
+         cublasLtMatmulHeuristicResult_t results[TRIED_ALGOS], int *out_found)
+{
+  cublasLtMatmulPreference_t preference;
+  TRY (cublasLtMatmulPreferenceCreate (&preference));
+  int code = set_preference (preference, key);
+  if (code == 0)
+    code = exec_cuda_lt_code ((int)cublasLtMatmulAlgoGetHeuristic (
+        thread.handle, self->desc, self->first, self->second, self->out, self->out, preference,
+        TRIED_ALGOS, results, out_found));
+  cublasLtMatmulPreferenceDestroy (preference);
+  if (code == 0 && *out_found == 0)
+    code = exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  return code;
+}
+
+/* Runs an algorithm on the product's own operands; the result stays the same. */
+static int
+time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
+            const cublasLtMatmulAlgo_t *algo, cudaStream_t stream, cudaEvent_t begin,
+            cudaEvent_t end, float *out_ms)
+{
+  int code = issue (self, key, args, algo, stream);
+  if (code == 0)
+    code = (int)cudaEventRecord (begin, stream);
+  for (guint i = 0; i < TRIED_CALLS && code == 0; i++)
+    code = issue (self, key, args, algo, stream);
+  if (code == 0)
+    code = (int)cudaEventRecord (end, stream);
+  if (code == 0)
+    code = (int)cudaEventSynchronize (end);
+  if (code == 0)
+    code = (int)cudaEventElapsedTime (out_ms, begin, end);
+  return code;
+}
+
+static int
+try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream,
+         const cublasLtMatmulHeuristicResult_t *results, int found, cublasLtMatmulAlgo_t *out_algo)
+{
+  cudaEvent_t begin = NULL, end = NULL;
+  float best = G_MAXFLOAT;
+  int code = (int)cudaEventCreate (&begin);
+  if (code == 0)
+    code = (int)cudaEventCreate (&end);
+  for (int i = 0; i < found && code == 0; i++)
+    {
+      float ms = G_MAXFLOAT;
+      code = time_calls (self, key, args, &results[i].algo, stream, begin, end, &ms);
+      if (ms < best)
+        {
+          best = ms;
+          *out_algo = results[i].algo;
+        }
+    }
+  if (end)
+    CUDA_WARN (cudaEventDestroy (end));
+  if (begin)
+    CUDA_WARN (cudaEventDestroy (begin));
+  return code;
+}
+
+/* Whether what the file says can be used here. */
+static gboolean
+is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmulAlgo_t *algo)
+{
+  cublasLtMatmulHeuristicResult_t result;
+  return cublasLtMatmulAlgoCheck (thread.handle, self->desc, self->first, self->second, self->out,
+                                  self->out, algo, &result)
+             == CUBLAS_STATUS_SUCCESS
+         && result.workspaceSize <= (gsize)key->workspace_mib << 20;
+}
+
+/* Sums that are added to cannot be tried: each call changes them. */
+static int
+choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream)
+{
+  cublasLtMatmulHeuristicResult_t results[TRIED_ALGOS];
+  int found = 0;
+  if (!key->is_deterministic && exec_cuda_algos_find (key, &self->algo)
+      && is_usable (self, key, &self->algo))
+    return 0;
+  const int code = propose (self, key, results, &found);
+  if (code != 0)
+    return code;
+  self->algo = results[0].algo;
+  if (key->is_deterministic || key->accumulates || found == 1)
+    return 0;
+  const int tried = try_all (self, key, args, stream, results, found, &self->algo);
+  if (tried == 0)
+    exec_cuda_algos_add (key, &self->algo);
+  return tried;
+}
+
+/* --- issuing ------------------------------------------------------------------------------ */
+
+static int
+make (const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream, Product **out)
+{
+  Product *self = g_new0 (Product, 1);
+  int code = make_desc (self, key);
+  if (code == 0)
+    code = make_layouts (self, key);
+  if (code == 0)
+    code = set_pointers (self, args, key->dtype[BIAS] != PLAN_N_DTYPES);
+  if (code == 0)
+    code = choose (self, key, args, stream);
+  if (code != 0)
+    {
+      product_free (self);
+      return code;
+    }
+  g_hash_table_insert (thread.products, g_memdup2 (key, sizeof *key), self);
+  *out = self;
+  return 0;
+}
+
+static int
+multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
+{
+  ExecCudaProduct key;
+  Product *product;
+  if (!describe (args, accumulates, &key))
+    return exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  product = g_hash_table_lookup (thread.products, &key);
+  int code = product ? set_pointers (product, args, key.dtype[BIAS] != PLAN_N_DTYPES)
+                     : make (&key, args, stream, &product);
+  return code != 0 ? code : issue (product, &key, args, &product->algo, stream);
+}
+
+int
+exec_cuda_gemm (const ExecArgs *args, void *stream)
+{
+  return multiply (args, FALSE, stream);
+}
+
+int
+exec_cuda_gemm_add (const ExecArgs *args, void *stream)
+{
+  return multiply (args, TRUE, stream);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/cli/backend.h"
+
+#include "exec/probe.h"
+
+static PlanCluster *
+describe_processors (gint64 ranks, gboolean are_threads, GError **error)
+{
+  return exec_probe_processors (ranks, error);
+}
+
+const CliBackend cli_backend = {
+  .kernels = &exec_kernels_cpu,
+  .device = PLAN_DEVICE_CPU,
+  .process_comm = "mpi",
+  .is_launched = exec_comm_mpi_is_launched,
+  .open_process = exec_comm_mpi_open,
+  .describe_machine = describe_processors,
+};

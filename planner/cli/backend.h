@@ -1,0 +1,26 @@
+/* CliBackend: what one of the execution programs runs plans with; each links its own. */
+#pragma once
+#include "exec/comm.h"
+#include "exec/kernels.h"
+#include "planner/cluster.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const ExecKernels *kernels;
+  PlanDeviceKind device;
+
+  /* What joins ranks that are processes: its name, whether a launcher started this process as one
+   * of several, and this process's rank. */
+  const char *process_comm;
+  gboolean (*is_launched) (void);
+  ExecComm *(*open_process) (GError **error);
+
+  /* This machine for so many ranks, as threads that share a device or each with its own. */
+  PlanCluster *(*describe_machine) (gint64 ranks, gboolean are_threads, GError **error);
+} CliBackend;
+
+extern const CliBackend cli_backend;
+
+G_END_DECLS

@@ -1,0 +1,132 @@
+/* The calls of cuBLASLt that are used here, and their types; see cuda_runtime_api.h and
+ * driver_types.h. */
+#pragma once
+#include "cublas_api.h"
+#include "cuda_runtime_api.h"
+
+#define FAKE_CUBLASLT_DESC_ATTRIBUTES(X) \
+  X (CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, 0) \
+  X (CUBLASLT_MATMUL_DESC_SCALE_TYPE, 1) \
+  X (CUBLASLT_MATMUL_DESC_POINTER_MODE, 2) \
+  X (CUBLASLT_MATMUL_DESC_TRANSA, 3) \
+  X (CUBLASLT_MATMUL_DESC_TRANSB, 4) \
+  X (CUBLASLT_MATMUL_DESC_TRANSC, 5) \
+  X (CUBLASLT_MATMUL_DESC_EPILOGUE, 7) \
+  X (CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8) \
+  X (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, 15) \
+  X (CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 17) \
+  X (CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, 18) \
+  X (CUBLASLT_MATMUL_DESC_C_SCALE_POINTER, 19) \
+  X (CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, 20) \
+  X (CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, 21) \
+  X (CUBLASLT_MATMUL_DESC_FAST_ACCUM, 25) \
+  X (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26) \
+  X (CUBLASLT_MATMUL_DESC_A_SCALE_MODE, 31) \
+  X (CUBLASLT_MATMUL_DESC_B_SCALE_MODE, 32) \
+  X (CUBLASLT_MATMUL_DESC_C_SCALE_MODE, 33) \
+  X (CUBLASLT_MATMUL_DESC_D_SCALE_MODE, 34)
+
+#define FAKE_CUBLASLT_SCALE_MODES(X) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, 0) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3, 1) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0, 2) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, 3) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, 4) \
+  X (CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, 5)
+
+#define FAKE_CUBLASLT_POINTER_MODES(X) \
+  X (CUBLASLT_POINTER_MODE_HOST, 0) \
+  X (CUBLASLT_POINTER_MODE_DEVICE, 1)
+
+#define FAKE_CUBLASLT_EPILOGUES(X) \
+  X (CUBLASLT_EPILOGUE_DEFAULT, 1) \
+  X (CUBLASLT_EPILOGUE_BIAS, 4)
+
+#define FAKE_CUBLASLT_ORDERS(X) \
+  X (CUBLASLT_ORDER_COL, 0) \
+  X (CUBLASLT_ORDER_ROW, 1)
+
+#define FAKE_CUBLASLT_LAYOUT_ATTRIBUTES(X) \
+  X (CUBLASLT_MATRIX_LAYOUT_TYPE, 0) \
+  X (CUBLASLT_MATRIX_LAYOUT_ORDER, 1) \
+  X (CUBLASLT_MATRIX_LAYOUT_ROWS, 2) \
+  X (CUBLASLT_MATRIX_LAYOUT_COLS, 3) \
+  X (CUBLASLT_MATRIX_LAYOUT_LD, 4) \
+  X (CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5) \
+  X (CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6)
+
+#define FAKE_CUBLASLT_PREFERENCE_ATTRIBUTES(X) \
+  X (CUBLASLT_MATMUL_PREF_SEARCH_MODE, 0) \
+  X (CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1) \
+  X (CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3) \
+  X (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5) \
+  X (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6) \
+  X (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7) \
+  X (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+
+#define FAKE_CUBLASLT_ALGO_ATTRIBUTES(X) \
+  X (CUBLASLT_ALGO_CONFIG_ID, 0) \
+  X (CUBLASLT_ALGO_CONFIG_TILE_ID, 1) \
+  X (CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 2) \
+  X (CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 3)
+
+#ifndef FAKE_CUDA_REAL_TYPES
+typedef struct cublasLtContext *cublasLtHandle_t;
+typedef struct FakeMatmulDesc *cublasLtMatmulDesc_t;
+typedef struct FakeMatrixLayout *cublasLtMatrixLayout_t;
+typedef struct FakeMatmulPreference *cublasLtMatmulPreference_t;
+typedef enum
+{
+  FAKE_CUBLASLT_DESC_ATTRIBUTES (FAKE_CUBLAS_VALUE)
+} cublasLtMatmulDescAttributes_t;
+typedef enum
+{
+  FAKE_CUBLASLT_SCALE_MODES (FAKE_CUBLAS_VALUE)
+} cublasLtMatmulMatrixScale_t;
+typedef enum
+{
+  FAKE_CUBLASLT_POINTER_MODES (FAKE_CUBLAS_VALUE)
+} cublasLtPointerMode_t;
+typedef enum
+{
+  FAKE_CUBLASLT_EPILOGUES (FAKE_CUBLAS_VALUE)
+} cublasLtEpilogue_t;
+typedef enum
+{
+  FAKE_CUBLASLT_ORDERS (FAKE_CUBLAS_VALUE)
+} cublasLtOrder_t;
+typedef enum
+{
+  FAKE_CUBLASLT_LAYOUT_ATTRIBUTES (FAKE_CUBLAS_VALUE)
+} cublasLtMatrixLayoutAttribute_t;
+typedef enum
+{
+  FAKE_CUBLASLT_PREFERENCE_ATTRIBUTES (FAKE_CUBLAS_VALUE)
+} cublasLtMatmulPreferenceAttributes_t;
+typedef enum
+{
+  FAKE_CUBLASLT_ALGO_ATTRIBUTES (FAKE_CUBLAS_VALUE)
+} cublasLtMatmulAlgoConfigAttributes_t;
+
+typedef struct
+{
+  uint64_t data[8];
+} cublasLtMatmulAlgo_t;
+
+typedef struct
+{
+  cublasLtMatmulAlgo_t algo;
+  size_t workspaceSize;
+  cublasStatus_t state;
+  float wavesCount;
+  int reserved[4];
+} cublasLtMatmulHeuristicResult_t;
+#endif
+
+#ifndef __cplusplus
+_Static_assert(sizeof (cublasLtMatmulHeuristicResult_t) == 96, "the size of NVIDIA's");
+_Static_assert(offsetof (cublasLtMatmulHeuristicResult_t, wavesCount) == 76,
+               "its place in NVIDIA's");
+#endif
+
+#include "cublasLt-calls.h"

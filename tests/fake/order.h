@@ -1,0 +1,52 @@
+/* What stand-ins for other libraries tell the fake CUDA runtime of the work they put on streams, so
+ * that missing events are found in theirs as in its own.
+ *
+ * Every stream has a vector clock: how much of every stream's work must be over before its next
+ * operation begins. Events, waits and a host that synchronises hand clocks on. Every byte of device
+ * and pinned memory knows who wrote it last and who has read it since: an operation that uses a
+ * byte although its stream's clock does not know of them is reported, whatever order things ran in.
+ */
+#pragma once
+#include "tests/fake/include/cuda_runtime_api.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* An operation on `stream`, from begin to end: the thread has the runtime for itself, may touch
+ * device memory, and says what it reads and writes before it does so. Nests, for operations of
+ * several streams at once; nothing may wait for another thread in between. Not while the stream is
+ * being captured. FALSE: the memory is not there for the stream's device; it is reported, and the
+ * operation should do nothing. */
+cudaError_t fake_order_begin (cudaStream_t stream, const char *name);
+gboolean fake_order_read (cudaStream_t stream, const void *at, size_t bytes);
+gboolean fake_order_write (cudaStream_t stream, void *at, size_t bytes);
+void fake_order_end (cudaStream_t stream);
+
+/* All of these streams, each between begin and end, have come this far before any goes on, as in a
+ * collective. What each used of its own is declared before. */
+void fake_order_meet (const cudaStream_t *streams, guint n_streams);
+
+/* The same for one stream, and also while it is captured: `work` runs now, or whenever the graph is
+ * launched, with a copy of the closure and the stream it is to declare its use to. */
+typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);
+cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work,
+                            const void *closure, size_t bytes);
+
+/* This host thread has told another, or been told, in ways that CUDA does not see: what it knew to
+ * be over when it gave `what`, who takes `what` later knows too. (Threads that begin and end are
+ * seen.) */
+void fake_order_host_give (const void *what);
+void fake_order_host_take (const void *what);
+
+/* An object of a library that must be gone in the end: leaks and double frees are reported. */
+void fake_order_made (const void *object, const char *kind);
+gboolean fake_order_gone (const void *object, const char *kind); /* FALSE: it was not there */
+
+/* For errors of other kinds, and lines of fake_cuda_log. */
+void fake_order_report (const char *format, ...) G_GNUC_PRINTF (1, 2);
+void fake_order_log (const char *format, ...) G_GNUC_PRINTF (1, 2);
+
+/* The number of a stream in the log and in reports; the device it is on. */
+guint fake_order_stream (cudaStream_t stream);
+int fake_order_device (cudaStream_t stream);
+
+G_END_DECLS

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/unit/test-comm-ranks.h"
+
+#include "exec/number.h"
+
+#include <check.h>
+#include <string.h>
+
+guint64
+rank_bytes (const Rank *self, guint64 count)
+{
+  return plan_dtype_bytes (self->dtype, count);
+}
+
+void
+rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 count,
+           gboolean is_exact)
+{
+  guint64 all = comm->ranks * count;
+  g_autofree float *values = g_new (float, all + 1);
+
+  *self = (Rank){ .comm = comm, .dtype = dtype, .count = count };
+  for (guint64 i = 0; i < all; i++)
+    values[i]
+        = is_exact
+              ? (float)g_rand_int_range (rand, -16, 17)
+              : (float)(g_rand_double_range (rand, -1, 1) * (1 << g_rand_int_range (rand, 0, 20)));
+  self->in = g_malloc (rank_bytes (self, all) + 1);
+  exec_number_narrow (self->in, dtype, values, all);
+  self->gathered = g_malloc0 (rank_bytes (self, all) + 1);
+  self->gathered_in_place = g_malloc0 (rank_bytes (self, all) + 1);
+  self->scattered = g_malloc0 (rank_bytes (self, count) + 1);
+  self->scattered_in_place = g_malloc (rank_bytes (self, all) + 1);
+  self->reduced = g_malloc (rank_bytes (self, all) + 1);
+  self->exchanged = g_malloc0 (rank_bytes (self, all) + 1);
+}
+
+void
+rank_clear (Rank *self)
+{
+  g_free (self->in);
+  g_free (self->gathered);
+  g_free (self->gathered_in_place);
+  g_free (self->scattered);
+  g_free (self->scattered_in_place);
+  g_free (self->reduced);
+  g_free (self->exchanged);
+  g_clear_error (&self->error);
+}
+
+void
+rank_prepare (Rank *self)
+{
+  const guint64 all = rank_bytes (self, self->comm->ranks * self->count);
+  const guint64 bytes = rank_bytes (self, self->count);
+
+  memset (self->gathered_in_place, 0, all);
+  memcpy (self->gathered_in_place + self->comm->rank * bytes, self->in, bytes);
+  memcpy (self->scattered_in_place, self->in, all);
+  memcpy (self->reduced, self->in, all);
+}
+
+gboolean
+rank_call_all (Rank *self)
+{
+  ExecComm *comm = self->comm;
+  const ExecCommOps *ops = comm->ops;
+  const PlanDtype dtype = self->dtype;
+  const guint64 count = self->count, all = comm->ranks * count;
+  const guint64 own = comm->rank * rank_bytes (self, count);
+  guint8 *gathered = self->gathered_in_place, *scattered = self->scattered_in_place;
+  GError **error = &self->error;
+
+  rank_prepare (self);
+  return ops->all_gather (comm, self->gathered, self->in, count, dtype, NULL, error)
+         && ops->all_gather (comm, gathered, gathered + own, count, dtype, NULL, error)
+         && ops->reduce_scatter (comm, self->scattered, self->in, count, dtype, NULL, error)
+         && ops->reduce_scatter (comm, scattered + own, scattered, count, dtype, NULL, error)
+         && ops->all_reduce (comm, self->reduced, all, dtype, NULL, error)
+         && ops->all_to_all (comm, self->exchanged, self->in, count, dtype, NULL, error)
+         && ops->barrier (comm, error);
+}
+
+void
+run_ranks (GThreadFunc function, Rank *ranks, guint n)
+{
+  GThread *threads[MAX_RANKS];
+
+  for (guint i = 0; i < n; i++)
+    threads[i] = g_thread_new ("rank", function, &ranks[i]);
+  for (guint i = 0; i < n; i++)
+    g_thread_join (threads[i]);
+}
+
+void
+slow_sum (const Rank *ranks, guint n, guint64 i, void *out)
+{
+  float sum = 0;
+
+  for (guint rank = 0; rank < n; rank++)
+    {
+      float term;
+
+      exec_number_widen (&term, ranks[rank].in + rank_bytes (ranks, i), ranks->dtype, 1);
+      sum = rank == 0 ? term : sum + term;
+    }
+  exec_number_narrow (out, ranks->dtype, &sum, 1);
+}
+
+void
+check_ranks (const Rank *ranks, guint n)
+{
+  guint64 count = ranks->count, size = rank_bytes (ranks, 1);
+
+  for (guint rank = 0; rank < n; rank++)
+    {
+      const Rank *self = &ranks[rank];
+
+      ck_assert_msg (self->error == NULL, "%s", self->error != NULL ? self->error->message : "");
+      for (guint peer = 0; peer < n; peer++)
+        {
+          ck_assert (memcmp (self->gathered + peer * count * size, ranks[peer].in, count * size)
+                     == 0);
+          ck_assert (
+              memcmp (self->gathered_in_place + peer * count * size, ranks[peer].in, count * size)
+              == 0);
+          ck_assert (memcmp (self->exchanged + peer * count * size,
+                             ranks[peer].in + rank * count * size, count * size)
+                     == 0);
+        }
+      for (guint64 i = 0; i < n * count; i++)
+        {
+          guint8 sum[8];
+          guint64 own = i - rank * count;
+
+          slow_sum (ranks, n, i, sum);
+          ck_assert_mem_eq (self->reduced + i * size, sum, size);
+          if (i / count != rank)
+            continue;
+          ck_assert_mem_eq (self->scattered + own * size, sum, size);
+          ck_assert_mem_eq (self->scattered_in_place + i * size, sum, size);
+        }
+    }
+}
+
+const struct TestSplit splits[N_SPLITS] = { { 2, 1 }, { 2, 2 }, { 2, 4 }, { 4, 1 }, { 4, 2 } };
+
+void
+check_groups (const Rank *ranks, guint n, guint split)
+{
+  const guint size = splits[split].size, stride = splits[split].stride;
+  Rank members[MAX_RANKS];
+
+  for (guint first = 0; first < n; first++)
+    {
+      guint found = 0;
+
+      if (first / stride % size != 0)
+        continue;
+      for (guint i = first; found < size; i += stride)
+        {
+          ck_assert_msg (ranks[i].error == NULL, "%s",
+                         ranks[i].error != NULL ? ranks[i].error->message : "");
+          ck_assert_uint_eq (ranks[i].comm->rank, found);
+          ck_assert_uint_eq (ranks[i].comm->ranks, size);
+          ck_assert_uint_eq (exec_comm_group_of (i, size, stride),
+                             exec_comm_group_of (first, size, stride));
+          members[found++] = ranks[i];
+        }
+      check_ranks (members, size);
+    }
+}

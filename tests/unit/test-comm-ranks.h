@@ -1,0 +1,53 @@
+/* What tests of every communicator share: ranks as threads, all collectives, and a loop for each of
+ * them. */
+#pragma once
+#include "exec/comm.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define MAX_RANKS 8
+#define ROUNDS 5
+
+/* What one rank brings, and what the collectives made of it. Checks are made by the main thread
+ * after all ranks ended: Check's own cannot fail elsewhere. */
+typedef struct
+{
+  ExecComm *comm;
+  PlanDtype dtype;
+  guint64 count;
+  guint8 *in; /* ranks * count elements */
+  guint8 *gathered, *gathered_in_place;
+  guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
+  guint8 *reduced, *exchanged;
+  GError *error;
+} Rank;
+
+/* Random numbers: any, or such that their sums are the same in every order. */
+void rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 count,
+                gboolean is_exact);
+void rank_clear (Rank *self);
+guint64 rank_bytes (const Rank *self, guint64 count);
+
+/* Copies what the collectives work on in place, before each round. */
+void rank_prepare (Rank *self);
+
+/* Every collective on the host's memory, with and without buffers of its own. */
+gboolean rank_call_all (Rank *self);
+
+void run_ranks (GThreadFunc function, Rank *ranks, guint n);
+
+/* Element `i` of the sum, one rank after the other. */
+void slow_sum (const Rank *ranks, guint n, guint64 i, void *out);
+void check_ranks (const Rank *ranks, guint n);
+
+/* How eight ranks can be split into groups of two or four that lie `stride` apart. */
+#define N_SPLITS 5
+extern const struct TestSplit
+{
+  guint size, stride;
+} splits[N_SPLITS];
+
+/* Of all ranks: each group of a split saw its own members in order, and their sums. */
+void check_groups (const Rank *ranks, guint n, guint split);
+
+G_END_DECLS
