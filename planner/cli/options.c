@@ -34,6 +34,8 @@ cli_exit_code (const GError *error)
     case PLAN_ERROR_BACKEND:
     case PLAN_ERROR_CORRUPT:
       return 1;
+    case PLAN_ERROR_STOPPED:
+      return 4;
     }
   return 1;
 }
