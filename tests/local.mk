@@ -57,6 +57,7 @@ check_tests = \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
+  %D%/unit/test-placement.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-plot-plans.tap \
@@ -102,6 +103,7 @@ tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
@@ -356,9 +358,12 @@ script_tests = \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
+  %D%/exec/faults.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/ranks.sh \
+  %D%/exec/record.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
@@ -375,12 +380,15 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
-# A library that the probe loads instead of the driver's.
-check_DATA = %D%/fake/nvml-fake.so
-CLEANFILES += %D%/fake/nvml-fake.so
-EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
+# A library that the probe loads instead of the driver's, and one that makes a rank slow.
+check_DATA = %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
+CLEANFILES += %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c
 %D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
+
+%D%/fake/slow-rank.so: %D%/fake/slow-rank.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $< $(DL_LIBS)
 
 # CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)

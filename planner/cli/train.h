@@ -2,6 +2,7 @@
 #pragma once
 #include "exec/comm.h"
 #include "exec/exec.h"
+#include "exec/placement.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include <glib.h>
@@ -16,6 +17,9 @@ typedef struct
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
   const char *comm_name;
   const char *db;
+  const char *record; /* where the run is written instead of into the store; NULL: nowhere */
+  ExecPlacement *placement;
+  gboolean failed_together; /* all ranks know why, and none waits for another */
 
   /* What the job reads and writes; each may be NULL. */
   ExecCheckpoint *resume;
@@ -25,7 +29,7 @@ typedef struct
   Plan eval_plan;
 } CliTraining;
 
-/* All but the communicator. */
+/* All but the communicator and the placement, which that uses. */
 void cli_training_clear (CliTraining *self);
 
 /* Trains, stores and prints. Only rank 0 stores and prints. */
