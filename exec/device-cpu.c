@@ -58,7 +58,7 @@ cpu_open (const ExecDeviceNeeds *needs, GError **error)
     }
   self = g_new0 (CpuDevice, 1);
   self->device
-      = (ExecDevice){ .ops = &exec_device_cpu,
+      = (ExecDevice){ .ops = needs->kernels->device,
                       .memory = memory,
                       .scales = g_new0 (float, plan_schedule_n_buffer_ids (needs->schedule) + 1) };
   self->kernels = needs->kernels;

@@ -271,12 +271,23 @@ typedef struct
   GError *error;
 } Rank;
 
+/* What is joined to the threads' communicator is closed with it. */
+static gboolean
+join (Rank *rank)
+{
+  ExecComm *joined = rank->job->join ? rank->job->join (rank->comm, &rank->error) : rank->comm;
+  if (joined)
+    rank->comm = joined;
+  return joined != NULL;
+}
+
 static gpointer
 run_rank_thread (gpointer data)
 {
   Rank *rank = data;
-  if (!exec_run_rank (rank->job, rank->comm, rank->keeps_params, rank->progress, rank->user_data,
-                      rank->result, &rank->error))
+  if (!join (rank)
+      || !exec_run_rank (rank->job, rank->comm, rank->keeps_params, rank->progress, rank->user_data,
+                         rank->result, &rank->error))
     rank->comm->ops->abort (rank->comm, rank->error->message);
   rank->comm->ops->close (rank->comm);
   return NULL;
@@ -291,7 +302,8 @@ exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params, ExecPr
   g_autofree GThread **threads = g_new0 (GThread *, ranks);
   GError *first = NULL;
 
-  if (!job->kernels->device->open_comms (ranks, comms, error))
+  if (job->join ? !exec_comm_threads_open (ranks, comms, error)
+                : !job->kernels->device->open_comms (ranks, comms, error))
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {

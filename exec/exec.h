@@ -48,6 +48,8 @@ typedef struct
   ExecRate rate;
 
   /* Each may be NULL. */
+  ExecComm *(*join) (ExecComm *threads, GError **error); /* how ranks that are threads communicate,
+                                                            else through memory that they share */
   const ExecCheckpoint *resume;
   const ExecWeights *weights; /* else from the seed */
   const ExecTokens *tokens;   /* else synthetic text */

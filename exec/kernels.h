@@ -23,6 +23,7 @@ struct _ExecArgs
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
+  guint64 scratch_bytes;       /* of the scratch operand */
   const ExecConstants *constants;
   guint taken_sms; /* of a GPU's, by collectives that may run meanwhile */
   gboolean is_deterministic;

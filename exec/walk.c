@@ -140,6 +140,8 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                      buffer->name, tag->version + 1);
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
+      if (access == 's')
+        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
       args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
     }
   return TRUE;

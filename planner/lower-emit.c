@@ -75,7 +75,9 @@ plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
 static PlanRef
 scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
 {
-  const guint64 elements = plan_scratch_elements (kind, dims, self->net.compute);
+  const guint64 elements = self->cluster->kind == PLAN_DEVICE_CPU
+                               ? plan_scratch_elements (kind, dims, self->net.compute)
+                               : plan_scratch_gpu_elements (kind, dims, self->cluster);
   if (self->scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
   self->scratch_elements = MAX (self->scratch_elements, elements);

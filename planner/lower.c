@@ -364,7 +364,7 @@ declare_rest (PlanLower *self)
             : -1;
   self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
-  self->scratch = self->stack->needs_kernel_scratch && is_cpu
+  self->scratch = self->stack->needs_kernel_scratch
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
   /* What cuDNN's fused backward pass wants on Hopper (9.19, its own figures for six shapes): the

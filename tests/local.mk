@@ -390,24 +390,76 @@ EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c
 %D%/fake/slow-rank.so: %D%/fake/slow-rank.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $< $(DL_LIBS)
 
-# CUDA kernels: on a fake device by a C++ compiler, on a real one (or skipped) with CUDA.
+# CUDA on the CPU: the runtime and cuBLASLt as an archive, for host code compiled with
+# $(fake_cuda_cppflags), and the kernels as another, with hooks where they touch memory (trace.cpp).
+# Programs of the two need $(fake_cuda_ldflags).
 AM_CXXFLAGS = -std=gnu++17 -ffp-contract=off $(WARN_CXXFLAGS) $(SAN_CFLAGS)
-fake_sources = \
+fake_cuda_archives = %D%/fake/libcudafakekernels.a %D%/fake/libcudafake.a
+fake_cuda_cppflags = -I$(srcdir)/%D%/fake/include
+fake_cuda_ldflags = $(AM_LDFLAGS) -Wl,--wrap=memcpy,--wrap=memset
+fake_cuda_libs = $(fake_cuda_archives) $(exec_test_ldadd) -lstdc++
+fake_cuda_sources = \
+  %D%/fake/cublaslt.cpp %D%/fake/cublaslt.hpp \
+  %D%/fake/cublaslt-check.cpp \
+  %D%/fake/cublaslt-gemm.cpp \
+  %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h %D%/fake/device.hpp %D%/fake/simt.hpp \
+  %D%/fake/memory.cpp \
+  %D%/fake/order.cpp %D%/fake/order.h \
+  %D%/fake/runtime.cpp \
+  %D%/fake/stream.cpp \
+  %D%/fake/trace.cpp
+fake_kernel_sources = %D%/fake/cuda-kernels.cpp %D%/fake/planted.cpp %D%/fake/planted.h
+fake_headers = \
+  %D%/fake/include/cublasLt-calls.h \
+  %D%/fake/include/cublasLt.h \
+  %D%/fake/include/cublas_api.h \
+  %D%/fake/include/cuda_runtime.h \
+  %D%/fake/include/cuda_runtime_api.h \
+  %D%/fake/include/driver_types.h \
+  %D%/fake/include/driver_values.h \
+  %D%/fake/include/library_types.h
+kernel_comparison = \
   %D%/fake/compare.c %D%/fake/compare.h \
-  %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h \
-  %D%/fake/cuda-kernels.cpp \
-  %D%/fake/planted.cpp %D%/fake/planted.h \
-  %D%/fake/test-cuda-kernels.c
-gpu_sources = %D%/fake/compare.c %D%/fake/compare.h %D%/gpu/test-cuda-kernels.c
-EXTRA_DIST += $(fake_sources) $(gpu_sources)
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h
+fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
+fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
+fake_walk_sources = %D%/fake/test-cuda-walk.c
+gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
+EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
+  $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
+  %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
-check_PROGRAMS += %D%/fake/test-cuda-kernels.tap
-TESTS += %D%/fake/test-cuda-kernels.tap
-tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_sources)
-tests_fake_test_cuda_kernels_tap_LDADD = $(exec_test_ldadd)
+check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
+tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
+tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
+tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
+tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
+tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+fake_tests = \
+  %D%/fake/test-cublaslt.tap \
+  %D%/fake/test-cuda-fake.tap \
+  %D%/fake/test-cuda-kernels.tap \
+  %D%/fake/test-cuda-walk.tap
+check_PROGRAMS += $(fake_tests)
+TESTS += $(fake_tests)
+tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
+tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
+tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
+tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_walk_tap_SOURCES = $(fake_walk_sources) exec/gemm-plain.c
+tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_CUDA
+check_LIBRARIES += %D%/fake/librealheaders.a
+tests_fake_librealheaders_a_SOURCES = %D%/fake/real-headers.c
+tests_fake_librealheaders_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-cuda-kernels.tap
 TESTS += %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)

@@ -28,7 +28,6 @@ FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
    AS_IF([test -z "$why"],
      [cuda_dir=$dir
       found="`$NVCC --version | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'` in $dir"
-      found="$found (some kernels, checked by make check; its backend is not complete)"
       AS_ECHO(["__global__ void kernel () {}"]) >conftest.cu
       AS_IF(["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
         [why="$NVCC $NVCCFLAGS does not compile"])

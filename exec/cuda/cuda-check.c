@@ -29,3 +29,23 @@ exec_cuda_check (int code, const char *what, GError **error)
                  cudaGetErrorName ((cudaError_t)code));
   return FALSE;
 }
+
+/* Errors after which every call fails, until the process ends. */
+static gboolean
+is_lost (int code)
+{
+  return code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress
+         || code == cudaErrorLaunchFailure;
+}
+
+void
+exec_cuda_warn (int code, const char *what)
+{
+  g_autoptr (GError) why = NULL;
+  if (exec_cuda_check (code, what, &why))
+    return;
+  if (is_lost (code))
+    g_debug ("%s", why->message);
+  else
+    g_warning ("%s", why->message);
+}

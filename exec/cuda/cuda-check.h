@@ -21,12 +21,11 @@ int exec_cuda_lt_code (int status);
 
 /* Where cleaning up goes on anyway. */
 #define CUDA_WARN(call) \
-  G_STMT_START \
-  { \
-    g_autoptr (GError) why_ = NULL; \
-    if (!exec_cuda_check ((int)(call), #call, &why_)) \
-      g_warning ("%s", why_->message); \
-  } \
+  G_STMT_START { exec_cuda_warn ((int)(call), #call); } \
   G_STMT_END
+
+/* Warns, unless the device is lost: then every call fails, and what did that is an error already.
+ */
+void exec_cuda_warn (int code, const char *what);
 
 G_END_DECLS

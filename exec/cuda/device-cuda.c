@@ -197,7 +197,7 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
       || !exec_cuda_gemm_open (error))
     return NULL;
   self = g_new0 (CudaDevice, 1);
-  self->device.ops = &exec_device_cuda;
+  self->device.ops = needs->kernels->device;
   self->kernels = needs->kernels;
   self->comm = needs->comm;
   self->chunks = g_array_new (FALSE, FALSE, sizeof (Chunk));
@@ -430,7 +430,7 @@ cuda_stamp_ns (ExecDevice *device, guint stamp)
   if (!at->event)
     return at->host_ns;
   CUDA_WARN (cudaEventElapsedTime (&ms, self->begin, at->event));
-  return (gint64)(1e6 * (double)ms);
+  return MAX ((gint64)(1e6 * (double)ms), 0); /* begun on another stream, as early as may be */
 }
 
 const ExecDeviceOps exec_device_cuda = {

@@ -1,47 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels in which no element waits for another: zero, cast, accumulate, add, swiglu and its
- * gradient, rope, adamw.
+/* Kernels in which no element waits for another: zero, cast, sums, activations and their
+ * gradients, rope.
  *
- * Launch shape   over a count: 256 threads a block, a thread per element, at most 2048 blocks;
- *                over a matrix: columns along x in blocks of whole warps up to 256 threads, rows
- *                along y. zero, and cast between equal formats, are the runtime's own set and copy.
- * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c (rope: kernels-cpu-attention.c),
- *                by tests/fake and tests/gpu. The same operations in the same order, compiled
- *                without contraction: equal bit for bit, except that expf, pow, sin and cos are the
+ * Launch shape   a thread per piece of 8 elements. Over a count: 256 threads a block, at most 2048
+ *                blocks. Over a matrix: pieces along x in blocks of whole warps up to 256 threads,
+ *                rows along y. rope: over rows times pieces of half a head. zero, cast between
+ *                equal formats, and the sum of one part are the runtime's own set and copy.
+ * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c (activations:
+ *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
+ *                tests/gpu. The same operations in the same order, compiled without contraction:
+ *                equal bit for bit, except that expf, erff, tanhf, pow, sin and cos are the
  *                device's.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
- *   op           bytes                                FLOPs
- *   zero         count s                              -
- *   cast         count (s + s)                        -
- *   accumulate   count (2 s + s)                      count
- *   add          count (s + s + s)                    count
- *   swiglu       rows cols (s + 2 s)                  5 rows cols, one of them expf
- *   swiglu_bwd   rows cols (2 s + s + 2 s)            12 rows cols, one of them expf
- *   rope         2 rows (heads + kv_heads) dim s      3 per element rotated; sin, cos, pow in fp64
- *                                                     once per row and pair, for all heads
- *   adamw        count (2 s + 2 s + 2 s + s)          18 count */
+ *   op             bytes                              FLOPs
+ *   zero           count s                            -
+ *   cast           count (s + s)                      -
+ *   accumulate     count (2 s + s)                    count
+ *   sum_parts      count (s + parts s)                count (parts - 1)
+ *   add            count (s + s + s)                  count
+ *   swiglu         rows cols (s + 2 s)                5 rows cols, one of them expf
+ *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them expf
+ *   activate       rows cols (s + s), gated (s + 2 s)            up to 12 rows cols, one of them
+ *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  expf, erff or tanhf
+ *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin, cos, pow in fp64
+ *                                                     once per row and pair, for all heads */
 #include "exec/cuda/launch.cuh"
+#include "planner/model.h"
 
 namespace
 {
 
-template <typename Out, typename In>
 __global__ void
-cast (uint64_t count, Out *out, const In *in)
+cast (uint64_t count, Array out, Array in)
 {
-  for (uint64_t i = first_x (); i < count; i += stride_x ())
-    store (out + i, load (in + i));
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+
+      write (out, at, n, read (in, at, n));
+    }
 }
 
 /* out may be a or b. */
-template <typename Out, typename A, typename B>
 __global__ void
-add (uint64_t count, Out *out, const A *a, const B *b)
+add (uint64_t count, Array out, Array a, Array b)
 {
-  for (uint64_t i = first_x (); i < count; i += stride_x ())
-    store (out + i, load (a + i) + load (b + i));
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Words a_words = fetch (a, at, n), b_words = fetch (b, at, n);
+      Piece x = widen (a, a_words), y = widen (b, b_words), sum;
+
+      for (unsigned i = 0; i < PIECE; i++)
+        sum.at[i] = x.at[i] + y.at[i];
+      write (out, at, n, sum);
+    }
 }
+
+/* `in` holds one run of `count` elements after the other. */
+__global__ void
+sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece sum = read (in, at, n);
+
+      for (uint64_t part = 1; part < parts; part++)
+        {
+          Piece term = read (in, part * count + at, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            sum.at[i] += term.at[i];
+        }
+      write (out, at, n, sum);
+    }
+}
+
+/* --- activations -------------------------------------------------------------------------- */
 
 __device__ inline float
 sigmoid (float x)
@@ -50,35 +87,180 @@ sigmoid (float x)
 }
 
 /* Rows of `in` hold `cols` gates, then `cols` ups. */
-template <typename Out, typename In>
 __global__ void
-swiglu (uint64_t rows, uint64_t cols, Out *out, const In *in)
+swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
-    for (uint64_t col = first_x (); col < cols; col += stride_x ())
+    for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
+        unsigned n = piece_of (col, cols);
         uint64_t at = 2 * row * cols + col;
-        float gate = load (in + at), up = load (in + at + cols);
+        Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
+        Piece gate = widen (in, gates), up = widen (in, ups), value;
 
-        store (out + row * cols + col, gate * sigmoid (gate) * up);
+        for (unsigned i = 0; i < PIECE; i++)
+          value.at[i] = gate.at[i] * sigmoid (gate.at[i]) * up.at[i];
+        write (out, row * cols + col, n, value);
       }
 }
 
-template <typename Din, typename Dout, typename In>
 __global__ void
-swiglu_bwd (uint64_t rows, uint64_t cols, Din *din, const Dout *dout, const In *in)
+swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
-    for (uint64_t col = first_x (); col < cols; col += stride_x ())
+    for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
+        unsigned n = piece_of (col, cols);
         uint64_t at = 2 * row * cols + col;
-        float gate = load (in + at), up = load (in + at + cols), s = sigmoid (gate);
-        float d = load (dout + row * cols + col);
+        Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
+        Words douts = fetch (dout, row * cols + col, n);
+        Piece gate = widen (in, gates), up = widen (in, ups), d = widen (dout, douts);
+        Piece dgate, dup;
 
-        store (din + at, d * up * s * (1.0f + gate * (1.0f - s)));
-        store (din + at + cols, d * gate * s);
+        for (unsigned i = 0; i < PIECE; i++)
+          {
+            float g = gate.at[i], s = sigmoid (g);
+
+            dgate.at[i] = d.at[i] * up.at[i] * s * (1.0f + g * (1.0f - s));
+            dup.at[i] = d.at[i] * g * s;
+          }
+        write (din, at, n, dgate);
+        write (din, at + cols, n, dup);
       }
 }
+
+const float SQRT_HALF = 0.70710678f;   /* the root of 1/2 */
+const float NORMAL_AT_0 = 0.39894228f; /* density of the normal distribution: 1 / sqrt (2 pi) */
+const float TANH_SCALE = 0.79788456f;  /* sqrt (2 / pi) */
+const float TANH_CUBE = 0.044715f;
+
+/* An activation's value and slope. */
+struct Point
+{
+  float value, slope;
+};
+
+__device__ inline Point
+gelu (float x)
+{
+  float share = 0.5f * (1.0f + erff (x * SQRT_HALF));
+
+  return { x * share, share + x * NORMAL_AT_0 * expf (-0.5f * x * x) };
+}
+
+__device__ inline Point
+gelu_tanh (float x)
+{
+  float t = tanhf (TANH_SCALE * (x + TANH_CUBE * x * x * x));
+  float inner = TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
+
+  return { 0.5f * x * (1.0f + t), 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner };
+}
+
+/* x * sigmoid (steepness * x) */
+__device__ inline Point
+swish (float x, float steepness)
+{
+  float s = sigmoid (steepness * x);
+
+  return { x * s, s * (1.0f + steepness * x * (1.0f - s)) };
+}
+
+__device__ inline Point
+point_of (PlanActivation kind, float x)
+{
+  switch (kind)
+    {
+    case PLAN_ACTIVATION_SILU:
+      return swish (x, 1.0f);
+    case PLAN_ACTIVATION_GELU:
+      return gelu (x);
+    case PLAN_ACTIVATION_GELU_TANH:
+      return gelu_tanh (x);
+    case PLAN_ACTIVATION_RELU:
+      return { x > 0 ? x : 0.0f, x > 0 ? 1.0f : 0.0f };
+    case PLAN_ACTIVATION_RELU2:
+      return { x > 0 ? x * x : 0.0f, x > 0 ? 2 * x : 0.0f };
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return swish (x, 1.702f);
+    }
+  return { 0, 0 };
+}
+
+/* A gated one has rows of gates, then ups. */
+struct Activation
+{
+  uint64_t rows, cols, width; /* width: of a row of `in` */
+  PlanActivation kind;
+  bool is_gated;
+};
+
+__global__ void
+activate (Activation shape, Array out, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, shape.cols);
+        uint64_t at = row * shape.width + col;
+        Words gates = fetch (in, at, n), ups = {};
+        Piece gate, up, value;
+
+        if (shape.is_gated)
+          ups = fetch (in, at + shape.cols, n);
+        gate = widen (in, gates);
+        up = widen (in, ups);
+        for (unsigned i = 0; i < PIECE; i++)
+          value.at[i]
+              = point_of (shape.kind, gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f);
+        write (out, row * shape.cols + col, n, value);
+      }
+}
+
+__global__ void
+activate_bwd (Activation shape, Array din, Array dout, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, shape.cols);
+        uint64_t at = row * shape.width + col;
+        Words gates = fetch (in, at, n), douts = fetch (dout, row * shape.cols + col, n);
+        Words ups = {};
+        Piece gate, up, d, dgate, dup;
+
+        if (shape.is_gated)
+          ups = fetch (in, at + shape.cols, n);
+        gate = widen (in, gates);
+        up = widen (in, ups);
+        d = widen (dout, douts);
+        for (unsigned i = 0; i < PIECE; i++)
+          {
+            Point point = point_of (shape.kind, gate.at[i]);
+
+            dgate.at[i] = d.at[i] * point.slope * (shape.is_gated ? up.at[i] : 1.0f);
+            dup.at[i] = d.at[i] * point.value;
+          }
+        write (din, at, n, dgate);
+        if (shape.is_gated)
+          write (din, at + shape.cols, n, dup);
+      }
+}
+
+Activation
+activation_of (const Operands &operands)
+{
+  Activation shape;
+
+  shape.rows = operands.dim (0);
+  shape.cols = operands.dim (1);
+  shape.kind = (PlanActivation)operands.dim (2);
+  shape.is_gated = operands.dim (3) != 0;
+  shape.width = (shape.is_gated ? 2 : 1) * shape.cols;
+  return shape;
+}
+
+/* --- rope --------------------------------------------------------------------------------- */
 
 struct Rope
 {
@@ -86,92 +268,72 @@ struct Rope
   double theta, direction;
 };
 
-/* A thread turns one pair of every head of a row, by one angle. */
-template <typename T>
-__global__ void
-rope (Rope shape, T *qkv)
+/* The angles of the pairs from `pair` on, in one row. */
+__device__ inline void
+find_angles (const Rope &shape, uint64_t row, uint64_t pair, unsigned n, Piece *out_cosine,
+             Piece *out_sine)
 {
-  uint64_t half = shape.dim / 2;
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      {
+        double frequency
+            = shape.direction * pow (shape.theta, -2.0 * (double)(pair + i) / (double)shape.dim);
+        double angle = (double)(row % shape.seq) * frequency;
 
-  for (uint64_t pair = first_x (); pair < half; pair += stride_x ())
+        out_cosine->at[i] = (float)cos (angle);
+        out_sine->at[i] = (float)sin (angle);
+      }
+}
+
+/* A thread turns a piece of pairs of every head of a row. */
+__global__ void
+rope (Rope shape, Array qkv)
+{
+  uint64_t half = shape.dim / 2, pieces = pieces_of (half);
+
+  for (uint64_t item = first_x (); item < shape.rows * pieces; item += stride_x ())
     {
-      double frequency
-          = shape.direction * pow (shape.theta, -2.0 * (double)pair / (double)shape.dim);
+      uint64_t row = item / pieces, pair = item % pieces * PIECE;
+      uint64_t at = row * shape.width + pair;
+      unsigned n = piece_of (pair, half);
+      Piece cosine = {}, sine = {};
 
-      for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+      find_angles (shape, row, pair, n, &cosine, &sine);
+      for (uint64_t head = 0; head < shape.rotated; head++, at += shape.dim)
         {
-          double angle = (double)(row % shape.seq) * frequency;
-          float cosine = (float)cos (angle), sine = (float)sin (angle);
-          T *at = qkv + row * shape.width + pair;
+          Words a_words = fetch (qkv, at, n), b_words = fetch (qkv, at + half, n);
+          Piece a = widen (qkv, a_words), b = widen (qkv, b_words), a_out, b_out;
 
-          for (uint64_t head = 0; head < shape.rotated; head++, at += shape.dim)
+          for (unsigned i = 0; i < PIECE; i++)
             {
-              float a = load (at), b = load (at + half);
-
-              store (at, a * cosine - b * sine);
-              store (at + half, b * cosine + a * sine);
+              a_out.at[i] = a.at[i] * cosine.at[i] - b.at[i] * sine.at[i];
+              b_out.at[i] = b.at[i] * cosine.at[i] + a.at[i] * sine.at[i];
             }
+          write (qkv, at, n, a_out);
+          write (qkv, at + half, n, b_out);
         }
     }
 }
 
-/* Adam's hyperparameters at one step, converted once. */
-struct Adam
-{
-  float lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float correction1, correction2, eps, weight_decay;
-};
-
-Adam
-adam_of (const ExecConstants *constants)
-{
-  double step = (double)constants->step;
-  Adam adam;
-
-  adam.lr = (float)constants->lr;
-  adam.beta1 = (float)constants->beta1;
-  adam.beta2 = (float)constants->beta2;
-  adam.one_minus_beta1 = (float)(1 - constants->beta1);
-  adam.one_minus_beta2 = (float)(1 - constants->beta2);
-  adam.correction1 = (float)(1 - pow (constants->beta1, step));
-  adam.correction2 = (float)(1 - pow (constants->beta2, step));
-  adam.eps = (float)constants->adam_eps;
-  adam.weight_decay = (float)constants->weight_decay;
-  return adam;
-}
-
-/* coef[0] scales the gradient; it is on the device because the gradient's norm is. */
-template <typename Main, typename Avg, typename Sq, typename Grad>
-__global__ void
-adamw (uint64_t count, Adam adam, Main *main, Avg *exp_avg, Sq *exp_avg_sq, const Grad *grad,
-       const float *coef)
-{
-  float scale = coef[0];
-
-  for (uint64_t i = first_x (); i < count; i += stride_x ())
-    {
-      float weight = load (main + i), g = load (grad + i) * scale;
-      float m = adam.beta1 * load (exp_avg + i) + adam.one_minus_beta1 * g;
-      float v = adam.beta2 * load (exp_avg_sq + i) + adam.one_minus_beta2 * g * g;
-      float update = m / adam.correction1 / (sqrtf (v / adam.correction2) + adam.eps);
-
-      store (main + i, weight - adam.lr * (update + adam.weight_decay * weight));
-      store (exp_avg + i, m);
-      store (exp_avg_sq + i, v);
-    }
-}
+/* --- launches ----------------------------------------------------------------------------- */
 
 int
 launch_add (const ExecArgs *args, void *stream, int a, int b)
 {
-  uint64_t count = (uint64_t)args->op->dims[0];
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  Array out = operands.array (0), x = operands.array (a), y = operands.array (b);
 
-  return with_types (
-      args,
-      [=] (auto *out, auto *x, auto *y) {
-        return EXEC_CUDA_LAUNCH (add, shape_of_elements (count), stream, count, out, x, y);
-      },
-      0, a, b);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (add, shape_of_pieces (count), stream, count, out, x, y);
+}
+
+int
+copy_elements (const ExecArgs *args, uint64_t count, void *stream)
+{
+  return (int)cudaMemcpyAsync (args->ptr[0], args->ptr[1], plan_dtype_bytes (args->dtype[0], count),
+                               cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
 }
 
 }
@@ -187,18 +349,16 @@ exec_cuda_zero (const ExecArgs *args, void *stream)
 extern "C" int
 exec_cuda_cast (const ExecArgs *args, void *stream)
 {
-  uint64_t count = (uint64_t)args->op->dims[0];
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
 
   if (args->dtype[0] == args->dtype[1])
-    return (int)cudaMemcpyAsync (args->ptr[0], args->ptr[1],
-                                 plan_dtype_bytes (args->dtype[0], count), cudaMemcpyDeviceToDevice,
-                                 (cudaStream_t)stream);
-  return with_types (
-      args,
-      [=] (auto *out, auto *in) {
-        return EXEC_CUDA_LAUNCH (cast, shape_of_elements (count), stream, count, out, in);
-      },
-      0, 1);
+    return copy_elements (args, count, stream);
+
+  Array out = operands.array (0), in = operands.array (1);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (cast, shape_of_pieces (count), stream, count, out, in);
 }
 
 extern "C" int
@@ -214,66 +374,93 @@ exec_cuda_add (const ExecArgs *args, void *stream)
 }
 
 extern "C" int
+exec_cuda_sum_parts (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0), parts = operands.dim (1);
+
+  if (args->dtype[0] != args->dtype[1])
+    return (int)cudaErrorInvalidValue;
+  if (parts == 1)
+    return copy_elements (args, count, stream);
+
+  Array out = operands.array (0), in = operands.rows_of (1, count);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (sum_parts, shape_of_pieces (count), stream, count, parts, out, in);
+}
+
+extern "C" int
 exec_cuda_swiglu (const ExecArgs *args, void *stream)
 {
-  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array out = operands.rows_of (0, cols), in = operands.rows_of (1, cols);
 
-  return with_types (
-      args,
-      [=] (auto *out, auto *in) {
-        return EXEC_CUDA_LAUNCH (swiglu, shape_of_matrix (rows, cols), stream, rows, cols, out, in);
-      },
-      0, 1);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (swiglu, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           out, in);
 }
 
 extern "C" int
 exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream)
 {
-  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array din = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
+  Array in = operands.rows_of (2, cols);
 
-  return with_types (
-      args,
-      [=] (auto *din, auto *dout, auto *in) {
-        return EXEC_CUDA_LAUNCH (swiglu_bwd, shape_of_matrix (rows, cols), stream, rows, cols, din,
-                                 dout, in);
-      },
-      0, 1, 2);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (swiglu_bwd, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           din, dout, in);
+}
+
+extern "C" int
+exec_cuda_activate (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Activation shape = activation_of (operands);
+  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (1, shape.cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (activate, shape_of_matrix (shape.rows, pieces_of (shape.cols)), stream,
+                           shape, out, in);
+}
+
+extern "C" int
+exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Activation shape = activation_of (operands);
+  Array din = operands.rows_of (0, shape.cols), dout = operands.rows_of (1, shape.cols);
+  Array in = operands.rows_of (2, shape.cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (activate_bwd, shape_of_matrix (shape.rows, pieces_of (shape.cols)),
+                           stream, shape, din, dout, in);
 }
 
 extern "C" int
 exec_cuda_rope (const ExecArgs *args, void *stream)
 {
-  const gint64 *dims = args->op->dims;
+  Operands operands (args);
   Rope shape;
 
-  shape.rows = (uint64_t)dims[0];
-  shape.seq = (uint64_t)dims[1];
-  shape.rotated = (uint64_t)(dims[2] + dims[3]);
-  shape.dim = (uint64_t)dims[4];
-  shape.width = (shape.rotated + (uint64_t)dims[3]) * shape.dim;
+  shape.rows = operands.dim (0);
+  shape.seq = operands.dim (1);
+  shape.rotated = operands.dim (2) + operands.dim (3);
+  shape.dim = operands.dim (4);
+  shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
   shape.theta = args->constants->rope_theta;
-  shape.direction = dims[5] != 0 ? -1 : 1;
-  return with_types (
-      args,
-      [=] (auto *qkv) {
-        return EXEC_CUDA_LAUNCH (rope, shape_of_matrix (shape.rows, shape.dim / 2), stream, shape,
-                                 qkv);
-      },
-      0);
-}
+  shape.direction = operands.dim (5) != 0 ? -1 : 1;
 
-extern "C" int
-exec_cuda_adamw (const ExecArgs *args, void *stream)
-{
-  uint64_t count = (uint64_t)args->op->dims[0];
-  const float *coef = (const float *)args->ptr[4];
-  Adam adam = adam_of (args->constants);
-
-  return with_types (
-      args,
-      [=] (auto *main, auto *exp_avg, auto *exp_avg_sq, auto *grad) {
-        return EXEC_CUDA_LAUNCH (adamw, shape_of_elements (count), stream, count, adam, main,
-                                 exp_avg, exp_avg_sq, grad, coef);
-      },
-      0, 1, 2, 3);
+  Array qkv = operands.rows_of (0, shape.dim / 2);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (rope, shape_of_items (shape.rows * pieces_of (shape.dim / 2)), stream,
+                           shape, qkv);
 }

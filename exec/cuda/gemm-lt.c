@@ -12,6 +12,7 @@
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
+#include "planner/units.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -20,6 +21,8 @@
  */
 #define TRIED_ALGOS 8
 #define TRIED_CALLS 3
+
+#define WORKSPACE_ALIGNMENT 256
 
 /* Operands of the op list. */
 enum
@@ -131,11 +134,22 @@ alignment_of (const void *at)
   return (guint8)((guintptr)at & -(guintptr)at & 0xff);
 }
 
+/* cuBLASLt's workspace: what of the scratch lies behind a multiple of 256 bytes. */
+static void *
+workspace_of (const ExecArgs *args, guint64 *out_bytes)
+{
+  guint8 *at = args->ptr[WORK];
+  const guint64 skipped = -(guintptr)at & (WORKSPACE_ALIGNMENT - 1);
+  *out_bytes = at && args->scratch_bytes > skipped ? args->scratch_bytes - skipped : 0;
+  return *out_bytes > 0 ? at + skipped : NULL;
+}
+
 static gboolean
 describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
 {
   const gint64 *dims = args->op->dims;
   const guint n_operands = accumulates ? BIAS : WORK;
+  guint64 workspace = 0;
   memset (out, 0, sizeof *out);
   out->m = dims[0];
   out->n = dims[1];
@@ -152,6 +166,9 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
         if (!has_format (args->dtype[i]))
           return FALSE;
       }
+  if (!accumulates)
+    workspace_of (args, &workspace);
+  out->workspace_mib = (guint32)(workspace / PLAN_MIB);
   if (args->taken_sms > 0 && args->taken_sms < thread.sms)
     out->sms = (guint16)(thread.sms - args->taken_sms);
   return TRUE;
@@ -221,10 +238,11 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
        const cublasLtMatmulAlgo_t *algo, cudaStream_t stream)
 {
   const float alpha = 1, beta = key->accumulates ? 1 : 0;
-  void *work = key->workspace_mib > 0 ? args->ptr[WORK] : NULL;
+  guint64 unused;
+  void *work = key->workspace_mib > 0 ? workspace_of (args, &unused) : NULL;
   TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, args->ptr[B], self->first, args->ptr[A],
                        self->second, &beta, args->ptr[OUT], self->out, args->ptr[OUT], self->out,
-                       algo, work, (gsize)key->workspace_mib << 20, stream));
+                       algo, work, key->workspace_mib * PLAN_MIB, stream));
   return 0;
 }
 
@@ -233,7 +251,7 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
 static int
 set_preference (cublasLtMatmulPreference_t preference, const ExecCudaProduct *key)
 {
-  const guint64 workspace = (guint64)key->workspace_mib << 20;
+  const guint64 workspace = key->workspace_mib * PLAN_MIB;
   const struct
   {
     cublasLtMatmulPreferenceAttributes_t attribute;
@@ -325,7 +343,7 @@ is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmul
   return cublasLtMatmulAlgoCheck (thread.handle, self->desc, self->first, self->second, self->out,
                                   self->out, algo, &result)
              == CUBLAS_STATUS_SUCCESS
-         && result.workspaceSize <= (gsize)key->workspace_mib << 20;
+         && result.workspaceSize <= key->workspace_mib * PLAN_MIB;
 }
 
 /* Sums that are added to cannot be tried: each call changes them. */

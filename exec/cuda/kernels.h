@@ -1,9 +1,9 @@
 /* ExecCudaLaunch: one op put on a CUDA stream.
  *
  * Each launcher does what the CPU kernel of the same op does, with the same operands and dims in
- * the same ExecArgs, whose pointers are to device memory: fp32 inside, rounded once per store.
- * Matrices, weights, gradients and moments are fp32 or bf16 in any mix. Plain C on both sides: the
- * stream is a cudaStream_t, the result a cudaError_t (0: issued). */
+ * the same ExecArgs, whose pointers (scales too) are to device memory: fp32 inside, rounded once
+ * per store. Matrices, weights, gradients and moments are fp32 or bf16 in any mix. Plain C on both
+ * sides: the stream is a cudaStream_t, the result a cudaError_t (0: issued). */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
@@ -15,12 +15,38 @@ int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
 int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
 int exec_cuda_accumulate (const ExecArgs *args, void *stream);
 int exec_cuda_add (const ExecArgs *args, void *stream);
+int exec_cuda_sum_parts (const ExecArgs *args, void *stream);
 int exec_cuda_swiglu (const ExecArgs *args, void *stream);
 int exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_activate (const ExecArgs *args, void *stream);
+int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
-int exec_cuda_adamw (const ExecArgs *args, void *stream);
+
+/* exec/cuda/attention.cu */
+int exec_cuda_attention (const ExecArgs *args, void *stream);
+int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
+
+/* exec/cuda/embedding.cu */
+int exec_cuda_embed (const ExecArgs *args, void *stream);
+int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_positions (const ExecArgs *args, void *stream);
+int exec_cuda_positions_bwd (const ExecArgs *args, void *stream);
+
+/* exec/cuda/loss.cu */
+int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
+int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 
 /* exec/cuda/norm.cu */
 int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
+int exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_layernorm (const ExecArgs *args, void *stream);
+int exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_bias_bwd (const ExecArgs *args, void *stream);
+
+/* exec/cuda/optimizer.cu */
+int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
+int exec_cuda_clip (const ExecArgs *args, void *stream);
+int exec_cuda_adamw (const ExecArgs *args, void *stream);
+int exec_cuda_sgd (const ExecArgs *args, void *stream);
 
 G_END_DECLS

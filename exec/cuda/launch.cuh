@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every kernel file uses: the one launch macro, launch shapes, number formats, and the way
- * from a PlanDtype to a type. Indices have 64 bits; every loop strides over the grid, so that any
- * grid gives the same result. */
+/* What every kernel file uses: the one launch macro, launch shapes, number formats, and operands
+ * read and written in pieces of 16 bytes. Indices have 64 bits; every loop strides over the grid,
+ * so that any grid gives the same result. */
 #pragma once
 #include "exec/cuda/kernels.h"
 
@@ -9,12 +9,19 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Issues kernel (arguments...) and is the error code of doing so. Kernels are templates whose types
- * follow from their arguments. A stand-in for the device brings a macro of its own. */
+/* Issues kernel (arguments...) and is the error code of doing so. Those of templates follow from
+ * the arguments. A stand-in for the device brings a macro of its own. */
 #ifndef EXEC_CUDA_LAUNCH
 #define EXEC_CUDA_LAUNCH(kernel, shape, stream, ...) \
   (kernel<<<(shape).grid, (shape).block, 0, (cudaStream_t)(stream)>>> (__VA_ARGS__), \
    (int)cudaGetLastError ())
+#endif
+
+/* Before a loop of which several rounds shall be under way at once. */
+#ifdef __CUDACC__
+#define EXEC_CUDA_UNROLL _Pragma ("unroll 4")
+#else
+#define EXEC_CUDA_UNROLL
 #endif
 
 namespace
@@ -35,19 +42,26 @@ struct Shape
   dim3 grid, block;
 };
 
-inline uint64_t
+__host__ __device__ inline uint64_t
 at_most (uint64_t value, uint64_t limit)
 {
   return value < limit ? value : limit;
 }
 
-/* A thread per element. */
+/* A thread per item. */
 inline Shape
-shape_of_elements (uint64_t count)
+shape_of_items (uint64_t count)
 {
   uint64_t blocks = at_most (count / THREADS + (count % THREADS != 0), MAX_BLOCKS);
 
   return { dim3 (blocks > 0 ? (unsigned)blocks : 1), dim3 (THREADS) };
+}
+
+/* A block per item. */
+inline Shape
+shape_of_blocks (uint64_t count, unsigned threads)
+{
+  return { dim3 (count > 0 ? (unsigned)at_most (count, MAX_BLOCKS) : 1), dim3 (threads) };
 }
 
 /* Columns along x in whole warps, rows along y: no index needs a division. */
@@ -76,67 +90,257 @@ stride_x ()
 
 /* --- number formats: bit for bit those of exec/number.c ----------------------------------- */
 
-struct Bf16
-{
-  uint16_t bits;
-};
-
 __device__ inline float
-load (const float *at)
+float_of (uint32_t word)
 {
-  return *at;
-}
-
-__device__ inline float
-load (const Bf16 *at)
-{
-  uint32_t word = (uint32_t)at->bits << 16;
   float value;
 
   memcpy (&value, &word, sizeof value);
   return value;
 }
 
-__device__ inline void
-store (float *at, float value)
-{
-  *at = value;
-}
-
-__device__ inline void
-store (Bf16 *at, float value)
+__device__ inline uint32_t
+word_of (float value)
 {
   uint32_t word;
 
   memcpy (&word, &value, sizeof word);
+  return word;
+}
+
+__device__ inline uint16_t
+to_bf16 (float value)
+{
+  uint32_t word = word_of (value);
+
   if ((word & 0x7fffffffu) > 0x7f800000u)
-    at->bits = (uint16_t)(word >> 16 | 0x40); /* rounding could turn a NaN into inf */
+    return (uint16_t)(word >> 16 | 0x40); /* rounding could turn a NaN into inf */
+  return (uint16_t)((word + 0x7fffu + (word >> 16 & 1)) >> 16);
+}
+
+/* --- operands ----------------------------------------------------------------------------- */
+
+/* Kernels work on pieces of this many elements of a row: 16 bytes of bf16. */
+enum : unsigned
+{
+  PIECE = 8
+};
+
+/* An array of fp32 or bf16; `is_wide` where its pieces lie on 16 bytes each. The format is looked
+ * at per piece, alike in every thread: no mix of formats needs code of its own. */
+struct Array
+{
+  void *at;
+  bool is_bf16, is_wide;
+};
+
+/* A piece as it lies in memory, and in fp32. Reading in these two steps lets a thread ask for all
+ * of its operands before it waits for the first. */
+struct Words
+{
+  uint32_t at[PIECE];
+};
+
+struct Piece
+{
+  float at[PIECE];
+};
+
+struct __attribute__ ((aligned (16), may_alias)) Quad
+{
+  uint32_t word[4];
+};
+
+inline bool
+is_aligned (const void *at)
+{
+  return (uintptr_t)at % sizeof (Quad) == 0;
+}
+
+__device__ inline uint64_t
+first_piece ()
+{
+  return first_x () * PIECE;
+}
+
+__device__ inline uint64_t
+piece_stride ()
+{
+  return stride_x () * PIECE;
+}
+
+/* Elements of the piece that begins at `at` of `count`. */
+__device__ inline unsigned
+piece_of (uint64_t at, uint64_t count)
+{
+  return count - at < PIECE ? (unsigned)(count - at) : (unsigned)PIECE;
+}
+
+/* Pieces of `count` elements. */
+__host__ __device__ inline uint64_t
+pieces_of (uint64_t count)
+{
+  return count / PIECE + (count % PIECE != 0);
+}
+
+/* A thread per piece. */
+inline Shape
+shape_of_pieces (uint64_t count)
+{
+  return shape_of_items (pieces_of (count));
+}
+
+/* The first n elements from `at` on; the others are 0. */
+__device__ inline Words
+fetch (const Array &array, uint64_t at, unsigned n)
+{
+  const uint16_t *halves = (const uint16_t *)array.at + at;
+  const uint32_t *whole = (const uint32_t *)array.at + at;
+  Words words = {};
+
+  if (n == PIECE && array.is_wide)
+    {
+      const Quad *quads = array.is_bf16 ? (const Quad *)halves : (const Quad *)whole;
+      Quad low = quads[0], high = {};
+
+      if (!array.is_bf16)
+        high = quads[1];
+      for (unsigned i = 0; i < 4; i++)
+        {
+          words.at[i] = low.word[i];
+          words.at[4 + i] = high.word[i];
+        }
+    }
   else
-    at->bits = (uint16_t)((word + 0x7fffu + (word >> 16 & 1)) >> 16);
+    for (unsigned i = 0; i < PIECE; i++)
+      if (i < n && array.is_bf16)
+        words.at[i / 2] |= (uint32_t)halves[i] << i % 2 * 16;
+      else if (i < n)
+        words.at[i] = whole[i];
+  return words;
 }
 
-/* Calls body with the operands of the given numbers as pointers to their formats' types, and
- * returns what it does; a format that kernels do not compute in is refused. */
-template <typename Body>
-int
-with_types (const ExecArgs *args, Body body)
+__device__ inline Piece
+widen (const Array &array, const Words &words)
 {
-  return body ();
+  Piece piece;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i]
+        = float_of (array.is_bf16 ? (i % 2 ? words.at[i / 2] & 0xffff0000u : words.at[i / 2] << 16)
+                                  : words.at[i]);
+  return piece;
 }
 
-template <typename Body, typename... Rest>
-int
-with_types (const ExecArgs *args, Body body, int operand, Rest... rest)
+__device__ inline Piece
+read (const Array &array, uint64_t at, unsigned n)
 {
-  void *at = args->ptr[operand];
-
-  if (args->dtype[operand] == PLAN_DTYPE_FP32)
-    return with_types (
-        args, [=] (auto... more) { return body ((float *)at, more...); }, rest...);
-  if (args->dtype[operand] == PLAN_DTYPE_BF16)
-    return with_types (
-        args, [=] (auto... more) { return body ((Bf16 *)at, more...); }, rest...);
-  return (int)cudaErrorInvalidValue;
+  return widen (array, fetch (array, at, n));
 }
+
+__device__ inline float
+read_one (const Array &array, uint64_t at)
+{
+  return array.is_bf16 ? float_of ((uint32_t)((const uint16_t *)array.at)[at] << 16)
+                       : ((const float *)array.at)[at];
+}
+
+/* Rounds the first n elements once, into those from `at` on. */
+__device__ inline void
+write (const Array &array, uint64_t at, unsigned n, const Piece &piece)
+{
+  uint16_t *halves = (uint16_t *)array.at + at;
+  float *whole = (float *)array.at + at;
+
+  if (n == PIECE && array.is_wide)
+    {
+      Quad low, high;
+
+      for (unsigned i = 0; i < 4; i++)
+        {
+          const float *pair = piece.at + 2 * i;
+
+          low.word[i] = array.is_bf16 ? to_bf16 (pair[0]) | (uint32_t)to_bf16 (pair[1]) << 16
+                                      : word_of (piece.at[i]);
+          high.word[i] = word_of (piece.at[4 + i]);
+        }
+      *(array.is_bf16 ? (Quad *)halves : (Quad *)whole) = low;
+      if (!array.is_bf16)
+        ((Quad *)whole)[1] = high;
+    }
+  else
+    for (unsigned i = 0; i < PIECE; i++)
+      if (i < n && array.is_bf16)
+        halves[i] = to_bf16 (piece.at[i]);
+      else if (i < n)
+        whole[i] = piece.at[i];
+}
+
+__device__ inline void
+write_one (const Array &array, uint64_t at, float value)
+{
+  if (array.is_bf16)
+    ((uint16_t *)array.at)[at] = to_bf16 (value);
+  else
+    ((float *)array.at)[at] = value;
+}
+
+/* --- from ExecArgs ------------------------------------------------------------------------ */
+
+/* The operands of one launch; `code` is an error once one is in a format that kernels do not
+ * compute in. */
+struct Operands
+{
+  const ExecArgs *args;
+  int code;
+
+  explicit Operands (const ExecArgs *from) : args (from), code ((int)cudaSuccess) {}
+
+  uint64_t
+  dim (int i) const
+  {
+    return (uint64_t)args->op->dims[i];
+  }
+
+  void
+  need (int i, PlanDtype dtype)
+  {
+    if (args->dtype[i] != dtype)
+      code = (int)cudaErrorInvalidValue;
+  }
+
+  /* Pieces begin where multiples of `cols` and of PIECE add up. Absent: NULL. */
+  Array
+  rows_of (int i, uint64_t cols)
+  {
+    void *at = args->ptr[i];
+    bool is_bf16 = args->dtype[i] == PLAN_DTYPE_BF16;
+
+    if (at != NULL && !is_bf16)
+      need (i, PLAN_DTYPE_FP32);
+    return Array{ at, is_bf16, is_aligned (at) && cols % PIECE == 0 };
+  }
+
+  Array
+  array (int i)
+  {
+    return rows_of (i, PIECE);
+  }
+
+  /* Those of one format, fp32 by what they mean. */
+  float *
+  floats (int i)
+  {
+    need (i, PLAN_DTYPE_FP32);
+    return (float *)args->ptr[i];
+  }
+
+  int32_t *
+  ints (int i)
+  {
+    need (i, PLAN_DTYPE_I32);
+    return (int32_t *)args->ptr[i];
+  }
+};
 
 }

@@ -14,7 +14,9 @@ am__v_NVCC_1 =
 	$(NVCC) $(DEFS) $(DEFAULT_INCLUDES) $(GLIB_CFLAGS:-pthread=) $(AM_NVCCFLAGS) $(NVCCFLAGS) \
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
-cuda_sources = %D%/elementwise.cu %D%/norm.cu
+cuda_sources = \
+  %D%/attention.cu %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu \
+  %D%/optimizer.cu %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -24,5 +26,22 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/launch.cuh
+EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
+  %D%/exact.cuh %D%/launch.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
+
+# What issues them, in plain C; the fake device's tests compile it against its headers.
+cuda_host_sources = \
+  %D%/algos.c %D%/algos.h \
+  %D%/comm-cuda.c \
+  %D%/cuda-check.c %D%/cuda-check.h \
+  %D%/device-cuda.c %D%/device-cuda.h \
+  %D%/gemm-lt.c %D%/gemm-lt.h \
+  %D%/kernels-cuda.c \
+  %D%/sum.h
+EXTRA_DIST += $(cuda_host_sources)
+if HAVE_CUDA
+noinst_LIBRARIES += libexeccuda.a
+libexeccuda_a_SOURCES = $(cuda_host_sources)
+libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+endif

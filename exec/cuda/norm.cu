@@ -1,60 +1,276 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Root-mean-square norm: rstd = 1 / sqrt (mean (in^2) + eps), out = in * rstd * weight.
+/* Norms of rows and their gradients, and sums of columns.
  *
- * Launch shape   a block of 256 threads per row, at most 2048 blocks; 32 floats of shared memory.
- * Per call       bytes: rows cols (s + s) + cols s + 4 rows, the second reading of a row being from
- *                cache; FLOPs: 4 rows cols. s: bytes per element, of each operand's own format.
- * Checked with   run_rmsnorm of exec/kernels-cpu.c, by tests/fake and tests/gpu. The squares are
- *                added in another order: with u = 2^-24, rstd differs by at most (cols / 8 + 16) u
- *                of itself (both sums are of positive terms, cols / 8 and cols / 256 deep), out by
- *                4 u more and the rounding of its format. */
-#include "exec/cuda/launch.cuh"
+ *   rmsnorm        rstd = 1 / sqrt (mean (in^2) + eps), out = in * rstd * weight
+ *   layernorm      mean, rstd = 1 / sqrt (variance + eps), out = (in - mean) * rstd * weight + bias
+ *   their bwd      with normal = out / weight before the bias and scaled = dout * weight:
+ *                  din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), the
+ *                  first mean for layernorm alone; dweight, dbias = sums over rows of
+ *                  dout * normal, dout
+ *   bias_bwd       dbias = sums over rows of dout
+ *
+ * Launch shape   rows: a block per row of up to 256 threads, a piece of 8 elements each, at most
+ *                2048 blocks; 128 bytes of shared memory. columns: a block of 512 threads per strip
+ *                of 8 to 32 columns; 18 KiB of shared memory.
+ * Per call       s: bytes per element, of each operand's own format; n = rows cols. Later readings
+ *                of a row are from cache.
+ *   op             bytes                                       FLOPs
+ *   rmsnorm        n (s + s) + cols s + 4 rows                 4 n
+ *   rmsnorm_bwd    n (s + 2 s) + n 2 s + 2 cols s + 8 rows     11 n
+ *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
+ *   layernorm_bwd  n (s + 2 s) + n 2 s + 3 cols s + 16 rows    16 n
+ *   bias_bwd       n s + cols s                                n
+ * Checked with   run_rmsnorm and so on of exec/kernels-cpu-norm.c, run_bias_bwd of
+ *                exec/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order, which
+ *                depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most
+ *                (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms'
+ *                magnitudes; rstd by half of that of itself. */
+#include "exec/cuda/reduce.cuh"
 
 namespace
 {
 
-__device__ inline float
-warp_sum (float value)
+struct Norm
 {
-  for (int distance = WARP / 2; distance > 0; distance /= 2)
-    value += __shfl_xor_sync (0xffffffffu, value, distance);
-  return value;
+  uint64_t rows, cols;
+  float eps;
+};
+
+Norm
+norm_of (const Operands &operands)
+{
+  return { operands.dim (0), operands.dim (1), (float)operands.args->constants->norm_eps };
 }
 
-/* The sum over the block, the same bits in every thread: each adds the same tree. */
-__device__ inline float
-block_sum (float value)
+/* This thread's pieces of a row. */
+__device__ inline uint64_t
+first_col ()
 {
-  __shared__ float of_warp[WARP];
-  unsigned lane = threadIdx.x % WARP;
-
-  value = warp_sum (value);
-  __syncthreads (); /* the last call's sums have been read */
-  if (lane == 0)
-    of_warp[threadIdx.x / WARP] = value;
-  __syncthreads ();
-  return warp_sum (lane < blockDim.x / WARP ? of_warp[lane] : 0.0f);
+  return threadIdx.x * (uint64_t)PIECE;
 }
 
-template <typename Out, typename In, typename Weight>
+__device__ inline uint64_t
+col_stride ()
+{
+  return blockDim.x * (uint64_t)PIECE;
+}
+
 __global__ void
-rmsnorm (uint64_t rows, uint64_t cols, float eps, Out *out, float *rstd, const In *in,
-         const Weight *weight)
+rmsnorm (Norm shape, Array out, float *rstd, Array in, Array weight)
 {
-  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+  for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
-      const In *from = in + row * cols;
-      Out *to = out + row * cols;
       float squares = 0;
 
-      for (uint64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        squares += load (from + col) * load (from + col);
-      float scale = 1.0f / sqrtf (block_sum (squares) / (float)cols + eps);
+      for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+        {
+          Piece x = read (in, row * shape.cols + col, piece_of (col, shape.cols));
+
+          for (unsigned i = 0; i < PIECE; i++)
+            squares += x.at[i] * x.at[i];
+        }
+      float scale = 1.0f / sqrtf (block_sum (squares) / (float)shape.cols + shape.eps);
       if (threadIdx.x == 0)
         rstd[row] = scale;
-      for (uint64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        store (to + col, load (from + col) * scale * load (weight + col));
+      for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+        {
+          unsigned n = piece_of (col, shape.cols);
+          uint64_t at = row * shape.cols + col;
+          Words ins = fetch (in, at, n), weights = fetch (weight, col, n);
+          Piece x = widen (in, ins), w = widen (weight, weights);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            x.at[i] = x.at[i] * scale * w.at[i];
+          write (out, at, n, x);
+        }
     }
+}
+
+__global__ void
+layernorm (Norm shape, Array out, float *stats, Array in, Array weight, Array bias)
+{
+  for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
+    {
+      float sum = 0, squares = 0;
+
+      for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+        {
+          Piece x = read (in, row * shape.cols + col, piece_of (col, shape.cols));
+
+          for (unsigned i = 0; i < PIECE; i++)
+            sum += x.at[i];
+        }
+      float mean = block_sum (sum) / (float)shape.cols;
+      for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+        {
+          unsigned n = piece_of (col, shape.cols);
+          Piece x = read (in, row * shape.cols + col, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            if (i < n)
+              squares += (x.at[i] - mean) * (x.at[i] - mean);
+        }
+      float rstd = 1.0f / sqrtf (block_sum (squares) / (float)shape.cols + shape.eps);
+      if (threadIdx.x == 0)
+        {
+          stats[2 * row] = mean;
+          stats[2 * row + 1] = rstd;
+        }
+      for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+        {
+          unsigned n = piece_of (col, shape.cols);
+          uint64_t at = row * shape.cols + col;
+          Words ins = fetch (in, at, n), weights = fetch (weight, col, n), biases = {};
+          Piece x = widen (in, ins), w = widen (weight, weights);
+
+          if (bias.at != NULL)
+            biases = fetch (bias, col, n);
+          Piece b = widen (bias, biases);
+          for (unsigned i = 0; i < PIECE; i++)
+            {
+              x.at[i] = (x.at[i] - mean) * rstd * w.at[i];
+              if (bias.at != NULL)
+                x.at[i] += b.at[i];
+            }
+          write (out, at, n, x);
+        }
+    }
+}
+
+/* --- gradients of rows -------------------------------------------------------------------- */
+
+/* What a norm keeps for its backward pass: of each row rstd, or its mean and rstd. */
+struct Statistics
+{
+  const float *at;
+  bool has_mean;
+
+  __device__ float
+  mean (uint64_t row) const
+  {
+    return has_mean ? at[2 * row] : 0.0f;
+  }
+  __device__ float
+  rstd (uint64_t row) const
+  {
+    return has_mean ? at[2 * row + 1] : at[row];
+  }
+};
+
+/* Subtracting 0 changes nothing but the sign of a zero, so rmsnorm is layernorm without means. */
+__device__ inline float
+normal_of (const Statistics &statistics, float x, float mean, float rstd)
+{
+  return (statistics.has_mean ? x - mean : x) * rstd;
+}
+
+__global__ void
+norm_bwd (Norm shape, Array din, Array dout, Array in, Array weight, Statistics statistics)
+{
+  for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
+    {
+      float mean = statistics.mean (row), rstd = statistics.rstd (row);
+      float sum = 0, products = 0, shift = 0, slope = 0;
+
+      for (unsigned pass = 0; pass < 2; pass++)
+        {
+          for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
+            {
+              unsigned n = piece_of (col, shape.cols);
+              uint64_t at = row * shape.cols + col;
+              Words douts = fetch (dout, at, n), ins = fetch (in, at, n);
+              Words weights = fetch (weight, col, n);
+              Piece d = widen (dout, douts), x = widen (in, ins), w = widen (weight, weights);
+
+              for (unsigned i = 0; i < PIECE; i++)
+                {
+                  float normal = normal_of (statistics, x.at[i], mean, rstd);
+                  float scaled = d.at[i] * w.at[i]; /* 0 behind the end */
+
+                  sum += scaled;
+                  products += scaled * normal;
+                  if (statistics.has_mean)
+                    x.at[i] = rstd * (scaled - shift - normal * slope);
+                  else
+                    x.at[i] = rstd * (scaled - normal * slope);
+                }
+              if (pass == 1)
+                write (din, at, n, x);
+            }
+          if (pass == 0)
+            {
+              slope = block_sum (products) / (float)shape.cols;
+              if (statistics.has_mean)
+                shift = block_sum (sum) / (float)shape.cols;
+            }
+        }
+    }
+}
+
+/* --- gradients of parameters -------------------------------------------------------------- */
+
+/* dout * normal, and dout. */
+struct NormTerm
+{
+  uint64_t cols;
+  Array dout, in;
+  Statistics statistics;
+
+  __device__ void
+  operator() (uint64_t row, uint64_t col, unsigned n, Piece *first, Piece *second) const
+  {
+    uint64_t at = row * cols + col;
+    Words douts = fetch (dout, at, n), ins = fetch (in, at, n);
+    float mean = statistics.mean (row), rstd = statistics.rstd (row);
+    Piece d = widen (dout, douts), x = widen (in, ins);
+
+    for (unsigned i = 0; i < PIECE; i++)
+      {
+        first->at[i] += d.at[i] * normal_of (statistics, x.at[i], mean, rstd);
+        second->at[i] += d.at[i];
+      }
+  }
+};
+
+struct BiasTerm
+{
+  uint64_t cols;
+  Array dout;
+
+  __device__ void
+  operator() (uint64_t row, uint64_t col, unsigned n, Piece *sum, Piece *) const
+  {
+    Piece d = read (dout, row * cols + col, n);
+
+    for (unsigned i = 0; i < PIECE; i++)
+      sum->at[i] += d.at[i];
+  }
+};
+
+const Array ABSENT = { NULL, false, false };
+
+/* Operands from `dout` on are dout, in, weight, statistics. */
+int
+launch_norm_bwd (Operands *operands, void *stream, Array dweight, Array dbias, int dout_operand,
+                 bool has_mean)
+{
+  Norm shape = norm_of (*operands);
+  Array din = operands->rows_of (0, shape.cols);
+  Array dout = operands->rows_of (dout_operand, shape.cols);
+  Array in = operands->rows_of (dout_operand + 1, shape.cols);
+  Array weight = operands->rows_of (dout_operand + 2, shape.cols);
+  Statistics statistics = { operands->floats (dout_operand + 3), has_mean };
+  Columns parameters = columns_of (shape.rows, shape.cols, dweight, dbias);
+  NormTerm term = { shape.cols, dout, in, statistics };
+  int code = operands->code;
+
+  /* First the sums: din may lie where dout is. */
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (columns, shape_of_columns (parameters), stream, parameters, term);
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (norm_bwd, shape_of_rows (shape.rows, shape.cols), stream, shape, din,
+                             dout, in, weight, statistics);
+  return code;
 }
 
 }
@@ -62,15 +278,62 @@ rmsnorm (uint64_t rows, uint64_t cols, float eps, Out *out, float *rstd, const I
 extern "C" int
 exec_cuda_rmsnorm (const ExecArgs *args, void *stream)
 {
-  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
-  float eps = (float)args->constants->norm_eps;
-  float *rstd = (float *)args->ptr[1];
-  Shape shape = { dim3 (rows > 0 ? (unsigned)at_most (rows, MAX_BLOCKS) : 1), dim3 (THREADS) };
+  Operands operands (args);
+  Norm shape = norm_of (operands);
+  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (2, shape.cols);
+  Array weight = operands.rows_of (3, shape.cols);
+  float *rstd = operands.floats (1);
 
-  return with_types (
-      args,
-      [=] (auto *out, auto *in, auto *weight) {
-        return EXEC_CUDA_LAUNCH (rmsnorm, shape, stream, rows, cols, eps, out, rstd, in, weight);
-      },
-      0, 2, 3);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (rmsnorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
+                           rstd, in, weight);
+}
+
+extern "C" int
+exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Array dweight = operands.rows_of (1, operands.dim (1));
+
+  return launch_norm_bwd (&operands, stream, dweight, ABSENT, 2, false);
+}
+
+extern "C" int
+exec_cuda_layernorm (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Norm shape = norm_of (operands);
+  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (2, shape.cols);
+  Array weight = operands.rows_of (3, shape.cols), bias = operands.rows_of (4, shape.cols);
+  float *stats = operands.floats (1);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (layernorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
+                           stats, in, weight, bias);
+}
+
+extern "C" int
+exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Array dweight = operands.rows_of (1, operands.dim (1));
+  Array dbias = operands.rows_of (2, operands.dim (1));
+
+  return launch_norm_bwd (&operands, stream, dweight, dbias, 3, true);
+}
+
+extern "C" int
+exec_cuda_bias_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t cols = operands.dim (1);
+  Array dbias = operands.rows_of (0, cols);
+  BiasTerm term = { cols, operands.rows_of (1, cols) };
+  Columns sums = columns_of (operands.dim (0), cols, dbias, ABSENT);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (columns, shape_of_columns (sums), stream, sums, term);
 }

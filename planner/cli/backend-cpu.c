@@ -6,7 +6,7 @@
 #include "exec/probe.h"
 
 static PlanCluster *
-describe_processors (gint64 ranks, gboolean are_threads, GError **error)
+describe_processors (gint64 ranks, gboolean share, GError **error)
 {
   return exec_probe_processors (ranks, error);
 }

@@ -4,14 +4,70 @@
 #include "planner/cli/backend.h"
 
 #include "exec/cuda/device-cuda.h"
+#include "exec/launch.h"
+#include "exec/nccl/comm-nccl.h"
 #include "exec/probe.h"
 #include "planner/error.h"
+
+/* Who is waited for as long as this is lost: what frameworks wait by default. */
+#define DEADLINE_NS (G_GINT64_CONSTANT (600) * 1000000000)
+
+static ExecNcclOptions
+options_for (guint gpu)
+{
+  return (ExecNcclOptions){ .device = (int)gpu,
+                            .deadline_ns = DEADLINE_NS,
+                            .is_registered = TRUE }; /* where the plan has memory taken there */
+}
+
+static gboolean
+is_launched (void)
+{
+  return exec_comm_mpi_is_launched () || exec_launch_is_there ();
+}
+
+/* MPI carries what ranks tell each other, where it started them. */
+static ExecComm *
+join_by_mpi (GError **error)
+{
+  guint gpu = 0;
+  ExecComm *carrier = exec_comm_mpi_open (error);
+  if (!carrier)
+    return NULL;
+  exec_launch_local_rank (&gpu);
+  const ExecNcclOptions options = options_for (gpu);
+  ExecComm *self = exec_comm_nccl_open (carrier, &options, error);
+  if (!self)
+    carrier->ops->close (carrier);
+  return self;
+}
+
+static ExecComm *
+open_process (GError **error)
+{
+  g_auto (ExecLaunch) launch = { 0 };
+  if (exec_comm_mpi_is_launched ())
+    return join_by_mpi (error);
+  if (!exec_launch_read (&launch, error))
+    return NULL;
+  const ExecNcclOptions options = options_for (launch.local_rank);
+  return exec_comm_nccl_open_launched (&launch, &options, error);
+}
+
+/* A GPU for each thread. */
+static ExecComm *
+join (ExecComm *threads, GError **error)
+{
+  const ExecNcclOptions options = options_for (threads->rank);
+  return exec_comm_nccl_open (threads, &options, error);
+}
 
 const CliBackend cli_backend = {
   .kernels = &exec_kernels_cuda,
   .device = PLAN_DEVICE_GPU,
   .process_comm = "nccl",
-  .is_launched = exec_comm_nccl_is_launched,
-  .open_process = exec_comm_nccl_open,
+  .is_launched = is_launched,
+  .open_process = open_process,
+  .join = join,
   .describe_machine = exec_probe_gpus,
 };

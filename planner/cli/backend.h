@@ -17,8 +17,11 @@ typedef struct
   gboolean (*is_launched) (void);
   ExecComm *(*open_process) (GError **error);
 
-  /* This machine for so many ranks, as threads that share a device or each with its own. */
-  PlanCluster *(*describe_machine) (gint64 ranks, gboolean are_threads, GError **error);
+  /* The same between threads of this process, where it can; see ExecJob. */
+  ExecComm *(*join) (ExecComm *threads, GError **error);
+
+  /* This machine for so many ranks, which share a device or have one each. */
+  PlanCluster *(*describe_machine) (gint64 ranks, gboolean share, GError **error);
 } CliBackend;
 
 extern const CliBackend cli_backend;

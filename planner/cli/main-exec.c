@@ -115,6 +115,10 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
   if (!options->comm && strcmp (comm, processes) != 0
       && !cli_ranks_check_launcher (processes, error))
     return FALSE;
+  training->joins
+      = strcmp (comm, processes) == 0 && cli_backend.join && !cli_backend.is_launched ();
+  if (training->joins)
+    return TRUE;
   if (strcmp (comm, processes) == 0)
     return open_process (options, training, ranks, error);
   if (strcmp (comm, "threads") == 0)
@@ -142,7 +146,7 @@ bring_here (CliInput *input, const CliOptions *options, CliTraining *training, g
             GError **error)
 {
   const gint64 ranks = training->ranks;
-  const gboolean are_threads = !training->comm || training->comm->ranks == 1;
+  const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
   g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
   if (!cli_input_read (options, unsaid, input, error)
       || (g_strcmp0 (input->cluster_spec, unsaid) != 0
@@ -150,7 +154,7 @@ bring_here (CliInput *input, const CliOptions *options, CliTraining *training, g
     return FALSE;
   if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks)
     {
-      PlanCluster *here = cli_backend.describe_machine (ranks, are_threads, error);
+      PlanCluster *here = cli_backend.describe_machine (ranks, shares, error);
       if (!here)
         return FALSE;
       if (is_root && g_strcmp0 (input->cluster_spec, unsaid) != 0)
@@ -323,6 +327,7 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   training->job.plan = &training->prediction.plan;
   training->job.cluster = input->cluster;
   training->job.kernels = cli_backend.kernels;
+  training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope_theta = input->model->rope_theta;
   return open_sources (training, options, error) && plan_evaluation (training, input, error);

@@ -16,6 +16,7 @@ typedef struct
   guint ranks;
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
   const char *comm_name;
+  gboolean joins; /* threads by the backend's own communicator */
   const char *db;
   const char *record; /* where the run is written instead of into the store; NULL: nowhere */
   ExecPlacement *placement;

@@ -4,7 +4,9 @@
 #include "tests/fake/compare.h"
 
 #include "exec/cuda/kernels.h"
-#include "exec/number.h"
+#include "planner/model.h"
+#include "planner/scratch.h"
+#include "tests/fake/compare-operand.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,176 +16,284 @@ typedef enum
 {
   MOVED,   /* the same bits, those of NaNs too */
   EXACT,   /* the same bits; a NaN is a NaN */
-  LIBRARY, /* the same bits if expf, pow, sin and cos give the same: each is good to 2^-22 */
-  REDUCED, /* sums of positive terms in another order: see exec/cuda/norm.cu */
+  LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
+  REDUCED, /* sums in another order: see reduced_bound */
 } Nearness;
 
+/* What the operands are, in their order:
+ *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
+ *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
+ *   i  indices below the last dim   t  below the second, or -1
+ *   q  any quantised format */
 typedef struct
 {
   PlanOpKind kind;
   ExecCudaLaunch launch;
+  const char *operands;
   Nearness nearness;
   gboolean any_bits; /* also correct for infinities, NaNs and numbers of any size */
 } Kernel;
 
 static const Kernel kernels[] = {
-  { PLAN_OP_ZERO, exec_cuda_zero, MOVED, TRUE },
-  { PLAN_OP_CAST, exec_cuda_cast, MOVED, TRUE },
-  { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, EXACT, TRUE },
-  { PLAN_OP_ADD, exec_cuda_add, EXACT, TRUE },
-  { PLAN_OP_ADAMW, exec_cuda_adamw, EXACT, TRUE },
-  { PLAN_OP_SWIGLU, exec_cuda_swiglu, LIBRARY, FALSE },
-  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, LIBRARY, FALSE },
-  { PLAN_OP_ROPE, exec_cuda_rope, LIBRARY, FALSE },
-  { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, REDUCED, FALSE },
+  { PLAN_OP_ZERO, exec_cuda_zero, "n", MOVED, TRUE },
+  { PLAN_OP_CAST, exec_cuda_cast, "nn", MOVED, TRUE },
+  { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, "nn", EXACT, TRUE },
+  { PLAN_OP_SUM_PARTS, exec_cuda_sum_parts, "nm", EXACT, TRUE },
+  { PLAN_OP_ADD, exec_cuda_add, "nnn", EXACT, TRUE },
+  { PLAN_OP_EMBED, exec_cuda_embed, "nni", MOVED, TRUE },
+  { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
+  { PLAN_OP_POSITIONS, exec_cuda_positions, "nn", EXACT, TRUE },
+  { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nn", EXACT, TRUE },
+  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nn", LIBRARY, FALSE },
+  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", LIBRARY, FALSE },
+  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", LIBRARY, FALSE },
+  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", LIBRARY, FALSE },
+  { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
+  { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn", REDUCED, FALSE },
+  { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnp", REDUCED, FALSE },
+  { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
+  { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfnt", REDUCED, FALSE },
+  { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
+  { PLAN_OP_NORM_SQ, exec_cuda_norm_sq, "sn", EXACT, TRUE },
+  { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
+  { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
+  { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
 };
 
 static const CompareDevice *device;
 
-/* --- operands ----------------------------------------------------------------------------- */
+/* --- one call ----------------------------------------------------------------------------- */
 
-#define GUARD 64 /* bytes behind each operand that nobody may write */
-
+/* A kernel, and what it is called with here. */
 typedef struct
 {
-  PlanDtype dtype;
-  guint64 count, bytes;           /* bytes: with the guard */
-  void *before, *want, *got, *at; /* want: the CPU's; at: on the device */
-} Operand;
+  const Kernel *kernel;
+  PlanOp op;
+  CompareOperand operand[PLAN_MAX_REFS];
+} Call;
 
-/* Formats that kernels do not choose: rstd and coef are always fp32. */
 static PlanDtype
-format_of (PlanOpKind kind, guint i, GRand *rand)
+format_of (const Call *call, guint i, GRand *rand)
 {
-  if ((kind == PLAN_OP_RMSNORM && i == 1) || (kind == PLAN_OP_ADAMW && i == 4))
-    return PLAN_DTYPE_FP32;
-  return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  static const PlanDtype narrow[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_MXFP8, PLAN_DTYPE_NVFP4 };
+
+  switch (call->kernel->operands[i])
+    {
+    case 'n':
+    case 'u':
+      return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+    case 'm':
+      return call->operand[0].dtype;
+    case 'q':
+      return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
+    case 'i':
+    case 't':
+      return PLAN_DTYPE_I32;
+    case 's':
+      return PLAN_DTYPE_I64;
+    default:
+      return PLAN_DTYPE_FP32;
+    }
 }
 
-/* NaNs that rounding would turn into infinity or zero, ties to even, overflow, the smallest. */
-static const guint32 hard_words[] = {
-  0x7f800001, 0xff80ffff, 0x7fffffff, 0xffffffff, 0x7f800000, 0xff800000, 0x3f808000, 0x3f818000,
-  0x3f807fff, 0x3f808001, 0x7f7fffff, 0xff7f8000, 0x00000001, 0x80008000, 0x007fffff, 0x80000000,
-};
-
-static void
-operand_fill (Operand *self, gboolean any_bits, GRand *rand)
+static gboolean
+is_absent (const Kernel *kernel, guint i, GRand *rand)
 {
-  guint8 *at = self->before;
-
-  memset (at, 0xa5, self->bytes);
-  if (any_bits)
-    for (guint64 i = 0; i < self->count; i++)
-      {
-        guint32 word = g_rand_int_range (rand, 0, 4) == 0
-                           ? hard_words[g_rand_int_range (rand, 0, G_N_ELEMENTS (hard_words))]
-                           : g_rand_int (rand);
-        guint16 high = (guint16)(word >> 16);
-
-        if (self->dtype == PLAN_DTYPE_BF16)
-          memcpy (at + 2 * i, &high, sizeof high);
-        else
-          memcpy (at + 4 * i, &word, sizeof word);
-      }
-  else
-    for (guint64 i = 0; i < self->count; i++)
-      {
-        float value = (float)(g_rand_double_range (rand, -3, 3) * g_rand_double (rand));
-
-        exec_number_narrow (at + plan_dtype_bytes (self->dtype, i), self->dtype, &value, 1);
-      }
+  return kernel->operands[i] == '-'
+         || (kernel->operands[i] != 'w' && plan_op_ref_is_optional (kernel->kind, i)
+             && g_rand_boolean (rand));
 }
 
 static void
-operand_init (Operand *self, PlanDtype dtype, guint64 count, gboolean any_bits, GRand *rand)
+open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 {
-  self->dtype = dtype;
-  self->count = count;
-  self->bytes = plan_dtype_bytes (dtype, count) + GUARD;
-  self->before = g_malloc (self->bytes);
-  operand_fill (self, any_bits, rand);
-  self->want = g_memdup2 (self->before, self->bytes);
-  self->got = g_malloc (self->bytes);
-  self->at = device->take (self->bytes);
-  device->copy (self->at, self->before, self->bytes);
+  const PlanOp *op = &call->op;
+  char what = call->kernel->operands[i];
+  CompareOperand *self = &call->operand[i];
+
+  self->dtype = format_of (call, i, rand);
+  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, call->operand[0].dtype)
+                            : plan_op_ref_elements (op, i, 1);
+  switch (what)
+    {
+    case 'p':
+      self->draw = COMPARE_POSITIVE;
+      break;
+    case 'u':
+      self->draw = COMPARE_UNIT;
+      break;
+    case 'i':
+    case 't':
+      self->draw = COMPARE_INDEX;
+      self->minus = what == 't';
+      self->limit = (gint32)op->dims[what == 't' ? 1 : plan_op_n_dims (op->kind) - 1];
+      break;
+    case 's':
+      self->draw = COMPARE_SUM;
+      break;
+    default:
+      self->draw = any_bits ? COMPARE_BITS : COMPARE_SMALL;
+      break;
+    }
+  compare_operand_init (self, device, rand);
 }
 
-static void
-operand_clear (Operand *self)
+/* --- how near ----------------------------------------------------------------------------- */
+
+#define U 0x1p-24
+
+/* The magnitudes of a norm's operands, `in` being its first. */
+static double
+normal_limit (const Call *call, guint in, guint statistics)
 {
-  g_free (self->before);
-  g_free (self->want);
-  g_free (self->got);
-  device->give (self->at);
+  return compare_operand_largest (&call->operand[in])
+         * compare_operand_largest (&call->operand[statistics]);
+}
+
+/* What an operand can be off by: the terms' magnitudes times the roundings of a sum of `depth`. */
+static double
+norm_bwd_limit (const Call *call, guint i, guint dout, guint n_parameters)
+{
+  double rows = (double)call->op.dims[0], cols = (double)call->op.dims[1];
+  double d = compare_operand_largest (&call->operand[dout]);
+  double normal = 1 + normal_limit (call, dout + 1, dout + 3);
+  double weight = compare_operand_largest (&call->operand[dout + 2]);
+
+  if (i > 0 && i <= n_parameters)
+    return (rows + 32) * U * rows * d * normal;
+  return (cols / 8 + 64) * U * compare_operand_largest (&call->operand[dout + 3]) * d * weight
+         * normal * normal;
 }
 
 static double
-value_at (const void *array, PlanDtype dtype, guint64 i)
+layernorm_limit (const Call *call, guint i)
 {
-  float value;
+  double cols = (double)call->op.dims[1], normal = 1 + normal_limit (call, 2, 1);
+  double in = compare_operand_largest (&call->operand[2]);
+  double weight = compare_operand_largest (&call->operand[3]);
+  double rstd = compare_operand_largest (&call->operand[1]);
 
-  exec_number_widen (&value, (const guint8 *)array + plan_dtype_bytes (dtype, i), dtype, 1);
-  return (double)value;
+  return (cols / 8 + 64) * U * normal * (i == 1 ? fmax (in, rstd) : weight * normal);
 }
 
-/* --- comparison --------------------------------------------------------------------------- */
-
-/* |got - want| <= absolute * the largest |want| + relative * |want|; both 0: the same bits. */
-typedef struct
+/* Of operands in [-1, 1]. Scores, and their gradients, are sums of `dim` terms; errors of the many
+ * sums of a gradient add up like those of a random walk, which the last factor leaves room for. */
+static double
+attention_limit (const Call *call, guint i)
 {
-  double absolute, relative;
-  gboolean any_nan; /* whichever NaN */
-} Bound;
+  const gint64 *dims = call->op.dims;
+  double seq = (double)dims[1], group = (double)(dims[2] / dims[3]), dim = (double)dims[4];
+  double score = (dim + 8) * U * sqrt (dim);
 
-static Bound
-bound_of (const Kernel *kernel, const PlanOp *op, const Operand *operand)
+  if (call->kernel->kind == PLAN_OP_ATTENTION)
+    return i == 0 ? 4 * score + (seq + 64) * U : 2 * score + 8 * (seq + 32) * U;
+  return 4 * group * (score + 64 * U);
+}
+
+/* Sums in another order, and what is made of them. */
+static CompareBound
+reduced_bound (const Call *call, guint i, double ulp)
 {
+  double rows = (double)call->op.dims[0], cols = (double)call->op.dims[1];
+
+  switch ((int)call->kernel->kind)
+    {
+    case PLAN_OP_RMSNORM:
+      return (CompareBound){ 0, (cols / 8 + 20) * U + ulp, TRUE };
+    case PLAN_OP_RMSNORM_BWD:
+      return (CompareBound){ norm_bwd_limit (call, i, 2, 1), ulp, TRUE };
+    case PLAN_OP_LAYERNORM:
+      return (CompareBound){ layernorm_limit (call, i), ulp, TRUE };
+    case PLAN_OP_LAYERNORM_BWD:
+      return (CompareBound){ norm_bwd_limit (call, i, 3, 2), ulp, TRUE };
+    case PLAN_OP_BIAS_BWD:
+      return (CompareBound){ (rows + 32) * U * rows * compare_operand_largest (&call->operand[1]),
+                             ulp, TRUE };
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      return (CompareBound){ attention_limit (call, i), ulp, TRUE };
+    case PLAN_OP_CROSS_ENTROPY:
+      if (i == 0)
+        return (CompareBound){ rows * (cols / 8 + 128) * U, 0, TRUE };
+      return (CompareBound){ 0, (cols / 8 + 128) * U + ulp, TRUE };
+    default:
+      g_assert_not_reached ();
+    }
+}
+
+static CompareBound
+bound_of (const Call *call, guint i)
+{
+  const CompareOperand *operand = &call->operand[i];
   double ulp = operand->dtype == PLAN_DTYPE_BF16 ? 0x1p-7 : 0x1p-23;
 
-  switch (kernel->nearness)
+  if (plan_op_ref_access (call->op.kind, i) == 'r')
+    return (CompareBound){ .any_nan = FALSE };
+  switch (call->kernel->nearness)
     {
     case MOVED:
-      return (Bound){ .any_nan = FALSE };
+      return (CompareBound){ .any_nan = FALSE };
     case EXACT:
-      return (Bound){ .any_nan = TRUE };
+      return (CompareBound){ .any_nan = TRUE };
     case LIBRARY:
-      return device->own_math ? (Bound){ 0x1p-20, ulp, TRUE } : (Bound){ .any_nan = TRUE };
+      if (!device->own_math)
+        return (CompareBound){ .any_nan = TRUE };
+      return (CompareBound){ 0x1p-20 * compare_operand_largest (operand), ulp, TRUE };
     case REDUCED:
-      return (Bound){ 0, ((double)op->dims[1] / 8 + 20) * 0x1p-24 + ulp, TRUE };
+      return reduced_bound (call, i, ulp);
     }
   g_assert_not_reached ();
 }
 
+/* --- comparison --------------------------------------------------------------------------- */
+
 static void
-check_operand (const Operand *self, Bound bound, const char *what)
+check_call (const Call *call)
 {
-  guint64 used = self->bytes - GUARD;
-  double largest = 0;
+  const PlanOpKind kind = call->kernel->kind;
 
-  ck_assert_msg (memcmp ((guint8 *)self->got + used, (guint8 *)self->before + used, GUARD) == 0,
-                 "%s: written behind its end", what);
-  for (guint64 i = 0; i < self->count; i++)
-    largest = fmax (largest, fabs (value_at (self->want, self->dtype, i)));
-  for (guint64 i = 0; i < self->count; i++)
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
     {
-      guint64 from = plan_dtype_bytes (self->dtype, i), size = plan_dtype_bytes (self->dtype, 1);
-      double got = value_at (self->got, self->dtype, i);
-      double want = value_at (self->want, self->dtype, i);
+      const CompareOperand *operand = &call->operand[i];
 
-      if (memcmp ((guint8 *)self->got + from, (guint8 *)self->want + from, size) == 0
-          || (bound.any_nan && isnan (got) && isnan (want)))
+      if (operand->device == NULL || plan_op_ref_access (kind, i) == 's')
         continue;
-      ck_assert_msg (bound.relative > 0
-                         && fabs (got - want)
-                                <= bound.absolute * largest + bound.relative * fabs (want),
-                     "%s[%" G_GUINT64_FORMAT "] is %a instead of %a", what, i, got, want);
+      g_autofree char *what
+          = g_strdup_printf ("%s %s (%s)", plan_op_name (kind), plan_op_ref_name (kind, i),
+                             plan_dtype_name (operand->dtype));
+      compare_operand_check (operand, bound_of (call, i), what);
     }
 }
 
+/* Makes out and lse of a gradient those of its qkv. */
 static void
-check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand *rand)
+attend (Call *call)
 {
-  PlanOp op = { .kind = kernel->kind };
+  static const guint operand[] = { 2, 3, 4, 5 }; /* out, lse, qkv, work */
+  PlanOp op = call->op;
+  ExecArgs args = { .op = &op };
+
+  op.kind = PLAN_OP_ATTENTION;
+  for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
+    {
+      CompareOperand *self = &call->operand[operand[i]];
+
+      args.ptr[i] = self->want + self->at;
+      args.dtype[i] = self->dtype;
+    }
+  exec_kernels_cpu.run[PLAN_OP_ATTENTION](&args);
+  for (guint i = 0; i < 2; i++)
+    compare_operand_keep (&call->operand[operand[i]], device);
+}
+
+static void
+run_both (Call *call, GRand *rand)
+{
   ExecConstants constants = {
     .norm_eps = 1e-5,
     .rope_theta = 500000,
@@ -192,49 +302,63 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
     .beta2 = 0.95,
     .adam_eps = 1e-8,
     .weight_decay = 0.1,
+    .max_norm = g_rand_boolean (rand) ? 1 : 0,
     .step = g_rand_int_range (rand, 1, 1000),
   };
-  ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
-  guint n = plan_op_n_refs (kernel->kind);
-  Operand operands[PLAN_MAX_REFS];
+  ExecArgs cpu = { .op = &call->op, .constants = &constants }, cuda = cpu;
+  guint n = plan_op_n_refs (call->kernel->kind);
 
-  memcpy (op.dims, dims, plan_op_n_dims (kernel->kind) * sizeof *dims);
   for (guint i = 0; i < n; i++)
     {
-      operand_init (&operands[i], format_of (kernel->kind, i, rand),
-                    plan_op_ref_elements (&op, i, 1), any_bits, rand);
-      cpu.ptr[i] = operands[i].want;
-      cuda.ptr[i] = operands[i].at;
-      cpu.dtype[i] = cuda.dtype[i] = operands[i].dtype;
+      CompareOperand *operand = &call->operand[i];
+
+      if (operand->device == NULL)
+        continue;
+      cpu.ptr[i] = operand->want + operand->at;
+      cpu.scale[i] = &operand->want_scale;
+      cuda.ptr[i] = operand->device + operand->at;
+      cuda.scale[i] = operand->device_scale;
+      cpu.dtype[i] = cuda.dtype[i] = operand->dtype;
     }
-  exec_kernels_cpu.run[kernel->kind](&cpu);
-  int code = kernel->launch (&cuda, NULL);
+  exec_kernels_cpu.run[call->kernel->kind](&cpu);
+  int code = call->kernel->launch (&cuda, NULL);
   const char *error = device->wait ();
-  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", plan_op_name (kernel->kind),
-                 code, error != NULL ? error : "");
+  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s",
+                 plan_op_name (call->kernel->kind), code, error != NULL ? error : "");
   for (guint i = 0; i < n; i++)
-    {
-      g_autofree char *what = g_strdup_printf ("%s %s (%s)", plan_op_name (kernel->kind),
-                                               plan_op_ref_name (kernel->kind, i),
-                                               plan_dtype_name (operands[i].dtype));
-      gboolean is_result = plan_op_ref_access (kernel->kind, i) != 'r';
+    if (call->operand[i].device != NULL)
+      compare_operand_fetch (&call->operand[i], device);
+}
 
-      device->copy (operands[i].got, operands[i].at, operands[i].bytes);
-      check_operand (&operands[i],
-                     is_result ? bound_of (kernel, &op, &operands[i]) : (Bound){ .any_nan = FALSE },
-                     what);
-    }
+static void
+check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand *rand)
+{
+  Call call = { .kernel = kernel, .op = { .kind = kernel->kind } };
+  guint n = plan_op_n_refs (kernel->kind);
+
+  g_assert_cmpuint (strlen (kernel->operands), ==, n);
+  memcpy (call.op.dims, dims, plan_op_n_dims (kernel->kind) * sizeof *dims);
+  for (guint i = 0; i < PLAN_MAX_REFS; i++)
+    call.op.refs[i] = PLAN_REF_NONE;
   for (guint i = 0; i < n; i++)
-    operand_clear (&operands[i]);
+    if (!is_absent (kernel, i, rand))
+      open_operand (&call, i, any_bits, rand);
+  if (kernel->kind == PLAN_OP_ATTENTION_BWD)
+    attend (&call);
+  run_both (&call, rand);
+  check_call (&call);
+  for (guint i = 0; i < n; i++)
+    if (call.operand[i].device != NULL)
+      compare_operand_clear (&call.operand[i], device);
 }
 
 /* --- cases -------------------------------------------------------------------------------- */
 
-/* Next to the sizes of warps and blocks, or anything. */
+/* Next to the sizes of pieces, warps and blocks, or anything. */
 static gint64
 odd_size (GRand *rand, gint32 most)
 {
-  static const gint32 edges[] = { 1, 31, 32, 33, 255, 256, 257, 511, 513 };
+  static const gint32 edges[] = { 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 513, 1024 };
   gint32 edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
 
   return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
@@ -245,46 +369,98 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
   gint64 kv_heads = g_rand_int_range (rand, 1, 4);
 
-  if (kind == PLAN_OP_ROPE)
+  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
+  out_dims[0] = plan_op_n_dims (kind) == 1 ? odd_size (rand, 3000) : g_rand_int_range (rand, 1, 7);
+  out_dims[1] = odd_size (rand, 1500);
+  switch ((int)kind)
     {
+    case PLAN_OP_NORM_SQ:
+      out_dims[0] = odd_size (rand, 20000);
+      return;
+    case PLAN_OP_SUM_PARTS:
+      out_dims[0] = odd_size (rand, 3000);
+      out_dims[1] = g_rand_int_range (rand, 1, 6);
+      return;
+    case PLAN_OP_CLIP:
+      out_dims[0] = g_rand_int_range (rand, 1, 6);
+      out_dims[1] = g_rand_int_range (rand, 1, (gint32)out_dims[0] + 1);
+      out_dims[2] = odd_size (rand, 3000);
+      return;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = odd_size (rand, 140);
+      out_dims[3] = g_rand_int_range (rand, 1, 3);
+      out_dims[2] = out_dims[3] * g_rand_int_range (rand, 1, 4);
+      out_dims[4] = odd_size (rand, 150);
+      return;
+    case PLAN_OP_ROPE:
       out_dims[0] = g_rand_int_range (rand, 1, 30);
       out_dims[1] = g_rand_int_range (rand, 1, 20);
       out_dims[2] = kv_heads * g_rand_int_range (rand, 1, 4);
       out_dims[3] = kv_heads;
       out_dims[4] = 2 * odd_size (rand, 70);
       out_dims[5] = g_rand_boolean (rand);
+      return;
+    case PLAN_OP_ACTIVATE:
+    case PLAN_OP_ACTIVATE_BWD:
+      out_dims[2] = g_rand_int_range (rand, 0, PLAN_ACTIVATION_QUICK_GELU + 1);
+      out_dims[3] = g_rand_boolean (rand);
+      return;
+    case PLAN_OP_EMBED:
+    case PLAN_OP_EMBED_BWD:
+      out_dims[0] = odd_size (rand, 600);
+      out_dims[1] = odd_size (rand, 40);
+      out_dims[2] = g_rand_int_range (rand, 1, 50);
+      return;
+    case PLAN_OP_POSITIONS:
+    case PLAN_OP_POSITIONS_BWD:
+      out_dims[2] = g_rand_int_range (rand, 1, 4);
+      out_dims[0] = out_dims[2] * g_rand_int_range (rand, 1, 6);
+      return;
+    case PLAN_OP_RMSNORM_BWD:
+    case PLAN_OP_LAYERNORM_BWD:
+    case PLAN_OP_BIAS_BWD:
+      out_dims[0] = odd_size (rand, 700) / g_rand_int_range (rand, 1, 30) + 1;
+      out_dims[1] = odd_size (rand, 300);
+      return;
+    default:
+      return;
     }
-  else if (plan_op_n_dims (kind) == 2)
-    {
-      out_dims[0] = g_rand_int_range (rand, 1, 6);
-      out_dims[1] = odd_size (rand, 1500);
-    }
-  else
-    out_dims[0] = odd_size (rand, 3000);
 }
 
 #define ROUNDS 40
+#define ATTENTION_ROUNDS 12 /* of those that take long */
 
-/* Of each kernel ROUNDS cases; odd ones of random bits where any are allowed. */
+/* Of each kernel so many cases; odd ones of random bits where any are allowed. */
 START_TEST (cuda_kernel_is_the_cpu_kernel)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const Kernel *kernel = &kernels[_i / ROUNDS];
   gint64 dims[PLAN_MAX_DIMS];
 
+  if ((kernel->kind == PLAN_OP_ATTENTION || kernel->kind == PLAN_OP_ATTENTION_BWD)
+      && _i % ROUNDS >= ATTENTION_ROUNDS)
+    return;
   draw_dims (kernel->kind, rand, dims);
   check_kernel (kernel, dims, kernel->any_bits && _i % 2, rand);
 }
 END_TEST
 
-/* Sizes at which a block does more than one piece of the work. */
+/* Sizes at which a block does more than one piece of the work, or strips are wide. */
 START_TEST (cuda_grid_strides)
 {
   static const gint64 dims[][PLAN_MAX_DIMS] = {
-    [PLAN_OP_ACCUMULATE] = { 2048 * 256 + 257 },
+    [PLAN_OP_ACCUMULATE] = { 2048 * 256 * 8 + 257 },
     [PLAN_OP_SWIGLU] = { 65535 + 3, 2 },
+    [PLAN_OP_ACTIVATE] = { 2, 2048 * 256 * 8 / 32 + 5, 1, 1 },
     [PLAN_OP_ROPE] = { 65535 + 2, 7, 1, 1, 2, 0 },
     [PLAN_OP_RMSNORM] = { 2048 + 2, 40 },
+    [PLAN_OP_RMSNORM_BWD] = { 140, 2048 + 24 },
+    [PLAN_OP_LAYERNORM_BWD] = { 70, 1024 + 9 },
+    [PLAN_OP_NORM_SQ] = { 2048 * 64 * 8 + 77 },
+    [PLAN_OP_CROSS_ENTROPY] = { 2, 512 * 8 * 3 + 11 },
+    [PLAN_OP_EMBED_BWD] = { 3000, 3, 4 },
   };
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
   const Kernel *kernel = &kernels[_i];
@@ -300,9 +476,14 @@ START_TEST (cuda_refuses_other_formats)
   PlanOp op = { .kind = kernel->kind, .dims = { 1, 1, 1, 1, 2, 0 } };
   ExecConstants constants = { .step = 1 };
   ExecArgs args = { .op = &op, .constants = &constants };
+  gint64 nothing[8] = { 0 };
 
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
-    args.dtype[i] = i == 0 ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_BF16;
+    {
+      args.ptr[i] = nothing;
+      args.dtype[i] = PLAN_DTYPE_FP16;
+    }
+  args.dtype[0] = PLAN_DTYPE_E8M0;
   if (kernel->kind != PLAN_OP_ZERO)
     ck_assert_int_ne (kernel->launch (&args, NULL), 0);
   ck_assert_ptr_null (device->wait ());
@@ -329,34 +510,117 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 #define WARM_UP 3
 #define REPEATS 20
 
+/* Matrices of rows of 4096 elements, or nearly so. */
+static void
+speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
+  out_dims[0] = plan_op_n_dims (kind) == 1 ? rows * 4096 : rows;
+  out_dims[1] = 4096;
+  switch ((int)kind)
+    {
+    case PLAN_OP_ROPE:
+      out_dims[2] = 24;
+      out_dims[3] = 4;
+      out_dims[4] = 128;
+      return;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = 1;
+      out_dims[1] = out_dims[5] = rows;
+      out_dims[2] = 32;
+      out_dims[3] = 8;
+      out_dims[4] = 128;
+      return;
+    case PLAN_OP_SUM_PARTS:
+      out_dims[0] = rows * 4096;
+      out_dims[1] = 4;
+      return;
+    case PLAN_OP_EMBED:
+    case PLAN_OP_EMBED_BWD:
+      out_dims[2] = 2 * rows;
+      return;
+    case PLAN_OP_POSITIONS:
+    case PLAN_OP_POSITIONS_BWD:
+      out_dims[2] = MAX (rows / 4, 1);
+      return;
+    case PLAN_OP_ACTIVATE:
+    case PLAN_OP_ACTIVATE_BWD:
+      out_dims[2] = PLAN_ACTIVATION_GELU;
+      return;
+    case PLAN_OP_CLIP:
+      out_dims[0] = out_dims[1] = out_dims[2] = 8;
+      return;
+    default:
+      return;
+    }
+}
+
+/* bf16 where a choice is, but sums, statistics and an optimizer's state in fp32. */
+static PlanDtype
+speed_format (const Kernel *kernel, guint i)
+{
+  switch (kernel->operands[i])
+    {
+    case 'n':
+    case 'm':
+    case 'u':
+      return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
+                     || (kernel->kind == PLAN_OP_CAST && i == 1)
+                 ? PLAN_DTYPE_FP32
+                 : PLAN_DTYPE_BF16;
+    case 'q':
+      return PLAN_DTYPE_E4M3;
+    case 'i':
+    case 't':
+      return PLAN_DTYPE_I32;
+    case 's':
+      return PLAN_DTYPE_I64;
+    default:
+      return PLAN_DTYPE_FP32;
+    }
+}
+
+/* Takes zeros for all operands; returns the bytes that the op cannot do without moving. */
+static guint64
+take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
+{
+  guint64 moved = 0;
+
+  for (guint i = 0; i < plan_op_n_refs (kernel->kind); i++)
+    {
+      char what = kernel->operands[i];
+
+      if (what == '-')
+        continue;
+      args->dtype[i] = speed_format (kernel, i);
+      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, args->dtype[0])
+                                  : plan_op_ref_elements (op, i, 1);
+      guint64 bytes = plan_dtype_bytes (args->dtype[i], count);
+      PlanOp zero = { .kind = PLAN_OP_ZERO, .dims = { (gint64)bytes } };
+
+      args->ptr[i] = device->take (bytes + 16);
+      args->scale[i] = (float *)((guint8 *)args->ptr[i] + bytes / 4 * 4);
+      exec_cuda_zero (
+          &(ExecArgs){ .op = &zero, .ptr = { args->ptr[i] }, .dtype = { PLAN_DTYPE_U8 } }, NULL);
+      if (what != 'w' && (kernel->kind != PLAN_OP_EMBED || i != 1))
+        moved += bytes * (plan_op_ref_access (kernel->kind, i) == 'u' ? 2 : 1);
+    }
+  return moved;
+}
+
 static void
 time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
 {
-  PlanOp op = { .kind = kernel->kind, .dims = { rows, 4096 } };
+  PlanOp op = { .kind = kernel->kind };
   ExecConstants constants = { .norm_eps = 1e-5, .rope_theta = 10000, .beta1 = 0.9, .step = 1 };
   ExecArgs args = { .op = &op, .constants = &constants };
-  guint n = plan_op_n_refs (kernel->kind);
-  guint64 moved = 0;
   gint64 begun = 0;
 
-  if (kernel->kind == PLAN_OP_ROPE)
-    memcpy (op.dims, ((gint64[]){ rows, 4096, 24, 4, 128, 0 }), sizeof op.dims);
-  else if (plan_op_n_dims (kernel->kind) == 1)
-    op.dims[0] = rows * 4096;
-  for (guint i = 0; i < n; i++)
-    {
-      gboolean is_wide = (kernel->kind == PLAN_OP_RMSNORM && i == 1)
-                         || (kernel->kind == PLAN_OP_CAST && i == 1)
-                         || kernel->kind == PLAN_OP_ADAMW;
-      args.dtype[i] = is_wide ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
-      guint64 bytes = plan_dtype_bytes (args.dtype[i], plan_op_ref_elements (&op, i, 1));
-      PlanOp zero = { .kind = PLAN_OP_ZERO, .dims = { (gint64)bytes } };
-
-      args.ptr[i] = device->take (bytes);
-      exec_cuda_zero (
-          &(ExecArgs){ .op = &zero, .ptr = { args.ptr[i] }, .dtype = { PLAN_DTYPE_U8 } }, NULL);
-      moved += bytes * (plan_op_ref_access (kernel->kind, i) == 'u' ? 2 : 1);
-    }
+  for (guint i = 0; i < PLAN_MAX_REFS; i++)
+    op.refs[i] = PLAN_REF_NONE;
+  speed_dims (kernel->kind, rows, op.dims);
+  guint64 moved = take_operands (kernel, &op, &args);
   for (guint i = 0; i < WARM_UP + REPEATS; i++)
     {
       if (i == WARM_UP)
@@ -368,16 +632,21 @@ time_kernel (const Kernel *kernel, gint64 rows, FILE *out)
     }
   device->wait ();
   double us = (double)MAX (g_get_monotonic_time () - begun, 1) / REPEATS;
-  fprintf (out, "# %-11s %8.1f GB/s, %" G_GUINT64_FORMAT " bytes in %.1f us\n",
+  fprintf (out, "# %-17s %8.1f GB/s, %" G_GUINT64_FORMAT " bytes in %.1f us",
            plan_op_name (kernel->kind), (double)moved / us * 1e-3, moved, us);
-  for (guint i = 0; i < n; i++)
-    device->give (args.ptr[i]);
+  if (plan_op_flops (&op) > 0)
+    fprintf (out, ", %.1f TFLOP/s", plan_op_flops (&op) / us * 1e-6);
+  fputs ("\n", out);
+  for (guint i = 0; i < plan_op_n_refs (kernel->kind); i++)
+    if (args.ptr[i] != NULL)
+      device->give (args.ptr[i]);
 }
 
-void
+guint
 compare_speed (const CompareDevice *on, gint64 rows, FILE *out)
 {
   device = on;
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
     time_kernel (&kernels[i], rows, out);
+  return G_N_ELEMENTS (kernels);
 }

@@ -19,7 +19,8 @@ typedef struct
 /* Adds the cases, as loops over seeds, each after `setup` (or NULL). One device per process. */
 void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* Prints the bytes per second of every kernel, on matrices of `rows` rows of 4096 bf16 elements. */
-void compare_speed (const CompareDevice *device, gint64 rows, FILE *out);
+/* Prints a line of bytes per second for every kernel, on matrices of `rows` rows of 4096 elements,
+ * and returns how many there are. */
+guint compare_speed (const CompareDevice *device, gint64 rows, FILE *out);
 
 G_END_DECLS

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Launches: blocks one after the other, their threads as fibers. */
 #include "config.h"
 
-#include "tests/fake/cuda-fake.h"
+#include "tests/fake/device.hpp"
 
+#include <cstring>
 #include <string>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
 
@@ -18,6 +21,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+using namespace fake;
+
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* The linker's names for the ends of all shared variables; absent without any. */
@@ -28,6 +33,9 @@ namespace
 {
 
 const size_t STACK_BYTES = 128 * 1024;
+const unsigned MAX_THREADS = 1024; /* of a block: no more fibers at a time */
+const size_t MAX_SHARED = 227 * 1024;
+const size_t SCRATCH_BYTES = MAX_THREADS * STACK_BYTES + MAX_SHARED;
 
 enum State
 {
@@ -35,6 +43,7 @@ enum State
   READY,
   AT_BARRIER,
   AT_SHUFFLE,
+  STOPPED, /* did what a device does not survive */
   DONE
 };
 
@@ -43,7 +52,7 @@ enum State
 struct Fiber
 {
   ucontext_t context;
-  std::vector<char> stack = std::vector<char> (STACK_BYTES);
+  guint8 *stack;
   void *asan = nullptr;
 };
 
@@ -56,10 +65,11 @@ struct Thread
   Fiber *fiber = nullptr;
 };
 
-struct Device
+struct Processor
 {
-  std::string log, error;
   bool backwards = false;
+  guint8 *scratch = nullptr; /* the stacks of all fibers, and dynamic shared memory, in one piece */
+  std::vector<std::unique_ptr<Fiber>> fibers;
   ucontext_t scheduler;
   const void *scheduler_stack = nullptr; /* for the address sanitizer */
   size_t scheduler_bytes = 0;
@@ -67,15 +77,9 @@ struct Device
   std::vector<Thread> threads; /* of the block that runs */
   size_t begun = 0, end = 0;   /* threads begun, and how many may be, in the order of running */
   unsigned current = 0;
-  FakeCudaThread body = nullptr;
-  const void *closure = nullptr;
-
-  ~Device ()
-  {
-    for (Fiber *fiber : idle)
-      delete fiber;
-  }
-} device;
+  const FakeCudaLaunch *launch = nullptr;
+  std::string why; /* what a thread did that ends the launch */
+} processor;
 
 /* --- fibers ------------------------------------------------------------------------------- */
 
@@ -83,22 +87,24 @@ struct Device
 void
 enter (Fiber *fiber)
 {
+  trace_threads (true);
 #ifdef HAVE_ASAN
   void *own = nullptr;
 
-  __sanitizer_start_switch_fiber (&own, fiber->stack.data (), STACK_BYTES);
-  swapcontext (&device.scheduler, &fiber->context);
+  __sanitizer_start_switch_fiber (&own, fiber->stack, STACK_BYTES);
+  swapcontext (&processor.scheduler, &fiber->context);
   __sanitizer_finish_switch_fiber (own, nullptr, nullptr);
 #else
-  swapcontext (&device.scheduler, &fiber->context);
+  swapcontext (&processor.scheduler, &fiber->context);
 #endif
+  trace_threads (false);
 }
 
 void
 arrive (void *asan)
 {
 #ifdef HAVE_ASAN
-  __sanitizer_finish_switch_fiber (asan, &device.scheduler_stack, &device.scheduler_bytes);
+  __sanitizer_finish_switch_fiber (asan, &processor.scheduler_stack, &processor.scheduler_bytes);
 #endif
 }
 
@@ -106,9 +112,10 @@ void
 leave (Fiber *fiber)
 {
 #ifdef HAVE_ASAN
-  __sanitizer_start_switch_fiber (&fiber->asan, device.scheduler_stack, device.scheduler_bytes);
+  __sanitizer_start_switch_fiber (&fiber->asan, processor.scheduler_stack,
+                                  processor.scheduler_bytes);
 #endif
-  swapcontext (&fiber->context, &device.scheduler);
+  swapcontext (&fiber->context, &processor.scheduler);
   arrive (fiber->asan);
 }
 
@@ -116,13 +123,13 @@ leave (Fiber *fiber)
 unsigned
 in_order (size_t i)
 {
-  return (unsigned)(device.backwards ? device.threads.size () - 1 - i : i);
+  return (unsigned)(processor.backwards ? processor.threads.size () - 1 - i : i);
 }
 
 void
 select (unsigned thread)
 {
-  device.current = thread;
+  processor.current = thread;
   threadIdx = dim3 (thread % blockDim.x, thread / blockDim.x % blockDim.y,
                     thread / blockDim.x / blockDim.y);
 }
@@ -135,16 +142,16 @@ run_threads (unsigned high, unsigned low)
   arrive (nullptr);
   for (;;)
     {
-      while (device.begun < device.end)
+      while (processor.begun < processor.end)
         {
-          unsigned thread = in_order (device.begun++);
+          unsigned thread = in_order (processor.begun++);
 
-          device.threads[thread].fiber = self;
+          processor.threads[thread].fiber = self;
           select (thread);
-          device.body (device.closure);
-          device.threads[thread].state = DONE;
+          processor.launch->thread (processor.launch->closure);
+          processor.threads[thread].state = DONE;
         }
-      device.idle.push_back (self);
+      processor.idle.push_back (self);
       leave (self);
     }
 }
@@ -154,15 +161,18 @@ take_fiber ()
 {
   Fiber *fiber;
 
-  if (!device.idle.empty ())
+  if (!processor.idle.empty ())
     {
-      fiber = device.idle.back ();
-      device.idle.pop_back ();
+      fiber = processor.idle.back ();
+      processor.idle.pop_back ();
       return fiber;
     }
-  fiber = new Fiber;
+  g_assert (processor.fibers.size () < MAX_THREADS);
+  processor.fibers.push_back (std::make_unique<Fiber> ());
+  fiber = processor.fibers.back ().get ();
+  fiber->stack = processor.scratch + (processor.fibers.size () - 1) * STACK_BYTES;
   getcontext (&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack.data ();
+  fiber->context.uc_stack.ss_sp = fiber->stack;
   fiber->context.uc_stack.ss_size = STACK_BYTES;
   fiber->context.uc_link = nullptr;
   makecontext (&fiber->context, (void (*) ())run_threads, 2,
@@ -174,11 +184,11 @@ take_fiber ()
 void
 wait (State state, int line)
 {
-  unsigned thread = device.current;
-  Fiber *fiber = device.threads[thread].fiber;
+  unsigned thread = processor.current;
+  Fiber *fiber = processor.threads[thread].fiber;
 
-  device.threads[thread].state = state;
-  device.threads[thread].line = line;
+  processor.threads[thread].state = state;
+  processor.threads[thread].line = line;
   leave (fiber);
   select (thread);
 }
@@ -188,8 +198,8 @@ wait (State state, int line)
 bool
 everyone (State state)
 {
-  for (const Thread &thread : device.threads)
-    if (thread.state != state || thread.line != device.threads[0].line)
+  for (const Thread &thread : processor.threads)
+    if (thread.state != state || thread.line != processor.threads[0].line)
       return false;
   return true;
 }
@@ -201,9 +211,9 @@ shuffle_is_complete (size_t first, const Thread &like)
   for (size_t lane = 0; lane < 32; lane++)
     if (like.mask >> lane & 1)
       {
-        if (first + lane >= device.threads.size ())
+        if (first + lane >= processor.threads.size ())
           return false;
-        const Thread &other = device.threads[first + lane];
+        const Thread &other = processor.threads[first + lane];
         if (other.state != AT_SHUFFLE || other.line != like.line || other.mask != like.mask)
           return false;
       }
@@ -217,11 +227,11 @@ shuffle (size_t first, guint32 mask)
   guint32 values[32];
 
   for (size_t lane = 0; lane < 32; lane++)
-    values[lane] = mask >> lane & 1 ? device.threads[first + lane].value : 0xdeadbeef;
+    values[lane] = mask >> lane & 1 ? processor.threads[first + lane].value : 0xdeadbeef;
   for (size_t lane = 0; lane < 32; lane++)
     if (mask >> lane & 1)
       {
-        Thread &thread = device.threads[first + lane];
+        Thread &thread = processor.threads[first + lane];
 
         thread.value = values[thread.source];
         thread.state = READY;
@@ -234,9 +244,9 @@ release_shuffles (size_t first)
 {
   bool released = false;
 
-  for (size_t lane = 0; lane < 32 && first + lane < device.threads.size (); lane++)
+  for (size_t lane = 0; lane < 32 && first + lane < processor.threads.size (); lane++)
     {
-      const Thread &thread = device.threads[first + lane];
+      const Thread &thread = processor.threads[first + lane];
 
       if (thread.state == AT_SHUFFLE && thread.mask >> lane & 1
           && shuffle_is_complete (first, thread))
@@ -253,7 +263,7 @@ release_barrier ()
 {
   if (!everyone (AT_BARRIER))
     return false;
-  for (Thread &thread : device.threads)
+  for (Thread &thread : processor.threads)
     thread.state = READY;
   return true;
 }
@@ -262,61 +272,62 @@ release_barrier ()
 void
 run_warp (size_t from, size_t end)
 {
-  device.end = end;
+  processor.end = end;
   do
     {
-      for (size_t i = from; i < end; i++)
-        if (device.threads[in_order (i)].state == READY)
-          enter (device.threads[in_order (i)].fiber);
-      while (device.begun < end)
+      for (size_t i = from; i < end && processor.why.empty (); i++)
+        if (processor.threads[in_order (i)].state == READY)
+          enter (processor.threads[in_order (i)].fiber);
+      while (processor.begun < end && processor.why.empty ())
         enter (take_fiber ());
     }
-  while (release_shuffles (in_order (from) / 32 * 32));
+  while (processor.why.empty () && release_shuffles (in_order (from) / 32 * 32));
 }
 
-/* Says where the threads are that can never go on; their stacks are given up. */
+/* Says where the threads are that can never go on; all stacks are given up. */
 void
 fail (const char *name)
 {
   unsigned waiting = 0, done = 0, first = 0;
+  std::string at = std::string (name) + ", block " + std::to_string (blockIdx.x) + " "
+                   + std::to_string (blockIdx.y) + ": thread ";
 
-  for (unsigned i = (unsigned)device.threads.size (); i-- > 0;)
-    if (device.threads[i].state == DONE)
+  for (unsigned i = (unsigned)processor.threads.size (); i-- > 0;)
+    if (processor.threads[i].state == DONE)
       done++;
     else
       {
         waiting++;
         first = i;
       }
-  const Thread &thread = device.threads[first];
-  g_autofree char *text = g_strdup_printf (
-      "%s, block %u %u: thread %u waits for ever at a %s; %u threads wait, %u have ended", name,
-      blockIdx.x, blockIdx.y, first, thread.state == AT_BARRIER ? "barrier" : "shuffle", waiting,
-      done);
-  if (device.error.empty ())
-    device.error = text;
-  for (const Thread &other : device.threads)
-    if (other.state != DONE)
-      delete other.fiber;
+  if (!processor.why.empty ())
+    report (at + std::to_string (processor.current) + " " + processor.why);
+  else
+    report (at + std::to_string (first) + " waits for ever at a "
+            + (processor.threads[first].state == AT_BARRIER ? "barrier; " : "shuffle; ")
+            + std::to_string (waiting) + " threads wait, " + std::to_string (done) + " have ended");
+  forget_kernels ();
 }
 
 bool
 run_block (const char *name)
 {
-  device.threads.assign ((size_t)blockDim.x * blockDim.y * blockDim.z, Thread ());
-  device.begun = 0;
+  processor.threads.assign ((size_t)blockDim.x * blockDim.y * blockDim.z, Thread ());
+  processor.begun = 0;
+  memset (fake_cuda_dynamic_shared (), 0xff, processor.launch->shared);
   if (__start_fake_cuda_shared != nullptr)
     memset (__start_fake_cuda_shared, 0xff,
             (size_t)(__stop_fake_cuda_shared - __start_fake_cuda_shared));
   do
-    for (size_t from = 0, end = 0; from < device.threads.size (); from = end)
+    for (size_t from = 0, end = 0; from < processor.threads.size () && processor.why.empty ();
+         from = end)
       {
-        while (end < device.threads.size () && in_order (end) / 32 == in_order (from) / 32)
+        while (end < processor.threads.size () && in_order (end) / 32 == in_order (from) / 32)
           end++;
         run_warp (from, end);
       }
-  while (release_barrier ());
-  for (const Thread &thread : device.threads)
+  while (processor.why.empty () && release_barrier ());
+  for (const Thread &thread : processor.threads)
     if (thread.state != DONE)
       {
         fail (name);
@@ -325,11 +336,73 @@ run_block (const char *name)
   return true;
 }
 
-void
-add_to_log (char *line)
+bool
+is_launchable (const FakeCudaLaunch &launch)
 {
-  device.log += line;
-  g_free (line);
+  const dim3 &grid = launch.grid, &block = launch.block;
+
+  return grid.x > 0 && grid.x <= G_MAXINT32 && grid.y > 0 && grid.y <= 65535 && grid.z == 1
+         && block.x * block.y > 0 && block.z == 1 && block.x * block.y <= MAX_THREADS
+         && launch.shared <= MAX_SHARED;
+}
+
+void
+map_scratch ()
+{
+  if (processor.scratch == nullptr)
+    processor.scratch = (guint8 *)mmap (nullptr, SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (processor.scratch == MAP_FAILED)
+    g_error ("no memory for the stacks of a fake device");
+}
+
+/* The error is of the first block that does not end, or of what the blocks used. */
+cudaError_t
+run_launch (Op &op, const FakeCudaLaunch &launch)
+{
+  bool is_done = true;
+
+  gridDim = launch.grid;
+  blockDim = launch.block;
+  processor.launch = &launch;
+  processor.why.clear ();
+  map_scratch ();
+  trace_begin (processor.scratch, SCRATCH_BYTES, launch.closure, launch.closure_bytes);
+  for (unsigned y = 0; y < gridDim.y && is_done; y++)
+    for (unsigned x = 0; x < gridDim.x && is_done; x++)
+      {
+        blockIdx = dim3 (x, y);
+        is_done = run_block (launch.name);
+      }
+  if (!trace_end (op) || !processor.why.empty ())
+    return cudaErrorIllegalAddress;
+  return is_done ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+}
+
+namespace fake
+{
+
+void
+stop_kernel (const std::string &why)
+{
+  processor.why = why;
+  wait (STOPPED, 0);
+  g_assert_not_reached ();
+}
+
+void
+forget_kernels ()
+{
+  processor.idle.clear ();
+  processor.fibers.clear ();
+}
+
+void
+set_backwards (bool backwards)
+{
+  processor.backwards = backwards;
 }
 
 }
@@ -342,10 +415,10 @@ fake_cuda_barrier (int line)
   wait (AT_BARRIER, line);
 }
 
-guint32
-fake_cuda_shuffle (int line, guint32 mask, guint32 value, guint source)
+uint32_t
+fake_cuda_shuffle (int line, uint32_t mask, uint32_t value, unsigned source)
 {
-  Thread &thread = device.threads[device.current];
+  Thread &thread = processor.threads[processor.current];
 
   thread.mask = mask;
   thread.value = value;
@@ -354,67 +427,35 @@ fake_cuda_shuffle (int line, guint32 mask, guint32 value, guint source)
   return thread.value;
 }
 
-cudaError_t
-fake_cuda_run (const char *name, dim3 grid, dim3 block, void *stream, FakeCudaThread thread,
-               const void *closure)
+void *
+fake_cuda_dynamic_shared ()
 {
-  add_to_log (g_strdup_printf ("%s grid %u %u block %u shared 0 stream %p\n", name, grid.x, grid.y,
-                               block.x, stream));
-  if (grid.x == 0 || grid.y == 0 || grid.y > 65535 || grid.z != 1 || block.x * block.y == 0
-      || block.z != 1 || block.x * block.y > 1024)
-    return cudaErrorInvalidValue;
-  gridDim = grid;
-  blockDim = block;
-  device.body = thread;
-  device.closure = closure;
-  for (unsigned y = 0; y < grid.y; y++)
-    for (unsigned x = 0; x < grid.x; x++)
-      {
-        blockIdx = dim3 (x, y);
-        if (!run_block (name))
-          return cudaErrorLaunchFailure;
-      }
-  return cudaSuccess;
+  return processor.scratch + MAX_THREADS * STACK_BYTES;
 }
 
 cudaError_t
-cudaMemsetAsync (void *at, int byte, size_t size, cudaStream_t stream)
+fake_cuda_run (cudaStream_t stream, const FakeCudaLaunch &launch)
 {
-  add_to_log (g_strdup_printf ("memset %zu stream %p\n", size, (void *)stream));
-  memset (at, byte, size);
-  return cudaSuccess;
-}
+  Lock lock;
+  cudaError_t error;
+  g_autofree char *details = g_strdup_printf (" grid %u %u block %u shared %zu", launch.grid.x,
+                                              launch.grid.y, launch.block.x, launch.shared);
 
-cudaError_t
-cudaMemcpyAsync (void *to, const void *from, size_t size, cudaMemcpyKind kind, cudaStream_t stream)
-{
-  add_to_log (g_strdup_printf ("memcpy %zu stream %p\n", size, (void *)stream));
-  memmove (to, from, size);
-  return cudaSuccess;
-}
-
-void
-fake_cuda_reset (void)
-{
-  device.log.clear ();
-  device.error.clear ();
-  device.backwards = false;
-}
-
-const char *
-fake_cuda_log (void)
-{
-  return device.log.c_str ();
-}
-
-const char *
-fake_cuda_error (void)
-{
-  return device.error.c_str ();
-}
-
-void
-fake_cuda_run_backwards (gboolean backwards)
-{
-  device.backwards = backwards;
+  if (fails (&error))
+    return error;
+  Stream *self = stream_of (stream);
+  if (self == nullptr || self->device != current_device ())
+    return result (cudaErrorInvalidResourceHandle);
+  if (!is_launchable (launch))
+    return result (cudaErrorInvalidConfiguration);
+  FakeCudaLaunch copy = launch;
+  std::vector<guint8> closure ((const guint8 *)launch.closure,
+                               (const guint8 *)launch.closure + launch.closure_bytes);
+  return submit (
+      stream, launch.name,
+      [=] (Op &op) mutable {
+        copy.closure = closure.data ();
+        return run_launch (op, copy);
+      },
+      details);
 }

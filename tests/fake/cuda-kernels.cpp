@@ -4,5 +4,10 @@
 
 #include "tests/fake/cuda-fake.h"
 
+#include "exec/cuda/attention.cu"
 #include "exec/cuda/elementwise.cu"
+#include "exec/cuda/embedding.cu"
+#include "exec/cuda/loss.cu"
 #include "exec/cuda/norm.cu"
+#include "exec/cuda/optimizer.cu"
+#include "exec/cuda/sum.cu"

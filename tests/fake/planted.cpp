@@ -59,6 +59,49 @@ shuffle_down (float *out)
   out[threadIdx.x] = __shfl_down_sync (0xffffffffu, (float)threadIdx.x, 1);
 }
 
+__global__ void
+copy (float *out, const float *in, unsigned count)
+{
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+    out[i] = in[i];
+}
+
+struct __attribute__ ((aligned (16))) Quad
+{
+  float at[4];
+};
+
+__global__ void
+copy_quads (Quad *out, const Quad *in, unsigned count)
+{
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+    out[i] = in[i];
+}
+
+__global__ void
+copy_long (char *out, const char *in, unsigned count)
+{
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+    memcpy (out + 24 * i, in + 24 * i, 24);
+}
+
+__global__ void
+sum (float *total, const float *in, unsigned count)
+{
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+    atomicAdd (total, in[i]);
+}
+
+__global__ void
+dynamic (float *out)
+{
+  EXEC_CUDA_DYNAMIC_SHARED (float, own);
+
+  own[threadIdx.x] = (float)threadIdx.x;
+  __syncthreads ();
+  out[threadIdx.x] = own[63 - threadIdx.x];
+}
+
 const struct
 {
   dim3 grid, block;
@@ -67,37 +110,67 @@ const struct
 }
 
 int
-planted_reverse (float *out)
+planted_reverse (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (reverse, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (reverse, shape, stream, out);
 }
 
 int
-planted_no_barrier (float *out)
+planted_no_barrier (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (no_barrier, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (no_barrier, shape, stream, out);
 }
 
 int
-planted_half_barrier (float *out)
+planted_half_barrier (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (half_barrier, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (half_barrier, shape, stream, out);
 }
 
 int
-planted_two_barriers (float *out)
+planted_two_barriers (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (two_barriers, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (two_barriers, shape, stream, out);
 }
 
 int
-planted_half_shuffle (float *out)
+planted_half_shuffle (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (half_shuffle, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (half_shuffle, shape, stream, out);
 }
 
 int
-planted_shuffle_down (float *out)
+planted_shuffle_down (float *out, void *stream)
 {
-  return EXEC_CUDA_LAUNCH (shuffle_down, shape, nullptr, out);
+  return EXEC_CUDA_LAUNCH (shuffle_down, shape, stream, out);
+}
+
+int
+planted_copy (float *out, const float *in, guint count, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (copy, shape, stream, out, in, count);
+}
+
+int
+planted_copy_quads (float *out, const float *in, guint count, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (copy_quads, shape, stream, (Quad *)out, (const Quad *)in, count / 4);
+}
+
+int
+planted_copy_long (float *out, const float *in, guint count, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (copy_long, shape, stream, (char *)out, (const char *)in, count / 6);
+}
+
+int
+planted_sum (float *total, const float *in, guint count, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (sum, shape, stream, total, in, count);
+}
+
+int
+planted_dynamic (float *out, gsize bytes, void *stream)
+{
+  return EXEC_CUDA_LAUNCH_SHARED (dynamic, shape, bytes, stream, out);
 }

@@ -1,22 +1,33 @@
 /* Kernels with a mistake each, to see that the fake device notices. All run one block of 64
- * threads and return the launch's error code. */
+ * threads on a stream (or NULL) and return the launch's error code; memory is the device's. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 /* out[i] = 63 - i through shared memory: with its barrier, without it, or with half of the block
  * going round it. */
-int planted_reverse (float *out);
-int planted_no_barrier (float *out);
-int planted_half_barrier (float *out);
+int planted_reverse (float *out, void *stream);
+int planted_no_barrier (float *out, void *stream);
+int planted_half_barrier (float *out, void *stream);
 
 /* Two barriers, half of the block at each. */
-int planted_two_barriers (float *out);
+int planted_two_barriers (float *out, void *stream);
 
 /* A shuffle that asks for all lanes and gets half of them. */
-int planted_half_shuffle (float *out);
+int planted_half_shuffle (float *out, void *stream);
 
 /* out[i] = i + 1 by a shuffle down, the last lane of a warp its own i. */
-int planted_shuffle_down (float *out);
+int planted_shuffle_down (float *out, void *stream);
+
+/* out[i] = in[i] for i < count; each thread copies a struct of 16 bytes, or 24 by memcpy. */
+int planted_copy (float *out, const float *in, guint count, void *stream);
+int planted_copy_quads (float *out, const float *in, guint count, void *stream);
+int planted_copy_long (float *out, const float *in, guint count, void *stream);
+
+/* *sum += the count numbers, by every thread, atomically. */
+int planted_sum (float *sum, const float *in, guint count, void *stream);
+
+/* out[i] = 63 - i through `bytes` of shared memory that the launch asks for. */
+int planted_dynamic (float *out, gsize bytes, void *stream);
 
 G_END_DECLS

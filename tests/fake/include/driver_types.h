@@ -5,6 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+#define FAKE_BEGIN_DECLS \
+  extern "C" \
+  {
+#define FAKE_END_DECLS }
+#else
+#define FAKE_BEGIN_DECLS
+#define FAKE_END_DECLS
+#endif
+
 #ifndef FAKE_CUDA_REAL_TYPES
 #define CUDART_VERSION FAKE_CUDART_VERSION
 #define FAKE_CUDA_VALUE(name, value) name = value,

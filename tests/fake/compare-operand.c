@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/fake/compare-operand.h"
+
+#include "exec/exact.h"
+#include "exec/number.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GUARD 64 /* bytes before and behind the array */
+
+/* --- random contents ---------------------------------------------------------------------- */
+
+/* NaNs that rounding would turn into infinity or zero, ties to even, overflow, the smallest. */
+static const guint32 hard_words[] = {
+  0x7f800001, 0xff80ffff, 0x7fffffff, 0xffffffff, 0x7f800000, 0xff800000, 0x3f808000, 0x3f818000,
+  0x3f807fff, 0x3f808001, 0x7f7fffff, 0xff7f8000, 0x00000001, 0x80008000, 0x007fffff, 0x80000000,
+};
+
+static void
+fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      guint32 word = g_rand_int_range (rand, 0, 4) == 0
+                         ? hard_words[g_rand_int_range (rand, 0, G_N_ELEMENTS (hard_words))]
+                         : g_rand_int (rand);
+      guint16 high = (guint16)(word >> 16);
+
+      if (self->dtype == PLAN_DTYPE_BF16)
+        memcpy (at + 2 * i, &high, sizeof high);
+      else
+        memcpy (at + 4 * i, &word, sizeof word);
+    }
+}
+
+static void
+fill_numbers (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      double number = self->draw == COMPARE_POSITIVE ? g_rand_double_range (rand, 0.2, 2)
+                      : self->draw == COMPARE_UNIT
+                          ? g_rand_double_range (rand, -1, 1)
+                          : g_rand_double_range (rand, -3, 3) * g_rand_double (rand);
+      float value = (float)number;
+
+      exec_number_narrow (at + plan_dtype_bytes (self->dtype, i), self->dtype, &value, 1);
+    }
+}
+
+static void
+fill_indices (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      gboolean is_absent = self->minus && g_rand_int_range (rand, 0, 5) == 0;
+      gint32 index = is_absent ? -1 : g_rand_int_range (rand, 0, self->limit);
+
+      memcpy (at + sizeof index * i, &index, sizeof index);
+    }
+}
+
+static void
+fill_sums (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  for (guint64 i = 0; i + EXEC_EXACT_LIMBS <= self->count; i += EXEC_EXACT_LIMBS)
+    {
+      ExecExact sum = { 0 }, some = { 0 };
+      gint32 terms = g_rand_int_range (rand, 0, 4); /* 0: the sum of nothing */
+
+      for (gint32 k = 0; k < terms; k++)
+        exec_exact_add_square (&some, (float)ldexp (g_rand_double_range (rand, 1, 2),
+                                                    g_rand_int_range (rand, -149, 20)));
+      exec_exact_merge (&sum, &some);
+      memcpy (at + i * sizeof (gint64), &sum, sizeof sum);
+    }
+}
+
+static void
+fill (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  switch (self->draw)
+    {
+    case COMPARE_BITS:
+      fill_bits (self, at, rand);
+      return;
+    case COMPARE_SMALL:
+    case COMPARE_UNIT:
+    case COMPARE_POSITIVE:
+      fill_numbers (self, at, rand);
+      return;
+    case COMPARE_INDEX:
+      fill_indices (self, at, rand);
+      return;
+    case COMPARE_SUM:
+      fill_sums (self, at, rand);
+      return;
+    }
+}
+
+/* --- life --------------------------------------------------------------------------------- */
+
+static gboolean
+is_number (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16;
+}
+
+static guint64
+whole_bytes (const CompareOperand *self)
+{
+  return self->at + self->bytes + GUARD;
+}
+
+/* Arrays of numbers may begin at any of them. */
+void
+compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand)
+{
+  guint64 whole;
+
+  self->bytes = plan_dtype_bytes (self->dtype, self->count);
+  self->at = GUARD;
+  if (is_number (self->dtype) && g_rand_int_range (rand, 0, 3) == 0)
+    self->at += plan_dtype_bytes (self->dtype, (guint64)g_rand_int_range (rand, 1, 16));
+  whole = whole_bytes (self);
+  self->before = g_malloc (whole);
+  memset (self->before, 0xa5, whole);
+  fill (self, self->before + self->at, rand);
+  self->want = g_memdup2 (self->before, whole);
+  self->got = g_malloc (whole);
+  self->device = device->take (whole);
+  device->copy (self->device, self->before, whole);
+  self->device_scale = device->take (sizeof *self->device_scale);
+  self->want_scale = 0;
+  device->copy (self->device_scale, &self->want_scale, sizeof self->want_scale);
+}
+
+void
+compare_operand_clear (CompareOperand *self, const CompareDevice *device)
+{
+  g_free (self->before);
+  g_free (self->want);
+  g_free (self->got);
+  device->give (self->device);
+  device->give (self->device_scale);
+}
+
+void
+compare_operand_keep (CompareOperand *self, const CompareDevice *device)
+{
+  memcpy (self->before, self->want, whole_bytes (self));
+  device->copy (self->device, self->before, whole_bytes (self));
+}
+
+void
+compare_operand_fetch (CompareOperand *self, const CompareDevice *device)
+{
+  device->copy (self->got, self->device, whole_bytes (self));
+  device->copy (&self->got_scale, self->device_scale, sizeof self->got_scale);
+}
+
+/* --- comparison --------------------------------------------------------------------------- */
+
+static double
+value_at (const CompareOperand *self, const guint8 *memory, guint64 i)
+{
+  const guint8 *at = memory + self->at;
+  float value;
+
+  if (!is_number (self->dtype))
+    return 0;
+  exec_number_widen (&value, at + plan_dtype_bytes (self->dtype, i), self->dtype, 1);
+  return (double)value;
+}
+
+double
+compare_operand_want (const CompareOperand *self, guint64 i)
+{
+  return value_at (self, self->want, i);
+}
+
+double
+compare_operand_largest (const CompareOperand *self)
+{
+  double largest = 0;
+
+  for (guint64 i = 0; i < self->count; i++)
+    largest = fmax (largest, fabs (compare_operand_want (self, i)));
+  return largest;
+}
+
+/* Of two that are not the same bits. */
+static gboolean
+is_within (CompareBound bound, double got, double want)
+{
+  double most = bound.absolute + bound.relative * fabs (want);
+
+  return most > 0 && fabs (got - want) <= most;
+}
+
+static void
+check_numbers (const CompareOperand *self, CompareBound bound, const char *what)
+{
+  guint64 size = plan_dtype_bytes (self->dtype, 1);
+
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      double got = value_at (self, self->got, i), want = value_at (self, self->want, i);
+
+      if (memcmp (self->got + self->at + i * size, self->want + self->at + i * size, size) == 0
+          || (bound.any_nan && isnan (got) && isnan (want)))
+        continue;
+      ck_assert_msg (is_within (bound, got, want),
+                     "%s[%" G_GUINT64_FORMAT "] is %a instead of %a (%g + %g)", what, i, got, want,
+                     bound.absolute, bound.relative);
+    }
+}
+
+static void
+check_sums (const CompareOperand *self, CompareBound bound, const char *what)
+{
+  for (guint64 i = 0; i < self->count; i += EXEC_EXACT_LIMBS)
+    {
+      const ExecExact *got = (const ExecExact *)(self->got + self->at) + i / EXEC_EXACT_LIMBS;
+      const ExecExact *want = (const ExecExact *)(self->want + self->at) + i / EXEC_EXACT_LIMBS;
+      double got_value = exec_exact_value (got), want_value = exec_exact_value (want);
+
+      if (memcmp (got, want, sizeof *got) == 0)
+        continue;
+      ck_assert_msg (is_within (bound, got_value, want_value),
+                     "%s is %a instead of %a (%g + %g), or of other limbs", what, got_value,
+                     want_value, bound.absolute, bound.relative);
+    }
+}
+
+/* e4m3 and e5m2 have NaNs of both signs, and which one is nobody's business; nor is what a block of
+ * nvfp4 holds if its scale is NaN. */
+static gboolean
+is_same_nan (const CompareOperand *self, guint64 i)
+{
+  guint8 got = self->got[self->at + i], want = self->want[self->at + i];
+  const guint8 *scales = self->want + self->at + self->count / 2;
+
+  if (self->dtype == PLAN_DTYPE_NVFP4)
+    return i < self->count / 2 && (scales[i / 8] & 0x7f) == 0x7f;
+  if (self->dtype == PLAN_DTYPE_E5M2)
+    return (got & 0x7f) > 0x7c && (want & 0x7f) > 0x7c;
+  return (self->dtype == PLAN_DTYPE_E4M3 || self->dtype == PLAN_DTYPE_MXFP8) && (got & 0x7f) == 0x7f
+         && (want & 0x7f) == 0x7f;
+}
+
+static void
+check_bytes (const CompareOperand *self, const char *what)
+{
+  for (guint64 i = 0; i < self->bytes; i++)
+    ck_assert_msg (self->got[self->at + i] == self->want[self->at + i] || is_same_nan (self, i),
+                   "%s: byte %" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT
+                   " is %02x instead of %02x",
+                   what, i, self->bytes, self->got[self->at + i], self->want[self->at + i]);
+  ck_assert_msg (memcmp (&self->got_scale, &self->want_scale, sizeof self->got_scale) == 0
+                     || (isnan (self->got_scale) && isnan (self->want_scale)),
+                 "%s: its scale is %a instead of %a", what, (double)self->got_scale,
+                 (double)self->want_scale);
+}
+
+void
+compare_operand_check (const CompareOperand *self, CompareBound bound, const char *what)
+{
+  guint64 end = self->at + self->bytes;
+
+  ck_assert_msg (memcmp (self->got, self->before, self->at) == 0
+                     && memcmp (self->got + end, self->before + end, GUARD) == 0,
+                 "%s: written outside", what);
+  if (is_number (self->dtype))
+    check_numbers (self, bound, what);
+  else if (self->dtype == PLAN_DTYPE_I64)
+    check_sums (self, bound, what);
+  else
+    check_bytes (self, what);
+}

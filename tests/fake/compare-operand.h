@@ -1,0 +1,56 @@
+/* CompareOperand: an array that a kernel reads or writes, on the host and on a device, in a larger
+ * allocation whose other bytes nobody may touch. */
+#pragma once
+#include "planner/dtype.h"
+#include "tests/fake/compare.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What random numbers are drawn. */
+typedef enum
+{
+  COMPARE_SMALL,    /* in [-3, 3], many near 0; quantised by rounding them */
+  COMPARE_UNIT,     /* in [-1, 1] */
+  COMPARE_POSITIVE, /* in [0.2, 2] */
+  COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */
+  COMPARE_INDEX,    /* in [0, limit); with `minus` now and then -1 */
+  COMPARE_SUM,      /* exact sums of squares */
+} CompareDraw;
+
+typedef struct
+{
+  PlanDtype dtype;
+  CompareDraw draw;
+  gint32 limit;
+  gboolean minus;
+  guint64 count, bytes; /* bytes: of the array */
+  /* The allocations: what was in them, what the CPU made of it, what the device did. */
+  guint8 *before, *want, *got, *device;
+  guint64 at; /* of the array, in each of them */
+  float want_scale, got_scale;
+  float *device_scale;
+} CompareOperand;
+
+void compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand);
+void compare_operand_clear (CompareOperand *self, const CompareDevice *device);
+
+/* Makes what the CPU made of it so far its contents from the beginning. */
+void compare_operand_keep (CompareOperand *self, const CompareDevice *device);
+
+/* Fetches what the device made of it. */
+void compare_operand_fetch (CompareOperand *self, const CompareDevice *device);
+
+double compare_operand_want (const CompareOperand *self, guint64 i);
+double compare_operand_largest (const CompareOperand *self); /* magnitude of the CPU's */
+
+/* |got - want| <= absolute + relative * |want|; both 0: the same bits, but whichever NaN where
+ * `any_nan`. Fails the test with `what`. */
+typedef struct
+{
+  double absolute, relative;
+  gboolean any_nan;
+} CompareBound;
+
+void compare_operand_check (const CompareOperand *self, CompareBound bound, const char *what);
+
+G_END_DECLS

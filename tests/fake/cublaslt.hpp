@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuBLASLt on the fake device: a product as its descriptors say, in three steps. */
+#pragma once
+#include "tests/fake/device.hpp"
+#include "tests/fake/include/cublasLt.h"
+
+struct FakeMatrixLayout
+{
+  gint32 type, order = CUBLASLT_ORDER_COL;
+  guint64 rows, cols;
+  gint64 ld;
+  gint32 batches = 1;
+  gint64 batch_stride = 0;
+};
+
+struct FakeMatmulDesc
+{
+  gint32 compute, scale_type, pointer_mode = CUBLASLT_POINTER_MODE_HOST;
+  gint32 turns_a = CUBLAS_OP_N, turns_b = CUBLAS_OP_N, turns_c = CUBLAS_OP_N;
+  guint32 epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void *bias = nullptr;
+  gint32 bias_type = -1; /* the type of D */
+  gint32 sms = 0;        /* all */
+  gint8 fast_accumulation = 0;
+  const void *scale_a = nullptr, *scale_b = nullptr, *scale_c = nullptr, *scale_d = nullptr;
+  void *amax_d = nullptr;
+  gint32 mode_a = 0, mode_b = 0, mode_c = 0, mode_d = 0;
+};
+
+struct FakeMatmulPreference
+{
+  guint32 search_mode = 0, reductions = 7;
+  guint64 workspace = 0;
+  guint32 alignment[4] = { 256, 256, 256, 256 }; /* of A, B, C, D */
+};
+
+namespace fake
+{
+
+/* D = alpha op(A) op(B) + beta C, all that has to be known but the pointers. */
+struct Product
+{
+  FakeMatmulDesc desc;
+  FakeMatrixLayout a, b, c, d;
+  guint64 m, n, k; /* once checked */
+};
+
+struct Operands
+{
+  const void *a, *b, *c;
+  void *d;
+  const void *alpha, *beta; /* the device's; else NULL, and: */
+  float host_alpha, host_beta;
+  void *workspace;
+  size_t workspace_bytes;
+  unsigned split; /* parts of k that are summed apart */
+};
+
+/* cublaslt-check.cpp: what the real one refuses, with its status; `why` is for people. */
+cublasStatus_t check_product (Product &product, std::string &why);
+cublasStatus_t check_operands (const Product &product, const Operands &operands,
+                               const guint16 alignment[4], std::string &why);
+const char *name_of_type (gint32 type);
+bool is_fp8 (gint32 type);
+
+/* cublaslt-gemm.cpp */
+cudaError_t multiply (Op &op, const Product &product, const Operands &operands);
+
+}

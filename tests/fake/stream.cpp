@@ -1,0 +1,665 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams, events, and graphs captured from them. */
+#include "config.h"
+
+#include "tests/fake/device.hpp"
+
+#include <algorithm>
+
+namespace fake
+{
+
+/* What was captured, in the order it was issued in; `slot` is a recording of an event. */
+struct Node
+{
+  enum Kind
+  {
+    WORK,
+    RECORD,
+    WAIT
+  } kind;
+  unsigned stream, slot;
+  std::string name, details;
+  Work work;
+};
+
+struct Graph
+{
+  Stream *origin;
+  enum cudaStreamCaptureMode mode;
+  GThread *thread;
+  bool is_invalid = false;
+  std::vector<Node> nodes;
+  std::map<Stream *, Clock> clocks; /* of the streams that are captured, in nodes */
+  std::vector<Clock> recorded;      /* by slot */
+};
+
+}
+
+struct CUgraph_st
+{
+  std::shared_ptr<fake::Graph> graph;
+};
+
+/* Runs on streams of its own: what it does is ordered as captured, and as a whole after what was in
+ * the stream that it is launched into, and after its last launch. */
+struct CUgraphExec_st
+{
+  std::shared_ptr<fake::Graph> graph;
+  std::map<unsigned, fake::Stream *> streams; /* by number of the captured one */
+};
+
+namespace fake
+{
+
+namespace
+{
+
+Stream *
+make_stream (unsigned device, unsigned flags, int priority)
+{
+  auto stream = std::make_unique<Stream> ();
+
+  stream->number = (unsigned)runtime.streams.size ();
+  stream->device = device;
+  stream->flags = flags;
+  stream->priority = priority;
+  runtime.streams.push_back (std::move (stream));
+  return runtime.streams.back ().get ();
+}
+
+cudaError_t
+run (Stream *stream, const std::string &name, const std::string &details, unsigned shown,
+     const Work &work)
+{
+  Op op = begin (stream, name);
+
+  add_to_log ("%s%s stream %u", name.c_str (), details.c_str (), shown);
+  return result (work (op));
+}
+
+void
+add_node (Stream *stream, Node node)
+{
+  Graph &graph = *stream->capture;
+  Clock &clock = graph.clocks[stream];
+
+  node.stream = stream->number;
+  if (clock.at.size () <= stream->number)
+    clock.at.resize (stream->number + 1);
+  clock.at[stream->number]++;
+  graph.nodes.push_back (std::move (node));
+}
+
+/* A call that a stream under capture does not take ends the capture. */
+cudaError_t
+invalidate (Graph &graph, cudaError_t error)
+{
+  graph.is_invalid = true;
+  return result (error);
+}
+
+}
+
+void
+make_streams ()
+{
+  for (unsigned device = 0; device < runtime.machine.devices; device++)
+    make_stream (device, cudaStreamDefault, 0);
+}
+
+void
+forget_streams ()
+{
+  for (const auto &stream : runtime.streams)
+    stream->capture = nullptr;
+  for (const auto &[object, kind] : runtime.left)
+    if (kind == "graph")
+      delete (cudaGraph_t)object;
+    else if (kind == "graph to launch")
+      delete (cudaGraphExec_t)object;
+}
+
+void
+check_streams ()
+{
+  for (size_t i = runtime.machine.devices; i < runtime.streams.size (); i++)
+    if (!runtime.streams[i]->is_destroyed)
+      report ("stream " + std::to_string (i) + " is never destroyed");
+  for (const auto &event : runtime.events)
+    if (!event->is_destroyed)
+      report ("event " + std::to_string (event->number) + " is never destroyed");
+}
+
+Stream *
+stream_of (cudaStream_t stream)
+{
+  if (stream == nullptr || stream == (cudaStream_t)1) /* cudaStreamLegacy */
+    return runtime.streams[current_device ()].get ();
+  for (const auto &known : runtime.streams)
+    if (known.get () == stream)
+      {
+        if (known->is_destroyed)
+          report ("stream " + std::to_string (known->number) + " is used, but destroyed");
+        return known->is_destroyed ? nullptr : known.get ();
+      }
+  report ("a stream is used that there is not");
+  return nullptr;
+}
+
+bool
+is_capturing (cudaStream_t stream)
+{
+  Stream *self = stream_of (stream);
+
+  return self != nullptr && self->capture != nullptr;
+}
+
+bool
+forbids (cudaError_t *out_error)
+{
+  for (const auto &stream : runtime.streams)
+    {
+      Graph *graph = stream->capture.get ();
+
+      if (graph != nullptr
+          && (graph->mode == cudaStreamCaptureModeGlobal
+              || (graph->mode == cudaStreamCaptureModeThreadLocal
+                  && graph->thread == g_thread_self ())))
+        {
+          *out_error = invalidate (*graph, cudaErrorStreamCaptureUnsupported);
+          return true;
+        }
+    }
+  return false;
+}
+
+cudaError_t
+submit (cudaStream_t stream, const std::string &name, Work work, const std::string &details)
+{
+  Stream *self = stream_of (stream);
+
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  if (self->capture != nullptr)
+    {
+      add_node (self, { Node::WORK, 0, 0, name, details, std::move (work) });
+      return cudaSuccess;
+    }
+  if (self->number == self->device)
+    for (const auto &other : runtime.streams)
+      if (other->capture != nullptr && other->device == self->device
+          && !(other->flags & cudaStreamNonBlocking))
+        return invalidate (*other->capture, cudaErrorStreamCaptureImplicit);
+  return run (self, name, details, self->number, work);
+}
+
+/* --- events ------------------------------------------------------------------------------- */
+
+namespace
+{
+
+Event *
+event_of (cudaEvent_t event)
+{
+  for (const auto &known : runtime.events)
+    if (known.get () == event)
+      {
+        if (known->is_destroyed)
+          report ("event " + std::to_string (known->number) + " is used, but destroyed");
+        return known->is_destroyed ? nullptr : known.get ();
+      }
+  report ("an event is used that there is not");
+  return nullptr;
+}
+
+/* In a captured stream: the stream goes on after the recording, which makes it part of the same
+ * capture. */
+cudaError_t
+capture_wait (Stream *stream, Event *event)
+{
+  std::shared_ptr<Graph> graph = event->capture;
+
+  if (graph == nullptr)
+    return event->is_recorded ? invalidate (*stream->capture, cudaErrorStreamCaptureIsolation)
+                              : cudaSuccess;
+  if (graph->origin->capture != graph || (stream->capture != nullptr && stream->capture != graph))
+    return result (cudaErrorStreamCaptureIsolation);
+  stream->capture = graph;
+  graph->clocks[stream].join (graph->recorded[event->slot]);
+  add_node (stream, { Node::WAIT, 0, event->slot, "", "", nullptr });
+  return cudaSuccess;
+}
+
+void
+capture_record (Stream *stream, Event *event)
+{
+  Graph &graph = *stream->capture;
+
+  event->capture = stream->capture;
+  event->slot = (unsigned)graph.recorded.size ();
+  add_node (stream, { Node::RECORD, 0, event->slot, "", "", nullptr });
+  graph.recorded.push_back (graph.clocks[stream]);
+}
+
+/* The event, or NULL when the host cannot ask for it. */
+Event *
+event_for_host (cudaEvent_t event, cudaError_t *out_error)
+{
+  Event *self;
+
+  if (fails (out_error))
+    return nullptr;
+  self = event_of (event);
+  *out_error = cudaErrorInvalidResourceHandle;
+  if (self != nullptr && self->capture != nullptr)
+    {
+      *out_error = cudaErrorCapturedEvent;
+      self = nullptr;
+    }
+  if (self == nullptr)
+    result (*out_error);
+  return self;
+}
+
+}
+
+}
+
+using namespace fake;
+
+cudaError_t
+cudaEventCreateWithFlags (cudaEvent_t *out, unsigned int flags)
+{
+  Lock lock;
+  cudaError_t error;
+  auto event = std::make_unique<Event> ();
+
+  if (fails (&error))
+    return error;
+  if (flags > (cudaEventBlockingSync | cudaEventDisableTiming))
+    return result (cudaErrorInvalidValue);
+  event->number = (unsigned)runtime.events.size () + 1;
+  event->device = current_device ();
+  event->flags = flags;
+  *out = event.get ();
+  runtime.events.push_back (std::move (event));
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaEventCreate (cudaEvent_t *out)
+{
+  return cudaEventCreateWithFlags (out, cudaEventDefault);
+}
+
+cudaError_t
+cudaEventDestroy (cudaEvent_t event)
+{
+  Lock lock;
+  Event *self = event_of (event);
+
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  self->is_destroyed = true;
+  return result (cudaSuccess);
+}
+
+cudaError_t
+cudaEventRecord (cudaEvent_t event, cudaStream_t stream)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  Event *self = event_of (event);
+  Stream *of = stream_of (stream);
+  if (self == nullptr || of == nullptr || self->device != of->device)
+    return result (cudaErrorInvalidResourceHandle);
+  if (of->capture != nullptr)
+    {
+      capture_record (of, self);
+      return cudaSuccess;
+    }
+  run (of, "record", "", of->number, [=] (Op &op) {
+    self->capture = nullptr;
+    self->is_recorded = true;
+    self->clock = op.stream->clock;
+    self->time_ms = (double)runtime.operations.size () / 1000;
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamWaitEvent (cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  Event *self = event_of (event);
+  Stream *by = stream_of (stream);
+  if (self == nullptr || by == nullptr || flags != 0)
+    return result (flags != 0 ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
+  if (by->capture != nullptr || self->capture != nullptr)
+    return capture_wait (by, self);
+  if (self->is_recorded)
+    by->clock.join (self->clock);
+  add_to_log ("wait stream %u", by->number);
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaEventSynchronize (cudaEvent_t event)
+{
+  Lock lock;
+  cudaError_t error;
+  Event *self = event_for_host (event, &error);
+
+  if (self == nullptr)
+    return error;
+  host_learns (self->clock);
+  add_to_log ("synchronize event %u", self->number);
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaEventQuery (cudaEvent_t event)
+{
+  Lock lock;
+  cudaError_t error;
+  Event *self = event_for_host (event, &error);
+
+  if (self == nullptr)
+    return error;
+  host_learns (self->clock);
+  return cudaSuccess;
+}
+
+/* Time goes by with the operations issued: a microsecond each. */
+cudaError_t
+cudaEventElapsedTime (float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+  Lock lock;
+  cudaError_t error;
+  Event *from = event_for_host (begin, &error);
+  Event *to = from != nullptr ? event_for_host (end, &error) : nullptr;
+  Clock both;
+
+  if (to == nullptr)
+    return error;
+  if (!from->is_recorded || !to->is_recorded || (from->flags | to->flags) & cudaEventDisableTiming)
+    return result (cudaErrorInvalidResourceHandle);
+  both = from->clock;
+  both.join (to->clock);
+  for (size_t i = 0; i < both.at.size (); i++)
+    if (!host_clock ().knows ((unsigned)i, both.at[i]))
+      return result (cudaErrorNotReady);
+  *ms = (float)(to->time_ms - from->time_ms);
+  return cudaSuccess;
+}
+
+/* --- streams ------------------------------------------------------------------------------ */
+
+cudaError_t
+cudaStreamCreateWithPriority (cudaStream_t *out, unsigned int flags, int priority)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  if (flags > cudaStreamNonBlocking)
+    return result (cudaErrorInvalidValue);
+  *out = make_stream (current_device (), flags, priority);
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamCreateWithFlags (cudaStream_t *out, unsigned int flags)
+{
+  return cudaStreamCreateWithPriority (out, flags, 0);
+}
+
+cudaError_t
+cudaStreamCreate (cudaStream_t *out)
+{
+  return cudaStreamCreateWithPriority (out, cudaStreamDefault, 0);
+}
+
+cudaError_t
+cudaStreamDestroy (cudaStream_t stream)
+{
+  Lock lock;
+  Stream *self = stream_of (stream);
+
+  if (self == nullptr || self->number < runtime.machine.devices)
+    return result (cudaErrorInvalidResourceHandle);
+  self->is_destroyed = true;
+  return result (cudaSuccess);
+}
+
+cudaError_t
+cudaStreamSynchronize (cudaStream_t stream)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  Stream *self = stream_of (stream);
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  if (self->capture != nullptr)
+    return invalidate (*self->capture, cudaErrorStreamCaptureUnsupported);
+  host_learns (self->clock);
+  add_to_log ("synchronize stream %u", self->number);
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamQuery (cudaStream_t stream)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  Stream *self = stream_of (stream);
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  if (self->capture != nullptr)
+    return invalidate (*self->capture, cudaErrorStreamCaptureUnsupported);
+  host_learns (self->clock);
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceSynchronize (void)
+{
+  Lock lock;
+  cudaError_t error;
+  Clock all;
+
+  if (fails (&error) || forbids (&error))
+    return error;
+  for (const auto &stream : runtime.streams)
+    if (stream->device == current_device ())
+      all.join (stream->clock);
+  host_learns (all);
+  add_to_log ("synchronize device %u", current_device ());
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaLaunchHostFunc (cudaStream_t stream, cudaHostFn_t function, void *data)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  return submit (stream, "host function", [=] (Op &op) {
+    settle (op.stream->clock);
+    call_back (function, data);
+    return cudaSuccess;
+  });
+}
+
+/* --- graphs ------------------------------------------------------------------------------- */
+
+cudaError_t
+cudaStreamBeginCapture (cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  Stream *self = stream_of (stream);
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  if (self->capture != nullptr || self->number < runtime.machine.devices)
+    return result (self->capture != nullptr ? cudaErrorInvalidValue
+                                            : cudaErrorStreamCaptureUnsupported);
+  self->capture = std::make_shared<Graph> ();
+  self->capture->origin = self;
+  self->capture->mode = mode;
+  self->capture->thread = g_thread_self ();
+  self->capture->clocks[self];
+  return cudaSuccess;
+}
+
+namespace
+{
+
+/* Whether the stream that the capture began on goes on after all others. */
+bool
+is_joined (const Graph &graph)
+{
+  const Clock &known = graph.clocks.at (graph.origin);
+
+  for (const auto &[stream, clock] : graph.clocks)
+    if (stream->number < clock.at.size ()
+        && !known.knows (stream->number, clock.at[stream->number]))
+      return false;
+  return true;
+}
+
+}
+
+cudaError_t
+cudaStreamEndCapture (cudaStream_t stream, cudaGraph_t *out)
+{
+  Lock lock;
+  Stream *self = stream_of (stream);
+  std::shared_ptr<Graph> graph = self != nullptr ? self->capture : nullptr;
+
+  *out = nullptr;
+  if (graph == nullptr || graph->origin != self)
+    return result (self == nullptr ? cudaErrorInvalidResourceHandle
+                                   : cudaErrorStreamCaptureUnmatched);
+  for (const auto &[captured, clock] : graph->clocks)
+    captured->capture = nullptr;
+  if (graph->is_invalid)
+    return result (cudaErrorStreamCaptureInvalidated);
+  if (!is_joined (*graph))
+    return result (cudaErrorStreamCaptureUnjoined);
+  *out = new CUgraph_st{ graph };
+  fake_order_made (*out, "graph");
+  return result (cudaSuccess);
+}
+
+cudaError_t
+cudaStreamIsCapturing (cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+{
+  Lock lock;
+  Stream *self = stream_of (stream);
+
+  if (self == nullptr)
+    return result (cudaErrorInvalidResourceHandle);
+  *out = self->capture == nullptr    ? cudaStreamCaptureStatusNone
+         : self->capture->is_invalid ? cudaStreamCaptureStatusInvalidated
+                                     : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphInstantiate (cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+  Lock lock;
+  cudaError_t error;
+
+  if (fails (&error))
+    return error;
+  *out = new CUgraphExec_st{ graph->graph, {} };
+  for (const auto &[stream, clock] : graph->graph->clocks)
+    {
+      Stream *own = make_stream (stream->device, cudaStreamNonBlocking, stream->priority);
+
+      own->is_destroyed = true; /* nobody else's */
+      (*out)->streams[stream->number] = own;
+    }
+  fake_order_made (*out, "graph to launch");
+  return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
+{
+  Lock lock;
+  cudaError_t error;
+  Clock begin;
+
+  if (fails (&error))
+    return error;
+  Stream *self = stream_of (stream);
+  if (self == nullptr || self->capture != nullptr)
+    return result (self == nullptr ? cudaErrorInvalidResourceHandle : cudaErrorNotSupported);
+  run (self, "graph", "", self->number, [] (Op &) { return cudaSuccess; });
+  begin.join (self->clock);
+  for (const auto &[number, own] : exec->streams)
+    begin.join (own->clock);
+  for (const auto &[number, own] : exec->streams)
+    own->clock.join (begin);
+  std::vector<Clock> recorded (exec->graph->recorded.size ());
+  for (const Node &node : exec->graph->nodes)
+    {
+      Stream *own = exec->streams[node.stream];
+
+      if (node.kind == Node::WAIT)
+        own->clock.join (recorded[node.slot]);
+      else if (node.kind == Node::RECORD)
+        recorded[node.slot] = own->clock;
+      else if (error == cudaSuccess)
+        error = run (own, node.name, node.details, node.stream, node.work);
+    }
+  for (const auto &[number, own] : exec->streams)
+    self->clock.join (own->clock);
+  return result (error);
+}
+
+cudaError_t
+cudaGraphExecDestroy (cudaGraphExec_t exec)
+{
+  Lock lock;
+
+  if (!fake_order_gone (exec, "graph to launch"))
+    return result (cudaErrorInvalidValue);
+  delete exec;
+  return result (cudaSuccess);
+}
+
+cudaError_t
+cudaGraphDestroy (cudaGraph_t graph)
+{
+  Lock lock;
+
+  if (!fake_order_gone (graph, "graph"))
+    return result (cudaErrorInvalidValue);
+  delete graph;
+  return result (cudaSuccess);
+}

@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole runs on the fake device, with as many ranks as share it: against the CPU's, against each
+ * other, with planted mistakes. */
+#include "config.h"
+
+#include "exec/cuda/device-cuda.h"
+#include "exec/probe.h"
+#include "exec/runnable.h"
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "sim/sim.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/prop/random.h"
+
+#include <check.h>
+#include <glib/gstdio.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 2
+#define MAX_RANKS 4
+#define SEEDS 60
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *gpus, *processors;
+  Plan plan; /* resolved for either */
+  guint ranks;
+  ExecJob job; /* on the GPU */
+  ExecResult results[MAX_RANKS];
+} Case;
+
+static void
+case_open (Case *c, const char *model, guint ranks)
+{
+  g_autofree char *gpus = g_strdup_printf ("h100-80gb:%u", ranks);
+  g_autoptr (GError) error = NULL;
+  fake_cuda_reset ();
+  *c = (Case){ .ranks = ranks };
+  if (model && !(c->model = plan_model_new (model, &error)))
+    g_error ("%s", error->message);
+  if (!(c->gpus = plan_cluster_new (gpus, &error))
+      || !(c->processors = exec_probe_processors (ranks, &error)))
+    g_error ("%s", error->message);
+}
+
+static void
+case_set_job (Case *c, guint seed)
+{
+  c->job = (ExecJob){ .model = c->model,
+                      .plan = &c->plan,
+                      .cluster = c->gpus,
+                      .kernels = &exec_kernels_cuda,
+                      .seed = seed,
+                      .steps = STEPS,
+                      .constants = { .norm_eps = 1e-5,
+                                     .rope_theta = 10000,
+                                     .lr = 1e-3,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .adam_eps = 1e-4,
+                                     .weight_decay = 0.1,
+                                     .max_norm = 1 } };
+}
+
+/* A plan by its text, on a small model. */
+static void
+case_init (Case *c, guint ranks, const char *fields)
+{
+  g_autoptr (GError) error = NULL;
+  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  Plan plan;
+  case_open (c,
+             "family=llama,layers=3,hidden=32,ffn=48,heads=4,kv_heads=2,head_dim=8,vocab=64,"
+             "max_seq=32",
+             ranks);
+  plan_init (&plan);
+  plan.value[PLAN_GBS] = ranks;
+  plan.value[PLAN_SEQ] = 16;
+  ck_assert (plan_set (&plan, "stack", "native", &error));
+  for (char **word = words; *word && **word; word++)
+    {
+      g_auto (GStrv) parts = g_strsplit (*word, "=", 2);
+      ck_assert_msg (plan_set (&plan, parts[0], parts[1], &error), "%s", *word);
+    }
+  if (!plan_resolve (&plan, c->model, c->gpus, &c->plan, &error))
+    g_error ("%s: %s", fields, error->message);
+  case_set_job (c, 1);
+}
+
+static void
+case_clear_results (Case *c)
+{
+  for (guint r = 0; r < c->ranks; r++)
+    exec_result_clear (&c->results[r]);
+}
+
+/* Everything that was taken has been given back, and nothing went wrong on the device. */
+static void
+case_clear (Case *c, const char *what)
+{
+  case_clear_results (c);
+  plan_model_free (c->model);
+  plan_cluster_free (c->gpus);
+  plan_cluster_free (c->processors);
+  ck_assert_msg (*fake_cuda_finish () == '\0', "%s: %s", what, fake_cuda_finish ());
+}
+
+static gboolean
+case_run (Case *c, GError **error)
+{
+  return exec_run_threads (&c->job, c->ranks, TRUE, NULL, NULL, c->results, error);
+}
+
+static void
+case_must_run (Case *c, const char *what)
+{
+  g_autoptr (GError) error = NULL;
+  const gboolean ok = case_run (c, &error);
+  ck_assert_msg (*fake_cuda_error () == '\0', "%s: %s", what, fake_cuda_error ());
+  ck_assert_msg (ok, "%s: %s", what, error ? error->message : "");
+}
+
+/* The same by the CPU's kernels. */
+static void
+run_on_cpu (const Case *c, const char *what, ExecResult results[MAX_RANKS])
+{
+  g_autoptr (GError) error = NULL;
+  ExecJob job = c->job;
+  job.kernels = &exec_kernels_cpu;
+  job.cluster = c->processors;
+  ck_assert_msg (exec_run_threads (&job, c->ranks, TRUE, NULL, NULL, results, &error), "%s: %s",
+                 what, error->message);
+}
+
+/* --- against the CPU ---------------------------------------------------------------------- */
+
+static double
+distance (double a, double b)
+{
+  return fabs (a - b) / MAX (fabs (a), fabs (b));
+}
+
+/* Mean distance of the weights, as a share of what a step may move them by. */
+static double
+weights_distance (const Case *c, const ExecResult *a, const ExecResult *b)
+{
+  const float *x = (const float *)(gpointer)a->main_params->data;
+  const float *y = (const float *)(gpointer)b->main_params->data;
+  const guint n = a->main_params->len / sizeof (float);
+  double sum = 0;
+  for (guint i = 0; i < n; i++)
+    sum += fabs ((double)x[i] - (double)y[i]);
+  return n ? sum / n / c->job.constants.lr : 0;
+}
+
+/* Kernels differ from the CPU's in the order of sums within a row and in expf, by some units of
+ * fp32's last place (2^-24) each; a layer's products pass that on. Where activations are kept in
+ * bf16 a value near the middle of two of its numbers (2^-9 apart) then falls to the other side, and
+ * in fp8 (2^-4) as well. The second step's numbers stand on those. */
+static void
+assert_near (const Case *c, const char *what, const ExecResult *found, const ExecResult *expected)
+{
+  const gboolean is_wide = c->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_FP32
+                           && c->plan.value[PLAN_MAIN_GRADS] != PLAN_MAIN_GRADS_BF16
+                           && c->plan.value[PLAN_GRAD_COMM] != PLAN_GRAD_COMM_BF16
+                           && c->plan.value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_BF16;
+  const gboolean is_narrow = c->plan.value[PLAN_COMPUTE] > PLAN_COMPUTE_BF16;
+  const double bound = is_wide ? 2e-5 : is_narrow ? 0.05 : 0.01;
+  for (gint64 step = 0; step < c->job.steps; step++)
+    {
+      ck_assert_msg (distance (found->losses[step], expected->losses[step]) <= bound / 4,
+                     "%s: step %d has loss %.9g, not %.9g", what, (int)step, found->losses[step],
+                     expected->losses[step]);
+      ck_assert_msg (distance (found->grad_norms[step], expected->grad_norms[step]) <= bound * 4,
+                     "%s: step %d has norm %.9g, not %.9g", what, (int)step,
+                     found->grad_norms[step], expected->grad_norms[step]);
+    }
+  ck_assert_uint_eq (found->main_params->len, expected->main_params->len);
+  const double off = weights_distance (c, found, expected);
+  ck_assert_msg (off <= bound * 20, "%s: weights are %g steps off", what, off);
+}
+
+static void
+check_against_cpu (Case *c, const char *what)
+{
+  ExecResult expected[MAX_RANKS] = { { 0 } };
+  run_on_cpu (c, what, expected);
+  case_must_run (c, what);
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      assert_near (c, what, &c->results[r], &expected[r]);
+      ck_assert (
+          memcmp (c->results[r].losses, c->results[0].losses, (gsize)c->job.steps * sizeof (double))
+          == 0);
+      exec_result_clear (&expected[r]);
+    }
+}
+
+static const char *const kinds[]
+    = { "family=gpt2,tied=on",
+        "family=gpt2,tied=off,activation=gelu",
+        "family=qwen2",
+        "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+        "family=llama",
+        "family=llama,tied=on" };
+
+static gboolean
+runs_on (const Case *c, const Plan *plan, const PlanCluster *cluster, const ExecKernels *kernels)
+{
+  ExecJob job = c->job;
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, cluster, plan, 0, NULL);
+  job.plan = plan;
+  job.cluster = cluster;
+  job.kernels = kernels;
+  return schedule && exec_runnable_check (&job, plan, schedule, NULL);
+}
+
+/* What one of the backends refuses by name is not here: a test of its own looks at that. */
+static gboolean
+is_refused (const Case *c, const Plan *plan)
+{
+  return !runs_on (c, plan, c->gpus, &exec_kernels_cuda)
+         || !runs_on (c, plan, c->processors, &exec_kernels_cpu);
+}
+
+static void
+random_case (Case *c, guint seed)
+{
+  static const struct
+  {
+    PlanField field;
+    gint64 value;
+  } more[] = { { PLAN_FINE_GRAINED, PLAN_FINE_GRAINED_ON },
+               { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_ON },
+               { PLAN_NCCL_UB, PLAN_NCCL_UB_ON },
+               { PLAN_AG_GROUP, PLAN_AG_GROUP_ON },
+               { PLAN_REDUCE_ALGO, PLAN_REDUCE_ALGO_A2A },
+               { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_BF16 },
+               { PLAN_EXP_AVG, PLAN_EXP_AVG_BF16 },
+               { PLAN_OPTIMIZER, PLAN_OPTIMIZER_SGD },
+               { PLAN_GRAD_ACCUM_FUSION, PLAN_GRAD_ACCUM_FUSION_ON },
+               { PLAN_NAN_CHECK, PLAN_NAN_CHECK_LOSS },
+               { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
+               { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON },
+               { PLAN_DP_OUTER, 2 } };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autofree char *model = g_strdup_printf (
+      "%s,layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=24",
+      kinds[seed % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 4),
+      8 * g_rand_int_range (rand, 1, 6), 8 * g_rand_int_range (rand, 1, 8), seed % 2 ? 4 : 2,
+      8 * g_rand_int_range (rand, 1, 3), 8 * g_rand_int_range (rand, 2, 16));
+  case_open (c, model, (guint[]){ 1, 2, 3, 4 }[seed % 4]);
+  c->plan = random_plan (seed, c->model, c->gpus, "native");
+  case_set_job (c, seed);
+  for (guint i = 0; i < 4; i++)
+    {
+      Plan plan = c->plan, resolved;
+      const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
+      plan.value[more[at].field] = more[at].value;
+      if (plan_resolve (&plan, c->model, c->gpus, &resolved, NULL) && !is_refused (c, &resolved))
+        c->plan = resolved;
+    }
+}
+
+START_TEST (random_plans_are_near_the_cpu)
+{
+  Case c;
+  g_autofree char *what = g_strdup_printf ("seed %d", _i);
+  random_case (&c, (guint)_i);
+  check_against_cpu (&c, what);
+  case_clear (&c, what);
+}
+END_TEST
+
+/* What was taken is what was predicted, by category and at the peak, and one allocation. */
+START_TEST (bytes_taken_equal_bytes_predicted)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  random_case (&c, 500 + (guint)_i);
+  const PlanStack *stack = plan_stack_of (&c.plan, c.gpus->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.gpus, &c.plan, 0, &error);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = c.gpus, .stack = stack, .plan = &c.plan };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
+  ck_assert (sim != NULL);
+  case_must_run (&c, "bytes");
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      const PlanMemory *p = &sim->memory, *m = &c.results[r].trace->memory;
+      ck_assert_uint_eq (p->allocated, m->allocated);
+      ck_assert_uint_eq (p->max_allocated, m->max_allocated);
+      ck_assert_uint_eq (p->reserved, c.results[r].arena_bytes);
+      ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
+      ck_assert_uint_eq (sim->spans->len, c.results[r].trace->spans->len);
+      ck_assert_uint_eq (sim->samples->len, c.results[r].trace->samples->len);
+    }
+  case_clear (&c, "bytes");
+}
+END_TEST
+
+/* --- against each other ------------------------------------------------------------------- */
+
+static void
+assert_equal_losses (const Case *a, const Case *b, const char *what)
+{
+  const gsize bytes = (gsize)a->job.steps * sizeof (double);
+  ck_assert_msg (memcmp (a->results[0].losses, b->results[0].losses, bytes) == 0
+                     && memcmp (a->results[0].grad_norms, b->results[0].grad_norms, bytes) == 0,
+                 "%s: losses %.9g %.9g, not %.9g %.9g", what, a->results[0].losses[0],
+                 a->results[0].losses[1], b->results[0].losses[0], b->results[0].losses[1]);
+}
+
+/* With one micro batch and one format of gradients the sums are the same, in the same order: where
+ * shards lie, what is recomputed and how far ahead is gathered changes no bit. */
+START_TEST (strategies_agree_bit_for_bit)
+{
+  static const char *const others[]
+      = { "strategy=optim",
+          "strategy=optim_grads",
+          "strategy=optim_grads_params",
+          "strategy=optim_grads_params reduce_algo=a2a",
+          "strategy=optim_grads_params double_buffer=on",
+          "strategy=optim_grads_params comm_unit=1",
+          "strategy=optim_grads_params overlap_grad_reduce=off overlap_param_gather=off",
+          "strategy=optim_grads_params recompute=full recompute_layers=1",
+          "strategy=no_shard recompute=selective recompute_modules=core_attn,mlp" };
+  static const char *const formats[] = { "compute=fp32 main_grads=fp32 grad_comm=fp32",
+                                         "compute=bf16 main_grads=fp32 grad_comm=fp32",
+                                         "compute=bf16 main_grads=bf16 grad_comm=bf16" };
+  const char *format = formats[_i % 3];
+  const guint ranks = 2 + (guint)_i / 3;
+  Case plain;
+  g_autofree char *fields = g_strconcat ("strategy=no_shard ", format, NULL);
+  case_init (&plain, ranks, fields);
+  case_must_run (&plain, fields);
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
+    {
+      Case other;
+      g_autofree char *all = g_strdup_printf ("%s %s", others[i], format);
+      case_init (&other, ranks, all);
+      case_must_run (&other, all);
+      assert_equal_losses (&other, &plain, all);
+      case_clear (&other, all);
+    }
+  case_clear (&plain, fields);
+}
+END_TEST
+
+/* --- planted mistakes --------------------------------------------------------------------- */
+
+static ExecDeviceOps planted_ops;
+static ExecKernels planted_kernels;
+static PlanStream planted_stream;
+static gboolean (*real_wait) (ExecDevice *self, guint32 event, PlanStream stream, GError **error);
+
+/* A stream that waits for nothing. */
+static gboolean
+wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
+{
+  return stream == planted_stream || real_wait (self, event, stream, error);
+}
+
+START_TEST (a_missing_event_is_found)
+{
+  static const struct
+  {
+    PlanStream stream;
+    const char *fields;
+  } planted[] = { { PLAN_STREAM_GATHER, "strategy=optim_grads_params" },
+                  { PLAN_STREAM_REDUCE, "strategy=optim_grads_params" },
+                  { PLAN_STREAM_COMPUTE, "strategy=optim_grads_params" },
+                  { PLAN_STREAM_REDUCE, "strategy=no_shard" },
+                  { PLAN_STREAM_COMPUTE, "strategy=no_shard" } };
+  Case c;
+  g_autoptr (GError) error = NULL;
+  planted_ops = exec_device_cuda;
+  planted_kernels = exec_kernels_cuda;
+  real_wait = planted_ops.wait;
+  planted_ops.wait = wait_unless_planted;
+  planted_kernels.device = &planted_ops;
+  planted_stream = planted[_i].stream;
+  case_init (&c, 2, planted[_i].fields);
+  c.job.kernels = &planted_kernels;
+  case_run (&c, &error);
+  ck_assert_msg (*fake_cuda_error () != '\0', "%s without its waits is not found",
+                 plan_stream_name (planted[_i].stream));
+  case_clear_results (&c);
+  plan_model_free (c.model);
+  plan_cluster_free (c.gpus);
+  plan_cluster_free (c.processors);
+}
+END_TEST
+
+/* Whichever call fails, the run ends with an error, no other rank waits, nothing is left. */
+START_TEST (any_call_may_fail)
+{
+  Case c;
+  guint failed = 0;
+  for (guint call = 1 + (guint)_i; call < 3000; call += 97)
+    {
+      g_autoptr (GError) error = NULL;
+      case_init (&c, 1 + (guint)_i % 2, "strategy=optim_grads_params nan_check=loss");
+      fake_cuda_fail_at (call, 719);
+      if (!case_run (&c, &error))
+        {
+          ck_assert (error != NULL && *error->message != '\0');
+          failed++;
+        }
+      case_clear (&c, "failing");
+    }
+  ck_assert_uint_gt (failed, 10);
+}
+END_TEST
+
+/* --- refusals ----------------------------------------------------------------------------- */
+
+static void
+assert_refused (Case *c, PlanErrorCode code, const char *message)
+{
+  g_autoptr (GError) error = NULL;
+  ck_assert (!case_run (c, &error));
+  ck_assert_msg (strstr (error->message, message) != NULL, "'%s' lacks '%s'", error->message,
+                 message);
+  ck_assert_int_eq (error->code, code);
+  case_clear (c, message);
+}
+
+START_TEST (what_is_missing_is_named)
+{
+  Case c;
+  case_init (&c, 1, "");
+  fake_cuda_set_machine (0, 0, 9, 0);
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED, "no CUDA device: ");
+  case_init (&c, 2, "");
+  fake_cuda_set_machine (1, 200000, 9, 0);
+  assert_refused (&c, PLAN_ERROR_INFEASIBLE, "GPU 0 has no ");
+  case_init (&c, 1, "");
+  c.job.plan = &c.plan;
+  ExecKernels fewer = exec_kernels_cuda;
+  fewer.launch[PLAN_OP_ROPE] = NULL;
+  c.job.kernels = &fewer;
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
+                  "this plan needs the op rope, which is modelled and not executed by cuda yet");
+}
+END_TEST
+
+START_TEST (more_ranks_than_can_share_are_refused)
+{
+  g_autoptr (GError) error = NULL;
+  ExecComm *comms[65];
+  ck_assert (!exec_comm_cuda_open (65, comms, &error));
+  ck_assert_str_eq (error->message, "65 ranks on one GPU: at most 64 can share it");
+}
+END_TEST
+
+/* --- what a user does --------------------------------------------------------------------- */
+
+static void
+remove_folder (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_folder (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
+}
+
+/* Two steps, a checkpoint, and two more are the four at once. */
+START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
+{
+  Case whole, part;
+  g_autoptr (GError) error = NULL;
+  g_autofree char *folder = g_dir_make_tmp ("test-cuda-walk-XXXXXX", NULL);
+  const char *fields = "strategy=optim_grads_params compute=bf16";
+  case_init (&whole, 2, fields);
+  whole.job.steps = 4;
+  case_must_run (&whole, "whole");
+  case_init (&part, 2, fields);
+  part.job.save = folder;
+  case_must_run (&part, "first half");
+  case_clear_results (&part);
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, part.model, &error);
+  ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
+  part.job.save = NULL;
+  part.job.resume = checkpoint;
+  part.job.first_step = exec_checkpoint_step (checkpoint);
+  case_must_run (&part, "second half");
+  ck_assert (memcmp (part.results[0].losses, whole.results[0].losses + 2, 2 * sizeof (double))
+             == 0);
+  for (guint r = 0; r < 2; r++)
+    ck_assert (memcmp (part.results[r].main_params->data, whole.results[r].main_params->data,
+                       whole.results[r].main_params->len)
+               == 0);
+  remove_folder (folder);
+  case_clear (&part, "part");
+  case_clear (&whole, "whole");
+}
+END_TEST
+
+/* Evaluating between steps changes nothing, and is near the CPU's. */
+START_TEST (evaluation_is_near_the_cpu)
+{
+  Case c;
+  ExecResult expected[MAX_RANKS] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  Plan plan, eval_plan;
+  case_init (&c, 2, "strategy=optim_grads_params compute=fp32");
+  plan = c.plan;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  ck_assert (plan_resolve (&plan, c.model, c.gpus, &eval_plan, &error));
+  c.job.eval_plan = &eval_plan;
+  c.job.eval_every = 1;
+  run_on_cpu (&c, "evaluation", expected);
+  case_must_run (&c, "evaluation");
+  for (guint step = 0; step < STEPS; step++)
+    ck_assert_double_le (distance (c.results[0].eval_losses[step], expected[0].eval_losses[step]),
+                         1e-5);
+  assert_near (&c, "evaluation", &c.results[0], &expected[0]);
+  for (guint r = 0; r < c.ranks; r++)
+    exec_result_clear (&expected[r]);
+  case_clear (&c, "evaluation");
+}
+END_TEST
+
+/* The recorded step's spans lie within it, in order per stream. */
+START_TEST (the_trace_is_whole)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init (&c, 2, "strategy=optim_grads_params");
+  case_must_run (&c, "trace");
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.gpus, &c.plan, r, &error);
+      ck_assert_msg (plan_trace_check (c.results[r].trace, schedule, &error), "%s",
+                     error ? error->message : "");
+      ck_assert_str_eq (c.results[r].trace->origin, "cuda");
+    }
+  case_clear (&c, "trace");
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cuda-walk");
+  TCase *tcase = tcase_create ("walk");
+  tcase_set_timeout (tcase, 600);
+  tcase_add_loop_test (tcase, random_plans_are_near_the_cpu, 0, SEEDS);
+  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 10);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 9);
+  tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
+  tcase_add_loop_test (tcase, any_call_may_fail, 0, 4);
+  tcase_add_test (tcase, what_is_missing_is_named);
+  tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
+  tcase_add_test (tcase, a_resumed_run_goes_on_as_if_never_stopped);
+  tcase_add_test (tcase, evaluation_is_near_the_cpu);
+  tcase_add_test (tcase, the_trace_is_whole);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
