@@ -190,11 +190,10 @@ exec_placement_check (const ExecPlacement *self, const PlanCluster *cluster, GEr
   if (needs != self->ranks)
     return refuse (self, error,
                    "the plan is for %" G_GINT64_FORMAT " ranks, %" G_GINT64_FORMAT
-                   " on each of %" G_GINT64_FORMAT
-                   " nodes of %s, and the launcher started %u: %s %d",
-                   needs, per_node, cluster->nodes, cluster->name, self->ranks,
-                   needs > self->ranks ? "it lacks" : "these are too many by",
-                   (int)ABS (needs - (gint64)self->ranks));
+                   " x %" G_GINT64_FORMAT " of %s, and the launcher started %u: %" G_GINT64_FORMAT
+                   " too %s",
+                   needs, cluster->nodes, per_node, cluster->name, self->ranks,
+                   ABS (needs - (gint64)self->ranks), needs > self->ranks ? "few" : "many");
   for (guint r = 0; r < self->ranks; r++)
     {
       const guint first = r / (guint)per_node * (guint)per_node;

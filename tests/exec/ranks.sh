@@ -23,7 +23,7 @@ says () {
   test ! -s "$work/out" || complain "prints a result"
 }
 
-says "the plan is for 4 ranks, 4 on each of 1 nodes of dgx-a100, and the launcher started 2: it lacks 2 (ranks on" \
+says "the plan is for 4 ranks, 1 x 4 of dgx-a100, and the launcher started 2: 2 too few (ranks on" \
   2 "exec fsdplan run $tiny --cluster a100-80gb:4"
 says "ranks 0 and 1 are of one node of the plan and lie on n0 and n1: place 4 ranks" \
   4 "SLURMD_NODENAME=n\$((r % 2)) exec fsdplan run $tiny --cluster a100-80gb:4"

@@ -40,9 +40,9 @@ static const struct
   { "aaaa", 1, 4, NULL },
   { "ab", 2, 1, NULL },
   { "aa", 2, 2,
-    "the plan is for 4 ranks, 2 on each of 2 nodes of mine, and the launcher started 2: it lacks 2 "
+    "the plan is for 4 ranks, 2 x 2 of mine, and the launcher started 2: 2 too few "
     "(ranks on a: 0-1)" },
-  { "aaabbb", 2, 2, "the launcher started 6: these are too many by 2 (ranks on a: 0-2; b: 3-5)" },
+  { "aaabbb", 2, 2, "the launcher started 6: 2 too many (ranks on a: 0-2; b: 3-5)" },
   { "abab", 2, 2,
     "ranks 0 and 1 are of one node of the plan and lie on a and b: place 2 ranks that follow one "
     "another on each host (mpirun --map-by ppr:2:node, srun --distribution=block) (ranks on a: 0, "
