@@ -26,7 +26,8 @@ grep -rnE '^ *# *include' --include='*.[ch]' --include='*.cu*' --include='*.cpp'
       rule("hwloc|nvml", "exec/hwloc/")
       rule("(openblas_)?cblas|openblas", "exec/gemm-blas\\.c")
       rule("mpi\\.h", "exec/mpi/")
-      rule("nccl", "exec/nccl/")
+      rule("nccl", "(exec/nccl|tests/fake)/")
+      rule("cuda_runtime_api\\.h", "(exec/(cuda|nccl)|tests/(gpu|fake))/")
       rule("cuda_runtime\\.h", "(exec/cuda|tests/(gpu|fake))/")
       rule("cu(da|blas|dnn)", "(exec/cuda|tests/fake)/")
     }

@@ -418,13 +418,16 @@ fake_headers = \
   %D%/fake/include/driver_types.h \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
-kernel_comparison = \
+compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h
-fake_kernel_test_sources = $(kernel_comparison) %D%/fake/test-cuda-kernels.c
-fake_test_sources = %D%/fake/test-cublaslt.c %D%/fake/test-cuda-fake.c
+fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
+fake_test_sources = \
+  %D%/fake/test-cublaslt.c \
+  %D%/fake/test-cuda-fake.c \
+  %D%/fake/test-cuda-order.c
 fake_walk_sources = %D%/fake/test-cuda-walk.c
-gpu_sources = $(kernel_comparison) %D%/gpu/test-cuda-kernels.c
+gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
   %D%/fake/real-headers.c
@@ -440,6 +443,7 @@ fake_tests = \
   %D%/fake/test-cublaslt.tap \
   %D%/fake/test-cuda-fake.tap \
   %D%/fake/test-cuda-kernels.tap \
+  %D%/fake/test-cuda-order.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
@@ -449,6 +453,9 @@ tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_order_tap_SOURCES = %D%/fake/test-cuda-order.c
+tests_fake_test_cuda_order_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -465,5 +472,62 @@ TESTS += %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
+endif
+endif
+
+# NCCL: between threads on fake devices; on this machine's GPUs where it is found.
+fake_nccl_sources = \
+  %D%/fake/nccl-fake.c %D%/fake/nccl-fake.h %D%/fake/nccl-fake-private.h \
+  %D%/fake/nccl-fake-carry.c
+nccl_ranks = %D%/fake/nccl-ranks.c %D%/fake/nccl-ranks.h $(comm_ranks)
+fake_nccl_test_sources = %D%/fake/test-nccl.c $(nccl_ranks)
+gpu_nccl_sources = %D%/gpu/test-nccl.c $(nccl_ranks)
+EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources) \
+  %D%/fake/include/nccl.h %D%/fake/real-nccl.c
+if HAVE_CHECK
+if HAVE_CXX
+check_PROGRAMS += %D%/fake/test-nccl.tap
+TESTS += %D%/fake/test-nccl.tap
+tests_fake_test_nccl_tap_SOURCES = $(fake_nccl_test_sources) $(fake_nccl_sources) $(nccl_sources)
+tests_fake_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_nccl_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
+endif
+if HAVE_NCCL
+check_LIBRARIES += %D%/fake/librealnccl.a
+tests_fake_librealnccl_a_SOURCES = %D%/fake/real-nccl.c
+tests_fake_librealnccl_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
+check_PROGRAMS += %D%/gpu/test-nccl.tap
+TESTS += %D%/gpu/test-nccl.tap
+tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources)
+tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
+tests_gpu_test_nccl_tap_LDADD = libexecnccl.a $(exec_test_ldadd) $(NCCL_LIBS)
+endif
+endif
+
+# cuDNN: its graphs interpreted on fake devices; asked about GPUs that are not there where it is found.
+fake_cudnn_sources = \
+  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
+  %D%/fake/cudnn-fake-run.c
+EXTRA_DIST += $(fake_cudnn_sources) %D%/fake/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
+  %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
+if HAVE_CHECK
+if HAVE_CXX
+check_PROGRAMS += %D%/fake/test-cudnn.tap
+TESTS += %D%/fake/test-cudnn.tap
+tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(fake_cudnn_sources) $(cudnn_sources)
+tests_fake_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cudnn_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
+endif
+if HAVE_CUDNN
+check_LIBRARIES += %D%/fake/librealcudnn.a
+tests_fake_librealcudnn_a_SOURCES = %D%/fake/real-cudnn.c
+tests_fake_librealcudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+check_PROGRAMS += %D%/gpu/test-cudnn-ask.tap
+TESTS += %D%/gpu/test-cudnn-ask.tap
+tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c
+tests_gpu_test_cudnn_ask_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 endif
 endif

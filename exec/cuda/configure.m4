@@ -1,7 +1,8 @@
 dnl SPDX-License-Identifier: Apache-2.0
 dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
-dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of two generations, and
-dnl what later ones translate for themselves. nvcc must compile with it: it is particular about gcc.
+dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations
+dnl (the third where nvcc knows it), and what later ones translate for themselves. nvcc must compile
+dnl with it: it is particular about gcc.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
@@ -11,11 +12,19 @@ fsdplan_libdir ()
 }
 
 AC_ARG_VAR([NVCCFLAGS], [nvcc flags: which GPUs to compile for, optimisation])
-AS_IF([test -z "$NVCCFLAGS"],
-  [NVCCFLAGS="-O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
-   NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_90,code=compute_90"])
 AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings"], [NVCC_WERROR=])
 AC_SUBST([NVCC_WERROR])
+
+# fsdplan_nvcc_default_flags: for what NVCC can compile to.
+fsdplan_nvcc_default_flags ()
+{
+  flags=-O3 newest=90
+  AS_IF([test -n "`"$NVCC" --list-gpu-arch 2>/dev/null | $SED -n '/compute_100$/p'`"], [newest=100])
+  for arch in 80 90 100; do
+    AS_IF([test $arch -le $newest], [flags="$flags -gencode arch=compute_$arch,code=sm_$arch"])
+  done
+  AS_ECHO(["$flags -gencode arch=compute_$newest,code=compute_$newest"])
+}
 
 FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
   [AS_IF([test -z "$dir"],
@@ -28,6 +37,7 @@ FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
    AS_IF([test -z "$why"],
      [cuda_dir=$dir
       found="`$NVCC --version | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'` in $dir"
+      NVCCFLAGS=${NVCCFLAGS:-`fsdplan_nvcc_default_flags`}
       AS_ECHO(["__global__ void kernel () {}"]) >conftest.cu
       AS_IF(["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
         [why="$NVCC $NVCCFLAGS does not compile"])
@@ -42,7 +52,7 @@ AC_SUBST([NVCC])
 FSDPLAN_WITH([cudnn], [CUDNN], [cuDNN],
   [AS_IF([test $have_cuda = no], [why="needs CUDA"],
      [dir=${dir:-$cuda_dir}
-      found="in $dir (its backend is not in this version)"
+      found="in $dir"
       CUDNN_CPPFLAGS="-isystem $dir/include $CUDA_CPPFLAGS"
       CUDNN_LIBS="-L`fsdplan_libdir "$dir"` -lcudnn $CUDA_LIBS"])],
   [[#include <stdbool.h>

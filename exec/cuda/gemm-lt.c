@@ -12,6 +12,7 @@
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
+#include "exec/cuda/kernels.h"
 #include "planner/units.h"
 
 #include <cuda_runtime_api.h>
@@ -40,6 +41,7 @@ typedef struct
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t first, second, out; /* of cuBLASLt's factors */
   cublasLtMatmulAlgo_t algo;
+  gboolean is_plain; /* cuBLASLt has none for it */
 } Product;
 
 typedef struct
@@ -356,8 +358,13 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
       && is_usable (self, key, &self->algo))
     return 0;
   const int code = propose (self, key, results, &found);
+  self->is_plain = code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED) && !key->accumulates;
+  if (self->is_plain)
+    g_info ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+            ": cuBLASLt has no algorithm for it, a plain kernel takes it",
+            key->m, key->n, key->k);
   if (code != 0)
-    return code;
+    return self->is_plain ? 0 : code;
   self->algo = results[0].algo;
   if (key->is_deterministic || key->accumulates || found == 1)
     return 0;
@@ -400,6 +407,8 @@ multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
   product = g_hash_table_lookup (thread.products, &key);
   int code = product ? set_pointers (product, args, key.dtype[BIAS] != PLAN_N_DTYPES)
                      : make (&key, args, stream, &product);
+  if (code == 0 && product->is_plain)
+    return exec_cuda_gemm_plain (args, stream);
   return code != 0 ? code : issue (product, &key, args, &product->algo, stream);
 }
 

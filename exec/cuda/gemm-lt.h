@@ -3,7 +3,8 @@
  * What is needed to issue a product is made once per shape and thread. Which of cuBLASLt's
  * algorithms is the fastest is tried once, on the product's own operands, and kept in a text file
  * per GPU and library version beside the user's store; deterministic runs take the first that the
- * library proposes, and so the same one everywhere. */
+ * library proposes, and so the same one everywhere. What cuBLASLt refuses (sizes or layouts that
+ * its narrow formats do not take) a plain kernel multiplies. */
 #pragma once
 #include "exec/kernels.h"
 #include <glib.h>

@@ -32,6 +32,13 @@ int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_positions (const ExecArgs *args, void *stream);
 int exec_cuda_positions_bwd (const ExecArgs *args, void *stream);
 
+/* exec/cuda/gemm-plain.cu; factors in any format that quantize makes, too */
+int exec_cuda_gemm_plain (const ExecArgs *args, void *stream);
+
+/* exec/cuda/head-norm.cu */
+int exec_cuda_head_norm (const ExecArgs *args, void *stream);
+int exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream);
+
 /* exec/cuda/loss.cu */
 int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
@@ -48,5 +55,10 @@ int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
 int exec_cuda_clip (const ExecArgs *args, void *stream);
 int exec_cuda_adamw (const ExecArgs *args, void *stream);
 int exec_cuda_sgd (const ExecArgs *args, void *stream);
+
+/* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to fp32 or bf16. */
+int exec_cuda_quantize (const ExecArgs *args, void *stream);
+int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
+                          void *out, PlanDtype out_dtype, void *stream);
 
 G_END_DECLS

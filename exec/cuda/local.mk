@@ -15,8 +15,16 @@ am__v_NVCC_1 =
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
 cuda_sources = \
-  %D%/attention.cu %D%/elementwise.cu %D%/embedding.cu %D%/loss.cu %D%/norm.cu \
-  %D%/optimizer.cu %D%/sum.cu
+  %D%/attention.cu \
+  %D%/elementwise.cu \
+  %D%/embedding.cu \
+  %D%/gemm-plain.cu \
+  %D%/head-norm.cu \
+  %D%/loss.cu \
+  %D%/norm.cu \
+  %D%/optimizer.cu \
+  %D%/quantize.cu \
+  %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -27,7 +35,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 endif
 
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
-  %D%/exact.cuh %D%/launch.cuh %D%/reduce.cuh
+  %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.
@@ -44,4 +52,19 @@ if HAVE_CUDA
 noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+if !HAVE_NCCL
+libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+endif
+endif
+
+# Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
+cudnn_sources = \
+  %D%/attention-ask.c \
+  %D%/attention-cudnn.c %D%/attention-cudnn.h \
+  %D%/attention-graph.c %D%/attention-graph.h
+EXTRA_DIST += $(cudnn_sources)
+if HAVE_CUDNN
+noinst_LIBRARIES += libexeccudnn.a
+libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 endif

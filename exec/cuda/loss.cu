@@ -83,6 +83,8 @@ cross_entropy (uint64_t rows, uint64_t cols, Limb *loss, Array prob, Array logit
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
     {
       Softmax own = { -INFINITY, 0 };
+      bool counts = targets[row] >= 0;
+      float target = counts ? read_one (logits, row * cols + (uint64_t)targets[row]) : 0.0f;
 
       EXEC_CUDA_UNROLL
       for (uint64_t col = first; col < cols; col += stride)
@@ -102,9 +104,8 @@ cross_entropy (uint64_t rows, uint64_t cols, Limb *loss, Array prob, Array logit
             piece.at[i] = expf (piece.at[i] - max) / sum;
           write (prob, row * cols + col, n, piece);
         }
-      if (threadIdx.x == 0 && targets[row] >= 0)
-        exact_add_float (
-            loss, logf (sum) - (read_one (logits, row * cols + (uint64_t)targets[row]) - max));
+      if (threadIdx.x == 0 && counts)
+        exact_add_float (loss, logf (sum) - (target - max));
     }
 }
 

@@ -3,7 +3,7 @@ dnl NCCL: beside the CUDA toolkit or in a folder of its own.
 FSDPLAN_WITH([nccl], [NCCL], [NCCL],
   [AS_IF([test $have_cuda = no], [why="needs CUDA"],
      [dir=${dir:-$cuda_dir}
-      found="in $dir (its backend is not in this version)"
+      found="in $dir"
       NCCL_CPPFLAGS="-isystem $dir/include $CUDA_CPPFLAGS"
       NCCL_LIBS="-L`fsdplan_libdir "$dir"` -lnccl $CUDA_LIBS"])],
   [[#include <nccl.h>]],

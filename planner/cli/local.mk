@@ -63,6 +63,19 @@ exec_shared = \
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)
 
+if HAVE_CUDA
+bin_PROGRAMS += fsdplan-exec-cuda
+fsdplan_exec_cuda_SOURCES = $(exec_shared) %D%/backend-cuda.c
+cuda_archives = libexeccuda.a libcudakernels.a
+if HAVE_NCCL
+cuda_archives += libexecnccl.a
+endif
+fsdplan_exec_cuda_LDADD = \
+  libplots.a libdb.a $(cuda_archives) libexec.a libsim.a libprobe.a libplanner.a \
+  $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(NCCL_LIBS) $(CUDA_LIBS)
+endif
+EXTRA_DIST += %D%/backend-cuda.c
+
 nodist_fsdplan_SOURCES = $(completion_embedded)
 
 # Completion: printed by the program, and installed under the names that the shells look for.
@@ -101,8 +114,12 @@ command_mans = \
   fsdplan-show.1 \
   fsdplan-sim.1 \
   fsdplan-validate.1
-man_MANS += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans)
-CLEANFILES += fsdplan.1 fsdplan-exec-cpu.1 $(command_mans) man-*.h2m
+exec_mans = fsdplan-exec-cpu.1
+if HAVE_CUDA
+exec_mans += fsdplan-exec-cuda.1
+endif
+man_MANS += fsdplan.1 $(exec_mans) $(command_mans)
+CLEANFILES += fsdplan.1 $(exec_mans) $(command_mans) man-*.h2m
 fsdplan.1: fsdplan$(EXEEXT) $(srcdir)/%D%/man.h2m
 	$(AM_V_GEN)$(SED) '/^\.BR fsdplan (1)/d' $(srcdir)/%D%/man.h2m > man-$@.h2m && \
 	$(HELP2MAN) --no-info --output=$@ --locale=C.UTF-8 --include=man-$@.h2m \
@@ -116,6 +133,6 @@ $(command_mans): fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT) $(srcdir)/%D%/man.h2
 	  "./fsdplan$(EXEEXT) $$command" && \
 	$(SED) -e "s/^\.TH FSDPLAN /.TH FSDPLAN-`echo $$command | tr a-z A-Z` /" \
 	  -e "s/^fsdplan $$command \\\\-/fsdplan\\\\-$$command \\\\-/" $@.tmp > $@ && rm -f $@.tmp
-fsdplan-exec-cpu.1: fsdplan-run.1
+$(exec_mans): fsdplan-run.1
 	$(AM_V_GEN)echo .so man1/fsdplan-run.1 > $@
 endif

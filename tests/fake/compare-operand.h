@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 /* What random numbers are drawn. */
 typedef enum
 {
-  COMPARE_SMALL,    /* in [-3, 3], many near 0; quantised by rounding them */
+  COMPARE_SMALL,    /* in [-3, 3], many near 0 */
   COMPARE_UNIT,     /* in [-1, 1] */
   COMPARE_POSITIVE, /* in [0.2, 2] */
   COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */

@@ -4,6 +4,8 @@
 #include "tests/fake/compare.h"
 
 #include "exec/cuda/kernels.h"
+#include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
 #include "planner/model.h"
 #include "planner/scratch.h"
 #include "tests/fake/compare-operand.h"
@@ -24,7 +26,7 @@ typedef enum
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
  *   i  indices below the last dim   t  below the second, or -1
- *   q  any quantised format */
+ *   q  any quantised format         x  that, fp32 or bf16 */
 typedef struct
 {
   PlanOpKind kind;
@@ -48,11 +50,14 @@ static const Kernel kernels[] = {
   { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", LIBRARY, FALSE },
   { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", LIBRARY, FALSE },
   { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", LIBRARY, FALSE },
+  { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnp", REDUCED, FALSE },
+  { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
+  { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnp", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
@@ -62,6 +67,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
   { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
+  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmn", EXACT, TRUE },
 };
 
 static const CompareDevice *device;
@@ -76,6 +82,16 @@ typedef struct
   CompareOperand operand[PLAN_MAX_REFS];
 } Call;
 
+/* Next to the sizes of pieces, warps and blocks, or anything. */
+static gint64
+odd_size (GRand *rand, gint32 most)
+{
+  static const gint32 edges[] = { 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 513, 1024 };
+  gint32 edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
+
+  return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
+}
+
 static PlanDtype
 format_of (const Call *call, guint i, GRand *rand)
 {
@@ -84,6 +100,10 @@ format_of (const Call *call, guint i, GRand *rand)
 
   switch (call->kernel->operands[i])
     {
+    case 'x':
+      if (g_rand_boolean (rand))
+        return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
+      return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
     case 'n':
     case 'u':
       return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
@@ -112,12 +132,14 @@ is_absent (const Kernel *kernel, guint i, GRand *rand)
 static void
 open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 {
-  const PlanOp *op = &call->op;
+  PlanOp *op = &call->op;
   char what = call->kernel->operands[i];
   CompareOperand *self = &call->operand[i];
 
   self->dtype = format_of (call, i, rand);
-  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, call->operand[0].dtype)
+  if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
+    op->dims[1] = odd_size (rand, 300); /* has no blocks */
+  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
                             : plan_op_ref_elements (op, i, 1);
   switch (what)
     {
@@ -171,6 +193,20 @@ norm_bwd_limit (const Call *call, guint i, guint dout, guint n_parameters)
 }
 
 static double
+head_norm_bwd_limit (const Call *call, guint i)
+{
+  double terms = (double)(call->op.dims[0] * call->op.dims[1]), dim = (double)call->op.dims[3];
+  double d = compare_operand_largest (&call->operand[3]), normal = 1 + normal_limit (call, 4, 7);
+  double weight = fmax (compare_operand_largest (&call->operand[5]),
+                        compare_operand_largest (&call->operand[6]));
+
+  if (i > 0)
+    return (terms + 32) * U * terms * d * normal;
+  return (dim / 8 + 64) * U * compare_operand_largest (&call->operand[7]) * d * weight * normal
+         * normal;
+}
+
+static double
 layernorm_limit (const Call *call, guint i)
 {
   double cols = (double)call->op.dims[1], normal = 1 + normal_limit (call, 2, 1);
@@ -192,7 +228,7 @@ attention_limit (const Call *call, guint i)
 
   if (call->kernel->kind == PLAN_OP_ATTENTION)
     return i == 0 ? 4 * score + (seq + 64) * U : 2 * score + 8 * (seq + 32) * U;
-  return 4 * group * (score + 64 * U);
+  return group * (score + 64 * U);
 }
 
 /* Sums in another order, and what is made of them. */
@@ -211,6 +247,13 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ layernorm_limit (call, i), ulp, TRUE };
     case PLAN_OP_LAYERNORM_BWD:
       return (CompareBound){ norm_bwd_limit (call, i, 3, 2), ulp, TRUE };
+    case PLAN_OP_GEMM: /* of factors in [-3, 3], or next to that */
+      return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
+                             TRUE };
+    case PLAN_OP_HEAD_NORM:
+      return (CompareBound){ 0, ((double)call->op.dims[3] / 8 + 20) * U + ulp, TRUE };
+    case PLAN_OP_HEAD_NORM_BWD:
+      return (CompareBound){ head_norm_bwd_limit (call, i), ulp, TRUE };
     case PLAN_OP_BIAS_BWD:
       return (CompareBound){ (rows + 32) * U * rows * compare_operand_largest (&call->operand[1]),
                              ulp, TRUE };
@@ -354,16 +397,6 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
 
 /* --- cases -------------------------------------------------------------------------------- */
 
-/* Next to the sizes of pieces, warps and blocks, or anything. */
-static gint64
-odd_size (GRand *rand, gint32 most)
-{
-  static const gint32 edges[] = { 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 513, 1024 };
-  gint32 edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
-
-  return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
-}
-
 static void
 draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -393,6 +426,23 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[3] = g_rand_int_range (rand, 1, 3);
       out_dims[2] = out_dims[3] * g_rand_int_range (rand, 1, 4);
       out_dims[4] = odd_size (rand, 150);
+      return;
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 40);
+      out_dims[1] = kv_heads * g_rand_int_range (rand, 1, 4);
+      out_dims[2] = kv_heads;
+      out_dims[3] = odd_size (rand, 300);
+      return;
+    case PLAN_OP_GEMM:
+      out_dims[0] = odd_size (rand, 150);
+      out_dims[1] = odd_size (rand, 150);
+      out_dims[2] = 32 * g_rand_int_range (rand, 1, 5);
+      out_dims[3] = g_rand_int_range (rand, 0, 3);
+      return;
+    case PLAN_OP_QUANTIZE: /* whole blocks, both ways */
+      out_dims[0] = 32 * g_rand_int_range (rand, 1, 6);
+      out_dims[1] = 32 * g_rand_int_range (rand, 1, 9);
       return;
     case PLAN_OP_ROPE:
       out_dims[0] = g_rand_int_range (rand, 1, 30);
@@ -430,7 +480,7 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 }
 
 #define ROUNDS 40
-#define ATTENTION_ROUNDS 12 /* of those that take long */
+#define LONG_ROUNDS 12 /* of those that take long */
 
 /* Of each kernel so many cases; odd ones of random bits where any are allowed. */
 START_TEST (cuda_kernel_is_the_cpu_kernel)
@@ -439,9 +489,6 @@ START_TEST (cuda_kernel_is_the_cpu_kernel)
   const Kernel *kernel = &kernels[_i / ROUNDS];
   gint64 dims[PLAN_MAX_DIMS];
 
-  if ((kernel->kind == PLAN_OP_ATTENTION || kernel->kind == PLAN_OP_ATTENTION_BWD)
-      && _i % ROUNDS >= ATTENTION_ROUNDS)
-    return;
   draw_dims (kernel->kind, rand, dims);
   check_kernel (kernel, dims, kernel->any_bits && _i % 2, rand);
 }
@@ -470,6 +517,39 @@ START_TEST (cuda_grid_strides)
 }
 END_TEST
 
+/* What quantize writes, or any bytes, back to numbers. */
+START_TEST (cuda_dequantizes)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_MXFP8, PLAN_DTYPE_NVFP4 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  CompareOperand in = { .dtype = formats[_i % 4] };
+  CompareOperand out
+      = { .dtype = _i / 4 % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, .draw = COMPARE_SMALL };
+  float scale = (float)ldexp (g_rand_double_range (rand, 1, 2), g_rand_int_range (rand, -140, 120));
+
+  in.count = out.count
+      = _i % 4 < 2 ? (guint64)odd_size (rand, 3000) : 32 * (guint64)odd_size (rand, 60);
+  compare_operand_init (&in, device, rand);
+  compare_operand_init (&out, device, rand);
+  for (guint64 i = 0; i < in.bytes; i++)
+    in.want[in.at + i] = (guint8)g_rand_int (rand);
+  compare_operand_keep (&in, device);
+  g_autofree float *values = g_new (float, out.count);
+  exec_cpu_dequantize (in.want + in.at, in.dtype, &scale, in.count, values);
+  exec_number_narrow (out.want + out.at, out.dtype, values, out.count);
+  device->copy (in.device_scale, &scale, sizeof scale);
+  ck_assert_int_eq (exec_cuda_dequantize (in.device + in.at, in.dtype, in.device_scale, in.count,
+                                          out.device + out.at, out.dtype, NULL),
+                    0);
+  ck_assert_ptr_null (device->wait ());
+  compare_operand_fetch (&out, device);
+  compare_operand_check (&out, (CompareBound){ .any_nan = TRUE }, "dequantize");
+  compare_operand_clear (&in, device);
+  compare_operand_clear (&out, device);
+}
+END_TEST
+
 START_TEST (cuda_refuses_other_formats)
 {
   const Kernel *kernel = &kernels[_i];
@@ -490,19 +570,40 @@ START_TEST (cuda_refuses_other_formats)
 }
 END_TEST
 
-void
-compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
+static gboolean
+takes_long (PlanOpKind kind)
 {
-  TCase *tcase = tcase_create (on->name);
+  return kind == PLAN_OP_GEMM || kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
+         || kind == PLAN_OP_RMSNORM_BWD || kind == PLAN_OP_LAYERNORM_BWD
+         || kind == PLAN_OP_HEAD_NORM_BWD;
+}
 
-  device = on;
+static TCase *
+open_case (Suite *suite, const char *name, SFun setup)
+{
+  TCase *tcase = tcase_create (name);
+
   tcase_set_timeout (tcase, 120);
   if (setup != NULL)
     tcase_add_checked_fixture (tcase, setup, NULL);
-  tcase_add_loop_test (tcase, cuda_kernel_is_the_cpu_kernel, 0, G_N_ELEMENTS (kernels) * ROUNDS);
-  tcase_add_loop_test (tcase, cuda_grid_strides, 0, G_N_ELEMENTS (kernels));
-  tcase_add_loop_test (tcase, cuda_refuses_other_formats, 0, G_N_ELEMENTS (kernels));
   suite_add_tcase (suite, tcase);
+  return tcase;
+}
+
+void
+compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
+{
+  device = on;
+  for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
+    {
+      TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
+      int rounds = takes_long (kernels[i].kind) ? LONG_ROUNDS : ROUNDS;
+
+      tcase_add_loop_test (tcase, cuda_kernel_is_the_cpu_kernel, i * ROUNDS, i * ROUNDS + rounds);
+      tcase_add_loop_test (tcase, cuda_grid_strides, i, i + 1);
+      tcase_add_loop_test (tcase, cuda_refuses_other_formats, i, i + 1);
+    }
+  tcase_add_loop_test (open_case (suite, "dequantize", setup), cuda_dequantizes, 0, ROUNDS);
 }
 
 /* --- speed -------------------------------------------------------------------------------- */
@@ -519,6 +620,9 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
   out_dims[1] = 4096;
   switch ((int)kind)
     {
+    case PLAN_OP_GEMM:
+      out_dims[1] = out_dims[2] = rows;
+      return;
     case PLAN_OP_ROPE:
       out_dims[2] = 24;
       out_dims[3] = 4;
@@ -531,6 +635,12 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[2] = 32;
       out_dims[3] = 8;
       out_dims[4] = 128;
+      return;
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      out_dims[1] = 24;
+      out_dims[2] = 4;
+      out_dims[3] = 128;
       return;
     case PLAN_OP_SUM_PARTS:
       out_dims[0] = rows * 4096;
@@ -565,6 +675,7 @@ speed_format (const Kernel *kernel, guint i)
     case 'n':
     case 'm':
     case 'u':
+    case 'x':
       return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
                      || (kernel->kind == PLAN_OP_CAST && i == 1)
                  ? PLAN_DTYPE_FP32
@@ -594,7 +705,7 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
       if (what == '-')
         continue;
       args->dtype[i] = speed_format (kernel, i);
-      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, args->dtype[0])
+      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
                                   : plan_op_ref_elements (op, i, 1);
       guint64 bytes = plan_dtype_bytes (args->dtype[i], count);
       PlanOp zero = { .kind = PLAN_OP_ZERO, .dims = { (gint64)bytes } };

@@ -8,7 +8,6 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  const char *name;
   gboolean own_math; /* its expf, pow, sin and cos are not the CPU's: no bit claims for them */
   void *(*take) (guint64 bytes);
   void (*give) (void *memory);
@@ -16,7 +15,8 @@ typedef struct
   const char *(*wait) (void); /* for all that was launched; what went wrong, or NULL */
 } CompareDevice;
 
-/* Adds the cases, as loops over seeds, each after `setup` (or NULL). One device per process. */
+/* Adds a case per op, named as the op is (CK_RUN_CASE=rope), of loops over seeds, each after
+ * `setup` (or NULL). One device per process. */
 void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
 /* Prints a line of bytes per second for every kernel, on matrices of `rows` rows of 4096 elements,

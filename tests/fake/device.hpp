@@ -81,7 +81,8 @@ struct CUstream_st
   unsigned number, device;
   unsigned flags = 0;
   int priority = 0;
-  bool is_destroyed = false;
+  bool is_destroyed = false, is_stalled = false;
+  CUstream_st *behind = nullptr; /* the stalled one that it waits for */
   fake::Clock clock;
   std::vector<fake::Op> ops;            /* begun and not ended */
   std::shared_ptr<fake::Graph> capture; /* NULL: not capturing */
@@ -91,6 +92,7 @@ struct CUevent_st
 {
   unsigned number, device, flags;
   bool is_recorded = false, is_destroyed = false;
+  CUstream_st *behind = nullptr; /* as that of a stream */
   double time_ms = 0;
   fake::Clock clock;
   std::shared_ptr<fake::Graph> capture; /* recorded while this was made, as the slot-th */

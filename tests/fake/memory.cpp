@@ -253,21 +253,36 @@ settle_some (const Clock &known, const void *at, size_t bytes)
   runtime.pending = std::move (others);
 }
 
-/* What a device reads from pinned memory: copies into it need not have shown to the host. */
+/* Starts to watch what the host does to pinned memory that a copy reads, and returns what the copy
+ * sees. The two differ where an earlier copy has not arrived: there the host has nothing to do. */
 std::vector<guint8>
-as_device_sees (const void *at, size_t bytes)
+read_pinned (const Op &op, void *at, size_t bytes)
 {
-  std::vector<guint8> data ((const guint8 *)at, (const guint8 *)at + bytes);
+  std::vector<guint8> data ((guint8 *)at, (guint8 *)at + bytes);
+  std::vector<bool> arrives (bytes);
 
   for (const Pending &copy : runtime.pending)
     if (copy.to_host && overlaps (copy, at, bytes))
       for (size_t i = 0; i < bytes; i++)
         {
-          size_t j = (size_t)((const guint8 *)at + i - (guint8 *)copy.host);
+          size_t j = (size_t)((guint8 *)at + i - (guint8 *)copy.host);
 
-          if ((const guint8 *)at + i >= (guint8 *)copy.host && j < copy.bytes.size ())
-            data[i] = copy.bytes[j];
+          if ((guint8 *)at + i >= (guint8 *)copy.host && j < copy.bytes.size ())
+            {
+              data[i] = copy.bytes[j];
+              arrives[i] = true;
+            }
         }
+  for (size_t begin = 0, end; begin < bytes; begin = end)
+    {
+      for (end = begin + 1; end < bytes && arrives[end] == arrives[begin];)
+        end++;
+      if (!arrives[begin])
+        runtime.pending.push_back ({ (guint8 *)at + begin,
+                                     std::vector<guint8> (data.begin () + (ptrdiff_t)begin,
+                                                          data.begin () + (ptrdiff_t)end),
+                                     false, op.self });
+    }
   return data;
 }
 
@@ -289,11 +304,9 @@ move (Op &op, void *to, const void *from, size_t bytes)
 {
   if (is_pinned (from))
     {
-      std::vector<guint8> data = as_device_sees (from, bytes);
+      std::vector<guint8> data = read_pinned (op, (void *)from, bytes);
 
       memcpy (to, data.data (), bytes);
-      if (!is_pinned (to))
-        runtime.pending.push_back ({ (void *)from, std::move (data), false, op.self });
     }
   else if (is_pinned (to))
     {

@@ -31,6 +31,10 @@ typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);
 cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work,
                             const void *closure, size_t bytes);
 
+/* While it stands still nothing on the stream ends, nor behind what waits for it: queries answer
+ * "not ready", and a host that waits without asking is reported. */
+void fake_order_stall (cudaStream_t stream, gboolean is_stalled);
+
 /* This host thread has told another, or been told, in ways that CUDA does not see: what it knew to
  * be over when it gave `what`, who takes `what` later knows too. (Threads that begin and end are
  * seen.) */

@@ -242,6 +242,23 @@ capture_record (Stream *stream, Event *event)
   graph.recorded.push_back (graph.clocks[stream]);
 }
 
+/* The stream that this one waits for, perhaps itself, while it is stalled. */
+Stream *
+stalled (Stream *stream)
+{
+  if (stream->is_stalled)
+    return stream;
+  return stream->behind != nullptr && stream->behind->is_stalled ? stream->behind : nullptr;
+}
+
+/* A host that waits for what does not end goes on with an error. */
+cudaError_t
+hangs (const char *what)
+{
+  report (std::string ("the host waits without end for ") + what + ", which is stalled");
+  return result (cudaErrorUnknown);
+}
+
 /* The event, or NULL when the host cannot ask for it. */
 Event *
 event_for_host (cudaEvent_t event, cudaError_t *out_error)
@@ -267,6 +284,16 @@ event_for_host (cudaEvent_t event, cudaError_t *out_error)
 }
 
 using namespace fake;
+
+void
+fake_order_stall (cudaStream_t stream, gboolean is_stalled)
+{
+  Lock lock;
+  Stream *self = stream_of (stream);
+
+  if (self != nullptr)
+    self->is_stalled = is_stalled;
+}
 
 cudaError_t
 cudaEventCreateWithFlags (cudaEvent_t *out, unsigned int flags)
@@ -325,6 +352,7 @@ cudaEventRecord (cudaEvent_t event, cudaStream_t stream)
   run (of, "record", "", of->number, [=] (Op &op) {
     self->capture = nullptr;
     self->is_recorded = true;
+    self->behind = stalled (op.stream);
     self->clock = op.stream->clock;
     self->time_ms = (double)runtime.operations.size () / 1000;
     return cudaSuccess;
@@ -348,6 +376,8 @@ cudaStreamWaitEvent (cudaStream_t stream, cudaEvent_t event, unsigned int flags)
     return capture_wait (by, self);
   if (self->is_recorded)
     by->clock.join (self->clock);
+  if (self->behind != nullptr)
+    by->behind = self->behind;
   add_to_log ("wait stream %u", by->number);
   return cudaSuccess;
 }
@@ -361,6 +391,8 @@ cudaEventSynchronize (cudaEvent_t event)
 
   if (self == nullptr)
     return error;
+  if (self->behind != nullptr && self->behind->is_stalled)
+    return hangs ("an event");
   host_learns (self->clock);
   add_to_log ("synchronize event %u", self->number);
   return cudaSuccess;
@@ -375,6 +407,8 @@ cudaEventQuery (cudaEvent_t event)
 
   if (self == nullptr)
     return error;
+  if (self->behind != nullptr && self->behind->is_stalled)
+    return cudaErrorNotReady;
   host_learns (self->clock);
   return cudaSuccess;
 }
@@ -455,6 +489,8 @@ cudaStreamSynchronize (cudaStream_t stream)
     return result (cudaErrorInvalidResourceHandle);
   if (self->capture != nullptr)
     return invalidate (*self->capture, cudaErrorStreamCaptureUnsupported);
+  if (stalled (self) != nullptr)
+    return hangs ("a stream");
   host_learns (self->clock);
   add_to_log ("synchronize stream %u", self->number);
   return cudaSuccess;
@@ -473,6 +509,8 @@ cudaStreamQuery (cudaStream_t stream)
     return result (cudaErrorInvalidResourceHandle);
   if (self->capture != nullptr)
     return invalidate (*self->capture, cudaErrorStreamCaptureUnsupported);
+  if (stalled (self) != nullptr)
+    return cudaErrorNotReady;
   host_learns (self->clock);
   return cudaSuccess;
 }
@@ -486,6 +524,9 @@ cudaDeviceSynchronize (void)
 
   if (fails (&error) || forbids (&error))
     return error;
+  for (const auto &stream : runtime.streams)
+    if (stream->device == current_device () && stalled (stream.get ()) != nullptr)
+      return hangs ("a device");
   for (const auto &stream : runtime.streams)
     if (stream->device == current_device ())
       all.join (stream->clock);

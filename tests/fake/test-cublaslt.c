@@ -54,11 +54,17 @@ static cublasLtMatrixLayout_t a_layout, b_layout, c_layout, d_layout;
 static cudaStream_t stream;
 
 static void
+set_up_handles (void)
+{
+  OK (cublasLtCreate (&handle));
+  OK (cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking));
+}
+
+static void
 set_up (void)
 {
   fake_cuda_reset ();
-  OK (cublasLtCreate (&handle));
-  OK (cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking));
+  set_up_handles ();
 }
 
 static cublasLtMatrixLayout_t
@@ -328,6 +334,147 @@ START_TEST (lt_scales_fp8)
 }
 END_TEST
 
+/* --- scales of rows and blocks ------------------------------------------------------------ */
+
+/* 160 rows of A, more than a tile of scales has; 64 terms. */
+#define M 160
+#define N 16
+#define K 64
+
+/* Where the scale of a row's block lies, as cuBLAS's documentation draws it: tiles of 128 rows by 4
+ * blocks, the rows of a tile 32 apart beside each other. */
+static guint
+place_of_scale (guint row, guint block)
+{
+  const guint tiles_of_a_row = 1; /* K has 2 or 4 blocks */
+  guint tile = row / 128 * tiles_of_a_row + block / 4;
+
+  row %= 128;
+  return tile * 512 + row % 32 * 16 + row / 32 * 4 + block % 4;
+}
+
+static const struct
+{
+  gint32 mode;
+  guint block; /* elements with one scale; 0: all of a row */
+  int version; /* of a device that has it */
+  cudaDataType type;
+} scalings[] = {
+  { CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, 0, 90, CUDA_R_8F_E4M3 },
+  { CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0, 32, 100, CUDA_R_8F_E4M3 },
+  { CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3, 16, 100, CUDA_R_4F_E2M1 },
+};
+
+typedef struct
+{
+  guint8 data[M * K], scales[2 * 512];
+  float row_scales[M];
+  double value[M][K];
+} Scaled;
+
+/* A factor of random numbers as it lies in memory, and what it means. */
+static void
+scaled_fill (Scaled *self, guint rows, guint scaling, GRand *rand)
+{
+  guint block = scalings[scaling].block;
+
+  memset (self, 0, sizeof *self);
+  for (guint row = 0; row < rows; row++)
+    {
+      self->row_scales[row] = (float)g_rand_int_range (rand, 1, 9) / 4;
+      for (guint i = 0; i < K; i++)
+        {
+          double scale = (double)self->row_scales[row];
+          guint at = row * K + i;
+          guint8 *of_block = block > 0 ? &self->scales[place_of_scale (row, i / block)] : NULL;
+
+          if (block > 0 && i % block == 0)
+            *of_block = block == 32 ? (guint8)g_rand_int_range (rand, 125, 130)
+                                    : exec_number_to_e4m3 (g_rand_double_range (rand, 0.5, 2));
+          if (block > 0)
+            scale = block == 32 ? exec_number_from_e8m0 (*of_block)
+                                : (double)exec_number_from_e4m3 (*of_block);
+          if (scalings[scaling].type == CUDA_R_4F_E2M1)
+            {
+              guint8 bits = (guint8)g_rand_int_range (rand, 0, 16);
+
+              self->data[at / 2] |= (guint8)(bits << at % 2 * 4);
+              self->value[row][i] = (double)exec_number_from_e2m1 (bits) * scale;
+            }
+          else
+            {
+              self->data[at] = exec_number_to_e4m3 (g_rand_double_range (rand, -2, 2));
+              self->value[row][i] = (double)exec_number_from_e4m3 (self->data[at]) * scale;
+            }
+        }
+    }
+}
+
+static void *
+take_bytes (const void *from, gsize bytes)
+{
+  void *memory;
+
+  OK (cudaMalloc (&memory, bytes));
+  OK (cudaMemcpy (memory, from, bytes, cudaMemcpyHostToDevice));
+  return memory;
+}
+
+START_TEST (lt_scales_rows_and_blocks)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (9);
+  static Scaled a, b;
+  static float got[M * N];
+  gboolean by_row = scalings[_i].block == 0;
+  Case product = { .m = M,
+                   .n = N,
+                   .k = K,
+                   .type_a = scalings[_i].type,
+                   .type_b = scalings[_i].type,
+                   .type_c = CUDA_R_32F,
+                   .type_d = CUDA_R_32F,
+                   .turns_a = TRUE,
+                   .alpha = 1,
+                   .scale_mode = scalings[_i].mode };
+  void *at_a, *at_b, *at_d, *scale_a, *scale_b;
+
+  fake_cuda_set_machine (1, 1 << 20, scalings[_i].version / 10, scalings[_i].version % 10);
+  set_up_handles ();
+  scaled_fill (&a, M, (guint)_i, rand);
+  scaled_fill (&b, N, (guint)_i, rand);
+  at_a = take_bytes (a.data, M * K);
+  at_b = take_bytes (b.data, M * K);
+  scale_a = by_row ? take_bytes (a.row_scales, sizeof a.row_scales) : take_bytes (a.scales, 1024);
+  scale_b = by_row ? take_bytes (b.row_scales, sizeof b.row_scales) : take_bytes (b.scales, 1024);
+  product.scale_a = scale_a;
+  product.scale_b = scale_b;
+  describe (&product);
+  OK (cudaMalloc (&at_d, sizeof got));
+  OK (cublasLtMatmul (handle, desc, &product.alpha, at_a, a_layout, at_b, b_layout, &product.beta,
+                      NULL, c_layout, at_d, d_layout, NULL, NULL, 0, stream));
+  OK (cudaStreamSynchronize (stream));
+  OK (cudaMemcpy (got, at_d, sizeof got, cudaMemcpyDeviceToHost));
+  for (guint row = 0; row < M; row++)
+    for (guint col = 0; col < N; col++)
+      {
+        double want = 0, size = 0;
+
+        for (guint i = 0; i < K; i++)
+          {
+            want += a.value[row][i] * b.value[col][i];
+            size += fabs (a.value[row][i] * b.value[col][i]);
+          }
+        ck_assert (fabs ((double)got[col * M + row] - want) <= (K + 4) * 0x1p-24 * size);
+      }
+  OK (cudaFree (at_a));
+  OK (cudaFree (at_b));
+  OK (cudaFree (at_d));
+  OK (cudaFree (scale_a));
+  OK (cudaFree (scale_b));
+  ck_assert_str_eq (finish (), "");
+}
+END_TEST
+
 /* --- algorithms --------------------------------------------------------------------------- */
 
 START_TEST (lt_proposes_what_the_workspace_allows)
@@ -532,6 +679,7 @@ main (void)
   tcase_add_loop_test (tcase, lt_equals_the_cpu, 0, 60);
   tcase_add_test (tcase, lt_strides_batches_and_biases);
   tcase_add_test (tcase, lt_scales_fp8);
+  tcase_add_loop_test (tcase, lt_scales_rows_and_blocks, 0, G_N_ELEMENTS (scalings));
   tcase_add_test (tcase, lt_proposes_what_the_workspace_allows);
   tcase_add_loop_test (tcase, lt_refuses, 0, G_N_ELEMENTS (refusals));
   tcase_add_test (tcase, lt_refuses_sizes_that_do_not_agree);

@@ -39,7 +39,6 @@ give (void *memory)
 }
 
 static const CompareDevice fake = {
-  .name = "fake device",
   .take = take,
   .give = give,
   .copy = copy,

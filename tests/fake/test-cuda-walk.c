@@ -20,7 +20,7 @@
 
 #define STEPS 2
 #define MAX_RANKS 4
-#define SEEDS 60
+#define SEEDS 32
 
 typedef struct
 {
@@ -73,12 +73,12 @@ case_init (Case *c, guint ranks, const char *fields)
   g_auto (GStrv) words = g_strsplit (fields, " ", -1);
   Plan plan;
   case_open (c,
-             "family=llama,layers=3,hidden=32,ffn=48,heads=4,kv_heads=2,head_dim=8,vocab=64,"
-             "max_seq=32",
+             "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,vocab=32,"
+             "max_seq=16",
              ranks);
   plan_init (&plan);
   plan.value[PLAN_GBS] = ranks;
-  plan.value[PLAN_SEQ] = 16;
+  plan.value[PLAN_SEQ] = 8;
   ck_assert (plan_set (&plan, "stack", "native", &error));
   for (char **word = words; *word && **word; word++)
     {
@@ -226,6 +226,16 @@ is_refused (const Case *c, const Plan *plan)
          || !runs_on (c, plan, c->processors, &exec_kernels_cpu);
 }
 
+/* Unless that is refused. */
+static void
+change_plan (Case *c, PlanField field, gint64 value)
+{
+  Plan plan = c->plan, resolved;
+  plan.value[field] = value;
+  if (plan_resolve (&plan, c->model, c->gpus, &resolved, NULL) && !is_refused (c, &resolved))
+    c->plan = resolved;
+}
+
 static void
 random_case (Case *c, guint seed)
 {
@@ -245,23 +255,24 @@ random_case (Case *c, guint seed)
                { PLAN_NAN_CHECK, PLAN_NAN_CHECK_LOSS },
                { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
                { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON },
+               { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
                { PLAN_DP_OUTER, 2 } };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  const guint kv_heads = 1 + seed % 2;
   g_autofree char *model = g_strdup_printf (
-      "%s,layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=24",
-      kinds[seed % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 4),
-      8 * g_rand_int_range (rand, 1, 6), 8 * g_rand_int_range (rand, 1, 8), seed % 2 ? 4 : 2,
-      8 * g_rand_int_range (rand, 1, 3), 8 * g_rand_int_range (rand, 2, 16));
+      "%s,layers=%d,hidden=%d,ffn=%d,heads=2,kv_heads=%u,head_dim=%d,vocab=%d,max_seq=12",
+      kinds[seed % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 3),
+      g_rand_int_range (rand, 4, 30), g_rand_int_range (rand, 4, 40), kv_heads,
+      2 * g_rand_int_range (rand, 2, 7), g_rand_int_range (rand, 8, 90));
   case_open (c, model, (guint[]){ 1, 2, 3, 4 }[seed % 4]);
   c->plan = random_plan (seed, c->model, c->gpus, "native");
   case_set_job (c, seed);
+  change_plan (c, PLAN_MBS, 1);
+  change_plan (c, PLAN_GBS, c->ranks * (1 + seed % 2));
   for (guint i = 0; i < 4; i++)
     {
-      Plan plan = c->plan, resolved;
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
-      plan.value[more[at].field] = more[at].value;
-      if (plan_resolve (&plan, c->model, c->gpus, &resolved, NULL) && !is_refused (c, &resolved))
-        c->plan = resolved;
+      change_plan (c, more[at].field, more[at].value);
     }
 }
 
@@ -333,7 +344,7 @@ START_TEST (strategies_agree_bit_for_bit)
                                          "compute=bf16 main_grads=fp32 grad_comm=fp32",
                                          "compute=bf16 main_grads=bf16 grad_comm=bf16" };
   const char *format = formats[_i % 3];
-  const guint ranks = 2 + (guint)_i / 3;
+  const guint ranks = 2 + (guint)_i % 2;
   Case plain;
   g_autofree char *fields = g_strconcat ("strategy=no_shard ", format, NULL);
   case_init (&plain, ranks, fields);
@@ -401,7 +412,7 @@ START_TEST (any_call_may_fail)
 {
   Case c;
   guint failed = 0;
-  for (guint call = 1 + (guint)_i; call < 3000; call += 97)
+  for (guint call = 1 + (guint)_i; call < 1200; call += 61)
     {
       g_autoptr (GError) error = NULL;
       case_init (&c, 1 + (guint)_i % 2, "strategy=optim_grads_params nan_check=loss");
@@ -558,10 +569,10 @@ main (void)
   TCase *tcase = tcase_create ("walk");
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, random_plans_are_near_the_cpu, 0, SEEDS);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 10);
-  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 9);
+  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
   tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
-  tcase_add_loop_test (tcase, any_call_may_fail, 0, 4);
+  tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_test (tcase, a_resumed_run_goes_on_as_if_never_stopped);

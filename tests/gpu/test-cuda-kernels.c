@@ -44,7 +44,6 @@ wait_for_all (void)
 }
 
 static const CompareDevice gpu = {
-  .name = "CUDA device",
   .own_math = TRUE,
   .take = take,
   .give = give,

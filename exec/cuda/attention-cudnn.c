@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/attention-cudnn.h"
+
+#include "exec/cuda/attention-graph.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#include <math.h>
+#include <string.h>
+
+struct _ExecAttention
+{
+  cudnnHandle_t handle;
+  GPtrArray *plans; /* Plan */
+};
+
+typedef struct
+{
+  ExecAttentionShape shape;
+  ExecAttentionGraph graph;
+  cudnnBackendDescriptor_t plan; /* one of the graph's descriptors */
+  gint64 workspace;              /* bytes of cuDNN's own */
+} Plan;
+
+static gboolean
+check (cudnnStatus_t status, const char *call, GError **error)
+{
+  char text[512] = "";
+
+  if (status == CUDNN_STATUS_SUCCESS)
+    return TRUE;
+  cudnnGetLastErrorString (text, sizeof text);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: %s%s%s", call,
+               cudnnGetErrorString (status), *text != '\0' ? ": " : "", text);
+  return FALSE;
+}
+
+/* Leaves the function when the call fails; its text is in the message. */
+#define CUDNN_TRY(call, error) \
+  G_STMT_START \
+  { \
+    if (!check (call, #call, error)) \
+      return FALSE; \
+  } \
+  G_STMT_END
+
+static void
+plan_free (gpointer data)
+{
+  Plan *plan = data;
+
+  exec_attention_graph_clear (&plan->graph);
+  g_free (plan);
+}
+
+ExecAttention *
+exec_attention_new (GError **error)
+{
+  cudnnHandle_t handle;
+  ExecAttention *self;
+
+  if (!check (cudnnCreate (&handle), "cudnnCreate", error))
+    return NULL;
+  self = g_new0 (ExecAttention, 1);
+  self->handle = handle;
+  self->plans = g_ptr_array_new_with_free_func (plan_free);
+  return self;
+}
+
+void
+exec_attention_free (ExecAttention *self)
+{
+  g_ptr_array_unref (self->plans);
+  if (cudnnDestroy (self->handle) != CUDNN_STATUS_SUCCESS)
+    g_warning ("cudnnDestroy failed");
+  g_free (self);
+}
+
+/* --- plans -------------------------------------------------------------------------------- */
+
+/* What would only be refused in cuDNN's words, or read beyond a row. */
+static gboolean
+check_shape (const ExecAttentionShape *shape, GError **error)
+{
+  const char *why = NULL;
+
+  if (shape->dtype != PLAN_DTYPE_BF16 && shape->dtype != PLAN_DTYPE_FP16)
+    why = "is in bf16 or fp16";
+  else if (shape->batch <= 0 || shape->seq <= 0 || shape->kv_heads <= 0 || shape->heads <= 0
+           || shape->heads % shape->kv_heads != 0)
+    why = "has as many query heads for each key head";
+  else if (shape->head_dim <= 0 || shape->head_dim % 8 != 0)
+    why = "has heads of a multiple of 8 elements";
+  if (why == NULL)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cuDNN's attention %s", why);
+  return FALSE;
+}
+
+static gboolean
+shapes_equal (const ExecAttentionShape *a, const ExecAttentionShape *b)
+{
+  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads
+         && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->dtype == b->dtype
+         && a->is_backward == b->is_backward && a->is_deterministic == b->is_deterministic;
+}
+
+/* Compiles what the heuristics propose. */
+static gboolean
+compile (Plan *plan, cudnnHandle_t handle, GError **error)
+{
+  ExecAttentionGraph *graph = &plan->graph;
+  cudnnBackendDescriptor_t engine;
+
+  if (!exec_attention_graph_init (graph, &plan->shape, handle, error))
+    return FALSE;
+  engine = exec_attention_graph_engine (graph, NULL, &plan->workspace);
+  if (engine == NULL && graph->failed == NULL)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "cuDNN has no engine for attention of this shape on this GPU");
+      return FALSE;
+    }
+  plan->plan = exec_attention_graph_add (graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  exec_attention_graph_set (graph, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
+                            1, &handle);
+  exec_attention_graph_set (graph, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+  exec_attention_graph_finalize (graph, plan->plan, "a plan");
+  return exec_attention_graph_check (graph, error);
+}
+
+static const Plan *
+plan_of (ExecAttention *self, const ExecAttentionShape *shape, GError **error)
+{
+  Plan *made;
+
+  for (guint i = 0; i < self->plans->len; i++)
+    if (shapes_equal (shape, &((const Plan *)self->plans->pdata[i])->shape))
+      return self->plans->pdata[i];
+  if (!check_shape (shape, error))
+    return NULL;
+  made = g_new0 (Plan, 1);
+  made->shape = *shape;
+  if (!compile (made, self->handle, error))
+    {
+      plan_free (made);
+      return NULL;
+    }
+  g_ptr_array_add (self->plans, made);
+  return made;
+}
+
+gboolean
+exec_attention_workspace (ExecAttention *self, const ExecAttentionShape *shape, guint64 *out_bytes,
+                          GError **error)
+{
+  const Plan *plan = plan_of (self, shape, error);
+
+  if (plan == NULL)
+    return FALSE;
+  *out_bytes = exec_attention_inner_bytes (shape) + (guint64)plan->workspace;
+  return TRUE;
+}
+
+/* --- runs --------------------------------------------------------------------------------- */
+
+/* What a plan is given: ids and where they are. */
+typedef struct
+{
+  gint64 id[EXEC_ATTENTION_N_TENSORS];
+  void *at[EXEC_ATTENTION_N_TENSORS];
+  gint64 n;
+} Pack;
+
+static void
+give (Pack *pack, ExecAttentionTensor id, const void *at)
+{
+  pack->id[pack->n] = id;
+  pack->at[pack->n++] = (void *)at;
+}
+
+/* Heads of rows of qkv, or of their gradient. */
+static void
+give_rows (Pack *pack, const ExecAttentionShape *shape, ExecAttentionTensor first,
+           const guint8 *rows)
+{
+  const guint64 head = plan_dtype_bytes (shape->dtype, (guint64)shape->head_dim);
+
+  give (pack, first, rows);
+  give (pack, first + 1, rows + (guint64)shape->heads * head);
+  give (pack, first + 2, rows + (guint64)(shape->heads + shape->kv_heads) * head);
+}
+
+static void
+give_all (Pack *pack, const ExecAttentionShape *shape, const ExecAttentionOperands *operands)
+{
+  give_rows (pack, shape, EXEC_ATTENTION_Q, operands->qkv);
+  give (pack, EXEC_ATTENTION_OUT, operands->out);
+  give (pack, EXEC_ATTENTION_STATS, operands->lse);
+  if (!shape->is_backward)
+    return;
+  give_rows (pack, shape, EXEC_ATTENTION_DQ, operands->dqkv);
+  give (pack, EXEC_ATTENTION_DOUT, operands->dout);
+  give (pack, EXEC_ATTENTION_ROW_SUMS, operands->workspace);
+  if (!shape->is_deterministic)
+    give (pack, EXEC_ATTENTION_DQ_SUMS,
+          (guint8 *)operands->workspace + exec_attention_row_sums_bytes (shape));
+}
+
+static gboolean
+execute (const ExecAttention *self, const Plan *plan, cudnnBackendDescriptor_t variant,
+         const Pack *pack, void *workspace, GError **error)
+{
+  CUDNN_TRY (cudnnBackendSetAttribute (variant, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                       CUDNN_TYPE_INT64, pack->n, pack->id),
+             error);
+  CUDNN_TRY (cudnnBackendSetAttribute (variant, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                       CUDNN_TYPE_VOID_PTR, pack->n, pack->at),
+             error);
+  CUDNN_TRY (cudnnBackendSetAttribute (variant, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                       CUDNN_TYPE_VOID_PTR, 1, &workspace),
+             error);
+  CUDNN_TRY (cudnnBackendFinalize (variant), error);
+  CUDNN_TRY (cudnnBackendExecute (self->handle, plan->plan, variant), error);
+  return TRUE;
+}
+
+gboolean
+exec_attention_run (ExecAttention *self, const ExecAttentionShape *shape,
+                    const ExecAttentionOperands *operands, void *stream, GError **error)
+{
+  const float scale = (float)(1 / sqrt ((double)shape->head_dim)), masked = -INFINITY, one = 1;
+  const Plan *plan = plan_of (self, shape, error);
+  cudnnBackendDescriptor_t variant;
+  Pack pack = { .n = 0 };
+  gboolean ok;
+
+  if (plan == NULL)
+    return FALSE;
+  give_all (&pack, shape, operands);
+  give (&pack, EXEC_ATTENTION_SCALE, &scale); /* read before execute returns */
+  give (&pack, EXEC_ATTENTION_MASKED, &masked);
+  if (shape->is_backward)
+    give (&pack, EXEC_ATTENTION_ONE, &one);
+  CUDNN_TRY (cudnnSetStream (self->handle, stream), error);
+  CUDNN_TRY (cudnnBackendCreateDescriptor (CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &variant), error);
+  ok = execute (self, plan, variant, &pack,
+                (guint8 *)operands->workspace + exec_attention_inner_bytes (shape), error);
+  cudnnBackendDestroyDescriptor (variant);
+  return ok;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The graphs, one operation a line. The sequence of operations is what cuDNN's engines for
+ * attention recognise; another that computes the same is not supported. */
+#include "config.h"
+
+#include "exec/cuda/attention-graph.h"
+#include "planner/error.h"
+#include "planner/units.h"
+
+#define ALIGNMENT 256 /* of what lies in the workspace */
+
+typedef cudnnBackendDescriptor_t Tensor;
+
+/* Sizes and steps of a tensor, in elements. */
+typedef struct
+{
+  gint64 size[4], step[4];
+} Layout;
+
+/* --- descriptors -------------------------------------------------------------------------- */
+
+static void
+note (ExecAttentionGraph *self, cudnnStatus_t status, const char *what)
+{
+  if (status == CUDNN_STATUS_SUCCESS || self->failed != NULL)
+    return;
+  self->status = status;
+  self->failed = what;
+}
+
+cudnnBackendDescriptor_t
+exec_attention_graph_add (ExecAttentionGraph *self, cudnnBackendDescriptorType_t type)
+{
+  cudnnBackendDescriptor_t made = NULL;
+
+  if (self->failed != NULL)
+    return NULL;
+  note (self, cudnnBackendCreateDescriptor (type, &made), "a descriptor");
+  if (made != NULL)
+    g_ptr_array_add (self->descriptors, made);
+  return made;
+}
+
+void
+exec_attention_graph_set (ExecAttentionGraph *self, cudnnBackendDescriptor_t descriptor,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          gint64 count, const void *values)
+{
+  if (self->failed == NULL)
+    note (self, cudnnBackendSetAttribute (descriptor, name, type, count, values), "an attribute");
+}
+
+void
+exec_attention_graph_finalize (ExecAttentionGraph *self, cudnnBackendDescriptor_t descriptor,
+                               const char *what)
+{
+  if (self->failed == NULL)
+    note (self, cudnnBackendFinalize (descriptor), what);
+}
+
+gboolean
+exec_attention_graph_check (const ExecAttentionGraph *self, GError **error)
+{
+  char text[512] = "";
+
+  if (self->failed == NULL)
+    return TRUE;
+  cudnnGetLastErrorString (text, sizeof text);
+  g_set_error (error, PLAN_ERROR,
+               self->status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 ? PLAN_ERROR_UNSUPPORTED
+                                                                        : PLAN_ERROR_BACKEND,
+               "cuDNN refuses %s of attention: %s%s%s", self->failed,
+               cudnnGetErrorString (self->status), *text != '\0' ? ": " : "", text);
+  return FALSE;
+}
+
+#define SET(descriptor, name, type, value) \
+  exec_attention_graph_set (self, descriptor, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 1, value)
+
+static void
+set_descriptor (ExecAttentionGraph *self, cudnnBackendDescriptor_t in,
+                cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
+{
+  exec_attention_graph_set (self, in, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+/* --- tensors ------------------------------------------------------------------------------ */
+
+static Tensor
+add_tensor (ExecAttentionGraph *self, gint64 id, cudnnDataType_t type, const Layout *layout,
+            bool is_virtual, bool is_by_value)
+{
+  Tensor made = exec_attention_graph_add (self, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  const gint64 alignment = 16;
+
+  SET (made, TENSOR_UNIQUE_ID, INT64, &id);
+  SET (made, TENSOR_DATA_TYPE, DATA_TYPE, &type);
+  exec_attention_graph_set (self, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
+                            layout->size);
+  exec_attention_graph_set (self, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
+                            layout->step);
+  SET (made, TENSOR_BYTE_ALIGNMENT, INT64, &alignment);
+  SET (made, TENSOR_IS_VIRTUAL, BOOLEAN, &is_virtual);
+  SET (made, TENSOR_IS_BY_VALUE, BOOLEAN, &is_by_value);
+  exec_attention_graph_finalize (self, made, "a tensor");
+  return made;
+}
+
+/* What only the graph sees. */
+static Tensor
+inner (ExecAttentionGraph *self, cudnnDataType_t type, const Layout *layout)
+{
+  return add_tensor (self, self->next_id++, type, layout, true, false);
+}
+
+static Tensor
+outer (ExecAttentionGraph *self, ExecAttentionTensor id, cudnnDataType_t type, const Layout *layout)
+{
+  return add_tensor (self, id, type, layout, false, false);
+}
+
+static Tensor
+scalar (ExecAttentionGraph *self, ExecAttentionTensor id)
+{
+  return add_tensor (self, id, CUDNN_DATA_FLOAT, &(Layout){ { 1, 1, 1, 1 }, { 1, 1, 1, 1 } }, false,
+                     true);
+}
+
+static Layout
+packed (gint64 a, gint64 b, gint64 c, gint64 d)
+{
+  return (Layout){ { a, b, c, d }, { b * c * d, c * d, d, 1 } };
+}
+
+/* The last two dimensions the other way around; the same elements. */
+static Layout
+turned (Layout layout)
+{
+  return (Layout){ { layout.size[0], layout.size[1], layout.size[3], layout.size[2] },
+                   { layout.step[0], layout.step[1], layout.step[3], layout.step[2] } };
+}
+
+/* --- operations --------------------------------------------------------------------------- */
+
+static void
+end_operation (ExecAttentionGraph *self, cudnnBackendDescriptor_t operation, const char *what)
+{
+  exec_attention_graph_finalize (self, operation, what);
+  g_array_append_val (self->operations, operation);
+}
+
+static Tensor
+matmul (ExecAttentionGraph *self, Tensor a, Tensor b, Tensor out)
+{
+  cudnnBackendDescriptor_t kind = exec_attention_graph_add (self, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+
+  SET (kind, MATMUL_COMP_TYPE, DATA_TYPE, &type);
+  exec_attention_graph_finalize (self, kind, "a product");
+  cudnnBackendDescriptor_t operation
+      = exec_attention_graph_add (self, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
+  end_operation (self, operation, "a product");
+  return out;
+}
+
+/* Absent operands are NULL; `axis` is of an index. */
+static Tensor
+pointwise_at (ExecAttentionGraph *self, cudnnPointwiseMode_t mode, cudnnDataType_t math, Tensor x,
+              Tensor b, Tensor t, gint64 axis, Tensor out)
+{
+  cudnnBackendDescriptor_t kind
+      = exec_attention_graph_add (self, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+
+  SET (kind, POINTWISE_MODE, POINTWISE_MODE, &mode);
+  SET (kind, POINTWISE_MATH_PREC, DATA_TYPE, &math);
+  if (mode == CUDNN_POINTWISE_GEN_INDEX)
+    SET (kind, POINTWISE_AXIS, INT64, &axis);
+  exec_attention_graph_finalize (self, kind, "a pointwise operation");
+  cudnnBackendDescriptor_t operation
+      = exec_attention_graph_add (self, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+  if (b != NULL)
+    set_descriptor (self, operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+  if (t != NULL)
+    set_descriptor (self, operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
+  end_operation (self, operation, "a pointwise operation");
+  return out;
+}
+
+static Tensor
+pointwise (ExecAttentionGraph *self, cudnnPointwiseMode_t mode, Tensor x, Tensor b, Tensor out)
+{
+  return pointwise_at (self, mode, CUDNN_DATA_FLOAT, x, b, NULL, 0, out);
+}
+
+static Tensor
+reduce (ExecAttentionGraph *self, cudnnReduceTensorOp_t mode, Tensor x, Tensor out)
+{
+  cudnnBackendDescriptor_t kind
+      = exec_attention_graph_add (self, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+
+  SET (kind, REDUCTION_COMP_TYPE, DATA_TYPE, &type);
+  SET (kind, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, &mode);
+  exec_attention_graph_finalize (self, kind, "a reduction");
+  cudnnBackendDescriptor_t operation
+      = exec_attention_graph_add (self, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
+  end_operation (self, operation, "a reduction");
+  return out;
+}
+
+static Tensor
+reshape (ExecAttentionGraph *self, Tensor x, Tensor out)
+{
+  cudnnBackendDescriptor_t operation
+      = exec_attention_graph_add (self, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+  set_descriptor (self, operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out);
+  end_operation (self, operation, "a reshape");
+  return out;
+}
+
+/* --- attention ---------------------------------------------------------------------------- */
+
+/* What both graphs are made of. */
+typedef struct
+{
+  cudnnDataType_t type;
+  Layout q, kv, out;    /* images of heads in rows of qkv, and of the output */
+  Layout scores, stats; /* [batch, heads, seq, seq], and one per row of those */
+  gboolean is_grouped;
+} Parts;
+
+static Parts
+parts_of (const ExecAttentionShape *s)
+{
+  const gint64 width = (s->heads + 2 * s->kv_heads) * s->head_dim, all = s->heads * s->head_dim;
+  const gint64 n = s->seq, d = s->head_dim;
+
+  return (Parts){
+    .type = s->dtype == PLAN_DTYPE_FP16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
+    .q = { { s->batch, s->heads, n, d }, { n * width, d, width, 1 } },
+    .kv = { { s->batch, s->kv_heads, n, d }, { n * width, d, width, 1 } },
+    .out = { { s->batch, s->heads, n, d }, { n * all, d, all, 1 } },
+    .scores = packed (s->batch, s->heads, n, n),
+    .stats = packed (s->batch, s->heads, n, 1),
+    .is_grouped = s->heads != s->kv_heads,
+  };
+}
+
+/* x where the key is not after the query, else minus infinity. */
+static Tensor
+mask (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor masked)
+{
+  const Layout *scores = &parts->scores;
+  Tensor row = pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, 2,
+                             inner (self, CUDNN_DATA_INT32, scores));
+  Tensor column = pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, 3,
+                                inner (self, CUDNN_DATA_INT32, scores));
+  Tensor sees = pointwise_at (self, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, row, column, NULL,
+                              0, inner (self, CUDNN_DATA_BOOLEAN, scores));
+
+  return pointwise_at (self, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, x, masked, sees, 0,
+                       inner (self, CUDNN_DATA_FLOAT, scores));
+}
+
+static void
+add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
+{
+  const Parts p = parts_of (shape);
+  const Layout k_turned = turned (p.kv);
+  const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
+  Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
+  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &k_turned);
+  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &p.kv);
+  Tensor out = outer (self, EXEC_ATTENTION_OUT, p.type, &p.out);
+  Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p.stats);
+  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE), masked = scalar (self, EXEC_ATTENTION_MASKED);
+
+  Tensor s = matmul (self, q, k, inner (self, fp32, &p.scores));
+  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p.scores));
+  s = mask (self, &p, s, masked);
+  Tensor max = reduce (self, CUDNN_REDUCE_TENSOR_MAX, s, inner (self, fp32, &p.stats));
+  s = pointwise (self, CUDNN_POINTWISE_SUB, s, max, inner (self, fp32, &p.scores));
+  s = pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p.scores));
+  Tensor sum = reduce (self, CUDNN_REDUCE_TENSOR_ADD, s, inner (self, fp32, &p.stats));
+  Tensor log = pointwise (self, CUDNN_POINTWISE_LOG, sum, NULL, inner (self, fp32, &p.stats));
+  pointwise (self, CUDNN_POINTWISE_ADD, max, log, stats);
+  s = pointwise (self, CUDNN_POINTWISE_DIV, s, sum, inner (self, p.type, &p.scores));
+  matmul (self, s, v, out);
+}
+
+/* A gradient of keys or values: that of every query head, added up over groups. */
+static void
+add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p,
+                 ExecAttentionTensor id, Tensor scores_turned, Tensor x)
+{
+  const Layout all = packed (s->batch, s->heads, s->seq, s->head_dim);
+  Tensor out = outer (self, id, p->type, &p->kv);
+
+  if (p->is_grouped)
+    reduce (self, CUDNN_REDUCE_TENSOR_ADD,
+            matmul (self, scores_turned, x, inner (self, p->type, &all)), out);
+  else
+    matmul (self, scores_turned, x, out);
+}
+
+/* Scores are made again from the statistics of the forward pass. */
+static Tensor
+add_probabilities (ExecAttentionGraph *self, const Parts *p, Tensor q, Tensor k, Tensor scale)
+{
+  const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
+  Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p->stats);
+
+  Tensor s = matmul (self, q, k, inner (self, fp32, &p->scores));
+  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p->scores));
+  s = pointwise (self, CUDNN_POINTWISE_SUB, s, stats, inner (self, fp32, &p->scores));
+  s = mask (self, p, s, scalar (self, EXEC_ATTENTION_MASKED));
+  return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p->scores));
+}
+
+/* Per row, the sum of out * dout. */
+static Tensor
+add_row_sums (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p, Tensor dout)
+{
+  const Layout all = packed (s->batch, s->heads, s->seq, s->head_dim);
+  const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
+  Tensor out = outer (self, EXEC_ATTENTION_OUT, p->type, &p->out);
+
+  Tensor x = pointwise (self, CUDNN_POINTWISE_MUL, dout, out, inner (self, fp32, &all));
+  x = reduce (self, CUDNN_REDUCE_TENSOR_ADD, x, inner (self, fp32, &p->stats));
+  return pointwise (self, CUDNN_POINTWISE_MUL, x, scalar (self, EXEC_ATTENTION_ONE),
+                    outer (self, EXEC_ATTENTION_ROW_SUMS, fp32, &p->stats));
+}
+
+static void
+add_backward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
+{
+  const Parts p = parts_of (shape);
+  const Layout kv_turned = turned (p.kv), scores_turned = turned (p.scores);
+  const Layout all = packed (shape->batch, shape->heads, shape->seq, shape->head_dim);
+  const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
+  Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
+  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &kv_turned);
+  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &kv_turned);
+  Tensor dout = outer (self, EXEC_ATTENTION_DOUT, p.type, &p.out);
+  Tensor dq = outer (self, EXEC_ATTENTION_DQ, p.type, &p.q);
+  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
+
+  Tensor row_sums = add_row_sums (self, shape, &p, dout);
+  Tensor e = add_probabilities (self, &p, q, k, scale);
+  add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DV,
+                   reshape (self, e, inner (self, p.type, &scores_turned)), dout);
+  Tensor ds = matmul (self, dout, v, inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_SUB, ds, row_sums, inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, e, inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, scale, inner (self, fp32, &p.scores));
+  add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DK,
+                   reshape (self, ds, inner (self, p.type, &scores_turned)), q);
+  Tensor keys = reshape (self, k, inner (self, fp32, &p.kv));
+  if (shape->is_deterministic)
+    matmul (self, ds, keys, dq);
+  else
+    pointwise (self, CUDNN_POINTWISE_IDENTITY,
+               matmul (self, ds, keys, outer (self, EXEC_ATTENTION_DQ_SUMS, fp32, &all)), NULL, dq);
+}
+
+gboolean
+exec_attention_graph_init (ExecAttentionGraph *self, const ExecAttentionShape *shape,
+                           cudnnHandle_t handle, GError **error)
+{
+  *self = (ExecAttentionGraph){ .descriptors = g_ptr_array_new (),
+                                .operations = g_array_new (FALSE, FALSE, sizeof (Tensor)),
+                                .next_id = EXEC_ATTENTION_N_TENSORS };
+  if (shape->is_backward)
+    add_backward (self, shape);
+  else
+    add_forward (self, shape);
+  self->graph = exec_attention_graph_add (self, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  exec_attention_graph_set (self, self->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+                            CUDNN_TYPE_BACKEND_DESCRIPTOR, self->operations->len,
+                            self->operations->data);
+  if (handle != NULL)
+    SET (self->graph, OPERATIONGRAPH_HANDLE, HANDLE, &handle);
+  exec_attention_graph_finalize (self, self->graph, "the graph");
+  return exec_attention_graph_check (self, error);
+}
+
+void
+exec_attention_graph_clear (ExecAttentionGraph *self)
+{
+  for (guint i = self->descriptors != NULL ? self->descriptors->len : 0; i-- > 0;)
+    cudnnBackendDestroyDescriptor (self->descriptors->pdata[i]);
+  g_clear_pointer (&self->descriptors, g_ptr_array_unref);
+  g_clear_pointer (&self->operations, g_array_unref);
+}
+
+/* --- what cuDNN makes of it --------------------------------------------------------------- */
+
+cudnnBackendDescriptor_t
+exec_attention_graph_engine (ExecAttentionGraph *self, cudnnBackendDescriptor_t device,
+                             gint64 *out_workspace)
+{
+  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  cudnnBackendDescriptor_t found = NULL;
+  gint64 n_found = 0, n_workspace = 0;
+
+  cudnnBackendDescriptor_t heuristics
+      = exec_attention_graph_add (self, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  set_descriptor (self, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, self->graph);
+  SET (heuristics, ENGINEHEUR_MODE, HEUR_MODE, &mode);
+  if (device != NULL)
+    set_descriptor (self, heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+  exec_attention_graph_finalize (self, heuristics, "an engine");
+  found = exec_attention_graph_add (self, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  if (self->failed != NULL)
+    return NULL;
+  note (self,
+        cudnnBackendGetAttribute (heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n_found, &found),
+        "an engine");
+  if (self->failed != NULL || n_found == 0)
+    return NULL;
+  note (self,
+        cudnnBackendGetAttribute (found, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                  &n_workspace, out_workspace),
+        "an engine's workspace");
+  return found;
+}
+
+guint64
+exec_attention_row_sums_bytes (const ExecAttentionShape *shape)
+{
+  return plan_units_round_up ((guint64)(shape->batch * shape->heads * shape->seq) * sizeof (float),
+                              ALIGNMENT);
+}
+
+guint64
+exec_attention_inner_bytes (const ExecAttentionShape *shape)
+{
+  const guint64 rows = (guint64)(shape->batch * shape->heads * shape->seq);
+
+  if (!shape->is_backward)
+    return 0;
+  return exec_attention_row_sums_bytes (shape)
+         + (shape->is_deterministic
+                ? 0
+                : plan_units_round_up (rows * (guint64)shape->head_dim * sizeof (float),
+                                       ALIGNMENT));
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products of factors in any format, in fp32 alone: what a library refuses (shapes that are
+ * not of whole pieces, blocks with scales in row order, GPUs without a format), and what its
+ * results are checked with.
+ *
+ * Launch shape   256 threads per tile of 64 x 64 of the result, at most 2048 blocks; 17 KiB of
+ *                shared memory. A thread has 4 x 4 sums.
+ * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
+ *                s: bytes per element, of each operand's own format
+ * Checked with   run_gemm of exec/kernels-cpu.c, by tests/fake and tests/gpu. A sum is made by one
+ *                thread, in ascending k; a BLAS library's order is another, so they differ by at
+ *                most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
+#include "exec/cuda/narrow.cuh"
+
+namespace
+{
+
+enum : unsigned
+{
+  GEMM_TILE = 64,
+  GEMM_SLICE = 32, /* of k, per turn */
+  GEMM_SIDE = 16,  /* the block's threads are a square of this side */
+  GEMM_MINE = 4    /* rows, and columns, of a thread; both GEMM_SIDE apart */
+};
+
+/* Element (i, k) of a factor lies at i * i_step + k * k_step; one of the steps is 1. */
+struct Factor
+{
+  const void *at;
+  PlanDtype dtype;
+  const float *scale;
+  uint64_t count, i_step, k_step;
+};
+
+struct Product
+{
+  uint64_t m, n, k;
+  Factor a, b;
+  Array out, bias;
+};
+
+struct GemmTiles
+{
+  float factor[2][GEMM_TILE][GEMM_SLICE + 1]; /* one column more against bank conflicts */
+};
+
+__device__ inline GemmTiles &
+gemm_tiles ()
+{
+  __shared__ GemmTiles shared;
+
+  return shared;
+}
+
+__device__ inline float
+element_of (const Factor &factor, uint64_t at)
+{
+  if (factor.dtype == PLAN_DTYPE_FP32)
+    return ((const float *)factor.at)[at];
+  if (factor.dtype == PLAN_DTYPE_BF16)
+    return float_of ((uint32_t)((const uint16_t *)factor.at)[at] << 16);
+  return narrow_at ((const uint8_t *)factor.at, factor.dtype, factor.scale, factor.count, at);
+}
+
+/* Neighbouring threads read neighbouring elements, whichever way the factor lies. */
+__device__ inline void
+load_factor (const Factor &factor, uint64_t first, uint64_t rows, uint64_t k, uint64_t depth,
+             float (*to)[GEMM_SLICE + 1])
+{
+  for (unsigned e = threadIdx.x; e < GEMM_TILE * GEMM_SLICE; e += THREADS)
+    {
+      unsigned i = factor.k_step == 1 ? e / GEMM_SLICE : e % GEMM_TILE;
+      unsigned j = factor.k_step == 1 ? e % GEMM_SLICE : e / GEMM_TILE;
+      bool is_there = first + i < rows && k + j < depth;
+
+      to[i][j] = is_there
+                     ? element_of (factor, (first + i) * factor.i_step + (k + j) * factor.k_step)
+                     : 0.0f;
+    }
+}
+
+struct Sums
+{
+  float at[GEMM_MINE][GEMM_MINE];
+};
+
+__device__ inline Sums
+multiply_tile (const Product &shape, uint64_t row, uint64_t col)
+{
+  GemmTiles &shared = gemm_tiles ();
+  unsigned y = threadIdx.x / GEMM_SIDE, x = threadIdx.x % GEMM_SIDE;
+  Sums sums = {};
+
+  for (uint64_t k = 0; k < shape.k; k += GEMM_SLICE)
+    {
+      __syncthreads (); /* what was there has been read */
+      load_factor (shape.a, row, shape.m, k, shape.k, shared.factor[0]);
+      load_factor (shape.b, col, shape.n, k, shape.k, shared.factor[1]);
+      __syncthreads ();
+      for (unsigned d = 0; d < GEMM_SLICE; d++)
+        for (unsigned i = 0; i < GEMM_MINE; i++)
+          for (unsigned j = 0; j < GEMM_MINE; j++)
+            sums.at[i][j] = fmaf (shared.factor[0][y + GEMM_SIDE * i][d],
+                                  shared.factor[1][x + GEMM_SIDE * j][d], sums.at[i][j]);
+    }
+  return sums;
+}
+
+__global__ void
+__launch_bounds__ (THREADS) gemm_plain (Product shape)
+{
+  uint64_t across = (shape.n + GEMM_TILE - 1) / GEMM_TILE;
+  uint64_t tiles = (shape.m + GEMM_TILE - 1) / GEMM_TILE * across;
+
+  for (uint64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+    {
+      uint64_t row = tile / across * GEMM_TILE, col = tile % across * GEMM_TILE;
+      Sums sums = multiply_tile (shape, row, col);
+
+      EXEC_CUDA_UNROLL
+      for (unsigned i = 0; i < GEMM_MINE; i++)
+        EXEC_CUDA_UNROLL
+      for (unsigned j = 0; j < GEMM_MINE; j++)
+        {
+          uint64_t r = row + threadIdx.x / GEMM_SIDE + GEMM_SIDE * i;
+          uint64_t c = col + threadIdx.x % GEMM_SIDE + GEMM_SIDE * j;
+
+          if (r < shape.m && c < shape.n)
+            write_one (shape.out, r * shape.n + c,
+                       shape.bias.at != NULL ? sums.at[i][j] + read_one (shape.bias, c)
+                                             : sums.at[i][j]);
+        }
+    }
+}
+
+Factor
+factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along_k)
+{
+  return { args->ptr[i], args->dtype[i],      args->scale[i],
+           rows * k,     is_along_k ? k : 1u, is_along_k ? 1u : rows };
+}
+
+bool
+is_factor (const Factor &factor)
+{
+  uint64_t block = block_of (factor.dtype);
+
+  return factor.dtype == PLAN_DTYPE_FP32 || factor.dtype == PLAN_DTYPE_BF16
+         || (block != 0 && factor.count % block == 0);
+}
+
+}
+
+/* An op gemm; its scratch is not used. */
+extern "C" int
+exec_cuda_gemm_plain (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t m = operands.dim (0), n = operands.dim (1), k = operands.dim (2);
+  uint64_t layout = operands.dim (3); /* 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n] */
+  Product shape = { m,
+                    n,
+                    k,
+                    factor_of (args, 1, m, k, layout != 2),
+                    factor_of (args, 2, n, k, layout == 1),
+                    operands.array (0),
+                    operands.array (3) };
+  uint64_t tiles = (m + GEMM_TILE - 1) / GEMM_TILE * ((n + GEMM_TILE - 1) / GEMM_TILE);
+
+  if (operands.code != 0 || !is_factor (shape.a) || !is_factor (shape.b))
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (gemm_plain, shape_of_blocks (tiles, THREADS), stream, shape);
+}

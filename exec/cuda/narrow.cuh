@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats of eight bits and fewer, bit for bit those of exec/number-small.c, and the arrays with
+ * scales that exec/kernels-cpu-quantize.c makes of them. */
+#pragma once
+#include "exec/cuda/launch.cuh"
+
+namespace
+{
+
+enum : unsigned
+{
+  MX_BLOCK = 32, /* elements that share a scale */
+  NV_BLOCK = 16
+};
+
+struct Narrow
+{
+  unsigned fraction, bias; /* bits; of the exponent */
+  unsigned max, nan, sign; /* codes; e2m1 has no NaN: its scale must say so */
+};
+
+__device__ inline Narrow
+narrow_of (PlanDtype dtype)
+{
+  if (dtype == PLAN_DTYPE_E5M2)
+    return { 2, 15, 0x7b, 0x7e, 0x80 };
+  if (dtype == PLAN_DTYPE_NVFP4)
+    return { 1, 1, 0x7, 0x7, 0x8 };
+  return { 3, 7, 0x7e, 0x7f, 0x80 };
+}
+
+__device__ inline uint64_t
+bits_of (double value)
+{
+  uint64_t bits;
+
+  memcpy (&bits, &value, sizeof bits);
+  return bits;
+}
+
+__device__ inline double
+double_of (uint64_t bits)
+{
+  double value;
+
+  memcpy (&value, &bits, sizeof value);
+  return value;
+}
+
+/* A quotient of two floats (or of a float and a scale of 28 bits) that is not half way between two
+ * codes is 2^-36 of itself away from there; as a product with an inverse it is 2^-51 off. Rounded
+ * to 40 bits it is on the right side, or half way exactly if the quotient is. */
+__device__ inline double
+settle (double product)
+{
+  return double_of ((bits_of (product) + 0x800) & ~(uint64_t)0xfff);
+}
+
+/* To nearest, ties to even; what is too large becomes the largest. The upper half of a double has
+ * all the bits that matter but one: whether any below is set. */
+__device__ inline unsigned
+to_narrow (const Narrow &format, double value)
+{
+  uint64_t bits = bits_of (value);
+  uint32_t word = (uint32_t)(bits >> 32) | ((uint32_t)bits != 0), magnitude = word & 0x7fffffffu;
+  unsigned sign = word >> 31 != 0 ? format.sign : 0, drop = 20 - format.fraction, code;
+  int exponent = (int)(magnitude >> 20) - 1023 + (int)format.bias;
+
+  if (magnitude > 0x7ff00000u)
+    return format.nan | sign;
+  if (exponent >= 1)
+    magnitude -= (1023 - format.bias) << 20;
+  else /* of the smallest exponent, and of fewer bits */
+    {
+      magnitude = (magnitude & 0xfffffu) | 0x100000u;
+      drop += (unsigned)(1 - exponent);
+      if (drop > 22)
+        return sign;
+    }
+  code = (magnitude + (1u << (drop - 1)) - 1 + (magnitude >> drop & 1)) >> drop;
+  return sign | (code < format.max ? code : format.max);
+}
+
+__device__ inline float
+from_narrow (const Narrow &format, unsigned code)
+{
+  unsigned magnitude = code & (format.sign - 1), exponent = magnitude >> format.fraction;
+  unsigned units = magnitude & ((1u << format.fraction) - 1);
+  float unit; /* of the last bit */
+
+  if (format.fraction == 3 && magnitude == format.nan)
+    return NAN;
+  if (format.fraction == 2 && magnitude >= 0x7c)
+    return magnitude > 0x7c ? NAN : code & format.sign ? -INFINITY : INFINITY;
+  if (exponent > 0)
+    units += 1u << format.fraction;
+  unit = float_of ((127 + (exponent > 0 ? exponent : 1) - format.bias - format.fraction) << 23);
+  return code & format.sign ? -(float)units * unit : (float)units * unit;
+}
+
+/* The smallest power of two that is not below the value, as its exponent + 127. */
+__device__ inline unsigned
+to_e8m0_up (double value)
+{
+  uint64_t bits = bits_of (value);
+  int exponent = (int)(bits >> 52) - 1023 + 127 + ((bits & 0xfffffffffffffull) != 0);
+
+  if (bits >= 0x7ff0000000000000ull)
+    return 0xff;
+  return bits == 0 || exponent < 0 ? 0 : exponent > 254 ? 254 : (unsigned)exponent;
+}
+
+/* 2^(exponent - 127) */
+__device__ inline float
+from_e8m0 (unsigned code)
+{
+  return code == 0xff ? NAN : float_of (code > 0 ? code << 23 : 0x400000u);
+}
+
+/* Element i of an array of `count`, in fp32. */
+__device__ inline float
+narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t i)
+{
+  Narrow format = narrow_of (dtype);
+
+  if (dtype == PLAN_DTYPE_NVFP4)
+    return from_narrow (format, in[i / 2] >> i % 2 * 4 & 0xf)
+           * from_narrow (narrow_of (PLAN_DTYPE_E4M3), in[count / 2 + i / NV_BLOCK]) * *scale;
+  return from_narrow (format, in[i])
+         * (dtype == PLAN_DTYPE_MXFP8 ? from_e8m0 (in[count + i / MX_BLOCK]) : *scale);
+}
+
+/* Elements that share a scale byte; 1 where none do, 0 in other formats. */
+inline uint64_t
+block_of (PlanDtype dtype)
+{
+  if (dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2)
+    return 1;
+  return dtype == PLAN_DTYPE_MXFP8   ? (uint64_t)MX_BLOCK
+         : dtype == PLAN_DTYPE_NVFP4 ? (uint64_t)NV_BLOCK
+                                     : 0;
+}
+
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* To and from the formats with scales of exec/kernels-cpu-quantize.c: e4m3 and e5m2 with one scale
+ * per tensor, mxfp8 and nvfp4 in blocks along a row. The copy for products over the other dimension
+ * is made from the same reading, turned.
+ *
+ * Launch shape   largest: a thread per piece of 8 elements, 256 a block, at most 2048 blocks; a
+ *                thread then makes the scale of it. quantize: 256 threads per tile of 64 x 64, at
+ *                most 2048 blocks; 17 KiB of shared memory. dequantize: a thread per piece.
+ * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
+ *   op                       bytes                   instructions
+ *   quantize, mxfp8          n (s + q), with col     a product in fp64 and about 25 of integers per
+ *                            n (s + 2 q)             element and copy
+ *   quantize, the others     n s more: their scales need the largest element first
+ *   dequantize               n (q + s)               a product per element
+ * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
+ *                for byte, whichever NaN. What the CPU divides in fp64 is multiplied here by the
+ *                inverse and freed of the error that makes: see settle. */
+#include "exec/cuda/narrow.cuh"
+
+namespace
+{
+
+/* --- the scale of a tensor ---------------------------------------------------------------- */
+
+/* Magnitudes as words: in the order of the numbers, NaN above all. */
+__device__ inline uint32_t
+magnitude_of (float value)
+{
+  return word_of (value) & 0x7fffffffu;
+}
+
+__device__ inline uint32_t
+larger (uint32_t a, uint32_t b)
+{
+  return a > b ? a : b;
+}
+
+/* *max: 0, or what others found. */
+__global__ void
+largest (uint64_t count, uint32_t *max, Array in)
+{
+  uint32_t own = 0;
+
+  EXEC_CUDA_UNROLL
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      Piece piece = read (in, at, piece_of (at, count));
+
+      for (unsigned i = 0; i < PIECE; i++)
+        own = larger (own, magnitude_of (piece.at[i]));
+    }
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    own = larger (own, __shfl_xor_sync (0xffffffffu, own, distance));
+  if (threadIdx.x % WARP == 0)
+    atomicMax (max, own);
+}
+
+/* One of the results. */
+struct Target
+{
+  uint8_t *at; /* elements, then scales of blocks */
+  PlanDtype dtype;
+  float *scale; /* of the tensor */
+};
+
+__device__ inline double
+limit_of (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E5M2 ? 57344.0 : dtype == PLAN_DTYPE_NVFP4 ? 6.0 * 448.0 : 448.0;
+}
+
+/* Turns the largest magnitude, in row's place, into both scales. By one thread. */
+__global__ void
+set_scales (Target row, Target col)
+{
+  double max = (double)*row.scale;
+  float scale = max == 0 ? 1.0f : (float)(max / limit_of (row.dtype));
+
+  *row.scale = scale;
+  if (col.at != NULL)
+    *col.scale = scale;
+}
+
+/* --- tiles -------------------------------------------------------------------------------- */
+
+enum : unsigned
+{
+  QUANTIZE_TILE = 64,
+  SEGMENT = NV_BLOCK /* elements that a thread converts: a block of nvfp4, half one of mxfp8 */
+};
+
+struct QuantizeTile
+{
+  float at[QUANTIZE_TILE][QUANTIZE_TILE + 1];
+};
+
+__device__ inline QuantizeTile &
+quantize_tile ()
+{
+  __shared__ QuantizeTile shared;
+
+  return shared;
+}
+
+struct Segment
+{
+  float at[SEGMENT];
+};
+
+/* This thread's part of a row of the tile, or of a column; zeros behind the end. */
+__device__ inline Segment
+segment_of (bool is_turned)
+{
+  const QuantizeTile &tile = quantize_tile ();
+  unsigned row = threadIdx.x / 4, col = threadIdx.x % 4 * SEGMENT;
+  Segment segment;
+
+  for (unsigned i = 0; i < SEGMENT; i++)
+    segment.at[i] = is_turned ? tile.at[col + i][row] : tile.at[row][col + i];
+  return segment;
+}
+
+__device__ inline uint32_t
+largest_of (const Segment &segment)
+{
+  uint32_t max = 0;
+
+  for (unsigned i = 0; i < SEGMENT; i++)
+    max = larger (max, magnitude_of (segment.at[i]));
+  return max;
+}
+
+/* What elements are multiplied with; stores the scale of a block. `begin` is the segment's first
+ * element among `count` in all. Every thread of a warp comes here. */
+__device__ inline double
+inverse_of (const Target &to, const Segment &segment, uint64_t begin, uint64_t count, unsigned n)
+{
+  double tensor = to.dtype == PLAN_DTYPE_MXFP8 ? 1.0 : (double)*to.scale, scale;
+  uint32_t max;
+  unsigned code;
+
+  if (to.dtype == PLAN_DTYPE_E4M3 || to.dtype == PLAN_DTYPE_E5M2)
+    return 1.0 / tensor;
+  max = largest_of (segment);
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    {
+      max = larger (max, __shfl_xor_sync (0xffffffffu, max, 1));
+      code = to_e8m0_up ((double)float_of (max) / 448.0);
+      if (n > 0 && begin % MX_BLOCK == 0)
+        to.at[count + begin / MX_BLOCK] = (uint8_t)code;
+      return 1.0 / (double)from_e8m0 (code);
+    }
+  code = to_narrow (narrow_of (PLAN_DTYPE_E4M3), (double)float_of (max) / 6.0 / tensor);
+  if (n > 0)
+    to.at[count / 2 + begin / SEGMENT] = (uint8_t)code;
+  scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * tensor;
+  return scale == 0 ? 0.0 : 1.0 / scale;
+}
+
+struct __attribute__ ((aligned (8), may_alias)) Pair
+{
+  uint32_t word[2];
+};
+
+/* Stores n elements as codes, n being SEGMENT wherever codes have half a byte. */
+__device__ inline void
+convert (const Target &to, const Segment &segment, uint64_t begin, uint64_t count, unsigned n)
+{
+  Narrow format = narrow_of (to.dtype);
+  double inverse = inverse_of (to, segment, begin, count, n);
+  unsigned bits = to.dtype == PLAN_DTYPE_NVFP4 ? 4 : 8;
+  uint8_t *at = to.at + begin * bits / 8;
+  Quad codes = {};
+
+  for (unsigned i = 0; i < SEGMENT; i++)
+    {
+      unsigned code = inverse == 0 && to.dtype == PLAN_DTYPE_NVFP4
+                          ? 0
+                          : to_narrow (format, settle ((double)segment.at[i] * inverse));
+
+      if (bits == 4)
+        codes.word[i / 8] |= code << i % 8 * 4;
+      else
+        codes.word[i / 4] |= code << i % 4 * 8;
+    }
+  if (n == SEGMENT && bits == 8 && (uintptr_t)at % sizeof (Quad) == 0)
+    *(Quad *)at = codes;
+  else if (n == SEGMENT && bits == 4 && (uintptr_t)at % sizeof (Pair) == 0)
+    *(Pair *)at = { { codes.word[0], codes.word[1] } };
+  else
+    for (unsigned i = 0; i < SEGMENT; i++)
+      if (i < n * bits / 8)
+        at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+}
+
+/* Elements of a segment that begins at `at` of a row of `count`. */
+__device__ inline unsigned
+segment_length (uint64_t at, uint64_t count)
+{
+  return at >= count ? 0 : count - at < SEGMENT ? (unsigned)(count - at) : (unsigned)SEGMENT;
+}
+
+__device__ inline void
+load_tile (uint64_t rows, uint64_t cols, const Array &in, uint64_t first_row, uint64_t first_col)
+{
+  QuantizeTile &tile = quantize_tile ();
+
+  for (unsigned i = threadIdx.x; i < QUANTIZE_TILE * QUANTIZE_TILE / PIECE; i += THREADS)
+    {
+      unsigned row = i / (QUANTIZE_TILE / PIECE), col = i % (QUANTIZE_TILE / PIECE) * PIECE;
+      uint64_t r = first_row + row, c = first_col + col;
+      Piece piece = r < rows && c < cols ? read (in, r * cols + c, piece_of (c, cols)) : Piece{};
+
+      for (unsigned k = 0; k < PIECE; k++)
+        tile.at[row][col + k] = piece.at[k];
+    }
+}
+
+__global__ void
+quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in)
+{
+  uint64_t across = (cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE;
+  uint64_t tiles = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * across;
+
+  for (uint64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+    {
+      uint64_t r = tile / across * QUANTIZE_TILE, c = tile % across * QUANTIZE_TILE;
+      unsigned line = threadIdx.x / 4, part = threadIdx.x % 4 * SEGMENT;
+
+      __syncthreads (); /* the last tile has been read */
+      load_tile (rows, cols, in, r, c);
+      __syncthreads ();
+      convert (row, segment_of (false), (r + line) * cols + c + part, rows * cols,
+               r + line < rows ? segment_length (c + part, cols) : 0);
+      if (col.at != NULL)
+        convert (col, segment_of (true), (c + line) * rows + r + part, rows * cols,
+                 c + line < cols ? segment_length (r + part, rows) : 0);
+    }
+}
+
+/* --- back --------------------------------------------------------------------------------- */
+
+__global__ void
+dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const float *scale)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = {};
+
+      for (unsigned i = 0; i < PIECE; i++)
+        if (i < n)
+          piece.at[i] = narrow_at (in, dtype, scale, count, at + i);
+      write (out, at, n, piece);
+    }
+}
+
+}
+
+extern "C" int
+exec_cuda_quantize (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
+  Target row = { (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0] };
+  Target col = { (uint8_t *)args->ptr[1], args->dtype[1], args->scale[1] };
+  Array in = operands.rows_of (2, cols);
+  Array all = operands.array (2);
+  uint64_t tiles
+      = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * ((cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE);
+  int code = operands.code;
+
+  if (code != 0 || block == 0 || cols % block != 0
+      || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0)))
+    return (int)cudaErrorInvalidValue;
+  if (row.dtype != PLAN_DTYPE_MXFP8)
+    {
+      code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (largest, shape_of_pieces (rows * cols), stream, rows * cols,
+                                 (uint32_t *)row.scale, all);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col);
+    }
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (tiles, THREADS), stream, rows, cols, row,
+                             col, in);
+  return code;
+}
+
+extern "C" int
+exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count, void *out,
+                      PlanDtype out_dtype, void *stream)
+{
+  bool is_bf16 = out_dtype == PLAN_DTYPE_BF16;
+  Array to = { out, is_bf16, is_aligned (out) };
+  const uint8_t *from = (const uint8_t *)in;
+  uint64_t block = block_of (dtype);
+
+  if (block == 0 || count % block != 0 || (!is_bf16 && out_dtype != PLAN_DTYPE_FP32))
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (dequantize, shape_of_pieces (count), stream, count, to, from, dtype,
+                           scale);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators, from the first meeting of the ranks to the last. Before NCCL is asked, the ranks
+ * show each other a card: what NCCL would let hang is an error that names two of them. */
+#include "config.h"
+
+#include "exec/nccl/comm-nccl-private.h"
+#include "planner/error.h"
+
+#include <string.h>
+
+/* Symmetric windows, the copy engines' CTA policy and splits of communicators that do not wait. */
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
+#error "NCCL 2.28 or newer is needed"
+#endif
+
+/* What a rank says of itself; plain bytes on the way. */
+typedef struct
+{
+  ncclUniqueId id; /* rank 0's is taken */
+  gint32 version;
+  char host[64], gpu[32];
+} Card;
+
+static ncclConfig_t
+config_of (const NcclComm *self)
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+  config.blocking = 0;
+  config.commName = self->name;
+  config.splitShare = 0; /* groups do not wait for one another */
+  if (self->world->options.spares_processors)
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  return config;
+}
+
+static NcclComm *
+comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
+{
+  NcclComm *self = g_new0 (NcclComm, 1);
+
+  self->comm = (ExecComm){
+    .ops = &exec_comm_nccl_ops, .rank = rank, .ranks = ranks, .gpu = (guint)world->options.device
+  };
+  self->world = world;
+  self->stride = stride;
+  if (stride == 1)
+    g_snprintf (self->name, sizeof self->name, "%u ranks", ranks);
+  else
+    g_snprintf (self->name, sizeof self->name, "%u ranks, %u apart", ranks, stride);
+  g_ptr_array_add (world->comms, self);
+  return self;
+}
+
+static NcclWorld *
+world_new (guint rank, ExecComm *carrier, const ExecNcclOptions *options)
+{
+  NcclWorld *world = g_new0 (NcclWorld, 1);
+
+  world->options = *options;
+  world->rank = rank;
+  world->carrier = carrier;
+  world->comms = g_ptr_array_new ();
+  world->blocks = g_array_new (FALSE, TRUE, sizeof (NcclBlock));
+  world->spare = g_ptr_array_new ();
+  g_queue_init (&world->pending);
+  return world;
+}
+
+static void
+free_pending (gpointer data)
+{
+  NcclPending *pending = data;
+
+  if (pending->done != NULL)
+    cudaEventDestroy (pending->done);
+  g_free (pending);
+}
+
+static void
+world_free (NcclWorld *world)
+{
+  exec_comm_nccl_free_blocks (world);
+  g_queue_clear_full (&world->pending, free_pending);
+  g_ptr_array_set_free_func (world->spare, free_pending);
+  g_ptr_array_unref (world->spare);
+  if (world->stream != NULL)
+    {
+      cudaStreamSynchronize (world->stream); /* ends: by now nothing waits for other ranks */
+      cudaStreamDestroy (world->stream);
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (world->stage); i++)
+    cudaFree (world->stage[i]);
+  g_array_unref (world->blocks);
+  g_ptr_array_unref (world->comms);
+  g_free (world->reason);
+  g_free (world);
+}
+
+/* --- closing ------------------------------------------------------------------------------ */
+
+/* Ends a communicator that still works, once all ranks' collectives on it have ended. */
+static gboolean
+finalize (NcclComm *self, GError **error)
+{
+  NCCL_TRY (self, ncclCommFinalize (self->handle), error);
+  return TRUE;
+}
+
+static void
+comm_free (NcclComm *self)
+{
+  g_autoptr (GError) error = NULL;
+
+  exec_comm_nccl_forget_blocks (self);
+  if (self->handle != NULL && !finalize (self, &error))
+    g_warning ("%s", error->message);
+  if (self->handle != NULL && ncclCommDestroy (self->handle) != ncclSuccess)
+    g_warning ("NCCL does not close the communicator of %s", self->name);
+  g_ptr_array_remove (self->world->comms, self);
+  g_free (self);
+}
+
+void
+exec_comm_nccl_close (ExecComm *comm)
+{
+  NcclComm *self = (NcclComm *)comm;
+  NcclWorld *world = self->world;
+  g_autoptr (GError) error = NULL;
+
+  if (!exec_comm_nccl_wait_for_all (self, &error))
+    g_debug ("%s", error->message);
+  exec_comm_close_groups (comm);
+  const gboolean is_last = world->comms->pdata[0] == self;
+  comm_free (self);
+  if (!is_last)
+    return;
+  if (world->carrier != NULL)
+    world->carrier->ops->close (world->carrier);
+  world_free (world);
+}
+
+/* --- groups ------------------------------------------------------------------------------- */
+
+static gboolean
+split (NcclComm *parent, NcclComm *self, guint color, GError **error)
+{
+  ncclConfig_t config = config_of (self);
+
+  NCCL_TRY (
+      parent,
+      ncclCommSplit (parent->handle, (int)color, (int)parent->comm.rank, &self->handle, &config),
+      error);
+  /* The parent is done with it; it may have to be waited for on its own. */
+  return exec_comm_nccl_settle (self, ncclInProgress, "ncclCommSplit", error)
+         && exec_comm_nccl_register_blocks (self, error);
+}
+
+ExecComm *
+exec_comm_nccl_group (ExecComm *comm, guint size, guint stride, GError **error)
+{
+  NcclComm *parent = (NcclComm *)comm, *self;
+
+  if (!exec_comm_nccl_is_usable (parent, error))
+    return NULL;
+  self = comm_new (parent->world, comm->rank / stride % size, size, parent->stride * stride);
+  if (split (parent, self, exec_comm_group_of (comm->rank, size, stride), error))
+    return &self->comm;
+  comm_free (self);
+  return NULL;
+}
+
+/* --- opening ------------------------------------------------------------------------------ */
+
+static gboolean
+check_version (int version, GError **error)
+{
+  if (version >= NCCL_VERSION_CODE)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "NCCL here is %d.%d.%d, and this program was built with %d.%d.%d: it needs that or "
+               "a newer one",
+               version / 10000, version / 100 % 100, version % 100, NCCL_VERSION_CODE / 10000,
+               NCCL_VERSION_CODE / 100 % 100, NCCL_VERSION_CODE % 100);
+  return FALSE;
+}
+
+static gboolean
+fill_card (Card *card, int device, GError **error)
+{
+  int version = 0;
+
+  memset (card, 0, sizeof *card);
+  if (ncclGetVersion (&version) != ncclSuccess || ncclGetUniqueId (&card->id) != ncclSuccess)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "NCCL does not start: %s",
+                   ncclGetLastError (NULL));
+      return FALSE;
+    }
+  card->version = version;
+  g_strlcpy (card->host, g_get_host_name (), sizeof card->host);
+  CUDA_TRY (cudaDeviceGetPCIBusId (card->gpu, sizeof card->gpu, device), error);
+  return check_version (version, error);
+}
+
+static gboolean
+cards_agree (const Card *cards, guint ranks, GError **error)
+{
+  for (guint rank = 1; rank < ranks; rank++)
+    {
+      if (cards[rank].version != cards[0].version)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                       "rank 0 has NCCL %d and rank %u NCCL %d: all ranks need the same",
+                       cards[0].version, rank, cards[rank].version);
+          return FALSE;
+        }
+      for (guint peer = 0; peer < rank; peer++)
+        if (strcmp (cards[peer].host, cards[rank].host) == 0
+            && strcmp (cards[peer].gpu, cards[rank].gpu) == 0)
+          {
+            g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                         "ranks %u and %u both use GPU %s of %s: NCCL needs one for each; "
+                         "--comm threads does with one",
+                         peer, rank, cards[rank].gpu, cards[rank].host);
+            return FALSE;
+          }
+    }
+  return TRUE;
+}
+
+/* What rank 0 made for all. */
+static gboolean
+exchange_cards (ExecComm *carrier, int device, ncclUniqueId *out_id, GError **error)
+{
+  g_autofree Card *cards = g_new0 (Card, carrier->ranks);
+  Card own;
+
+  if (!fill_card (&own, device, error)
+      || !carrier->ops->all_gather (carrier, cards, &own, sizeof own, PLAN_DTYPE_U8, NULL, error)
+      || !cards_agree (cards, carrier->ranks, error))
+    return FALSE;
+  *out_id = cards[0].id;
+  return TRUE;
+}
+
+static gboolean
+open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
+{
+  ncclConfig_t config = config_of (self);
+
+  CUDA_TRY (cudaStreamCreateWithFlags (&self->world->stream, cudaStreamNonBlocking), error);
+  NCCL_TRY (self,
+            ncclCommInitRankConfig (&self->handle, (int)self->comm.ranks, *id, (int)self->comm.rank,
+                                    &config),
+            error);
+  return TRUE;
+}
+
+static ExecComm *
+open_world (guint rank, guint ranks, ExecComm *carrier, const ncclUniqueId *id,
+            const ExecNcclOptions *options, GError **error)
+{
+  NcclWorld *world = world_new (rank, carrier, options);
+  NcclComm *self = comm_new (world, rank, ranks, 1);
+
+  if (open_handle (self, id, error))
+    return &self->comm;
+  comm_free (self);
+  world_free (world);
+  return NULL;
+}
+
+static gboolean
+use_device (int device, GError **error)
+{
+  CUDA_TRY (cudaSetDevice (device), error);
+  return TRUE;
+}
+
+ExecComm *
+exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error)
+{
+  ncclUniqueId id;
+
+  if (!use_device (options->device, error)
+      || !exchange_cards (carrier, options->device, &id, error))
+    return NULL;
+  return open_world (carrier->rank, carrier->ranks, carrier, &id, options, error);
+}
+
+ExecComm *
+exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *options,
+                              GError **error)
+{
+  Card own;
+
+  if (launch->meeting != NULL)
+    g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* NCCL reads it when it makes the id */
+  if (!use_device (options->device, error) || !fill_card (&own, options->device, error))
+    return NULL;
+  return open_world (launch->rank, launch->ranks, NULL, &own.id, options, error);
+}

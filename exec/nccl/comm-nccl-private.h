@@ -1,0 +1,117 @@
+/* The NCCL backend, as its files share it: comm-nccl.c issues collectives and watches them, -host.c
+ * does those on host memory, -memory.c takes registered memory, -open.c makes communicators. */
+#pragma once
+#include "exec/nccl/comm-nccl.h"
+#include <cuda_runtime_api.h>
+#include <glib.h>
+#include <nccl.h>
+G_BEGIN_DECLS
+
+/* A rank's communicators and what they share. */
+typedef struct
+{
+  ExecNcclOptions options;
+  guint rank;        /* among all */
+  ExecComm *carrier; /* NULL: there is none */
+  GPtrArray *comms;  /* NcclComm, not owned, oldest first */
+  GArray *blocks;    /* NcclBlock: memory taken here */
+  GQueue pending;    /* NcclPending, oldest first */
+  GPtrArray *spare;  /* of those, with events */
+  gint64 ended_ns;   /* when a pending one last turned out to have ended */
+  char *reason;      /* why nothing works any more; NULL while all is well */
+  cudaStream_t stream;
+  guint8 *stage[2]; /* what host memory passes through, to NCCL and from it; on first use */
+} NcclWorld;
+
+typedef struct
+{
+  ExecComm comm;
+  NcclWorld *world;
+  ncclComm_t handle; /* NULL after an abort */
+  guint stride;      /* of its ranks among all */
+  char name[32];
+} NcclComm;
+
+/* A collective on a stream that is not known to have ended. */
+typedef struct
+{
+  cudaEvent_t done;
+  const NcclComm *comm;
+  const char *call;
+  guint32 node;
+  gint64 unit;
+  gint64 issued_ns;
+} NcclPending;
+
+/* How a communicator knows a block: one of them. */
+typedef struct
+{
+  const NcclComm *comm;
+  ncclWindow_t window;
+  void *handle;
+} NcclRegistration;
+
+typedef struct
+{
+  guint8 *memory;
+  guint64 bytes;
+  GArray *registrations; /* NcclRegistration; NULL where it is plain memory */
+} NcclBlock;
+
+/* exec/nccl/comm-nccl.c */
+extern const ExecCommOps exec_comm_nccl_ops;
+gboolean exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error);
+
+/* Waits until NCCL has done what it answered `result` to, `call` on this communicator; what is
+ * issued on a stream has been issued then. Gives up when that fails. */
+gboolean exec_comm_nccl_settle (NcclComm *self, ncclResult_t result, const char *call,
+                                GError **error);
+gboolean exec_comm_nccl_is_usable (const NcclComm *self, GError **error);
+
+/* Follows what was issued on a stream. The host waits: for a stream, for all that is followed. */
+gboolean exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t stream,
+                                GError **error);
+gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error);
+gboolean exec_comm_nccl_wait_for_all (NcclComm *self, GError **error);
+void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
+ncclResult_t exec_comm_nccl_exchange (const NcclComm *self, void *out, const void *in,
+                                      guint64 bytes, cudaStream_t stream);
+
+/* exec/nccl/comm-nccl-host.c */
+gboolean exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, guint64 bytes,
+                                     GError **error);
+gboolean exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
+                                       GError **error);
+gboolean exec_comm_nccl_host_scatter_sum (NcclComm *self, void *out, const void *in, guint64 count,
+                                          PlanDtype dtype, GError **error);
+gboolean exec_comm_nccl_host_sum (NcclComm *self, void *buf, guint64 count, PlanDtype dtype,
+                                  GError **error);
+
+/* exec/nccl/comm-nccl-memory.c */
+void *exec_comm_nccl_take (ExecComm *comm, guint64 bytes, GError **error);
+void exec_comm_nccl_give_back (ExecComm *comm, void *memory);
+gboolean exec_comm_nccl_register_blocks (NcclComm *self, GError **error);
+void exec_comm_nccl_forget_blocks (NcclComm *self);
+void exec_comm_nccl_free_blocks (NcclWorld *world);
+
+/* exec/nccl/comm-nccl-open.c */
+ExecComm *exec_comm_nccl_group (ExecComm *comm, guint size, guint stride, GError **error);
+void exec_comm_nccl_close (ExecComm *comm);
+
+/* Leave the function when the call fails; its text is in the message. */
+#define CUDA_TRY(call, error) \
+  G_STMT_START \
+  { \
+    if (!exec_comm_nccl_check_cuda (call, #call, error)) \
+      return FALSE; \
+  } \
+  G_STMT_END
+#define NCCL_TRY(self, call, error) \
+  G_STMT_START \
+  { \
+    if (!exec_comm_nccl_settle (self, call, #call, error)) \
+      return FALSE; \
+  } \
+  G_STMT_END
+
+G_END_DECLS

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives on streams. NCCL never waits: its calls answer "in progress", and what it issues ends
+ * when the other ranks have come. So every call is settled, which is soon, and every collective is
+ * followed by an event; whoever waits for the device asks `check`, again and again, which sees
+ * NCCL's errors, a rank that said it failed, and a deadline that passed. Whatever is found, all
+ * communicators of this rank are aborted, which is what ends their kernels. */
+#include "config.h"
+
+#include "exec/nccl/comm-nccl-private.h"
+#include "planner/error.h"
+
+#include <string.h>
+
+#define POLLS_BEFORE_SLEEP 1000
+#define SLEEP_US 50
+
+#define OP "%s (op %u, unit %" G_GINT64_FORMAT ") among %s"
+#define LATE "%s has not ended after %.3g s: a rank is lost, or late"
+
+/* Collectives under way from which on it is looked which have ended. */
+#define MANY_PENDING 4096
+
+static gint64
+now_ns (void)
+{
+  return g_get_monotonic_time () * 1000;
+}
+
+gboolean
+exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error)
+{
+  if (code == cudaSuccess)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: %s", call, cudaGetErrorString (code));
+  return FALSE;
+}
+
+void
+exec_comm_nccl_give_up (NcclWorld *world, const char *reason)
+{
+  if (world->reason != NULL)
+    return;
+  world->reason = g_strdup (reason);
+  for (guint i = world->comms->len; i-- > 0;) /* groups before what they are split from */
+    {
+      NcclComm *comm = world->comms->pdata[i];
+
+      if (comm->handle != NULL)
+        ncclCommAbort (comm->handle);
+      comm->handle = NULL;
+    }
+}
+
+gboolean
+exec_comm_nccl_is_usable (const NcclComm *self, GError **error)
+{
+  if (self->world->reason == NULL)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, self->world->reason);
+  return FALSE;
+}
+
+/* Gives up for a reason that is said here; FALSE for whoever returns it. */
+G_GNUC_PRINTF (3, 4)
+static gboolean
+fail (const NcclComm *self, GError **error, const char *format, ...)
+{
+  NcclWorld *world = self->world;
+  va_list args;
+
+  va_start (args, format);
+  g_autofree char *what = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_autofree char *reason = g_strdup_printf ("rank %u: %s", world->rank, what);
+  exec_comm_nccl_give_up (world, reason);
+  return exec_comm_nccl_is_usable (self, error);
+}
+
+/* A call; of an op where it is a collective of the schedule. */
+static char *
+describe (const NcclComm *self, const char *call, gboolean is_op)
+{
+  return is_op ? g_strdup_printf (OP, call, self->comm.node, self->comm.unit, self->name)
+               : g_strdup_printf ("%s among %s", call, self->name);
+}
+
+static gboolean
+fail_nccl (const NcclComm *self, ncclResult_t result, const char *what, GError **error)
+{
+  const char *last = ncclGetLastError (self->handle);
+  const gboolean has_more = last != NULL && *last != '\0';
+
+  return fail (self, error, "%s: %s%s%s", what, ncclGetErrorString (result), has_more ? ": " : "",
+               has_more ? last : "");
+}
+
+/* Whether another rank said that it failed. */
+static gboolean
+others_are_well (const NcclComm *self, GError **error)
+{
+  ExecComm *carrier = self->world->carrier;
+  g_autoptr (GError) why = NULL;
+
+  if (carrier == NULL || carrier->ops->check == NULL || carrier->ops->check (carrier, &why))
+    return TRUE;
+  exec_comm_nccl_give_up (self->world, why->message);
+  return exec_comm_nccl_is_usable (self, error);
+}
+
+static void
+pause_poll (guint *polls)
+{
+  if (++*polls > POLLS_BEFORE_SLEEP)
+    g_usleep (SLEEP_US);
+  else
+    g_thread_yield ();
+}
+
+/* Polls until NCCL is done, or something is wrong. */
+static gboolean
+await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboolean is_op,
+            GError **error)
+{
+  const gint64 begin_ns = now_ns (), deadline_ns = self->world->options.deadline_ns;
+  guint polls = 0;
+
+  while (*result == ncclInProgress)
+    {
+      const ncclResult_t asked = ncclCommGetAsyncError (self->handle, result);
+
+      if (asked != ncclSuccess)
+        *result = asked;
+      if (*result != ncclInProgress)
+        break;
+      if (!others_are_well (self, error))
+        return FALSE;
+      if (now_ns () - begin_ns > deadline_ns)
+        {
+          g_autofree char *what = describe (self, call, is_op);
+
+          return fail (self, error, LATE, what, 1e-9 * (double)deadline_ns);
+        }
+      pause_poll (&polls);
+    }
+  return TRUE;
+}
+
+static gboolean
+settle (const NcclComm *self, ncclResult_t result, const char *call, gboolean is_op, GError **error)
+{
+  g_autofree char *what = NULL;
+
+  if (!await_nccl (self, &result, call, is_op, error))
+    return FALSE;
+  if (result == ncclSuccess)
+    return TRUE;
+  what = describe (self, call, is_op);
+  return fail_nccl (self, result, what, error);
+}
+
+gboolean
+exec_comm_nccl_settle (NcclComm *self, ncclResult_t result, const char *call, GError **error)
+{
+  return settle (self, result, call, FALSE, error);
+}
+
+/* --- what is under way -------------------------------------------------------------------- */
+
+static char *
+describe_pending (const NcclPending *pending)
+{
+  return g_strdup_printf (OP, pending->call, pending->node, pending->unit, pending->comm->name);
+}
+
+/* Forgets what has ended, as far as nothing older is under way. */
+static gboolean
+reap (NcclWorld *world, GError **error)
+{
+  const NcclPending *oldest;
+
+  while ((oldest = g_queue_peek_head (&world->pending)) != NULL)
+    {
+      const cudaError_t state = cudaEventQuery (oldest->done);
+
+      if (state == cudaErrorNotReady)
+        break;
+      if (state != cudaSuccess)
+        {
+          g_autofree char *what = describe_pending (oldest);
+
+          return fail (oldest->comm, error, "%s: %s", what, cudaGetErrorString (state));
+        }
+      world->ended_ns = now_ns ();
+      g_ptr_array_add (world->spare, g_queue_pop_head (&world->pending));
+    }
+  return TRUE;
+}
+
+static gboolean
+check_nccl (const NcclWorld *world, GError **error)
+{
+  for (guint i = 0; i < world->comms->len; i++)
+    {
+      const NcclComm *comm = world->comms->pdata[i];
+      ncclResult_t state = ncclSuccess, asked = ncclCommGetAsyncError (comm->handle, &state);
+
+      if (asked != ncclSuccess || (state != ncclSuccess && state != ncclInProgress))
+        return fail_nccl (comm, asked != ncclSuccess ? asked : state, comm->name, error);
+    }
+  return TRUE;
+}
+
+/* Events are asked for when it is time to only: what the host saw end, it need not order, and runs
+ * should not differ by that. So a deadline may be seen twice as late. */
+static gboolean
+is_in_time (NcclWorld *world, GError **error)
+{
+  const gint64 deadline_ns = world->options.deadline_ns;
+  const NcclPending *oldest = g_queue_peek_head (&world->pending);
+  g_autofree char *what = NULL;
+
+  if (oldest == NULL || now_ns () - MAX (oldest->issued_ns, world->ended_ns) <= deadline_ns)
+    return TRUE;
+  if (!reap (world, error))
+    return FALSE;
+  if (g_queue_peek_head (&world->pending) != oldest)
+    return TRUE;
+  what = describe_pending (oldest);
+  return fail (oldest->comm, error, LATE, what, 1e-9 * (double)deadline_ns);
+}
+
+static gboolean
+nccl_check (ExecComm *comm, GError **error)
+{
+  const NcclComm *self = (const NcclComm *)comm;
+
+  return exec_comm_nccl_is_usable (self, error) && others_are_well (self, error)
+         && check_nccl (self->world, error) && is_in_time (self->world, error);
+}
+
+/* What is captured into a graph has no end that could be asked for. */
+static gboolean
+is_captured (cudaStream_t stream, gboolean *out, GError **error)
+{
+  enum cudaStreamCaptureStatus status;
+
+  CUDA_TRY (cudaStreamIsCapturing (stream, &status), error);
+  *out = status != cudaStreamCaptureStatusNone;
+  return TRUE;
+}
+
+/* An event that nothing uses. */
+static gboolean
+spare_event (NcclWorld *world, GError **error)
+{
+  NcclPending *made;
+
+  if (world->spare->len == 0 && world->pending.length >= MANY_PENDING && !reap (world, error))
+    return FALSE;
+  if (world->spare->len > 0)
+    return TRUE;
+  made = g_new0 (NcclPending, 1);
+  g_ptr_array_add (world->spare, made);
+  CUDA_TRY (cudaEventCreateWithFlags (&made->done, cudaEventDisableTiming), error);
+  return TRUE;
+}
+
+gboolean
+exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t stream, GError **error)
+{
+  NcclWorld *world = self->world;
+  gboolean captured;
+  NcclPending *pending;
+
+  if (!is_captured (stream, &captured, error))
+    return FALSE;
+  if (captured)
+    return TRUE;
+  if (!spare_event (world, error))
+    return FALSE;
+  pending = world->spare->pdata[world->spare->len - 1];
+  CUDA_TRY (cudaEventRecord (pending->done, stream), error);
+  *pending = (NcclPending){ .done = pending->done,
+                            .comm = self,
+                            .call = call,
+                            .node = self->comm.node,
+                            .unit = self->comm.unit,
+                            .issued_ns = now_ns () };
+  g_queue_push_tail (&world->pending, pending);
+  g_ptr_array_set_size (world->spare, (int)world->spare->len - 1);
+  return TRUE;
+}
+
+gboolean
+exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error)
+{
+  cudaError_t state;
+  guint polls = 0;
+
+  while ((state = cudaStreamQuery (stream)) == cudaErrorNotReady)
+    {
+      if (!nccl_check (&self->comm, error))
+        return FALSE;
+      pause_poll (&polls);
+    }
+  CUDA_TRY (state, error);
+  return TRUE;
+}
+
+gboolean
+exec_comm_nccl_wait_for_all (NcclComm *self, GError **error)
+{
+  guint polls = 0;
+
+  while (nccl_check (&self->comm, error) && reap (self->world, error))
+    {
+      if (g_queue_is_empty (&self->world->pending))
+        return TRUE;
+      pause_poll (&polls);
+    }
+  return FALSE;
+}
+
+/* --- collectives -------------------------------------------------------------------------- */
+
+static gboolean
+type_of (PlanDtype dtype, ncclDataType_t *out, GError **error)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_FP32:
+      *out = ncclFloat32;
+      return TRUE;
+    case PLAN_DTYPE_BF16:
+      *out = ncclBfloat16;
+      return TRUE;
+    case PLAN_DTYPE_FP16:
+      *out = ncclFloat16;
+      return TRUE;
+    default:
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "NCCL sums fp32, bf16 and fp16 here, not %s", plan_dtype_name (dtype));
+      return FALSE;
+    }
+}
+
+/* Settles a collective and follows it: the end of every one of them. */
+static gboolean
+issued (NcclComm *self, ncclResult_t result, const char *call, cudaStream_t stream, GError **error)
+{
+  return settle (self, result, call, TRUE, error)
+         && exec_comm_nccl_follow (self, call, stream, error);
+}
+
+static gboolean
+nccl_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                 void *stream, GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_gather (self, out, in, bytes, error);
+  return issued (self, ncclAllGather (in, out, bytes, ncclUint8, self->handle, stream),
+                 "all_gather", stream, error);
+}
+
+static gboolean
+nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                     void *stream, GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  ncclDataType_t type;
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_scatter_sum (self, out, in, count, dtype, error);
+  return type_of (dtype, &type, error)
+         && issued (self, ncclReduceScatter (in, out, count, type, ncclSum, self->handle, stream),
+                    "reduce_scatter", stream, error);
+}
+
+/* Each rank's `bytes` for every other one, as one operation. */
+ncclResult_t
+exec_comm_nccl_exchange (const NcclComm *self, void *out, const void *in, guint64 bytes,
+                         cudaStream_t stream)
+{
+  ncclResult_t result = ncclGroupStart (), ended;
+
+  for (guint peer = 0; peer < self->comm.ranks && result == ncclSuccess; peer++)
+    {
+      result = ncclSend ((const guint8 *)in + peer * bytes, bytes, ncclUint8, (int)peer,
+                         self->handle, stream);
+      if (result == ncclSuccess || result == ncclInProgress)
+        result = ncclRecv ((guint8 *)out + peer * bytes, bytes, ncclUint8, (int)peer, self->handle,
+                           stream);
+      if (result == ncclInProgress) /* nothing starts before the group ends */
+        result = ncclSuccess;
+    }
+  ended = ncclGroupEnd ();
+  return result != ncclSuccess ? result : ended;
+}
+
+static gboolean
+nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                 void *stream, GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_exchange (self, out, in, bytes, error);
+  return issued (self, exec_comm_nccl_exchange (self, out, in, bytes, stream), "all_to_all", stream,
+                 error);
+}
+
+static gboolean
+nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                 GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  ncclDataType_t type;
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_sum (self, buf, count, dtype, error);
+  return type_of (dtype, &type, error)
+         && issued (self, ncclAllReduce (buf, buf, count, type, ncclSum, self->handle, stream),
+                    "all_reduce", stream, error);
+}
+
+/* A byte of everybody's is here once everybody has come. */
+static gboolean
+nccl_barrier (ExecComm *comm, GError **error)
+{
+  g_autofree guint8 *all = g_malloc0 (comm->ranks);
+
+  return exec_comm_nccl_is_usable ((NcclComm *)comm, error)
+         && exec_comm_nccl_host_gather ((NcclComm *)comm, all, all + comm->rank, 1, error);
+}
+
+static void
+nccl_abort (ExecComm *comm, const char *why)
+{
+  NcclWorld *world = ((NcclComm *)comm)->world;
+  g_autofree char *own = g_strdup_printf ("rank %u: ", world->rank);
+  const char *what = g_str_has_prefix (why, own) ? why + strlen (own) : why;
+  g_autofree char *reason = g_strdup_printf ("rank %u failed: %s", world->rank, what);
+
+  exec_comm_nccl_give_up (world, reason);
+  if (world->carrier != NULL)
+    world->carrier->ops->abort (world->carrier, what);
+}
+
+const ExecCommOps exec_comm_nccl_ops = {
+  .name = "nccl",
+  .summary = "one GPU per rank, joined by NCCL",
+  .all_gather = nccl_all_gather,
+  .reduce_scatter = nccl_reduce_scatter,
+  .all_to_all = nccl_all_to_all,
+  .all_reduce = nccl_all_reduce,
+  .barrier = nccl_barrier,
+  .check = nccl_check,
+  .take = exec_comm_nccl_take,
+  .give_back = exec_comm_nccl_give_back,
+  .group = exec_comm_nccl_group,
+  .abort = nccl_abort,
+  .close = exec_comm_nccl_close,
+};
+
+/* First-order bounds of summation (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), of
+ * this sum and of exec_comm_sum's together. */
+double
+exec_comm_nccl_sum_error (guint ranks, PlanDtype dtype, gboolean is_symmetric)
+{
+  const double fp32 = 0x1p-24, adds = ranks - 1;
+  const double stored = dtype == PLAN_DTYPE_BF16   ? 0x1p-8
+                        : dtype == PLAN_DTYPE_FP16 ? 0x1p-11
+                                                   : fp32;
+  const double own = adds * fp32 + stored, other = is_symmetric ? own : adds * stored;
+
+  return ranks == 1 ? 0 : (own + other) * (1 + own + other);
+}

@@ -1,0 +1,12 @@
+# Collectives on GPUs; what is linked with it needs $(NCCL_LIBS).
+nccl_sources = \
+  %D%/comm-nccl.c %D%/comm-nccl.h %D%/comm-nccl-private.h \
+  %D%/comm-nccl-host.c \
+  %D%/comm-nccl-memory.c \
+  %D%/comm-nccl-open.c
+if HAVE_NCCL
+noinst_LIBRARIES += libexecnccl.a
+libexecnccl_a_SOURCES = $(nccl_sources)
+libexecnccl_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
+endif
+EXTRA_DIST += $(nccl_sources)

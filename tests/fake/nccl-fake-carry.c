@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/number.h"
+#include "tests/fake/nccl-fake-private.h"
+#include "tests/fake/order.h"
+
+#include <string.h>
+
+static const char *const kind_names[]
+    = { "nothing",       "ncclCommInitRankConfig", "ncclCommSplit", "ncclCommWindowRegister",
+        "ncclAllGather", "ncclReduceScatter",      "ncclAllReduce", "ncclSend",
+        "ncclRecv" };
+
+static const PlanDtype dtypes[] = {
+  [ncclInt8] = PLAN_DTYPE_U8,      [ncclUint8] = PLAN_DTYPE_U8,     [ncclInt32] = PLAN_DTYPE_I32,
+  [ncclInt64] = PLAN_DTYPE_I64,    [ncclUint64] = PLAN_DTYPE_I64,   [ncclFloat16] = PLAN_DTYPE_FP16,
+  [ncclFloat32] = PLAN_DTYPE_FP32, [ncclBfloat16] = PLAN_DTYPE_BF16
+};
+
+static size_t
+bytes_of (const Call *call, size_t count)
+{
+  return (size_t)plan_dtype_bytes (dtypes[call->type], count);
+}
+
+/* --- errors ------------------------------------------------------------------------------- */
+
+void
+fake_nccl_refuse (Team *team, const char *format, ...)
+{
+  va_list args;
+
+  va_start (args, format);
+  g_autofree char *text = g_strdup_vprintf (format, args);
+  va_end (args);
+  for (guint rank = 0; rank < team->ranks; rank++)
+    if (team->members[rank] != NULL)
+      {
+        team->members[rank]->state = ncclInvalidUsage;
+        g_strlcpy (team->members[rank]->last, text, sizeof team->members[rank]->last);
+      }
+}
+
+static char *
+describe (const Call *call)
+{
+  switch (call->kind)
+    {
+    case CALL_SEND:
+    case CALL_RECV:
+      return g_strdup_printf ("%s %s %d of %zu of type %d", kind_names[call->kind],
+                              call->kind == CALL_SEND ? "to" : "from", call->peer, call->count,
+                              (int)call->type);
+    case CALL_WINDOW:
+      return g_strdup_printf ("%s of %zu bytes", kind_names[call->kind], call->count);
+    case CALL_ALL_GATHER:
+    case CALL_REDUCE_SCATTER:
+    case CALL_ALL_REDUCE:
+      return g_strdup_printf ("%s of %zu of type %d, operation %d", kind_names[call->kind],
+                              call->count, (int)call->type, (int)call->op);
+    default:
+      return g_strdup (kind_names[call->kind]);
+    }
+}
+
+static gboolean
+is_transfer (const Call *call)
+{
+  return call->kind == CALL_SEND || call->kind == CALL_RECV;
+}
+
+const Call *
+fake_nccl_call_at (const struct ncclComm *comm, guint i)
+{
+  return i < comm->calls->len ? &g_array_index (comm->calls, Call, i) : NULL;
+}
+
+/* The n-th transfer of a kind with a peer. */
+static const Call *
+transfer (const struct ncclComm *comm, Kind kind, guint peer, guint n)
+{
+  for (guint i = 0; i < comm->calls->len; i++)
+    {
+      const Call *call = fake_nccl_call_at (comm, i);
+
+      if (call->kind == kind && call->peer == (int)peer && n-- == 0)
+        return call;
+    }
+  return NULL;
+}
+
+static gboolean
+refuse_pair (Team *team, guint one, const Call *first, guint other, const Call *second)
+{
+  const Call none = { .kind = CALL_NONE };
+  g_autofree char *one_text = describe (first != NULL ? first : &none);
+  g_autofree char *other_text = describe (second != NULL ? second : &none);
+
+  fake_nccl_refuse (team, "rank %u calls %s, rank %u calls %s", one, one_text, other, other_text);
+  return FALSE;
+}
+
+/* What a rank sends another, that one receives. */
+static gboolean
+transfers_agree (Team *team)
+{
+  for (guint from = 0; from < team->ranks; from++)
+    for (guint to = 0; to < team->ranks; to++)
+      for (guint n = 0;; n++)
+        {
+          const Call *sent = transfer (team->members[from], CALL_SEND, to, n);
+          const Call *received = transfer (team->members[to], CALL_RECV, from, n);
+
+          if (sent == NULL && received == NULL)
+            break;
+          if (sent == NULL || received == NULL || sent->count != received->count
+              || sent->type != received->type)
+            return refuse_pair (team, from, sent, to, received);
+        }
+  return TRUE;
+}
+
+gboolean
+fake_nccl_calls_agree (Team *team)
+{
+  for (guint rank = 1; rank < team->ranks; rank++)
+    for (guint i = 0; i < MAX (team->members[0]->calls->len, team->members[rank]->calls->len); i++)
+      {
+        const Call *first = fake_nccl_call_at (team->members[0], i),
+                   *call = fake_nccl_call_at (team->members[rank], i);
+
+        if (first != NULL && call != NULL && is_transfer (first) && is_transfer (call))
+          continue;
+        if (first == NULL || call == NULL || first->kind != call->kind
+            || first->count != call->count || first->type != call->type || first->op != call->op)
+          return refuse_pair (team, 0, first, rank, call);
+      }
+  return transfers_agree (team);
+}
+
+/* --- what a call does --------------------------------------------------------------------- */
+
+static const Window *
+window_of (const struct ncclComm *comm, const guint8 *at, size_t bytes)
+{
+  for (guint i = 0; i < comm->windows->len; i++)
+    {
+      const Window *window = comm->windows->pdata[i];
+
+      if (at >= window->at && at + bytes <= window->at + window->bytes)
+        return window;
+    }
+  return NULL;
+}
+
+/* Elements that a rank gives to and gets from one of the calls. */
+static void
+sizes_of (const struct ncclComm *comm, const Call *call, size_t *in, size_t *out)
+{
+  const guint ranks = comm->team->ranks;
+
+  *in = call->kind == CALL_RECV             ? 0
+        : call->kind == CALL_REDUCE_SCATTER ? call->count * ranks
+                                            : call->count;
+  *out = call->kind == CALL_SEND         ? 0
+         : call->kind == CALL_ALL_GATHER ? call->count * ranks
+                                         : call->count;
+}
+
+static gboolean
+is_symmetric (const struct ncclComm *comm, const Call *call)
+{
+  size_t in, out;
+  const Window *from, *to;
+
+  sizes_of (comm, call, &in, &out);
+  from = window_of (comm, call->in, bytes_of (call, in));
+  to = window_of (comm, call->out, bytes_of (call, out));
+  return from != NULL && from->is_symmetric && to != NULL && to->is_symmetric;
+}
+
+/* Between windows of every rank, at the same place in each. */
+static gboolean
+all_symmetric (const Team *team, guint i)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    if (is_transfer (fake_nccl_call_at (team->members[rank], i))
+        || !is_symmetric (team->members[rank], fake_nccl_call_at (team->members[rank], i)))
+      return FALSE;
+  return TRUE;
+}
+
+/* Element `i` of the sum over ranks; see the header for its order. */
+static void
+add_up (const Team *team, guint8 *const *in, guint owner, const Call *call, size_t i, gboolean wide,
+        void *out)
+{
+  const PlanDtype dtype = dtypes[call->type];
+  float sum = 0;
+
+  for (guint n = 0; n < team->ranks; n++)
+    {
+      const guint rank = wide ? team->ranks - 1 - n : (owner + 1 + n) % team->ranks;
+      float term;
+
+      exec_number_widen (&term, in[rank] + bytes_of (call, i), dtype, 1);
+      sum = n == 0 ? term : sum + term;
+      if (!wide)
+        {
+          guint8 hop[8];
+
+          exec_number_narrow (hop, dtype, &sum, 1);
+          exec_number_widen (&sum, hop, dtype, 1);
+        }
+    }
+  exec_number_narrow (out, dtype, &sum, 1);
+}
+
+/* One collective, from copies of what everybody brings. */
+static void
+carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const Call *call = fake_nccl_call_at (team->members[rank], i);
+      const size_t bytes = bytes_of (call, call->count);
+
+      if (call->kind == CALL_ALL_GATHER)
+        for (guint peer = 0; peer < team->ranks; peer++)
+          memcpy (call->out + peer * bytes, in[peer], bytes);
+      else
+        for (size_t at = 0; at < call->count; at++)
+          {
+            const gboolean scatters = call->kind == CALL_REDUCE_SCATTER;
+
+            add_up (team, in, scatters ? rank : (guint)(at % team->ranks), call,
+                    scatters ? rank * call->count + at : at, wide, call->out + bytes_of (call, at));
+          }
+    }
+}
+
+static void
+carry_transfers (const Team *team)
+{
+  for (guint from = 0; from < team->ranks; from++)
+    for (guint to = 0; to < team->ranks; to++)
+      {
+        const Call *sent;
+
+        for (guint n = 0; (sent = transfer (team->members[from], CALL_SEND, to, n)) != NULL; n++)
+          memcpy (transfer (team->members[to], CALL_RECV, from, n)->out, sent->in,
+                  bytes_of (sent, sent->count));
+      }
+}
+
+/* Declares what a rank's call uses; copies what it brings. FALSE where that is not there. */
+static gboolean
+use (const struct ncclComm *comm, const Call *call, guint8 **copy)
+{
+  size_t in, out;
+  gboolean is_there;
+
+  sizes_of (comm, call, &in, &out);
+  is_there = (in == 0 || fake_order_read (comm->stream, call->in, bytes_of (call, in)))
+             && (out == 0 || fake_order_write (comm->stream, call->out, bytes_of (call, out)));
+  if (is_there && !is_transfer (call))
+    *copy = g_memdup2 (call->in, MAX (bytes_of (call, in), 1));
+  return is_there;
+}
+
+/* The n-th calls of all ranks, collectives. */
+static gboolean
+use_all (const Team *team, guint i, guint8 **copies)
+{
+  gboolean ok = TRUE;
+
+  for (guint rank = 0; rank < team->ranks; rank++)
+    if (i < team->members[rank]->calls->len)
+      ok &= use (team->members[rank], fake_nccl_call_at (team->members[rank], i), &copies[rank]);
+  return ok;
+}
+
+void
+fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine)
+{
+  cudaStream_t streams[MAX_RANKS];
+  guint most = 0;
+
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const struct ncclComm *comm = team->members[rank];
+
+      fake_order_host_take (comm);
+      streams[rank] = comm->stream;
+      fake_order_begin (comm->stream, kind_names[fake_nccl_call_at (comm, 0)->kind]);
+      most = MAX (most, comm->calls->len);
+    }
+  for (guint i = 0; i < most; i++)
+    {
+      guint8 *copies[MAX_RANKS] = { NULL };
+      const Call *call = fake_nccl_call_at (team->members[0], i);
+
+      if (use_all (team, i, copies) && call != NULL && !is_transfer (call))
+        {
+          const gboolean wide = all_symmetric (team, i);
+
+          carry (team, i, copies, wide);
+          *symmetric += wide;
+          *by_copy_engine
+              += wide && call->kind == CALL_ALL_GATHER && team->members[0]->spares_processors;
+        }
+      for (guint rank = 0; rank < team->ranks; rank++)
+        g_free (copies[rank]);
+    }
+  fake_order_meet (streams, team->ranks);
+  carry_transfers (team);
+  for (guint rank = team->ranks; rank-- > 0;)
+    fake_order_end (streams[rank]);
+}

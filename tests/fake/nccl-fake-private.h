@@ -1,0 +1,76 @@
+/* The fake NCCL, as its files share it: nccl-fake.c is where ranks meet, nccl-fake-carry.c what a
+ * call does once they have. The mutex is held in all of this. */
+#pragma once
+#include "tests/fake/include/nccl.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define MAX_RANKS 64
+
+typedef enum
+{
+  CALL_NONE,
+  CALL_INIT,
+  CALL_SPLIT,
+  CALL_WINDOW,
+  CALL_ALL_GATHER,
+  CALL_REDUCE_SCATTER,
+  CALL_ALL_REDUCE,
+  CALL_SEND,
+  CALL_RECV
+} Kind;
+
+/* One call, or one of a group of them. */
+typedef struct
+{
+  Kind kind;
+  const guint8 *in;
+  guint8 *out;
+  size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int peer;                                /* the other end; of a split the colour */
+  int key;                                 /* of a split */
+  void *out_handle;                        /* where a split or a window is put */
+  gboolean is_blocking, spares_processors; /* of what a split makes */
+} Call;
+
+/* What the ranks of a communicator share. */
+typedef struct
+{
+  guint ranks, here, open; /* that made the call; that have not closed */
+  struct ncclComm *members[MAX_RANKS];
+} Team;
+
+struct ncclComm
+{
+  Team *team;
+  guint rank, first_rank; /* in this communicator; in the one that it was split from first */
+  int device;
+  gboolean is_blocking, spares_processors, is_here;
+  ncclResult_t state;
+  char last[256];
+  GArray *calls;                /* Call: of the group, or the one, that is in progress */
+  cudaStream_t stream, stalled; /* of those calls; that stands still until the abort */
+  GPtrArray *windows;           /* Window */
+};
+
+typedef struct
+{
+  guint8 *at;
+  size_t bytes;
+  gboolean is_symmetric;
+} Window;
+
+const Call *fake_nccl_call_at (const struct ncclComm *comm, guint i);
+
+/* Every rank that is in the call hears of it. */
+void fake_nccl_refuse (Team *team, const char *format, ...) G_GNUC_PRINTF (2, 3);
+
+/* Whether all ranks made the same call. */
+gboolean fake_nccl_calls_agree (Team *team);
+
+/* What they made does its work, on all their streams; counts those between symmetric windows. */
+void fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine);
+
+G_END_DECLS

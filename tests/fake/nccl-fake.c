@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/fake/nccl-fake.h"
+
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/nccl-fake-private.h"
+#include "tests/fake/order.h"
+
+#include <string.h>
+
+static GMutex mutex;
+static GCond changed;
+static GHashTable *meetings; /* id -> Team whose ranks are still coming */
+static GHashTable *memory;   /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
+static guint symmetric, by_copy_engine;
+static int version = NCCL_VERSION_CODE;
+static struct
+{
+  gboolean is_set, is_lost;
+  guint rank, calls;
+  FakeNcclLoss how;
+} loss;
+
+/* Of this thread: calls until the group ends. */
+static _Thread_local guint group_depth;
+static _Thread_local struct ncclComm *group_comm;
+
+void
+fake_nccl_reset (void)
+{
+  g_mutex_lock (&mutex);
+  g_clear_pointer (&meetings, g_hash_table_unref);
+  g_clear_pointer (&memory, g_hash_table_unref);
+  symmetric = by_copy_engine = 0;
+  version = NCCL_VERSION_CODE;
+  loss.is_set = loss.is_lost = FALSE;
+  g_mutex_unlock (&mutex);
+}
+
+void
+fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how)
+{
+  g_mutex_lock (&mutex);
+  loss.is_set = TRUE;
+  loss.is_lost = FALSE;
+  loss.rank = rank;
+  loss.calls = calls;
+  loss.how = how;
+  g_mutex_unlock (&mutex);
+}
+
+void
+fake_nccl_set_version (int to)
+{
+  version = to;
+}
+
+guint
+fake_nccl_symmetric (void)
+{
+  return symmetric;
+}
+
+guint
+fake_nccl_by_copy_engine (void)
+{
+  return by_copy_engine;
+}
+
+static ncclResult_t
+misuse (struct ncclComm *comm, const char *text)
+{
+  g_strlcpy (comm->last, text, sizeof comm->last);
+  fake_order_report ("NCCL: %s", text);
+  return ncclInvalidUsage;
+}
+
+/* --- communicators ------------------------------------------------------------------------ */
+
+static struct ncclComm *
+comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spares_processors)
+{
+  struct ncclComm *comm = g_new0 (struct ncclComm, 1);
+
+  comm->team = team;
+  comm->rank = comm->first_rank = rank;
+  comm->device = device;
+  comm->is_blocking = is_blocking;
+  comm->spares_processors = spares_processors;
+  comm->calls = g_array_new (FALSE, FALSE, sizeof (Call));
+  comm->windows = g_ptr_array_new ();
+  team->members[rank] = comm;
+  team->open++;
+  fake_order_made (comm, "ncclComm");
+  return comm;
+}
+
+static void
+comm_free (struct ncclComm *comm)
+{
+  Team *team = comm->team;
+
+  team->here -= comm->is_here;
+  team->members[comm->rank] = NULL;
+  if (--team->open == 0)
+    g_free (team);
+  fake_order_gone (comm, "ncclComm");
+  g_array_unref (comm->calls);
+  g_ptr_array_unref (comm->windows);
+  g_free (comm);
+}
+
+/* Ranks of one colour, by key, then rank; -1: none is left. */
+static int
+next_of_colour (const Team *team, int colour, const gboolean *is_placed)
+{
+  int found = -1;
+
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const Call *call = fake_nccl_call_at (team->members[rank], 0);
+
+      if (!is_placed[rank] && call->peer == colour
+          && (found < 0 || call->key < fake_nccl_call_at (team->members[found], 0)->key))
+        found = (int)rank;
+    }
+  return found;
+}
+
+static void
+split (const Team *team)
+{
+  gboolean is_placed[MAX_RANKS] = { FALSE };
+
+  for (guint first = 0; first < team->ranks; first++)
+    {
+      const int colour = fake_nccl_call_at (team->members[first], 0)->peer;
+      Team *made;
+      int rank;
+
+      if (is_placed[first])
+        continue;
+      made = g_new0 (Team, 1);
+      while ((rank = next_of_colour (team, colour, is_placed)) >= 0)
+        {
+          const struct ncclComm *comm = team->members[rank];
+          const Call *call = fake_nccl_call_at (comm, 0);
+          struct ncclComm *child = comm_new (made, made->ranks++, comm->device, call->is_blocking,
+                                             call->spares_processors);
+
+          child->first_rank = comm->first_rank;
+          *(struct ncclComm **)call->out_handle = child;
+          is_placed[rank] = TRUE;
+        }
+    }
+}
+
+static void
+make_windows (const Team *team)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const Call *call = fake_nccl_call_at (team->members[rank], 0);
+      Window *window = g_new (Window, 1);
+
+      *window = (Window){ call->out, call->count, (int)call->op != NCCL_WIN_DEFAULT };
+      g_ptr_array_add (team->members[rank]->windows, window);
+      fake_order_made (window, "ncclWindow");
+      *(Window **)call->out_handle = window;
+    }
+}
+
+/* NCCL refuses ranks that share a GPU. */
+static gboolean
+devices_differ (Team *team)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    for (guint peer = 0; peer < rank; peer++)
+      if (team->members[peer]->device == team->members[rank]->device)
+        {
+          fake_nccl_refuse (team,
+                            "Duplicate GPU detected : rank %u and rank %u both on CUDA device %d",
+                            peer, rank, team->members[rank]->device);
+          return FALSE;
+        }
+  return TRUE;
+}
+
+/* Does the call that all ranks are in; the mutex is held. */
+static void
+complete (Team *team)
+{
+  const Kind kind = fake_nccl_call_at (team->members[0], 0)->kind;
+  gboolean ok = fake_nccl_calls_agree (team);
+
+  if (ok && kind == CALL_INIT)
+    ok = devices_differ (team);
+  else if (ok && kind == CALL_SPLIT)
+    split (team);
+  else if (ok && kind == CALL_WINDOW)
+    make_windows (team);
+  else if (ok)
+    fake_nccl_carry (team, &symmetric, &by_copy_engine);
+  team->here = 0;
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      team->members[rank]->is_here = FALSE;
+      g_array_set_size (team->members[rank]->calls, 0);
+      if (ok)
+        team->members[rank]->state = ncclSuccess;
+    }
+  g_cond_broadcast (&changed);
+}
+
+/* The call is issued, and the stream stands still at it; the mutex is held. */
+static void
+stall (struct ncclComm *comm)
+{
+  g_array_set_size (comm->calls, 0);
+  comm->team->here -= comm->is_here;
+  comm->is_here = FALSE;
+  comm->state = ncclSuccess;
+  comm->stalled = comm->stream;
+  fake_order_stall (comm->stream, TRUE);
+}
+
+/* The rank does no more; the mutex is held. */
+static void
+lose (const struct ncclComm *comm)
+{
+  loss.is_lost = TRUE;
+  for (guint rank = 0; rank < comm->team->ranks && loss.how == FAKE_NCCL_STALLS; rank++)
+    if (comm->team->members[rank]->is_here)
+      stall (comm->team->members[rank]);
+}
+
+/* What is to become of a call when a rank is lost; the mutex is held. */
+static gboolean
+is_lost (struct ncclComm *comm, ncclResult_t *result)
+{
+  if (loss.is_set && !loss.is_lost && comm->first_rank == loss.rank && loss.calls-- == 0)
+    lose (comm);
+  if (!loss.is_lost)
+    return FALSE;
+  if (loss.how == FAKE_NCCL_STALLS && comm->stream != NULL)
+    stall (comm);
+  else if (loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
+    comm->state = ncclRemoteError;
+  else
+    comm->state = ncclInProgress;
+  *result = comm->state;
+  return TRUE;
+}
+
+/* Makes the calls that a communicator has by now; the mutex is held. */
+static ncclResult_t
+submit (struct ncclComm *comm)
+{
+  ncclResult_t result;
+
+  if (is_lost (comm, &result))
+    return result;
+  comm->state = ncclInProgress;
+  comm->is_here = TRUE;
+  fake_order_host_give (comm);
+  if (++comm->team->here == comm->team->ranks)
+    complete (comm->team);
+  while (comm->is_blocking && comm->state == ncclInProgress)
+    g_cond_wait (&changed, &mutex);
+  return comm->is_blocking ? comm->state : ncclInProgress;
+}
+
+static ncclResult_t
+make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
+{
+  ncclResult_t result = ncclInProgress;
+
+  g_mutex_lock (&mutex);
+  if (comm->state == ncclInProgress)
+    result = misuse (comm, "a call on a communicator while the one before is in progress");
+  else if (comm->state != ncclSuccess)
+    result = comm->state;
+  else if (comm->calls->len > 0 && comm->stream != stream)
+    result = misuse (comm, "calls of one group on two streams");
+  else if (group_depth > 0 && group_comm != NULL && group_comm != comm)
+    result = misuse (comm, "calls of one group on two communicators are not in this fake");
+  else
+    {
+      g_array_append_val (comm->calls, *call);
+      comm->stream = stream;
+      if (group_depth > 0)
+        group_comm = comm;
+      else
+        result = submit (comm);
+    }
+  g_mutex_unlock (&mutex);
+  return result;
+}
+
+ncclResult_t
+ncclGroupStart (void)
+{
+  group_depth++;
+  return ncclSuccess;
+}
+
+ncclResult_t
+ncclGroupEnd (void)
+{
+  struct ncclComm *comm = group_comm;
+  ncclResult_t result = ncclSuccess;
+
+  if (group_depth == 0)
+    return ncclInvalidUsage;
+  if (--group_depth > 0 || comm == NULL)
+    return ncclSuccess;
+  group_comm = NULL;
+  g_mutex_lock (&mutex);
+  result = submit (comm);
+  g_mutex_unlock (&mutex);
+  return result;
+}
+
+/* --- the calls themselves ----------------------------------------------------------------- */
+
+ncclResult_t
+ncclGetVersion (int *out)
+{
+  *out = version;
+  return ncclSuccess;
+}
+
+const char *
+ncclGetErrorString (ncclResult_t result)
+{
+  static const char *const texts[] = { "no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "NCCL operation in progress" };
+
+  return texts[result];
+}
+
+const char *
+ncclGetLastError (ncclComm_t comm)
+{
+  return comm != NULL ? comm->last : "";
+}
+
+/* As NCCL's: where NCCL_COMM_ID says how ranks meet, all have the same id. */
+ncclResult_t
+ncclGetUniqueId (ncclUniqueId *id)
+{
+  static gint made;
+  const char *meeting = g_getenv ("NCCL_COMM_ID");
+
+  memset (id, 0, sizeof *id);
+  if (meeting != NULL)
+    g_strlcpy (id->internal, meeting, sizeof id->internal);
+  else
+    g_snprintf (id->internal, sizeof id->internal, "made %d", g_atomic_int_add (&made, 1));
+  return ncclSuccess;
+}
+
+/* The team of an id, while its ranks are coming; the mutex is held. */
+static Team *
+team_of (const ncclUniqueId *id, guint ranks)
+{
+  Team *team;
+
+  if (meetings == NULL)
+    meetings = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  team = g_hash_table_lookup (meetings, id->internal);
+  if (team == NULL)
+    {
+      team = g_new0 (Team, 1);
+      team->ranks = ranks;
+      g_hash_table_insert (meetings, g_strdup (id->internal), team);
+    }
+  return team;
+}
+
+ncclResult_t
+ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+  const Call call = { .kind = CALL_INIT, .count = (size_t)ranks };
+  ncclResult_t result = ncclInvalidArgument;
+  int device;
+  Team *team;
+
+  if (cudaGetDevice (&device) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  if (ranks <= 0 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || config->magic != 0xcafebeef)
+    return ncclInvalidArgument;
+  g_mutex_lock (&mutex);
+  team = team_of (&id, (guint)ranks);
+  if (team->ranks == (guint)ranks && team->members[rank] == NULL)
+    {
+      *out = comm_new (team, (guint)rank, device, config->blocking != 0,
+                       config->CTAPolicy == NCCL_CTA_POLICY_ZERO);
+      g_array_append_val ((*out)->calls, call);
+      if (team->open == team->ranks)
+        g_hash_table_remove (meetings, id.internal);
+      result = submit (*out);
+    }
+  g_mutex_unlock (&mutex);
+  return result;
+}
+
+ncclResult_t
+ncclCommSplit (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+  const Call call = { .kind = CALL_SPLIT,
+                      .peer = color,
+                      .key = key,
+                      .out_handle = out,
+                      .is_blocking = config->blocking != 0,
+                      .spares_processors = config->CTAPolicy == NCCL_CTA_POLICY_ZERO };
+
+  *out = NULL;
+  return make_call (comm, &call, NULL);
+}
+
+ncclResult_t
+ncclCommGetAsyncError (ncclComm_t comm, ncclResult_t *state)
+{
+  g_mutex_lock (&mutex);
+  if (loss.is_lost && loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
+    comm->state = ncclRemoteError;
+  *state = comm->state;
+  g_mutex_unlock (&mutex);
+  return ncclSuccess;
+}
+
+ncclResult_t
+ncclCommFinalize (ncclComm_t comm)
+{
+  return comm->state;
+}
+
+static ncclResult_t
+close_comm (ncclComm_t comm)
+{
+  g_mutex_lock (&mutex);
+  comm_free (comm);
+  g_mutex_unlock (&mutex);
+  return ncclSuccess;
+}
+
+ncclResult_t
+ncclCommDestroy (ncclComm_t comm)
+{
+  if (comm->windows->len > 0)
+    misuse (comm, "a communicator is destroyed before its windows");
+  return close_comm (comm);
+}
+
+/* Its kernels end, and its windows. */
+ncclResult_t
+ncclCommAbort (ncclComm_t comm)
+{
+  if (comm->stalled != NULL)
+    fake_order_stall (comm->stalled, FALSE);
+  for (guint i = 0; i < comm->windows->len; i++)
+    {
+      fake_order_gone (comm->windows->pdata[i], "ncclWindow");
+      g_free (comm->windows->pdata[i]);
+    }
+  return close_comm (comm);
+}
+
+ncclResult_t
+ncclMemAlloc (void **out, size_t bytes)
+{
+  if (cudaMalloc (out, bytes) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  g_mutex_lock (&mutex);
+  if (memory == NULL)
+    memory = g_hash_table_new (NULL, NULL);
+  g_hash_table_insert (memory, *out, GSIZE_TO_POINTER (bytes));
+  g_mutex_unlock (&mutex);
+  return ncclSuccess;
+}
+
+ncclResult_t
+ncclMemFree (void *at)
+{
+  gboolean was_there;
+
+  g_mutex_lock (&mutex);
+  was_there = memory != NULL && g_hash_table_remove (memory, at);
+  g_mutex_unlock (&mutex);
+  if (!was_there)
+    fake_order_report ("NCCL: ncclMemFree of what ncclMemAlloc did not give");
+  return was_there && cudaFree (at) == cudaSuccess ? ncclSuccess : ncclInvalidArgument;
+}
+
+/* Whole memory of ncclMemAlloc, which is what windows are made of here. */
+static gboolean
+is_taken (void *at, size_t bytes)
+{
+  gboolean is;
+
+  g_mutex_lock (&mutex);
+  is = memory != NULL && GPOINTER_TO_SIZE (g_hash_table_lookup (memory, at)) >= bytes;
+  g_mutex_unlock (&mutex);
+  return is && (guintptr)at % NCCL_WIN_REQUIRED_ALIGNMENT == 0;
+}
+
+ncclResult_t
+ncclCommRegister (const ncclComm_t comm, void *at, size_t bytes, void **out)
+{
+  Window *window = g_new (Window, 1);
+
+  *window = (Window){ at, bytes, FALSE };
+  *out = window;
+  g_ptr_array_add (comm->windows, window);
+  fake_order_made (window, "ncclCommRegister");
+  return ncclSuccess;
+}
+
+static ncclResult_t
+forget_window (ncclComm_t comm, void *window, const char *kind)
+{
+  if (!g_ptr_array_remove (comm->windows, window))
+    return misuse (comm, "a window or registration of another communicator, or gone already");
+  fake_order_gone (window, kind);
+  g_free (window);
+  return ncclSuccess;
+}
+
+ncclResult_t
+ncclCommDeregister (const ncclComm_t comm, void *handle)
+{
+  return forget_window (comm, handle, "ncclCommRegister");
+}
+
+ncclResult_t
+ncclCommWindowRegister (ncclComm_t comm, void *at, size_t bytes, ncclWindow_t *out, int flags)
+{
+  const Call call = {
+    .kind = CALL_WINDOW, .out = at, .count = bytes, .op = (ncclRedOp_t)flags, .out_handle = out
+  };
+
+  *out = NULL;
+  if (!is_taken (at, bytes))
+    return misuse (comm, "a window that is not of ncclMemAlloc's memory");
+  return make_call (comm, &call, NULL);
+}
+
+ncclResult_t
+ncclCommWindowDeregister (ncclComm_t comm, ncclWindow_t window)
+{
+  return forget_window (comm, window, "ncclWindow");
+}
+
+ncclResult_t
+ncclAllGather (const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+               cudaStream_t stream)
+{
+  const Call call = { .kind = CALL_ALL_GATHER, .in = in, .out = out, .count = count, .type = type };
+
+  return make_call (comm, &call, stream);
+}
+
+ncclResult_t
+ncclReduceScatter (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                   ncclComm_t comm, cudaStream_t stream)
+{
+  const Call call = {
+    .kind = CALL_REDUCE_SCATTER, .in = in, .out = out, .count = count, .type = type, .op = op
+  };
+
+  return op == ncclSum ? make_call (comm, &call, stream) : ncclInvalidArgument;
+}
+
+ncclResult_t
+ncclAllReduce (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+               ncclComm_t comm, cudaStream_t stream)
+{
+  const Call call
+      = { .kind = CALL_ALL_REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op };
+
+  return op == ncclSum ? make_call (comm, &call, stream) : ncclInvalidArgument;
+}
+
+ncclResult_t
+ncclSend (const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+          cudaStream_t stream)
+{
+  const Call call = { .kind = CALL_SEND, .in = in, .count = count, .type = type, .peer = peer };
+
+  return make_call (comm, &call, stream);
+}
+
+ncclResult_t
+ncclRecv (void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+          cudaStream_t stream)
+{
+  const Call call = { .kind = CALL_RECV, .out = out, .count = count, .type = type, .peer = peer };
+
+  return make_call (comm, &call, stream);
+}

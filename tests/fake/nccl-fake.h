@@ -1,0 +1,36 @@
+/* NCCL between host threads: each rank of a communicator is a thread with a device of its own.
+ *
+ * A call is done when every rank of the communicator made it, by the one that came last, on all
+ * their streams at once; until then its state is ncclInProgress. Ranks that do not make the same
+ * call, of the same size and type, all get ncclInvalidUsage and a text that names two of them; so
+ * does a call on a communicator whose last one is still in progress. Sums are as a ring makes them,
+ * rounded at every hop, and between buffers in symmetric windows in fp32 from the last rank to the
+ * first: never in the order of exec_comm_sum. Every buffer is declared to tests/fake/order.h, as
+ * are communicators, windows, registrations and memory, which must all be gone in the end. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  FAKE_NCCL_SILENT, /* what it does no more is waited for, while calls are made */
+  FAKE_NCCL_STALLS, /* calls are issued, and the streams of the others never get behind them */
+  FAKE_NCCL_CLOSES, /* the others see ncclRemoteError */
+} FakeNcclLoss;
+
+/* Forgets losses; communicators are to be gone. */
+void fake_nccl_reset (void);
+
+/* The rank of the first communicator made after a reset is lost when it begins its call number
+ * `calls` from now, counted from 0, over all its communicators. */
+void fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how);
+
+/* What ncclGetVersion says until the next reset. */
+void fake_nccl_set_version (int version);
+
+/* How collectives were carried since the reset: those between symmetric windows, and of these the
+ * ones that took no processor. */
+guint fake_nccl_symmetric (void);
+guint fake_nccl_by_copy_engine (void);
+
+G_END_DECLS

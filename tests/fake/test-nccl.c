@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NCCL backend, on a fake NCCL and fake GPUs: ranks are threads with a device each, that find
+ * each other through the communicator of threads. */
+#include "config.h"
+
+#include "exec/number.h"
+#include "planner/error.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/nccl-fake.h"
+#include "tests/fake/nccl-ranks.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
+#define LONG_NS (G_GINT64_CONSTANT (120000000000))
+#define SHORT_NS (G_GINT64_CONSTANT (20000000))
+
+static void
+begin (guint devices)
+{
+  fake_cuda_reset ();
+  fake_cuda_set_machine (devices, DEVICE_BYTES, 9, 0);
+  fake_nccl_reset ();
+  nccl_options = (ExecNcclOptions){ .deadline_ns = LONG_NS };
+  nccl_gpu_step = 1;
+}
+
+/* Nothing is left and nothing was used out of order. */
+static void
+finish (void)
+{
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+
+static void
+check_no_error (const Rank *ranks, guint n)
+{
+  for (guint i = 0; i < n; i++)
+    ck_assert_msg (ranks[i].error == NULL, "rank %u: %s", i,
+                   ranks[i].error != NULL ? ranks[i].error->message : "");
+}
+
+/* --- the host's memory -------------------------------------------------------------------- */
+
+static gpointer
+call_on_host (gpointer data)
+{
+  Rank *self = data;
+
+  for (guint round = 0; round < ROUNDS; round++)
+    if (!rank_call_all (self))
+      break;
+  return NULL;
+}
+
+START_TEST (nccl_host_memory_equals_naive)
+{
+  static const guint64 counts[] = { 0, 1, 7, 257, 13200 /* more than passes at once */ };
+  const guint n = 1 + (guint)_i % MAX_RANKS;
+  const PlanDtype dtype = _i / MAX_RANKS ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+
+  for (guint c = 0; c < (n == 5 ? 5 : 4); c++)
+    {
+      Rank ranks[MAX_RANKS];
+
+      begin (n);
+      init_ranks (ranks, n, (guint32)_i, dtype, counts[c], FALSE);
+      run_on_nccl (call_on_host, ranks, n);
+      check_ranks (ranks, n);
+      clear_ranks (ranks, n);
+      finish ();
+    }
+}
+END_TEST
+
+/* --- the device's memory ------------------------------------------------------------------ */
+
+static gpointer
+call_on_own_device (gpointer data)
+{
+  Rank *self = data;
+
+  call_on_device (self, self->comm);
+  return NULL;
+}
+
+START_TEST (nccl_device_memory_equals_naive)
+{
+  static const guint64 counts[] = { 0, 1, 3, 7, 255, 257 };
+  const guint n = 1 + (guint)_i % MAX_RANKS;
+  const PlanDtype dtype = _i / MAX_RANKS ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+
+  for (guint c = 0; c < G_N_ELEMENTS (counts); c++)
+    {
+      Rank ranks[MAX_RANKS];
+
+      begin (n);
+      nccl_options.is_registered = c % 2 == 0;
+      nccl_options.spares_processors = c % 4 == 0;
+      init_ranks (ranks, n, (guint32)_i, dtype, counts[c], TRUE);
+      run_on_nccl (call_on_own_device, ranks, n);
+      check_ranks (ranks, n);
+      ck_assert_uint_eq (fake_nccl_symmetric (), nccl_options.is_registered ? 5 : 0);
+      ck_assert_uint_eq (fake_nccl_by_copy_engine (), nccl_options.spares_processors ? 2 : 0);
+      clear_ranks (ranks, n);
+      finish ();
+    }
+}
+END_TEST
+
+/* How far sums are from those in rank order, and how far they may be. */
+static void
+compare_sums (const Rank *ranks, guint n, double bound, guint *different)
+{
+  const guint64 all = n * ranks->count, size = rank_bytes (ranks, 1);
+
+  for (guint64 i = 0; i < all; i++)
+    {
+      guint8 bytes[8];
+      float sum, term, made;
+      double magnitude = 0;
+
+      slow_sum (ranks, n, i, bytes);
+      exec_number_widen (&sum, bytes, ranks->dtype, 1);
+      exec_number_widen (&made, ranks->reduced + i * size, ranks->dtype, 1);
+      for (guint rank = 0; rank < n; rank++)
+        {
+          exec_number_widen (&term, ranks[rank].in + i * size, ranks->dtype, 1);
+          magnitude += fabs ((double)term);
+        }
+      *different += made != sum;
+      ck_assert_msg (fabs ((double)made - (double)sum) <= bound * magnitude,
+                     "element %" G_GUINT64_FORMAT ": %g is not %g, of %g", i, (double)made,
+                     (double)sum, magnitude);
+    }
+}
+
+START_TEST (nccl_sums_are_within_the_bound)
+{
+  static const PlanDtype dtypes[] = { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, PLAN_DTYPE_FP16 };
+  const guint n = 1 + (guint)_i % MAX_RANKS;
+  Rank ranks[MAX_RANKS];
+
+  for (guint d = 0; d < G_N_ELEMENTS (dtypes); d++)
+    for (guint is_symmetric = 0; is_symmetric < 2; is_symmetric++)
+      {
+        guint different = 0;
+
+        begin (n);
+        nccl_options.is_registered = is_symmetric;
+        init_ranks (ranks, n, (guint32)_i, dtypes[d], 300,
+                    dtypes[d] == PLAN_DTYPE_FP16); /* which would overflow */
+        run_on_nccl (call_on_own_device, ranks, n);
+        check_no_error (ranks, n);
+        compare_sums (ranks, n, exec_comm_nccl_sum_error (n, dtypes[d], is_symmetric), &different);
+        ck_assert_int_eq (different > 0,
+                          n > 2 && dtypes[d] != PLAN_DTYPE_FP16
+                              && !(is_symmetric && dtypes[d] == PLAN_DTYPE_BF16 && different == 0));
+        clear_ranks (ranks, n);
+        finish ();
+      }
+}
+END_TEST
+
+/* --- groups ------------------------------------------------------------------------------- */
+
+static guint split;
+
+/* Two groups of a shape do not share a communicator; one of them is made before its memory is. */
+static gpointer
+call_in_groups (gpointer data)
+{
+  Rank *self = data;
+  const struct TestSplit *shape = &splits[split];
+  ExecComm *all = self->comm, *twin;
+  ExecComm *group = exec_comm_group (all, "inner", shape->size, shape->stride, &self->error);
+
+  if (group == NULL)
+    return NULL;
+  call_on_device (self, group);
+  self->comm = all;
+  twin = exec_comm_group (all, "gather", shape->size, shape->stride, &self->error);
+  if (twin != NULL && twin != group && self->error == NULL)
+    call_on_device (self, twin);
+  else if (self->error == NULL)
+    self->error = g_error_new_literal (PLAN_ERROR, PLAN_ERROR_CORRUPT, "groups share");
+  if (self->error == NULL)
+    all->ops->barrier (all, &self->error);
+  self->comm = all;
+  return NULL;
+}
+
+START_TEST (nccl_groups_equal_naive)
+{
+  const guint n = 8;
+  Rank ranks[MAX_RANKS];
+
+  begin (n);
+  split = (guint)_i;
+  nccl_options.is_registered = TRUE;
+  init_ranks (ranks, n, (guint32)_i, PLAN_DTYPE_BF16, 100, TRUE);
+  run_on_nccl (call_in_groups, ranks, n);
+  check_no_error (ranks, n);
+  for (guint i = 0; i < n; i++)
+    {
+      ranks[i].comm = g_new0 (ExecComm, 1);
+      *ranks[i].comm
+          = (ExecComm){ .rank = i / splits[_i].stride % splits[_i].size, .ranks = splits[_i].size };
+    }
+  check_groups (ranks, n, (guint)_i);
+  for (guint i = 0; i < n; i++)
+    g_free (ranks[i].comm);
+  clear_ranks (ranks, n);
+  finish ();
+}
+END_TEST
+
+/* --- what goes wrong ---------------------------------------------------------------------- */
+
+/* Rank 0 calls something else than the others, on the device. */
+static gpointer
+disagree (gpointer data)
+{
+  Rank *self = data;
+  const ExecCommOps *ops = self->comm->ops;
+  ExecComm *comm = self->comm;
+  Arrays arrays;
+  cudaStream_t stream = NULL;
+  void *memory = take_arrays (self, &arrays);
+
+  check_cuda (self, cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking));
+  comm->node = 12;
+  comm->unit = 3;
+  rank_prepare (self);
+  copy_arrays (self, &arrays, TRUE, stream);
+  if (comm->rank == 0)
+    ops->all_reduce (comm, arrays.reduced, self->count, self->dtype, stream, &self->error);
+  else
+    ops->all_gather (comm, arrays.gathered, arrays.in, self->count, self->dtype, stream,
+                     &self->error);
+  cudaStreamSynchronize (stream);
+  cudaStreamDestroy (stream);
+  ops->give_back (comm, memory);
+  return NULL;
+}
+
+START_TEST (nccl_mismatch_names_both)
+{
+  Rank ranks[3];
+
+  begin (3);
+  init_ranks (ranks, 3, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (disagree, ranks, 3);
+  for (guint i = 0; i < 3; i++)
+    {
+      ck_assert (g_error_matches (ranks[i].error, PLAN_ERROR, PLAN_ERROR_BACKEND));
+      ck_assert_msg (strstr (ranks[i].error->message,
+                             "rank 0 calls ncclAllReduce of 5 of type 7, operation 0, rank 1 calls "
+                             "ncclAllGather of 20 of type 1"),
+                     "%s", ranks[i].error->message);
+    }
+  clear_ranks (ranks, 3);
+  finish ();
+}
+END_TEST
+
+/* Gathers again and again, until something is wrong; waits for each as a device does. */
+static gpointer
+gather_on (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  Arrays arrays;
+  cudaStream_t stream = NULL;
+  void *memory = take_arrays (self, &arrays);
+  gboolean ok = memory != NULL
+                && check_cuda (self, cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking));
+
+  if (ok)
+    rank_prepare (self);
+  ok = ok && copy_arrays (self, &arrays, TRUE, stream);
+  for (guint i = 0; ok && i < 10; i++)
+    {
+      comm->node = 12;
+      comm->unit = (gint64)i;
+      ok = comm->ops->all_gather (comm, arrays.gathered, arrays.in, self->count, self->dtype,
+                                  stream, &self->error);
+      while (ok && cudaStreamQuery (stream) == cudaErrorNotReady)
+        ok = comm->ops->check (comm, &self->error);
+    }
+  if (stream != NULL)
+    {
+      cudaStreamSynchronize (stream);
+      cudaStreamDestroy (stream);
+    }
+  if (memory != NULL)
+    comm->ops->give_back (comm, memory);
+  return NULL;
+}
+
+static const struct
+{
+  FakeNcclLoss how;
+  const char *message;
+} losses[] = {
+  { FAKE_NCCL_SILENT, "all_gather (op 12, unit 6) among 4 ranks has not ended after 0.02 s: a rank "
+                      "is lost, or late" },
+  { FAKE_NCCL_STALLS, "all_gather (op 12, unit 6) among 4 ranks has not ended after 0.02 s: a rank "
+                      "is lost, or late" },
+  { FAKE_NCCL_CLOSES, "remote process exited or there was a network error" },
+};
+
+/* The rank's seventh collective, after none to take memory. */
+START_TEST (nccl_lost_rank_ends_the_others)
+{
+  Rank ranks[4];
+
+  begin (4);
+  nccl_options.deadline_ns = SHORT_NS;
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, 1 + 6, losses[_i].how);
+  run_on_nccl (gather_on, ranks, 4);
+  for (guint i = 0; i < 4; i++)
+    if (i != 2)
+      {
+        ck_assert_ptr_nonnull (ranks[i].error);
+        ck_assert_msg (g_str_has_prefix (ranks[i].error->message, "rank ")
+                           && strstr (ranks[i].error->message, losses[_i].message) != NULL,
+                       "%s", ranks[i].error->message);
+      }
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
+static gpointer
+abort_last (gpointer data)
+{
+  Rank *self = data;
+
+  if (self->comm->rank == 3)
+    g_set_error_literal (&self->error, PLAN_ERROR, PLAN_ERROR_BACKEND, "out of luck");
+  else
+    self->comm->ops->barrier (self->comm, &self->error);
+  return NULL;
+}
+
+START_TEST (nccl_abort_wakes_the_others)
+{
+  Rank ranks[4];
+
+  begin (4);
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (abort_last, ranks, 4);
+  for (guint i = 0; i < 3; i++)
+    ck_assert_str_eq (ranks[i].error->message, "rank 3 failed: out of luck");
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
+/* What a communicator gathers on one stream was written on another, and nothing orders the two. */
+static gpointer
+forget_event (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  cudaStream_t streams[2];
+  Arrays arrays;
+  void *memory = take_arrays (self, &arrays);
+
+  for (guint i = 0; i < 2; i++)
+    check_cuda (self, cudaStreamCreateWithFlags (&streams[i], cudaStreamNonBlocking));
+  check_cuda (self, cudaMemsetAsync (arrays.in, 0, rank_bytes (self, self->count), streams[0]));
+  comm->ops->all_gather (comm, arrays.gathered, arrays.in, self->count, self->dtype, streams[1],
+                         &self->error);
+  for (guint i = 0; i < 2; i++)
+    cudaStreamDestroy (streams[i]);
+  comm->ops->give_back (comm, memory);
+  return NULL;
+}
+
+START_TEST (nccl_missing_event_is_found)
+{
+  Rank ranks[2];
+
+  begin (2);
+  init_ranks (ranks, 2, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (forget_event, ranks, 2);
+  check_no_error (ranks, 2);
+  ck_assert_msg (strstr (fake_cuda_error (), "ncclAllGather") != NULL
+                     && strstr (fake_cuda_error (), "nothing orders the two") != NULL,
+                 "%s", fake_cuda_error ());
+  clear_ranks (ranks, 2);
+}
+END_TEST
+
+static gpointer
+do_nothing (gpointer data)
+{
+  return NULL;
+}
+
+START_TEST (nccl_shared_gpu_is_refused)
+{
+  Rank ranks[2];
+
+  begin (2);
+  nccl_gpu_step = 0;
+  init_ranks (ranks, 2, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (do_nothing, ranks, 2);
+  for (guint i = 0; i < 2; i++)
+    {
+      ck_assert_ptr_nonnull (ranks[i].error);
+      ck_assert_msg (strstr (ranks[i].error->message, "ranks 0 and 1 both use GPU ")
+                         && strstr (ranks[i].error->message, "NCCL needs one for each"),
+                     "%s", ranks[i].error->message);
+    }
+  clear_ranks (ranks, 2);
+  finish ();
+}
+END_TEST
+
+START_TEST (nccl_missing_gpu_ends_all)
+{
+  Rank ranks[2];
+
+  begin (1);
+  init_ranks (ranks, 2, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (do_nothing, ranks, 2);
+  for (guint i = 0; i < 2; i++)
+    ck_assert_msg (strstr (ranks[i].error->message, "cudaSetDevice (device): "), "%s",
+                   ranks[i].error->message);
+  clear_ranks (ranks, 2);
+  finish ();
+}
+END_TEST
+
+START_TEST (nccl_old_library_is_refused)
+{
+  Rank rank;
+
+  begin (1);
+  fake_nccl_set_version (22703);
+  init_ranks (&rank, 1, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (do_nothing, &rank, 1);
+  ck_assert (g_error_matches (rank.error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+  ck_assert_str_eq (rank.error->message,
+                    "NCCL here is 2.27.3, and this program was built with 2.28.9: it needs that or "
+                    "a newer one");
+  clear_ranks (&rank, 1);
+  finish ();
+}
+END_TEST
+
+static gpointer
+sum_bytes (gpointer data)
+{
+  Rank *self = data;
+
+  self->comm->ops->all_reduce (self->comm, self->reduced, 1, PLAN_DTYPE_E4M3, (void *)8,
+                               &self->error);
+  return NULL;
+}
+
+START_TEST (nccl_sums_of_small_formats_are_refused)
+{
+  Rank rank;
+
+  begin (1);
+  init_ranks (&rank, 1, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (sum_bytes, &rank, 1);
+  ck_assert (g_error_matches (rank.error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+  ck_assert_str_eq (rank.error->message, "NCCL sums fp32, bf16 and fp16 here, not e4m3");
+  clear_ranks (&rank, 1);
+  finish ();
+}
+END_TEST
+
+/* --- a launcher that says all in the environment ------------------------------------------ */
+
+static gpointer
+run_launched (gpointer data)
+{
+  Rank *self = data;
+  char meeting[] = "127.0.0.1:29501";
+  const ExecLaunch launch
+      = { .rank = self->comm->rank, .ranks = self->comm->ranks, .meeting = meeting };
+  ExecNcclOptions own = nccl_options;
+
+  own.device = (int)launch.rank;
+  self->comm = exec_comm_nccl_open_launched (&launch, &own, &self->error);
+  if (self->comm == NULL)
+    return NULL;
+  call_on_host (self);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+START_TEST (nccl_launched_ranks_meet)
+{
+  ExecComm places[3];
+  Rank ranks[3];
+
+  begin (3);
+  init_ranks (ranks, 3, 1, PLAN_DTYPE_BF16, 33, FALSE);
+  for (guint i = 0; i < 3; i++)
+    {
+      places[i] = (ExecComm){ .rank = i, .ranks = 3 };
+      ranks[i].comm = &places[i];
+    }
+  run_ranks (run_launched, ranks, 3);
+  g_unsetenv ("NCCL_COMM_ID");
+  check_ranks (ranks, 3);
+  clear_ranks (ranks, 3);
+  finish ();
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("nccl");
+  TCase *tcase = tcase_create ("nccl");
+  SRunner *runner;
+  int failed;
+
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, nccl_host_memory_equals_naive, 0, 2 * MAX_RANKS);
+  tcase_add_loop_test (tcase, nccl_device_memory_equals_naive, 0, 2 * MAX_RANKS);
+  tcase_add_loop_test (tcase, nccl_sums_are_within_the_bound, 0, MAX_RANKS);
+  tcase_add_loop_test (tcase, nccl_groups_equal_naive, 0, N_SPLITS);
+  tcase_add_test (tcase, nccl_mismatch_names_both);
+  tcase_add_loop_test (tcase, nccl_lost_rank_ends_the_others, 0, G_N_ELEMENTS (losses));
+  tcase_add_test (tcase, nccl_abort_wakes_the_others);
+  tcase_add_test (tcase, nccl_missing_event_is_found);
+  tcase_add_test (tcase, nccl_shared_gpu_is_refused);
+  tcase_add_test (tcase, nccl_missing_gpu_ends_all);
+  tcase_add_test (tcase, nccl_old_library_is_refused);
+  tcase_add_test (tcase, nccl_sums_of_small_formats_are_refused);
+  tcase_add_test (tcase, nccl_launched_ranks_meet);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cuDNN itself says of attention's graphs, for GPUs that are not there. Prints a row per
+ * shipped model and GPU: bytes of workspace forwards, backwards, and backwards if deterministic.
+ * cuDNN loads the driver's library; without a driver the toolkit's stub stands for it. */
+#include "config.h"
+
+#include "exec/cuda/attention-cudnn.h"
+#include "planner/error.h"
+#include "planner/model.h"
+
+#include <check.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static gboolean
+load_driver (void)
+{
+  g_autofree char *folder = NULL, *stub = NULL;
+  char *library; /* the C library's */
+  Dl_info info;
+
+  if (dlopen ("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) != NULL)
+    return TRUE;
+  if (dladdr ((gpointer)cudaRuntimeGetVersion, &info) == 0
+      || (library = realpath (info.dli_fname, NULL)) == NULL)
+    return FALSE;
+  folder = g_path_get_dirname (library);
+  free (library);
+  stub = g_build_filename (folder, "stubs", "libcuda.so", NULL);
+  return dlopen (stub, RTLD_NOW | RTLD_GLOBAL) != NULL; /* its own name is libcuda.so.1 */
+}
+
+/* Models whose attention these graphs are: heads of one size, every earlier token seen. */
+static gboolean
+is_plain (const PlanModel *model)
+{
+  return model->kv_lora == 0 && model->attn_softcap <= 0 && model->window == 0
+         && model->positions != PLAN_POSITIONS_ALIBI;
+}
+
+/* Backward kernels for heads of over 128 elements are Hopper's alone. */
+static gboolean
+is_supported (const ExecAttentionShape *shape, const char *gpu)
+{
+  return shape->head_dim <= 128 || !shape->is_backward || g_str_equal (gpu, "H100")
+         || g_str_equal (gpu, "H200");
+}
+
+static guint64
+ask (const ExecAttentionShape *shape, const char *gpu, const char *who)
+{
+  g_autoptr (GError) error = NULL;
+  guint64 bytes = 0;
+  const gboolean ok = exec_attention_ask (shape, gpu, &bytes, &error);
+
+  ck_assert_msg (ok == is_supported (shape, gpu), "%s on %s, %s: %s", who, gpu,
+                 shape->is_backward ? "backwards" : "forwards", ok ? "supported" : error->message);
+  ck_assert (ok || g_error_matches (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+  return bytes;
+}
+
+START_TEST (cudnn_takes_the_shipped_models)
+{
+  const char *name = plan_model_presets ()[_i];
+  g_autoptr (PlanModel) model = plan_model_new_preset (name, NULL);
+
+  if (!is_plain (model))
+    return;
+  for (const char *const *gpu = exec_attention_gpus (); *gpu != NULL; gpu++)
+    {
+      guint64 bytes[3];
+
+      for (guint pass = 0; pass < G_N_ELEMENTS (bytes); pass++)
+        {
+          const ExecAttentionShape shape = { .batch = 1,
+                                             .seq = MIN (model->max_seq, 4096),
+                                             .heads = model->heads,
+                                             .kv_heads = model->kv_heads,
+                                             .head_dim = model->head_dim,
+                                             .dtype = PLAN_DTYPE_BF16,
+                                             .is_backward = pass > 0,
+                                             .is_deterministic = pass > 1 };
+
+          bytes[pass] = ask (&shape, *gpu, name);
+        }
+      printf ("# cuDNN %u %s %s: %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT
+              "\n",
+              exec_attention_version (), *gpu, name, bytes[0], bytes[1], bytes[2]);
+    }
+}
+END_TEST
+
+#define MIB (G_GUINT64_CONSTANT (1) << 20)
+
+/* What 9.19 says, for it alone: cuDNN's own bytes, of which all but those of grouped heads are
+ * details of its engines. */
+static const struct
+{
+  ExecAttentionShape shape;
+  const char *gpu;
+  guint64 bytes;
+} known[] = {
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE }, "H200", 256 },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "H200", 256 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "B200", 256 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "A100", 512 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, TRUE }, "H200", 4352 * MIB },
+  { { 8, 2048, 32, 8, 64, PLAN_DTYPE_BF16, TRUE, FALSE }, "H200", 128 * MIB },
+  { { 1, 131072, 64, 8, 128, PLAN_DTYPE_FP16, TRUE, FALSE }, "H200", 4096 * MIB },
+};
+
+START_TEST (cudnn_says_what_it_said)
+{
+  const ExecAttentionShape *shape = &known[_i].shape;
+  const guint64 rows = (guint64)(shape->batch * shape->heads * shape->seq);
+  guint64 inner = 0, bytes;
+
+  if (exec_attention_version () != 91900)
+    return;
+  if (shape->is_backward)
+    inner = 4 * rows + (shape->is_deterministic ? 0 : 4 * rows * (guint64)shape->head_dim);
+  bytes = ask (shape, known[_i].gpu, "a known shape");
+  ck_assert_uint_ge (bytes, inner + known[_i].bytes);
+  ck_assert_uint_le (bytes, inner + known[_i].bytes + 4096);
+}
+END_TEST
+
+/* Odd lengths and sizes; one key head for all. */
+START_TEST (cudnn_takes_odd_shapes)
+{
+  static const ExecAttentionShape odd[] = {
+    { 1, 17, 4, 2, 64, PLAN_DTYPE_BF16, FALSE, FALSE },
+    { 2, 1000, 8, 8, 80, PLAN_DTYPE_FP16, FALSE, FALSE },
+    { 1, 4095, 16, 1, 96, PLAN_DTYPE_BF16, FALSE, FALSE },
+    { 1, 1, 2, 2, 112, PLAN_DTYPE_BF16, FALSE, FALSE },
+  };
+
+  for (const char *const *gpu = exec_attention_gpus (); *gpu != NULL; gpu++)
+    for (guint i = 0; i < G_N_ELEMENTS (odd); i++)
+      for (guint pass = 0; pass < 2; pass++)
+        {
+          ExecAttentionShape shape = odd[i];
+
+          shape.is_backward = pass > 0;
+          ask (&shape, *gpu, "an odd shape");
+        }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cudnn asked");
+  TCase *tcase = tcase_create ("cudnn asked");
+  SRunner *runner;
+  int failed;
+
+  if (!load_driver ())
+    {
+      puts ("1..0 # SKIP neither a driver nor the toolkit's stub of one");
+      return EXIT_SUCCESS;
+    }
+  tcase_set_timeout (tcase, 300);
+  tcase_add_loop_test (tcase, cudnn_takes_the_shipped_models, 0,
+                       (int)g_strv_length ((char **)plan_model_presets ()));
+  tcase_add_loop_test (tcase, cudnn_says_what_it_said, 0, G_N_ELEMENTS (known));
+  tcase_add_test (tcase, cudnn_takes_odd_shapes);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_set_fork_status (runner, CK_NOFORK); /* cuDNN is loaded once */
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
