@@ -101,6 +101,8 @@ exec_comm_group (ExecComm *self, const char *name, guint size, guint stride, GEr
              : self->ops->group (self, size, stride, error);
   if (comm == NULL)
     return NULL;
+  comm->timeout_s = self->timeout_s;
+  comm->placement = self->placement;
   group = g_new (ExecCommGroup, 1);
   *group = (ExecCommGroup){ g_strdup (name), size, stride, comm };
   g_ptr_array_add (self->groups, group);

@@ -14,6 +14,7 @@
 G_BEGIN_DECLS
 
 typedef struct _ExecComm ExecComm;
+typedef struct _ExecPlacement ExecPlacement;
 
 typedef struct
 {
@@ -55,11 +56,13 @@ struct _ExecComm
 {
   const ExecCommOps *ops;
   guint rank, ranks;
-  guint32 node;      /* of the schedule, that the next call is for: a late error names it */
-  gint64 unit;       /* and its unit */
-  guint gpu;         /* of this machine's, the one that this rank uses */
-  guint sms;         /* of a GPU's, that a collective holds while it runs */
-  GPtrArray *groups; /* ExecCommGroup, made so far; NULL: none */
+  guint32 node;    /* of the schedule, that the next call is for: a late error names it */
+  gint64 unit;     /* and its unit */
+  guint gpu;       /* of this machine's, the one that this rank uses */
+  guint sms;       /* of a GPU's, that a collective holds while it runs */
+  guint timeout_s; /* how long a call waits for other ranks before it fails; 0: for ever */
+  const ExecPlacement *placement; /* names their hosts in messages; NULL: not known */
+  GPtrArray *groups;              /* ExecCommGroup, made so far; NULL: none */
 };
 
 /* The communicator of `size` ranks, every `stride`th, around this one (a PlanGroup), that `name`

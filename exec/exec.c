@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 /* The mean loss of what a walk's step added up on all ranks. */
 static gboolean
@@ -64,6 +63,19 @@ is_due (gint64 every, gint64 steps_done)
   return every > 0 && steps_done % every == 0;
 }
 
+static gboolean
+save (ExecWalk *walk, gint64 steps_done, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  if (exec_walk_save (walk, steps_done, &why))
+    return TRUE;
+  if (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
+    g_prefix_error (&why, "rank %u, checkpoint of step %" G_GINT64_FORMAT ": ", walk->comm->rank,
+                    steps_done);
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
+}
+
 /* What comes between two steps. */
 static gboolean
 pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError **error)
@@ -75,15 +87,40 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
   if ((evaluates || saves) && !exec_walk_finish (walk, error))
     return FALSE;
   return (!evaluates || evaluate (walk, out_eval_loss, error))
-         && (!saves || exec_walk_save (walk, done, error));
+         && (!saves || save (walk, done, error));
 }
 
-static gint64
-now_ns (void)
+/* All ranks meet before a step, and hear whether one of them was asked to end. */
+static gboolean
+meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
 {
-  struct timespec t;
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+  ExecComm *comm = walk->comm;
+  float asked = walk->job->is_stopping && walk->job->is_stopping () ? 1 : 0;
+  const gboolean ok = walk->job->is_stopping
+                          ? comm->ops->all_reduce (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error)
+                          : comm->ops->barrier (comm, error);
+  *out_stops = asked > 0;
+  if (!ok)
+    g_prefix_error (error, "rank %u, before step %" G_GINT64_FORMAT ": ", comm->rank,
+                    walk->step + 1);
+  return ok;
+}
+
+/* Leaves a checkpoint of the steps that are done, if there is none yet. */
+static gboolean
+stop (ExecWalk *walk, gint64 steps, GError **error)
+{
+  const ExecJob *job = walk->job;
+  const gint64 done = walk->step;
+  const gboolean saves = job->save && steps > 0;
+  if (saves && !is_due (job->save_every, done)
+      && (!exec_walk_finish (walk, error) || !save (walk, done, error)))
+    return FALSE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
+               "asked to end by SIGTERM: %" G_GINT64_FORMAT " steps are done%s%s%s", done,
+               saves ? ", and --resume " : "", saves ? job->save : "",
+               saves ? " goes on from there" : "");
+  return FALSE;
 }
 
 static gboolean
@@ -91,10 +128,9 @@ run_step (ExecWalk *walk, ExecStep *step, GError **error)
 {
   walk->constants.step = walk->step + 1;
   walk->constants.lr = exec_source_rate (walk->job, walk->step);
-  if (!walk->comm->ops->barrier (walk->comm, error))
-    return FALSE;
+  walk->collective_ns = 0;
   plan_meter_begin_step (&walk->meter);
-  const gint64 begin_ns = now_ns ();
+  const gint64 begin_ns = exec_walk_now_ns ();
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
     return FALSE;
   *step = (ExecStep){ .step = walk->step,
@@ -102,7 +138,7 @@ run_step (ExecWalk *walk, ExecStep *step, GError **error)
                       .grad_norm = walk->grad_norm,
                       .lr = walk->constants.lr,
                       .eval_loss = NAN,
-                      .step_ns = now_ns () - begin_ns };
+                      .step_ns = exec_walk_now_ns () - begin_ns };
   return TRUE;
 }
 
@@ -111,18 +147,22 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
            GError **error)
 {
   const ExecJob *job = walk->job;
+  gboolean stops;
   ExecStep step = { 0 };
   for (gint64 i = 0; i < job->steps; i++)
     {
       const gboolean is_last = i == job->steps - 1;
       walk->step = job->first_step + i;
       walk->trace = is_last ? result->trace : NULL;
+      if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
+        return FALSE;
       if (!run_step (walk, &step, error) || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
       result->losses[i] = step.loss;
       result->grad_norms[i] = step.grad_norm;
       result->eval_losses[i] = step.eval_loss;
       result->step_ns[i] = step.step_ns;
+      result->own_ns[i] = step.step_ns - walk->collective_ns;
       if (progress && walk->comm->rank == 0)
         progress (user_data, &step);
     }
@@ -143,6 +183,7 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
   result->grad_norms = g_new0 (double, job->steps);
   result->eval_losses = g_new0 (double, job->steps);
   result->step_ns = g_new0 (gint64, job->steps);
+  result->own_ns = g_new0 (gint64, job->steps);
   result->trace = plan_trace_new (job->kernels->name);
   result->arena_bytes = walk->arena.size_bytes;
   if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error))
@@ -213,6 +254,7 @@ exec_result_clear (ExecResult *self)
   g_clear_pointer (&self->grad_norms, g_free);
   g_clear_pointer (&self->eval_losses, g_free);
   g_clear_pointer (&self->step_ns, g_free);
+  g_clear_pointer (&self->own_ns, g_free);
   g_clear_pointer (&self->trace, plan_trace_free);
   g_clear_pointer (&self->main_params, g_byte_array_unref);
 }

@@ -58,17 +58,21 @@ typedef struct
   gint64 save_every;     /* steps; 0: only then */
   const Plan *eval_plan; /* `plan` with task=eval, resolved */
   gint64 eval_every;     /* steps; 0: never */
+
+  /* TRUE on any rank: all end before the next step, with a checkpoint; NULL: never. */
+  gboolean (*is_stopping) (void);
 } ExecJob;
 
 /* What one rank saw. */
 typedef struct
 {
-  double *losses;          /* [steps], mean over the tokens of the global batch */
-  double *grad_norms;      /* [steps], before clipping */
-  double *eval_losses;     /* [steps]; NAN where there was no evaluation */
-  gint64 *step_ns;         /* [steps] */
-  PlanTrace *trace;        /* of the last step */
-  guint64 arena_bytes;     /* taken from the system for buffers */
+  double *losses;      /* [steps], mean over the tokens of the global batch */
+  double *grad_norms;  /* [steps], before clipping */
+  double *eval_losses; /* [steps]; NAN where there was no evaluation */
+  gint64 *step_ns;     /* [steps] */
+  gint64 *own_ns;      /* [steps], of it, outside of collectives; all where those do not block */
+  PlanTrace *trace;    /* of the last step */
+  guint64 arena_bytes; /* taken from the system for buffers */
   GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
 } ExecResult;
 
@@ -86,7 +90,8 @@ typedef struct
 /* Called on rank 0 after each step. */
 typedef void (*ExecProgress) (gpointer user_data, const ExecStep *step);
 
-/* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. */
+/* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. STOPPED on all
+ * ranks when one was asked to end. */
 gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,
                             gboolean keeps_params, ExecProgress progress, gpointer user_data,
                             ExecResult *out_result, GError **error);

@@ -36,8 +36,11 @@ libexec_a_SOURCES = \
   %D%/launch.c %D%/launch.h \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
+  %D%/placement.c %D%/placement.h \
   %D%/runnable.c %D%/runnable.h \
   %D%/source.c %D%/source.h \
+  %D%/spread.c %D%/spread.h \
+  %D%/stop.c %D%/stop.h \
   %D%/tensor-file.c %D%/tensor-file.h \
   %D%/tokens.c %D%/tokens.h \
   %D%/walk.c %D%/walk-private.h \
@@ -52,7 +55,7 @@ else
 libexec_a_SOURCES += %D%/gemm-plain.c
 endif
 if HAVE_MPI
-libexec_a_SOURCES += %D%/mpi/comm-mpi.c
+libexec_a_SOURCES += %D%/mpi/comm-mpi.c %D%/mpi/wait.c %D%/mpi/wait.h
 else
 libexec_a_SOURCES += %D%/comm-mpi-none.c
 endif
@@ -60,6 +63,7 @@ endif
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
   %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
-  %D%/comm-mpi-none.c %D%/comm-nccl-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c
+  %D%/comm-mpi-none.c %D%/comm-nccl-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
+  %D%/mpi/wait.h
 include %D%/cuda/local.mk
 include %D%/nccl/local.mk

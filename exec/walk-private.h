@@ -94,7 +94,8 @@ struct _ExecWalk
   gint64 micro_batch; /* loaded so far in this step */
   guint next_alloc;   /* in this section */
   double loss, grad_norm;
-  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
+  gint64 collective_ns; /* of this step, that calls of the communicator took */
+  gint32 suspect;       /* array of a gradient that is not a number; -1: none is */
   gboolean poisons;
 };
 
@@ -103,6 +104,9 @@ gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
+
+/* On a clock that only goes forward. */
+gint64 exec_walk_now_ns (void);
 
 /* The host waits for all that was issued; afterwards state can be read. */
 gboolean exec_walk_finish (ExecWalk *self, GError **error);

@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #define POISON 0xff /* a NaN in every float format */
 
@@ -185,8 +186,16 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
          && device->ops->put (device, args->ptr[1], targets, bytes, args->op->stream, error);
 }
 
+gint64
+exec_walk_now_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
+
 static gboolean
-run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
   const guint64 count = (guint64)args->op->dims[0];
   const PlanDtype dtype = args->dtype[0];
@@ -207,6 +216,17 @@ run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, 
     default:
       return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
     }
+}
+
+static gboolean
+run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const gint64 begin_ns = exec_walk_now_ns ();
+  if (!call_comm (walk, cursor, args, error))
+    return FALSE;
+  if (walk->device->ops->is_immediate)
+    walk->collective_ns += exec_walk_now_ns () - begin_ns;
+  return TRUE;
 }
 
 /* --- what the host looks at --------------------------------------------------------------- */
@@ -366,14 +386,14 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
   return TRUE;
 }
 
-/* What a device says does not name the op. */
+/* What a device or a communicator says does not name the op. */
 static gboolean
 run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
   g_autoptr (GError) why = NULL;
   if (run_all (walk, cursor, op, &why))
     return TRUE;
-  if (!walk->device->ops->is_immediate && g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
+  if (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
     blame_op (walk, cursor, op, &why);
   g_propagate_error (error, g_steal_pointer (&why));
   return FALSE;

@@ -48,6 +48,12 @@ G_BEGIN_DECLS
   X (NIC_BANDWIDTH, "nic_bandwidth", BANDWIDTH, nic_bytes_per_s, NODE, \
      "a device's share of the network ports, one way") \
   X (NIC_LATENCY, "nic_latency", LATENCY, nic_latency_ns, NODE, "one hop over the network") \
+  X (NIC_SHARERS, "nic_sharers", COUNT, nic_sharers, NODE, \
+     "devices that use the fullest port, each the nearest to it") \
+  X (FAR_DEVICES, "far_devices", COUNT, far_devices, NODE, \
+     "devices whose nearest port is behind the host's processor") \
+  X (FAR_BANDWIDTH, "far_bandwidth", BANDWIDTH, far_bytes_per_s, NODE, \
+     "such a device to its port, one way") \
   X (RAILS, "rails", COUNT, rails, NODE, "network planes that join equal ports of all nodes") \
   X (SHARP, "sharp", ANSWER, sharp, NODE, "network switches can reduce") \
   X (HOST_MEMORY, "host_memory", SIZE, host_memory_bytes, NODE, "memory of the host") \

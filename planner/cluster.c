@@ -7,6 +7,7 @@
 #include "planner/cluster-private.h"
 #include "planner/error.h"
 #include "planner/text.h"
+#include "planner/topology.h"
 #include "planner/units.h"
 
 #include <string.h>
@@ -118,6 +119,8 @@ check_whole (const PlanCluster *self, GError **error)
     { PLAN_FACT_NIC_BANDWIDTH,
       ports > 0 && self->nic_bytes_per_s * (double)per_node > ports * 1.0001,
       "for each device is more than nics_per_node at nic_rate carry" },
+    { PLAN_FACT_NIC_SHARERS, self->nic_sharers > per_node, "is more than devices_per_node" },
+    { PLAN_FACT_FAR_DEVICES, self->far_devices > per_node, "is more than devices_per_node" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (rules); i++)
     if (rules[i].is_broken)
@@ -169,6 +172,8 @@ take_part_of_node (PlanCluster *self, gint64 count)
   self->nodes = 1;
   self->devices_per_node = count;
   self->nvlink_domain = MIN (self->nvlink_domain, count);
+  self->nic_sharers = MIN (self->nic_sharers, count);
+  self->far_devices = MIN (self->far_devices, count);
 }
 
 /* `count` devices of one node of the first shipped cluster that has them. */
@@ -214,24 +219,52 @@ plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error)
   return other;
 }
 
+/* An .ini file, or a topology; only that has use for `device`. */
 static PlanCluster *
-new_from_file (const char *path, GError **error)
+new_from_file (const char *path, const char *device, GError **error)
 {
   g_autofree char *text = NULL;
   gsize length;
   if (!plan_text_read_file (path, &text, &length, error))
     return NULL;
-  return plan_cluster_parse (text, path, error);
+  if (!plan_topology_is (text))
+    {
+      if (!device)
+        return plan_cluster_parse (text, path, error);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: %s@ is for what NCCL or nvidia-smi drew, and this is neither", path,
+                   device);
+      return NULL;
+    }
+  g_autoptr (PlanTopology) topology = plan_topology_parse (text, path, error);
+  if (!topology)
+    return NULL;
+  PlanCluster *self = plan_topology_describe (topology, device, error);
+  if (!self)
+    g_prefix_error (error, "%s: ", path);
+  return self;
+}
+
+static gboolean
+is_file (const char *name)
+{
+  return strchr (name, '/') || g_str_has_suffix (name, ".ini") || g_str_has_suffix (name, ".xml")
+         || g_file_test (name, G_FILE_TEST_EXISTS);
 }
 
 static PlanCluster *
 new_named (const char *name, GError **error)
 {
+  const char *const at = strchr (name, '@');
   if (g_strv_contains (plan_cluster_presets (), name))
     return read_preset (name, error);
-  if (strchr (name, '/') || g_str_has_suffix (name, ".ini")
-      || g_file_test (name, G_FILE_TEST_EXISTS))
-    return new_from_file (name, error);
+  if (is_file (name) && (!at || g_file_test (name, G_FILE_TEST_EXISTS)))
+    return new_from_file (name, NULL, error);
+  if (at)
+    {
+      g_autofree char *device = g_strndup (name, (gsize)(at - name));
+      return new_from_file (at + 1, device, error);
+    }
   g_autofree char *shown = plan_text_quote (name);
   g_autofree char *hint = plan_cluster_suggest (name);
   g_set_error (

@@ -43,14 +43,18 @@ typedef struct
   double nic_rate_bytes_per_s;
   double nic_bytes_per_s; /* one direction, per device */
   gint64 nic_latency_ns;
+  gint64 nic_sharers, far_devices;
+  double far_bytes_per_s;
   guint64 host_memory_bytes, host_cache_bytes;
   double host_memory_bytes_per_s;
   gint64 host_cores, host_sockets, host_numa_nodes;
   char *fact_source[PLAN_N_FACTS]; /* NULL: `source` */
 } PlanCluster;
 
-/* "dgx-h100:4" (nodes), "h100-80gb:8" (devices of one node), "FILE.ini" or "FILE.ini:4" (nodes);
- * what --cluster takes. A device has other names, too: "h100", "RTX 4090". */
+/* "dgx-h100:4" (nodes), "h100-80gb:8" (devices of one node), "FILE" or "FILE:4" (nodes); what
+ * --cluster takes. A device has other names, too: "h100", "RTX 4090". A file is an .ini file, or
+ * the topology of a node as NCCL or nvidia-smi wrote it, "h100@FILE" where that does not name the
+ * GPUs. */
 PlanCluster *plan_cluster_new (const char *spec, GError **error);
 
 /* One shipped device by itself, with its own facts only. */

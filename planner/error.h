@@ -17,6 +17,7 @@ typedef enum
   PLAN_ERROR_IO,          /* a file could not be read or written */
   PLAN_ERROR_BACKEND,     /* BLAS, MPI, CUDA, NCCL or SQLite said no */
   PLAN_ERROR_CORRUPT,     /* stored data breaks its own rules */
+  PLAN_ERROR_STOPPED,     /* somebody asked to end early, and it did so in good order */
 } PlanErrorCode;
 
 GQuark plan_error_quark (void);

@@ -70,6 +70,9 @@ libplanner_a_SOURCES = \
   %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h \
   %D%/text.c %D%/text.h \
+  %D%/topology.c %D%/topology.h %D%/topology-private.h \
+  %D%/topology-matrix.c \
+  %D%/topology-xml.c \
   %D%/trace.c %D%/trace.h \
   %D%/trace-phases.c \
   %D%/trace-text.c \

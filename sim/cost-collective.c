@@ -36,6 +36,7 @@ typedef struct
   gint64 ranks, linked, nodes; /* members; of them, those in one node; nodes */
   double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
   double link, nics;           /* B/s of a device inside, and of its node's members together */
+  double port;                 /* B/s of a member that sends by itself */
   gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
   gint64 nccl;
   Way best;
@@ -226,18 +227,28 @@ consider_doubling (Collective *self)
             sending (self, sent_by_each (self), SIM_PARAM_RING_SHARE));
 }
 
+/* Of what goes to other nodes, how much goes over the link first, since the device on the same rail
+ * as the receiver sends it on (PXN); without NVLink the rails are crossed in the network. */
+static double
+relayed (const Collective *self)
+{
+  const gint64 rails = MIN (self->input->cluster->rails, self->linked);
+  return self->has_nvlink && rails > 1 ? (double)(rails - 1) / (double)rails : 0;
+}
+
 /* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
- * Nothing is passed on, so each has its own link and its own port. */
+ * Each has its own port, and its own link. */
 static void
 consider_direct (Collective *self, const PlanOp *op)
 {
   const double part = self->bytes / (double)self->ranks;
   const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
-  const double inside = is_exchange ? (self->linked > 1 ? 1 : 0) : (double)(self->linked - 1);
   const double across
       = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
+  const double inside = is_exchange ? (self->linked > 1 ? 1 : 0)
+                                    : (double)(self->linked - 1) + across * relayed (self);
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
-  const double port = self->nics / (double)self->linked * param (self, SIM_PARAM_NET_SHARE);
+  const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
                 + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
@@ -252,6 +263,31 @@ sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
   const gint64 linked = plan_cluster_linked_devices (cluster);
   return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
+}
+
+/* What a device that sends by itself gets: of the port nearest to it, with all who use that one;
+ * behind the host no more than goes through it, unless a device near a port sends it on (PXN). A
+ * cluster that does not say who is near what shares its ports evenly. */
+static double
+own_port (const PlanCluster *c, gboolean has_nvlink)
+{
+  const double ports = (double)MAX (c->nics_per_node / c->devices_per_node, 1);
+  const gboolean is_relayed = has_nvlink && c->far_devices < c->devices_per_node;
+  double rate = c->nic_bytes_per_s;
+  if (c->nic_sharers > 0 && c->nic_rate_bytes_per_s > 0)
+    rate = MIN (rate, c->nic_rate_bytes_per_s * ports / (double)c->nic_sharers);
+  if (c->far_devices > 0 && c->far_bytes_per_s > 0 && !is_relayed)
+    rate = MIN (rate, c->far_bytes_per_s);
+  return rate;
+}
+
+/* Of a node's members together: rings over NVLink reach every port by way of whoever is near it. */
+static double
+all_ports (const Collective *self, const PlanCluster *c)
+{
+  const gboolean reaches_all
+      = self->linked > 1 && self->has_nvlink && c->far_devices < c->devices_per_node;
+  return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
 }
 
 static void
@@ -269,8 +305,9 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   const guint64 count = (guint64)(self->is_all_reduce ? op->dims[0] : op->dims[0] * self->ranks);
   self->bytes = (double)plan_dtype_bytes (dtype, count);
   self->link = c->link_bytes_per_s;
-  self->nics = c->nic_bytes_per_s * (double)self->linked;
   self->has_nvlink = c->nvlink_domain > 1;
+  self->port = own_port (c, self->has_nvlink);
+  self->nics = all_ports (self, c);
   self->nccl = value (self, PLAN_NCCL, 0);
   self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
                         && op->stream != PLAN_STREAM_TENSOR;

@@ -58,6 +58,7 @@ check_tests = \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-number.tap \
+  %D%/unit/test-placement.tap \
   %D%/unit/test-plan.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-plot-plans.tap \
@@ -74,6 +75,7 @@ check_tests = \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-timings.tap \
   %D%/unit/test-tokens.tap \
+  %D%/unit/test-topology.tap \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-accuracy.tap \
@@ -104,6 +106,7 @@ tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
@@ -140,6 +143,7 @@ fuzz_replays = \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
   %D%/fuzz/replay-timing.tap \
+  %D%/fuzz/replay-topology.tap \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
@@ -154,6 +158,7 @@ tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
 tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c %D%/fuzz/replay.c
+tests_fuzz_replay_topology_tap_SOURCES = %D%/fuzz/fuzz-topology.c %D%/fuzz/replay.c
 tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
 
 if ENABLE_FUZZERS
@@ -169,6 +174,7 @@ fuzzers = \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
   %D%/fuzz/fuzz-timing \
+  %D%/fuzz/fuzz-topology \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -182,6 +188,7 @@ tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_timing_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_topology_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 endif
 FUZZ_SECONDS = 20
@@ -338,6 +345,9 @@ golden_tests = \
   %D%/golden/show-plan-json.test \
   %D%/golden/show-rules.test \
   %D%/golden/show-stacks.test \
+  %D%/golden/show-topology.test \
+  %D%/golden/show-topology-ini.test \
+  %D%/golden/show-topology-unnamed.test \
   %D%/golden/sim-llama3-70b.test \
   %D%/golden/sim-llama3-8b-json.test \
   %D%/golden/sim-llama3-8b.test \
@@ -362,9 +372,12 @@ script_tests = \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
+  %D%/exec/faults.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/ranks.sh \
+  %D%/exec/record.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
@@ -378,15 +391,18 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
-  %D%/golden/megatron \
+  %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
-# A library that the probe loads instead of the driver's.
-check_DATA = %D%/fake/nvml-fake.so
-CLEANFILES += %D%/fake/nvml-fake.so
-EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c
+# A library that the probe loads instead of the driver's, and one that makes a rank slow.
+check_DATA = %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
+CLEANFILES += %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c
 %D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
+
+%D%/fake/slow-rank.so: %D%/fake/slow-rank.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $< $(DL_LIBS)
 
 # CUDA on the CPU: the runtime and cuBLASLt as an archive, for host code compiled with
 # $(fake_cuda_cppflags), and the kernels as another, with hooks where they touch memory (trace.cpp).

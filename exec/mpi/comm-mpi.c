@@ -2,6 +2,8 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/mpi/wait.h"
+#include "exec/placement.h"
 #include "planner/error.h"
 
 #include <mpi.h>
@@ -22,28 +24,6 @@ typedef struct
   const void **pieces;    /* of `receive`, by rank */
 } MpiComm;
 
-static gboolean
-check (int code, const char *call, GError **error)
-{
-  char text[MPI_MAX_ERROR_STRING] = "unknown error";
-  int length;
-
-  if (code == MPI_SUCCESS)
-    return TRUE;
-  MPI_Error_string (code, text, &length);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: %s", call, text);
-  return FALSE;
-}
-
-/* Leaves the function when the call fails; its text is in the message. */
-#define MPI_TRY(call, error) \
-  G_STMT_START \
-  { \
-    if (!check (call, #call, error)) \
-      return FALSE; \
-  } \
-  G_STMT_END
-
 /* Gathers `count` bytes per rank in places `stride` bytes apart; with `in`, whose places are as far
  * apart, each rank gives every other one of its own. */
 static gboolean
@@ -51,18 +31,32 @@ exchange_strided (const MpiComm *self, guint8 *out, const guint8 *in, guint64 co
                   GError **error)
 {
   MPI_Datatype piece, place;
+  MPI_Request request;
 
   MPI_TRY (MPI_Type_contiguous ((int)count, MPI_BYTE, &piece), error);
   MPI_TRY (MPI_Type_create_resized (piece, 0, (MPI_Aint)stride, &place), error);
   MPI_TRY (MPI_Type_commit (&place), error);
   if (in != NULL)
-    MPI_TRY (MPI_Alltoall (in, 1, place, out, 1, place, self->handle), error);
+    MPI_TRY (MPI_Ialltoall (in, 1, place, out, 1, place, self->handle, &request), error);
   else
-    MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, 1, place, self->handle),
-             error);
+    MPI_TRY (
+        MPI_Iallgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, 1, place, self->handle, &request),
+        error);
   MPI_TRY (MPI_Type_free (&place), error);
   MPI_TRY (MPI_Type_free (&piece), error);
-  return TRUE;
+  return exec_mpi_wait (&self->comm, &request, in != NULL ? "all_to_all" : "all_gather", error);
+}
+
+/* Every rank's `bytes` in its place. */
+static gboolean
+gather_whole (const MpiComm *self, void *out, int bytes, GError **error)
+{
+  MPI_Request request;
+
+  MPI_TRY (MPI_Iallgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, bytes, MPI_BYTE, self->handle,
+                           &request),
+           error);
+  return exec_mpi_wait (&self->comm, &request, "all_gather", error);
 }
 
 static gboolean
@@ -76,12 +70,7 @@ mpi_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDt
   if (own != in)
     memcpy (own, in, bytes);
   if (bytes <= GATHER_BYTES)
-    {
-      MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, (int)bytes, MPI_BYTE,
-                              self->handle),
-               error);
-      return TRUE;
-    }
+    return gather_whole (self, out, (int)bytes, error);
   for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
     if (!exchange_strided (self, (guint8 *)out + at, NULL, MIN (GATHER_BYTES, bytes - at), bytes,
                            error))
@@ -129,9 +118,13 @@ exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, Pla
                   GError **error)
 {
   int bytes = (int)plan_dtype_bytes (dtype, count);
+  MPI_Request request;
 
-  MPI_TRY (MPI_Alltoall (send, bytes, MPI_BYTE, self->receive, bytes, MPI_BYTE, self->handle),
-           error);
+  MPI_TRY (
+      MPI_Ialltoall (send, bytes, MPI_BYTE, self->receive, bytes, MPI_BYTE, self->handle, &request),
+      error);
+  if (!exec_mpi_wait (&self->comm, &request, "all_to_all", error))
+    return FALSE;
   for (guint rank = 0; rank < self->comm.ranks; rank++)
     self->pieces[rank] = self->receive + (gsize)rank * (gsize)bytes;
   exec_comm_sum (out, self->pieces, self->comm.ranks, count, dtype);
@@ -173,9 +166,8 @@ reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError
   memset (self->send + used, 0, ranks * bytes - used);
   if (!exchange_and_sum (self, self->send + self->comm.rank * bytes, self->send, n, dtype, error))
     return FALSE;
-  MPI_TRY (MPI_Allgather (MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, self->send, (int)bytes, MPI_BYTE,
-                          self->handle),
-           error);
+  if (!gather_whole (self, self->send, (int)bytes, error))
+    return FALSE;
   memcpy (part, self->send, used);
   return TRUE;
 }
@@ -198,15 +190,21 @@ mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void 
 static gboolean
 mpi_barrier (ExecComm *comm, GError **error)
 {
-  MPI_TRY (MPI_Barrier (((MpiComm *)comm)->handle), error);
-  return TRUE;
+  MPI_Request request;
+
+  MPI_TRY (MPI_Ibarrier (((MpiComm *)comm)->handle, &request), error);
+  return exec_mpi_wait (comm, &request, "barrier", error);
 }
 
 /* The launcher ends all processes, this one among them: nobody could say later what went wrong. */
 static void
 mpi_abort (ExecComm *comm, const char *why)
 {
-  g_warning ("rank %u failed: %s", comm->rank, why);
+  if (comm->placement != NULL)
+    g_warning ("rank %u on %s failed: %s", comm->rank,
+               exec_placement_host (comm->placement, comm->rank), why);
+  else
+    g_warning ("rank %u failed: %s", comm->rank, why);
   MPI_Abort (MPI_COMM_WORLD, 1);
 }
 
@@ -221,7 +219,11 @@ mpi_close (ExecComm *comm)
 {
   MpiComm *self = (MpiComm *)comm;
 
+  g_autoptr (GError) error = NULL;
+
   exec_comm_close_groups (comm);
+  if (is_world (self) && !mpi_barrier (comm, &error)) /* the end has no deadline */
+    mpi_abort (comm, error->message);
   if (!is_world (self) && MPI_Comm_free (&self->handle) != MPI_SUCCESS)
     g_warning ("MPI_Comm_free failed");
   else if (is_world (self) && MPI_Finalize () != MPI_SUCCESS)
@@ -258,14 +260,17 @@ comm_new (MPI_Comm handle, guint rank, guint ranks)
 }
 
 static MPI_Comm
-split (const ExecComm *comm, guint size, guint stride, GError **error)
+split (ExecComm *comm, guint size, guint stride, GError **error)
 {
   MPI_Comm handle;
+
+  if (!mpi_barrier (comm, error)) /* the split has no deadline */
+    return MPI_COMM_NULL;
   int code = MPI_Comm_split (((const MpiComm *)comm)->handle,
                              (int)exec_comm_group_of (comm->rank, size, stride), (int)comm->rank,
                              &handle);
 
-  return check (code, "MPI_Comm_split", error) ? handle : MPI_COMM_NULL;
+  return exec_mpi_check (code, "MPI_Comm_split", error) ? handle : MPI_COMM_NULL;
 }
 
 static ExecComm *

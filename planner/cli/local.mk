@@ -60,6 +60,7 @@ exec_shared = \
   %D%/backend.h \
   %D%/bench.c %D%/bench.h \
   %D%/main-exec.c \
+  %D%/ranks.c %D%/ranks.h \
   %D%/train.c %D%/train.h
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)

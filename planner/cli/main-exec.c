@@ -2,10 +2,12 @@
 /* The program that runs plans: "fsdplan run" replaces itself by it. */
 #include "config.h"
 
+#include "exec/stop.h"
 #include "planner/arena.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/bench.h"
 #include "planner/cli/commands.h"
+#include "planner/cli/ranks.h"
 #include "planner/cli/train.h"
 #include "planner/error.h"
 #include "planner/lower.h"
@@ -37,6 +39,10 @@
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
   X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
+  X (record, "record", "FILE", \
+     "write the run there, for fsdplan import to take, instead of into the store") \
+  X (timeout, "timeout", "SECONDS", \
+     "how long ranks wait for one that does not come; 600 unless said, 0 for ever") \
   X (backend, "backend", "cpu|cuda", \
      "what computes: processors, or GPUs in a build with CUDA; cpu unless said") \
   X (comm, "comm", "self|threads|mpi|nccl", \
@@ -107,6 +113,9 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
                      : *ranks > 1                 ? "threads"
                                                   : "self";
   training->comm_name = comm;
+  if (!options->comm && strcmp (comm, processes) != 0
+      && !cli_ranks_check_launcher (processes, error))
+    return FALSE;
   training->joins
       = strcmp (comm, processes) == 0 && cli_backend.join && !cli_backend.is_launched ();
   if (training->joins)
@@ -134,13 +143,15 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
 
 /* The plan as it can run here: on this machine's ranks and by our own runtime. */
 static gboolean
-bring_here (CliInput *input, const CliOptions *options, const CliTraining *training,
-            gboolean is_root, GError **error)
+bring_here (CliInput *input, const CliOptions *options, CliTraining *training, gboolean is_root,
+            GError **error)
 {
   const gint64 ranks = training->ranks;
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
   g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
-  if (!cli_input_read (options, unsaid, input, error))
+  if (!cli_input_read (options, unsaid, input, error)
+      || (g_strcmp0 (input->cluster_spec, unsaid) != 0
+          && !cli_ranks_check_cluster (training, input->cluster, error)))
     return FALSE;
   if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks)
     {
@@ -331,7 +342,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   g_auto (RunOptions) run_options = { 0 };
   g_auto (CliInput) input = { 0 };
   CliFormat format;
-  gint64 ranks;
+  gint64 ranks, timeout;
   g_autoptr (CliContext) context = cli_context_new (
       NULL, "train here by a plan, store the trace, compare with the prediction");
   run_options_add (&run_options, context);
@@ -347,13 +358,23 @@ run (int argc, char **argv, CliTraining *training, GError **error)
     }
   if (!cli_format_parse (options.format, &format, error)
       || !parse_int (run_options.ranks, "--ranks", 1, 4096, 1, &ranks, error)
+      || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
       || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;
   const gboolean is_root = !training->comm || training->comm->rank == 0;
   training->ranks = (guint)ranks;
   training->db = options.db;
-  return bring_here (&input, &options, training, is_root, error)
-         && prepare (training, &input, &run_options, error) && cli_train (training, format, error);
+  training->record = run_options.record;
+  if (!cli_ranks_meet (training, (guint)timeout, error))
+    return FALSE;
+  const gboolean can_begin = bring_here (&input, &options, training, is_root, error)
+                             && prepare (training, &input, &run_options, error);
+  cli_ranks_vote (training, can_begin);
+  if (!can_begin || !cli_ranks_agree (training, error))
+    return FALSE;
+  exec_stop_watch ();
+  training->job.is_stopping = exec_stop_is_asked;
+  return cli_train (training, format, error);
 }
 
 /* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
@@ -393,9 +414,10 @@ main (int argc, char **argv)
   cli_training_clear (&training);
   if (training.comm)
     {
-      if (!ok)
+      if (!ok && !training.failed_together)
         training.comm->ops->abort (training.comm, error->message);
       training.comm->ops->close (training.comm);
     }
+  exec_placement_free (training.placement);
   return ok ? 0 : cli_exit_code (error);
 }

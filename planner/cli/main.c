@@ -39,7 +39,8 @@ print_help (FILE *out)
   fputs ("\nOptions:\n"
          "  --help      this text; fsdplan COMMAND --help for a command's\n"
          "  --version   the version\n"
-         "\nExit status: 0 done, 1 failed, 2 wrong usage, 3 nothing feasible.\n",
+         "\nExit status: 0 done, 1 failed, 2 wrong usage, 3 nothing feasible, 4 ended early as "
+         "SIGTERM asked.\n",
          out);
 }
 

@@ -34,6 +34,8 @@ cli_exit_code (const GError *error)
     case PLAN_ERROR_BACKEND:
     case PLAN_ERROR_CORRUPT:
       return 1;
+    case PLAN_ERROR_STOPPED:
+      return 4;
     }
   return 1;
 }
@@ -56,8 +58,8 @@ cli_options_add (CliOptions *self, CliContext *context)
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->model,
       "a shipped model, a Hugging Face config.json or its folder, or layers=…,hidden=…", "MODEL" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
-      "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, or "
-      "local[:RANKS]",
+      "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, a "
+      "node's topology by NCCL or nvidia-smi ([GPU@]FILE), or local[:RANKS]",
       "CLUSTER" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
       "a plan file, a stored plan as @ID, that of a run as @runID, or - for standard input",

@@ -5,7 +5,10 @@
 
 #include "db/runs.h"
 #include "db/traces.h"
-#include "planner/units.h"
+#include "db/transfer.h"
+#include "exec/spread.h"
+#include "planner/cli/ranks.h"
+#include "planner/error.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +21,9 @@
  * waits for the disk. */
 #define STORE_EVERY_US (G_USEC_PER_SEC / 2)
 
+/* A record is written whole, and grows. */
+#define RECORD_EVERY_US (10 * G_USEC_PER_SEC)
+
 /* What rank 0 does after each step. */
 typedef struct
 {
@@ -25,7 +31,7 @@ typedef struct
   DbStore *store; /* NULL: nothing is kept */
   gint64 run_id;
   GArray *pending; /* DbStep, not stored so far */
-  gint64 begin_us, stored_us;
+  gint64 begin_us, stored_us, recorded_us;
   gboolean shows_progress;
 } Recorder;
 
@@ -72,15 +78,34 @@ show_progress (const CliTraining *self, const ExecStep *step, gint64 begin_us)
            spent / done * (double)(last - step->step - 1), step->step + 1 == last ? "\n" : "");
 }
 
+static void
+append_text (const char *text, gpointer string)
+{
+  g_string_append (string, text);
+}
+
+/* All that is stored so far, where --record says. */
+static gboolean
+write_record (Recorder *self, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  self->recorded_us = g_get_monotonic_time ();
+  return !self->training->record || !self->store
+         || (db_store_dump (self->store, append_text, text, error)
+             && cli_write (self->training->record, text->str, error));
+}
+
 /* A store that fails is left alone from then on; the run goes on. */
 static void
 store_steps (Recorder *self)
 {
   g_autoptr (GError) why = NULL;
   if (self->store && self->pending->len
-      && !db_store_add_steps (self->store, self->run_id,
-                              (const DbStep *)(gpointer)self->pending->data, self->pending->len,
-                              &why))
+      && (!db_store_add_steps (self->store, self->run_id,
+                               (const DbStep *)(gpointer)self->pending->data, self->pending->len,
+                               &why)
+          || (g_get_monotonic_time () - self->recorded_us >= RECORD_EVERY_US
+              && !write_record (self, &why))))
     {
       fprintf (stderr, "fsdplan: no more of this run will be kept: %s\n", why->message);
       g_clear_pointer (&self->store, db_store_close);
@@ -121,36 +146,6 @@ step_ms (const CliTraining *self, const ExecResult *result, double quantile)
   return 1e-6 * (double)sorted[(gint64)(quantile * (double)(n - 1) + 0.5)];
 }
 
-/* What a run was told that is in no plan. */
-static char *
-print_settings (const ExecJob *job)
-{
-  const ExecConstants *constants = &job->constants;
-  const struct
-  {
-    const char *name;
-    double value;
-  } settings[] = {
-    { "lr", constants->lr },
-    { "beta1", constants->beta1 },
-    { "beta2", constants->beta2 },
-    { "adam_eps", constants->adam_eps },
-    { "weight_decay", constants->weight_decay },
-    { "max_norm", constants->max_norm },
-    { "warmup_steps", (double)job->rate.warmup_steps },
-    { "decay", (double)job->rate.decay },
-    { "min_lr", job->rate.min_share * constants->lr },
-    { "first_step", (double)job->first_step },
-  };
-  GString *text = g_string_new (NULL);
-  for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
-    {
-      g_autofree char *value = plan_units_format_real (settings[i].value);
-      g_string_append_printf (text, "%s=%s\n", settings[i].name, value);
-    }
-  return g_string_free (text, FALSE);
-}
-
 static void
 fill_run (const CliTraining *self, DbRun *run)
 {
@@ -170,7 +165,7 @@ fill_run (const CliTraining *self, DbRun *run)
                   .steps = self->job.steps,
                   .seed = (gint64)self->job.seed,
                   .data = g_strdup (self->data ? self->data : "synthetic"),
-                  .settings = print_settings (&self->job),
+                  .settings = cli_ranks_print_settings (&self->job),
                   .params_id = g_strdup (self->prediction.params_id),
                   .predicted_step_ns = self->prediction.trace->step_ns };
 }
@@ -213,7 +208,8 @@ tokens_per_s (const CliTraining *self, const ExecResult *result)
 }
 
 static void
-print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
+print_json (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
+            gint64 run_id)
 {
   g_autoptr (JsonBuilder) b = json_builder_new ();
   json_builder_begin_object (b);
@@ -246,6 +242,8 @@ print_json (const CliTraining *self, const ExecResult *result, gint64 run_id)
   json_builder_add_string_value (b, self->comm_name);
   json_builder_set_member_name (b, "ranks");
   json_builder_add_int_value (b, self->ranks);
+  json_builder_set_member_name (b, "rank_times");
+  cli_ranks_to_json (self, times, b);
   json_builder_set_member_name (b, "run_id");
   if (run_id > 0)
     json_builder_add_int_value (b, run_id);
@@ -320,11 +318,12 @@ comparison_table (const CliTraining *self, const ExecResult *result)
 }
 
 static void
-print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, CliFormat format)
+print_result (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
+              gint64 run_id, CliFormat format)
 {
   if (format == CLI_FORMAT_JSON)
     {
-      print_json (self, result, run_id);
+      print_json (self, result, times, run_id);
       return;
     }
   g_autoptr (CliTable) steps = step_table (self, result, format);
@@ -338,35 +337,55 @@ print_result (const CliTraining *self, const ExecResult *result, gint64 run_id, 
           self->comm_name, library, costs);
   for (guint i = 0; i < self->prediction.hazards->len; i++)
     printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
+  cli_ranks_print (self, times);
   putchar ('\n');
   cli_table_print (comparison, format);
-  if (run_id > 0)
+  if (self->record)
+    printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
+  else if (run_id > 0)
     printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
             "%s%s\n",
             run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
 }
 
+/* This process's rank, and then the times of all. */
+static gboolean
+train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+            GError **error)
+{
+  ExecRankTime own;
+  if (!exec_run_rank (&self->job, self->comm, FALSE, note_step, recorder, result, error))
+    return FALSE;
+  exec_rank_time (result, self->job.steps, &own);
+  return (*out_times = exec_rank_times_gather (self->comm, &own, error)) != NULL;
+}
+
 /* All ranks; those of threads leave their results after the first one's. */
 static gboolean
-train_all (CliTraining *self, Recorder *recorder, ExecResult *result, GError **error)
+train_all (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+           GError **error)
 {
   if (self->comm)
-    return exec_run_rank (&self->job, self->comm, FALSE, note_step, recorder, result, error);
+    return train_rank (self, recorder, result, out_times, error);
   g_autofree ExecResult *results = g_new0 (ExecResult, self->ranks);
   if (!exec_run_threads (&self->job, self->ranks, FALSE, note_step, recorder, results, error))
     return FALSE;
+  *out_times = g_new0 (ExecRankTime, self->ranks);
+  for (guint r = 0; r < self->ranks; r++)
+    exec_rank_time (&results[r], self->job.steps, &(*out_times)[r]);
   *result = results[0];
   for (guint r = 1; r < self->ranks; r++)
     exec_result_clear (&results[r]);
   return TRUE;
 }
 
-/* A run that cannot be kept is still worth doing: says so and goes on without a store. */
+/* A run that cannot be kept is still worth doing: says so and goes on without a store. One that is
+ * recorded is kept in memory until it is written. */
 static DbStore *
 open_store (const CliTraining *self, DbRun *run)
 {
   g_autoptr (GError) why = NULL;
-  g_autoptr (DbStore) store = db_store_open (self->db, &why);
+  g_autoptr (DbStore) store = db_store_open (self->record ? ":memory:" : self->db, &why);
   if (store && db_store_begin_run (store, run, &why))
     return g_steal_pointer (&store);
   fprintf (stderr, "fsdplan: nothing will be kept: %s\n", why->message);
@@ -381,11 +400,36 @@ recorder_clear (Recorder *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
 
+/* The run failed, or was asked to end: what it did is kept. */
+static void
+keep_failure (const CliTraining *self, Recorder *recorder, const GError *why)
+{
+  g_autoptr (GError) not_kept = NULL;
+  if (recorder->store
+      && (!db_store_finish_run (recorder->store, recorder->run_id, "failed", why->message,
+                                self->prediction.trace->step_ns, 0, &not_kept)
+          || !write_record (recorder, &not_kept)))
+    fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", not_kept->message);
+}
+
+static void
+keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *result)
+{
+  g_autoptr (GError) why = NULL;
+  if (!recorder->store
+      || (store_traces (self, recorder->store, recorder->run_id, result, &why)
+          && write_record (recorder, &why)))
+    return;
+  fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
+  g_clear_pointer (&recorder->store, db_store_close);
+}
+
 gboolean
 cli_train (CliTraining *self, CliFormat format, GError **error)
 {
   g_auto (ExecResult) result = { 0 };
   g_auto (DbRun) run = { 0 };
+  g_autofree ExecRankTime *times = NULL;
   g_auto (Recorder) recorder = { .training = self,
                                  .pending = g_array_new (FALSE, FALSE, sizeof (DbStep)),
                                  .begin_us = g_get_monotonic_time (),
@@ -398,26 +442,23 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
       fill_run (self, &run);
       recorder.store = open_store (self, &run);
       recorder.run_id = run.id;
+      if (!write_record (&recorder, error)) /* who cannot be told what was done need not do it */
+        return FALSE;
     }
-  const gboolean ok = train_all (self, &recorder, &result, &why);
+  const gboolean ok = train_all (self, &recorder, &result, &times, &why);
   store_steps (&recorder);
   if (!ok)
     {
-      if (recorder.store)
-        db_store_finish_run (recorder.store, run.id, "failed", why->message,
-                             self->prediction.trace->step_ns, 0, NULL);
+      keep_failure (self, &recorder, why);
+      self->failed_together = g_error_matches (why, PLAN_ERROR, PLAN_ERROR_STOPPED);
       g_propagate_error (error, g_steal_pointer (&why));
       return FALSE;
     }
   if (!is_root (self))
     return TRUE;
-  if (recorder.store && !store_traces (self, recorder.store, run.id, &result, &why))
-    {
-      fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
-      g_clear_pointer (&recorder.store, db_store_close);
-    }
+  keep_result (self, &recorder, &result);
   /* What only memory held is gone with this process. */
-  const gboolean is_kept = recorder.store && g_strcmp0 (self->db, ":memory:") != 0;
-  print_result (self, &result, is_kept ? run.id : 0, format);
+  const gboolean is_kept = recorder.store && !self->record && g_strcmp0 (self->db, ":memory:") != 0;
+  print_result (self, &result, times, is_kept ? run.id : 0, format);
   return TRUE;
 }

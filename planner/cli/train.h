@@ -2,6 +2,7 @@
 #pragma once
 #include "exec/comm.h"
 #include "exec/exec.h"
+#include "exec/placement.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include <glib.h>
@@ -17,6 +18,9 @@ typedef struct
   const char *comm_name;
   gboolean joins; /* threads by the backend's own communicator */
   const char *db;
+  const char *record; /* where the run is written instead of into the store; NULL: nowhere */
+  ExecPlacement *placement;
+  gboolean failed_together; /* all ranks know why, and none waits for another */
 
   /* What the job reads and writes; each may be NULL. */
   ExecCheckpoint *resume;
@@ -26,7 +30,7 @@ typedef struct
   Plan eval_plan;
 } CliTraining;
 
-/* All but the communicator. */
+/* All but the communicator and the placement, which that uses. */
 void cli_training_clear (CliTraining *self);
 
 /* Trains, stores and prints. Only rank 0 stores and prints. */

@@ -182,6 +182,94 @@ START_TEST (rings_take_the_pace_of_the_slowest_link)
 }
 END_TEST
 
+/* Who is near a port sets the pace: 8 MB per rank, gathered by four ranks on two nodes, and by one
+ * rank of each. `whole` and `single` in ns, by hand: 24 MB and 8 MB over what the ports give. */
+static const struct
+{
+  const char *what;
+  gint64 nvlink_domain, nics, sharers, far_devices;
+  double far;
+  gint64 whole_ns, single_ns;
+} affinities[] = {
+  { "nobody says: an even share of 10 GB/s each", 2, 2, 0, 0, 0, 1200000, 800000 },
+  { "a port each", 2, 2, 1, 0, 0, 1200000, 800000 },
+  { "both at one of two ports, and NVLink to reach the other", 2, 2, 2, 0, 0, 1200000, 1600000 },
+  { "the same without NVLink", 0, 2, 2, 0, 0, 2400000, 1600000 },
+  { "one behind the host, sent on over NVLink", 2, 2, 1, 1, 4e9, 1200000, 800000 },
+  { "one behind the host without NVLink", 0, 2, 1, 1, 4e9, 3000000, 2000000 },
+  { "all behind the host", 2, 2, 1, 2, 4e9, 3000000, 2000000 },
+  { "behind a host that is fast enough", 0, 2, 1, 2, 40e9, 1200000, 800000 },
+  { "four ports, two each", 2, 4, 1, 0, 0, 600000, 400000 },
+};
+
+#define NEAR_AND_FAR \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "group rail size=2 stride=2\n" \
+  "buffer in elements=8000000 dtype=u8 category=weights\n" \
+  "buffer out elements=32000000 dtype=u8 category=gathered\n" \
+  "section setup\n" \
+  "all_gather gather group=all out=out in=in count=8000000\n" \
+  "all_gather gather group=rail out=out in=in count=8000000\n" \
+  "all_to_all gather group=all out=out in=out count=8000000\n" \
+  "section step\nsection teardown\n"
+
+static PlanCluster
+two_nodes_of_two (void)
+{
+  return (PlanCluster){ .name = (char *)"test",
+                        .nodes = 2,
+                        .devices_per_node = 2,
+                        .nvlink_domain = 2,
+                        .memory_bytes_per_s = 1e12,
+                        .link_bytes_per_s = 1000e9,
+                        .nics_per_node = 2,
+                        .nic_rate_bytes_per_s = 10e9,
+                        .nic_bytes_per_s = 10e9 };
+}
+
+START_TEST (ports_serve_who_is_near)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = two_nodes_of_two ();
+  cluster.nvlink_domain = affinities[_i].nvlink_domain;
+  cluster.nics_per_node = affinities[_i].nics;
+  cluster.nic_bytes_per_s = 10e9 * (double)affinities[_i].nics / 2;
+  cluster.nic_sharers = affinities[_i].sharers;
+  cluster.far_devices = affinities[_i].far_devices;
+  cluster.far_bytes_per_s = affinities[_i].far;
+  g_autoptr (PlanSchedule) schedule = parse (NEAR_AND_FAR);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  ck_assert_msg (sim_cost_ns (cost, 0) == affinities[_i].whole_ns
+                     && sim_cost_ns (cost, 1) == affinities[_i].single_ns,
+                 "%s: %d and %d ns", affinities[_i].what, (int)sim_cost_ns (cost, 0),
+                 (int)sim_cost_ns (cost, 1));
+}
+END_TEST
+
+/* Each rank sends 8 MB to each other one: one over the link, two to the other node, of which that
+ * on the other rail goes over the link, too, where there is NVLink. */
+START_TEST (rails_are_changed_inside_the_node)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = two_nodes_of_two ();
+  g_autoptr (PlanSchedule) schedule = parse (NEAR_AND_FAR);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  cluster.link_bytes_per_s = 4e9;
+  g_autoptr (SimCost) plane = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (plane, 2), 2000000);
+  cluster.rails = 2;
+  g_autoptr (SimCost) rails = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (rails, 2), 4000000);
+  cluster.nvlink_domain = 0;
+  g_autoptr (SimCost) crossed = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (crossed, 2), 2000000);
+}
+END_TEST
+
 /* Who may use what: the processors kept busy tell which algorithm was taken. */
 static const struct
 {
@@ -448,6 +536,8 @@ main (void)
   tcase_add_test (tcase, short_and_odd_products_pay);
   tcase_add_loop_test (tcase, attention_follows_its_curve, 0, G_N_ELEMENTS (attention));
   tcase_add_test (tcase, rings_take_the_pace_of_the_slowest_link);
+  tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
+  tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));
   tcase_add_test (tcase, collectives_grow_with_size);
   tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
