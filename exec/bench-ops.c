@@ -5,7 +5,6 @@
 #include "exec/bench.h"
 
 #include "planner/lower.h"
-#include "planner/scratch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,9 +54,7 @@ static const struct
     { { "m", { 16, 64, 256, 1024, 4096 } },
       { "n", { 16, 64, 256, 1024, 4096 } },
       { "k", { 16, 64, 256, 1024, 4096 } } } },
-  { "attention_join", { { "rows", { 16, 128, 1024, 8192 } }, { "heads", { 1, 8, 32 } } } },
   { "attention", { { "seq", { 16, 64, 256, 1024 } }, { "head_dim", { 16, 64, 128 } } } },
-  { "row_stat", { { "rows", { 16, 128, 1024 } }, { "cols", { 256, 4096, 32768 } } } },
   { "cross_entropy", { { "rows", { 16, 128, 1024 } }, { "cols", { 256, 4096, 32768 } } } },
   { "embed_bwd",
     { { "rows", { 16, 256, 4096 } },
@@ -65,7 +62,6 @@ static const struct
       { "vocab", { 256, 4096, 32768 } } } },
   { "rope", { { "rows", { 16, 128, 1024, 8192 } }, { "heads", { 1, 8, 32 } } } },
   { "head_norm", { { "rows", { 16, 128, 1024, 8192 } }, { "heads", { 1, 8, 32 } } } },
-  { "repeat_heads", { { "rows", { 16, 128, 1024, 8192 } }, { "heads", { 1, 8, 32 } } } },
   { "clip", { { NULL, { 0 } } } },
   { "", { { "rows", { 16, 128, 1024, 8192 } }, { "cols", { 64, 512, 4096 } } } },
 };
@@ -142,19 +138,18 @@ exec_bench_repeats (const ExecBenchOp *self, guint ranks, double share_ns)
   return (guint)CLAMP (share_ns / exec_bench_guess_ns (self, ranks), 5, 101) | 1;
 }
 
-/* The same thing at another size. */
+/* The same thing, perhaps at another size. */
 static gboolean
 is_like (const ExecBenchOp *a, const ExecBenchOp *b)
 {
-  static const char *const kept[] = { "layout", "kind", "gated", "inverse", "parts" };
   if (a->op.kind != b->op.kind)
     return FALSE;
   for (guint i = 0; i < plan_op_n_refs (a->op.kind); i++)
     if ((a->op.refs[i].array < 0) != (b->op.refs[i].array < 0)
         || (a->op.refs[i].array >= 0 && a->dtype[i] != b->dtype[i]))
       return FALSE;
-  for (guint i = 0; i < G_N_ELEMENTS (kept); i++)
-    if (get_dim (&a->op, kept[i]) != get_dim (&b->op, kept[i]))
+  for (guint d = 0; d < plan_op_n_dims (a->op.kind); d++)
+    if (!plan_op_dim_is_size (a->op.kind, d) && a->op.dims[d] != b->op.dims[d])
       return FALSE;
   return TRUE;
 }

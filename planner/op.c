@@ -126,6 +126,13 @@ plan_op_dim_name (PlanOpKind kind, guint i)
   return facts_of (kind)->dim_name[i];
 }
 
+gboolean
+plan_op_dim_is_size (PlanOpKind kind, guint i)
+{
+  static const char *const manners[] = { "layout", "kind", "gated", "inverse", "parts", NULL };
+  return !g_strv_contains (manners, facts_of (kind)->dim_name[i]);
+}
+
 const char *
 plan_stream_name (PlanStream stream)
 {

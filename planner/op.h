@@ -89,6 +89,7 @@ const char *plan_op_ref_name (PlanOpKind kind, guint i);
 char plan_op_ref_access (PlanOpKind kind, guint i); /* r w u m s */
 gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
 const char *plan_op_dim_name (PlanOpKind kind, guint i);
+gboolean plan_op_dim_is_size (PlanOpKind kind, guint i); /* how much is done, and not what */
 const char *plan_stream_name (PlanStream stream);
 const char *plan_category_name (PlanCategory category);
 

@@ -70,17 +70,6 @@ traffic (const SimTiming *timing)
   return (gint64)bytes;
 }
 
-/* Dims that say what is done, and not how much of it. */
-static void
-keep_dims (Place *self, const SimTiming *timing)
-{
-  static const char *const kept[] = { "layout", "kind", "gated", "inverse", "parts" };
-  for (guint d = 0; d < plan_op_n_dims (timing->kind); d++)
-    for (guint i = 0; i < G_N_ELEMENTS (kept); i++)
-      if (strcmp (plan_op_dim_name (timing->kind, d), kept[i]) == 0)
-        self->key.dims[d] = timing->dims[d];
-}
-
 static void
 add_axes (Place *self, const SimTiming *timing)
 {
@@ -142,7 +131,8 @@ place_of (const SimTiming *timing)
     self.key.dtype[i] = matters (timing->kind, i) ? timing->dtype[i] : -1;
   self.ranks = timing->ranks;
   self.units = 1;
-  keep_dims (&self, timing);
+  for (guint d = 0; d < plan_op_n_dims (timing->kind); d++)
+    self.key.dims[d] = plan_op_dim_is_size (timing->kind, d) ? 0 : timing->dims[d];
   add_axes (&self, timing);
   return self;
 }
