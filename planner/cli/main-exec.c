@@ -47,8 +47,7 @@
      "what computes: processors, or GPUs in a build with CUDA; cpu unless said") \
   X (comm, "comm", "self|threads|mpi|nccl", \
      "what joins the ranks; mpi or, between GPUs, nccl under a launcher, else threads, for one " \
-     "rank " \
-     "self")
+     "rank self")
 
 typedef struct
 {
