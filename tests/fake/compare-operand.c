@@ -44,6 +44,21 @@ fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
 }
 
 static void
+fill_ties (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  gint32 unit = 2 * g_rand_int_range (rand, 1, 4) + 1;
+
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      gint32 odd = 2 * g_rand_int_range (rand, -16, 16) + 1;
+      float value = i == 0 ? 448.0f * (float)unit
+                           : (float)ldexp (odd * unit, g_rand_int_range (rand, -12, 4));
+
+      exec_number_narrow (at + plan_dtype_bytes (self->dtype, i), self->dtype, &value, 1);
+    }
+}
+
+static void
 fill_numbers (CompareOperand *self, guint8 *at, GRand *rand)
 {
   for (guint64 i = 0; i < self->count; i++)
@@ -113,6 +128,9 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
     {
     case COMPARE_BITS:
       fill_bits (self, at, rand);
+      return;
+    case COMPARE_TIES:
+      fill_ties (self, at, rand);
       return;
     case COMPARE_SMALL:
     case COMPARE_UNIT:

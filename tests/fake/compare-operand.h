@@ -11,6 +11,7 @@ typedef enum
 {
   COMPARE_SMALL,    /* in [-3, 3], many near 0 */
   COMPARE_UNIT,     /* in [-1, 1] */
+  COMPARE_TIES,     /* half way between two of few bits, times 3, 5 or 7, of at most 448 of that */
   COMPARE_POSITIVE, /* in [0.2, 2] */
   COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */
   COMPARE_INDEX,    /* in [0, limit); with `minus` now and then -1 */
