@@ -43,10 +43,12 @@ fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
     }
 }
 
+/* Half of them are half way between two of 4 bits. n * (1 / n) is not 1 in doubles for these n. */
 static void
 fill_ties (CompareOperand *self, guint8 *at, GRand *rand)
 {
-  gint32 unit = 2 * g_rand_int_range (rand, 1, 4) + 1;
+  static const gint32 units[] = { 49, 103, 107, 161 };
+  gint32 unit = units[g_rand_int_range (rand, 0, G_N_ELEMENTS (units))];
 
   for (guint64 i = 0; i < self->count; i++)
     {
