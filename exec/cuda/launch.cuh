@@ -17,6 +17,11 @@
    (int)cudaGetLastError ())
 #endif
 
+/* Along x: more than any device runs at once. Results are those of any other limit. */
+#ifndef EXEC_CUDA_MAX_BLOCKS
+#define EXEC_CUDA_MAX_BLOCKS 2048
+#endif
+
 /* Before a loop of which several rounds shall be under way at once. */
 #ifdef __CUDACC__
 #define EXEC_CUDA_UNROLL _Pragma ("unroll 4")
@@ -32,8 +37,8 @@ namespace
 enum : unsigned
 {
   WARP = 32,
-  THREADS = 256,       /* of a block */
-  MAX_BLOCKS = 2048,   /* along x: more than any device runs at once */
+  THREADS = 256, /* of a block */
+  MAX_BLOCKS = EXEC_CUDA_MAX_BLOCKS,
   MAX_BLOCKS_Y = 65535 /* what the hardware takes */
 };
 

@@ -43,6 +43,23 @@ fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
     }
 }
 
+/* Half of them are half way between two of 4 bits. n * (1 / n) is not 1 in doubles for these n. */
+static void
+fill_ties (CompareOperand *self, guint8 *at, GRand *rand)
+{
+  static const gint32 units[] = { 49, 103, 107, 161 };
+  gint32 unit = units[g_rand_int_range (rand, 0, G_N_ELEMENTS (units))];
+
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      gint32 odd = 2 * g_rand_int_range (rand, -16, 16) + 1;
+      float value = i == 0 ? 448.0f * (float)unit
+                           : (float)ldexp (odd * unit, g_rand_int_range (rand, -12, 4));
+
+      exec_number_narrow (at + plan_dtype_bytes (self->dtype, i), self->dtype, &value, 1);
+    }
+}
+
 static void
 fill_numbers (CompareOperand *self, guint8 *at, GRand *rand)
 {
@@ -113,6 +130,9 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
     {
     case COMPARE_BITS:
       fill_bits (self, at, rand);
+      return;
+    case COMPARE_TIES:
+      fill_ties (self, at, rand);
       return;
     case COMPARE_SMALL:
     case COMPARE_UNIT:

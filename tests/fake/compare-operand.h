@@ -9,8 +9,9 @@ G_BEGIN_DECLS
 /* What random numbers are drawn. */
 typedef enum
 {
-  COMPARE_SMALL,    /* in [-3, 3], many near 0 */
-  COMPARE_UNIT,     /* in [-1, 1] */
+  COMPARE_SMALL, /* in [-3, 3], many near 0 */
+  COMPARE_UNIT,  /* in [-1, 1] */
+  COMPARE_TIES,  /* numbers of 5 bits times a scale that has no good inverse; at most 448 of it */
   COMPARE_POSITIVE, /* in [0.2, 2] */
   COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */
   COMPARE_INDEX,    /* in [0, limit); with `minus` now and then -1 */

@@ -24,9 +24,10 @@ typedef enum
 
 /* What the operands are, in their order:
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
+ *   k  as n, or ties of few bits    x  any quantised format, fp32 or bf16
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
  *   i  indices below the last dim   t  below the second, or -1
- *   q  any quantised format         x  that, fp32 or bf16 */
+ *   q  any quantised format */
 typedef struct
 {
   PlanOpKind kind;
@@ -67,7 +68,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
   { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
-  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmn", EXACT, TRUE },
+  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk", EXACT, TRUE },
 };
 
 static const CompareDevice *device;
@@ -105,6 +106,7 @@ format_of (const Call *call, guint i, GRand *rand)
         return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
       return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
     case 'n':
+    case 'k':
     case 'u':
       return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
     case 'm':
@@ -157,6 +159,9 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
       break;
     case 's':
       self->draw = COMPARE_SUM;
+      break;
+    case 'k':
+      self->draw = any_bits ? COMPARE_BITS : g_rand_boolean (rand) ? COMPARE_TIES : COMPARE_SMALL;
       break;
     default:
       self->draw = any_bits ? COMPARE_BITS : COMPARE_SMALL;
@@ -684,6 +689,7 @@ speed_format (const Kernel *kernel, guint i)
     case 'n':
     case 'm':
     case 'u':
+    case 'k':
     case 'x':
       return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
                      || (kernel->kind == PLAN_OP_CAST && i == 1)
