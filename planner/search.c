@@ -185,8 +185,8 @@ typedef struct
   Plan key;
 } Bound;
 
-static guint64
-hash_plan (const Plan *plan)
+guint64
+plan_search_hash (const Plan *plan)
 {
   guint64 hash = 0;
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
@@ -201,7 +201,7 @@ bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, 
 {
   Bound bound = { .key = *resolved };
   plan_bound_distil (&bound.key);
-  bound.hash = hash_plan (&bound.key);
+  bound.hash = plan_search_hash (&bound.key);
   for (guint i = 0; i < bounds->len; i++)
     {
       const Bound *known = &g_array_index (bounds, Bound, i);

@@ -78,6 +78,9 @@ typedef struct
   gpointer user_data;
 } PlanSearch;
 
+/* For tables of plans in memory; plan_hash names them. */
+guint64 plan_search_hash (const Plan *plan);
+
 void plan_search_run (const PlanSearch *self, PlanSearchResult *out_result);
 
 /* Whether a time counts beside a lower one, which is below 0 where there is none. */

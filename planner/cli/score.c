@@ -56,12 +56,7 @@ struct _CliScorer
 static guint
 hash_plan (gconstpointer data)
 {
-  const Plan *plan = data;
-  guint64 hash = 0;
-  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
-    hash
-        = (hash ^ (guint64)plan->value[f]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
-  return (guint)(hash >> 32);
+  return (guint)(plan_search_hash (data) >> 32);
 }
 
 static gboolean
