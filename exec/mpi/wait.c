@@ -6,6 +6,8 @@
 #include "exec/placement.h"
 #include "planner/error.h"
 
+#include <mpi.h>
+
 #define ASK 1  /* tags of messages: who is there? */
 #define HERE 2 /* the answer, with the number of the question */
 
@@ -203,7 +205,7 @@ find_missing (const ExecComm *comm, MPI_Request *request, const char *call, gboo
 }
 
 gboolean
-exec_mpi_wait (const ExecComm *comm, MPI_Request *request, const char *call, GError **error)
+exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **error)
 {
   const gint64 timeout_us = comm->timeout_s * (gint64)G_USEC_PER_SEC;
   gint64 begin_us = 0, looked_us = 0;

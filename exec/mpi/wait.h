@@ -4,12 +4,10 @@
 #pragma once
 #include "exec/comm.h"
 #include <glib.h>
-#include <mpi.h>
 G_BEGIN_DECLS
 
-/* Completes what `call` began; BACKEND after comm->timeout_s, and a little more. */
-gboolean exec_mpi_wait (const ExecComm *comm, MPI_Request *request, const char *call,
-                        GError **error);
+/* Completes what `call` began, an MPI_Request; BACKEND after comm->timeout_s, and a little more. */
+gboolean exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **error);
 
 /* BACKEND with MPI's text for any code but MPI_SUCCESS. */
 gboolean exec_mpi_check (int code, const char *call, GError **error);
