@@ -92,6 +92,8 @@ random_cluster (GRand *rand)
     cluster->memory_nominal_bytes = MAX (cluster->memory_nominal_bytes, cluster->memory_bytes);
   if (cluster->nvlink_domain > 0)
     cluster->nvlink_domain = cluster->devices_per_node * up_to (rand, 100);
+  cluster->nic_sharers = MIN (cluster->nic_sharers, cluster->devices_per_node);
+  cluster->far_devices = MIN (cluster->far_devices, cluster->devices_per_node);
   if (cluster->nic_bytes_per_s > 0)
     cluster->nics_per_node = 0;
   return cluster;
