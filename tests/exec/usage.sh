@@ -136,7 +136,7 @@ expect 2 "did you mean 'steps'" fsdplan db list --kind=step
 expect 1 "No such file" fsdplan db import "$work/none.csv" --db "$work/some.db"
 expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$work/some.db"
 expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
-expect 1 "cuda is not in this version" fsdplan run --backend cuda
+expect 1 "no CUDA device\|cuda is not in this build" env CUDA_VISIBLE_DEVICES= fsdplan run --backend cuda
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
 expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
 
