@@ -6,6 +6,7 @@
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
 #include "planner/lower-step.h"
+#include "planner/scratch.h"
 
 #define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
 
@@ -373,17 +374,13 @@ declare_rest (PlanLower *self)
   self->scratch = self->stack->needs_kernel_scratch
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
-  /* What cuDNN's fused backward pass wants on Hopper (9.19, its own figures for six shapes): the
-   * gradient of q in fp32, a sum per row, and in bf16 those of k and v for every query head where
-   * heads are grouped. */
-  const guint64 heads_rows = rows * (guint64)self->net.heads;
-  const guint64 width = (guint64)self->net.head_dim;
-  const guint64 grouped = self->net.heads > self->net.key_heads ? width : 0;
-  /* Deterministic, it writes q's gradient once, from those of the scores, kept in bf16. */
-  const guint64 seq = (guint64)(self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]);
-  const guint64 per_row = 1 + grouped + (IS (self, DETERMINISTIC, ON) ? (seq + 1) / 2 : width);
+  const gint64 attention[]
+      = { self->plan->value[PLAN_MBS], self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP],
+          self->net.heads, self->net.key_heads, self->net.head_dim };
+  const guint64 attention_work = plan_scratch_attention_elements (
+      attention, self->cluster->compute_capability, IS (self, DETERMINISTIC, ON));
   self->attention_work = is_cpu ? -1
-                                : buffer (self, "attention_work", 1, heads_rows * per_row,
+                                : buffer (self, "attention_work", 1, attention_work,
                                           PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 

@@ -51,3 +51,23 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluste
       return 0;
     }
 }
+
+/* cuDNN 9.19, its own figures for the shapes of every shipped model (tests/gpu/test-cudnn-ask.c):
+ * sums of rows, the gradient of q in fp32, and in bf16 those of k and v for every query head where
+ * heads are grouped. Before Hopper, and for small shapes on Blackwell, another image of q's
+ * gradient. Deterministic, it writes that once, from those of the scores, kept in bf16. */
+guint64
+plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean is_deterministic)
+{
+  const guint64 seq = (guint64)dims[1], heads = (guint64)(dims[0] * dims[2]);
+  const guint64 width = (guint64)dims[4], rows = heads * seq;
+  const guint64 grouped = dims[2] > dims[3] ? rows * width : 0;
+  const gboolean is_small = seq < 128 || width < 64;
+  const gboolean has_more = capability < 90 || (capability >= 100 && is_small);
+  const guint64 sums = plan_units_round_up (rows, PLAN_SCRATCH_CUDNN_ELEMENTS);
+  const guint64 more = has_more ? heads * plan_units_round_up (seq, 64) * width : 0;
+  const guint64 dq = is_deterministic
+                         ? rows * ((seq + 1) / 2)
+                         : plan_units_round_up (rows * width, PLAN_SCRATCH_CUDNN_ELEMENTS) + more;
+  return sums + dq + grouped + PLAN_SCRATCH_CUDNN_ELEMENTS;
+}

@@ -6,11 +6,19 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* What cuDNN's engines for attention take for themselves, in fp32 elements: 256 bytes. */
+#define PLAN_SCRATCH_CUDNN_ELEMENTS 64
+
 /* fp32 elements for the op on a CPU when its matrices are held in `dtype`; 0 if it needs none. */
 guint64 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype);
 
 /* The same on the cluster's GPUs, where products want cuBLASLt's workspace, as large as NVIDIA
  * recommends. */
 guint64 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster);
+
+/* What cuDNN's fused backward pass of attention wants for an attention op's dims
+ * on a GPU of this compute capability (90 is 9.0). */
+guint64 plan_scratch_attention_elements (const gint64 *dims, gint64 capability,
+                                         gboolean is_deterministic);
 
 G_END_DECLS

@@ -7,6 +7,7 @@
 #include "exec/cuda/attention-cudnn.h"
 #include "planner/error.h"
 #include "planner/model.h"
+#include "planner/scratch.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -48,6 +49,23 @@ is_supported (const ExecAttentionShape *shape, const char *gpu)
          || g_str_equal (gpu, "H200");
 }
 
+/* What plans set aside is enough, and hardly more where it is much. */
+static void
+check_planned (const ExecAttentionShape *shape, const char *gpu, guint64 bytes)
+{
+  const gint64 dims[]
+      = { shape->batch, shape->seq, shape->heads, shape->kv_heads, shape->head_dim };
+  const gint64 capability = g_str_equal (gpu, "A100") ? 80 : g_str_equal (gpu, "B200") ? 100 : 90;
+  const guint64 planned
+      = shape->is_backward
+            ? plan_scratch_attention_elements (dims, capability, shape->is_deterministic) * 4
+            : PLAN_SCRATCH_CUDNN_ELEMENTS * 4;
+
+  ck_assert_uint_ge (planned, bytes);
+  if (shape->seq % 64 == 0 && shape->seq >= 128)
+    ck_assert_uint_le (planned, bytes + 1024);
+}
+
 static guint64
 ask (const ExecAttentionShape *shape, const char *gpu, const char *who)
 {
@@ -58,6 +76,8 @@ ask (const ExecAttentionShape *shape, const char *gpu, const char *who)
   ck_assert_msg (ok == is_supported (shape, gpu), "%s on %s, %s: %s", who, gpu,
                  shape->is_backward ? "backwards" : "forwards", ok ? "supported" : error->message);
   ck_assert (ok || g_error_matches (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
+  if (ok)
+    check_planned (shape, gpu, bytes);
   return bytes;
 }
 
