@@ -53,8 +53,8 @@ END_TEST
 int
 main (void)
 {
-  Suite *suite = suite_create ("nccl on GPUs");
-  TCase *tcase = tcase_create ("nccl");
+  Suite *suite;
+  TCase *tcase;
   SRunner *runner;
   int failed, count;
 
@@ -64,6 +64,8 @@ main (void)
       return EXIT_SUCCESS;
     }
   n_gpus = MIN ((guint)count, MAX_RANKS);
+  suite = suite_create ("nccl on GPUs");
+  tcase = tcase_create ("nccl");
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, nccl_gpu_equals_naive, 0, 2);
   suite_add_tcase (suite, tcase);
