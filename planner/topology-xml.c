@@ -294,8 +294,12 @@ open_gpu (Reader *self, const Attributes *attributes, GError **error)
                                  "the GPU at %s is of maker %#x: only NVIDIA's (0x10de) are known",
                                  card->busid, card->vendor);
   if (!read_required (self, attributes, "gpu", "dev", 1 << 20, &dev, error)
-      || !read_number (self, attributes, "sm", 0, 1000, &capability, error))
+      || !read_number (self, attributes, "sm", 0, 999, &capability, error))
     return FALSE;
+  if (capability > 0 && capability < 10)
+    return plan_topology_refuse (error, line_of (self),
+                                 "sm: %" G_GINT64_FORMAT " is no compute capability such as 90",
+                                 capability);
   if (self->topology->gpus->len == PLAN_TOPOLOGY_MAX)
     return plan_topology_refuse (error, line_of (self), "there are more than %d GPUs",
                                  PLAN_TOPOLOGY_MAX);

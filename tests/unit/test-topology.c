@@ -214,6 +214,8 @@ static const struct
   { S CPU "<pci busid=\"a\" vendor=\"0x1002\">\n<gpu dev=\"0\"/></pci></cpu></system>",
     "line 3: the GPU at a is of maker 0x1002: only NVIDIA's (0x10de) are known" },
   { S CPU "<pci busid=\"a\">\n<gpu/></pci></cpu></system>", "line 3: <gpu> has no dev" },
+  { S CPU "<pci busid=\"a\">\n<gpu dev=\"0\" sm=\"9\"/></pci></cpu></system>",
+    "line 3: sm: 9 is no compute capability such as 90" },
   { S CPU GPU ("a", "0", "") "\n" GPU ("a", "1", "") "</cpu></system>",
     "line 3: a second GPU at a" },
   { S CPU GPU ("a", "0", TO ("z", "")) "</cpu></system>",
