@@ -204,7 +204,10 @@ bench: %D%/bench/bench-sim$(EXEEXT) fsdplan$(EXEEXT)
 # What 100 simulations more take, in instructions: the same on every run.
 bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/count-instructions.sh %D%/bench/bench-sim$(EXEEXT)
-.PHONY: bench bench-instructions fuzz
+# How well steps on this machine's processors are predicted.
+bench-here: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
+	@$(SHELL) $(srcdir)/%D%/bench/predict-here.sh ./fsdplan$(EXEEXT)
+.PHONY: bench bench-here bench-instructions fuzz
 
 golden_tests = \
   %D%/golden/bench-dry-run.test \
@@ -386,7 +389,8 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
-  %D%/bench/count-instructions.sh %D%/bench/time-queries.sh \
+  %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/time-queries.sh \
+  %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \

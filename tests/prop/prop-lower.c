@@ -6,6 +6,7 @@
 #include "planner/stack.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/unit/test-names.h"
 
 #include <check.h>
 #include <math.h>
@@ -534,58 +535,18 @@ model_of_many_buckets (GRand *rand)
   return model;
 }
 
-/* Elements of every parameter, in the order in which Megatron-LM's modules name them. */
-static GArray *
-name_all (const PlanModel *model)
-{
-  static const PlanTensorRole order[] = { PLAN_TENSOR_PROJ,
-                                          PLAN_TENSOR_PROJ_BIAS,
-                                          PLAN_TENSOR_ATTENTION_NORM,
-                                          PLAN_TENSOR_ATTENTION_NORM_BIAS,
-                                          PLAN_TENSOR_QKV,
-                                          PLAN_TENSOR_QKV_BIAS,
-                                          PLAN_TENSOR_Q_NORM,
-                                          PLAN_TENSOR_K_NORM,
-                                          PLAN_TENSOR_MLP_NORM,
-                                          PLAN_TENSOR_MLP_NORM_BIAS,
-                                          PLAN_TENSOR_GATE_UP,
-                                          PLAN_TENSOR_GATE_UP_BIAS,
-                                          PLAN_TENSOR_DOWN,
-                                          PLAN_TENSOR_DOWN_BIAS };
-  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
-  static const PlanTensorRole last[]
-      = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
-  GArray *all = g_array_new (FALSE, FALSE, sizeof (guint64));
-  for (gint64 layer = -1; layer <= model->layers; layer++)
-    {
-      const PlanTensorRole *roles = layer < 0 ? first : layer < model->layers ? order : last;
-      const guint n = layer < 0               ? G_N_ELEMENTS (first)
-                      : layer < model->layers ? G_N_ELEMENTS (order)
-                                              : G_N_ELEMENTS (last);
-      for (guint i = 0; i < n; i++)
-        {
-          const PlanTensor tensor
-              = plan_model_tensor (model, roles[i], (model->vocab + 127) / 128 * 128);
-          const guint64 elements = tensor.rows * tensor.cols;
-          if (elements > 0)
-            g_array_append_val (all, elements);
-        }
-    }
-  return all;
-}
-
 /* Sizes of the buckets in the order in which they fill: from the last parameter to the first, or
  * the other way round with a shared embedding in a bucket of its own. */
 static GArray *
 cut_into_buckets (const PlanModel *model, gboolean is_backwards, guint64 closes_at,
                   guint64 multiple)
 {
-  g_autoptr (GArray) all = name_all (model);
+  g_autoptr (GArray) all = test_name_all (model, (model->vocab + 127) / 128 * 128);
   GArray *sizes = g_array_new (FALSE, FALSE, sizeof (guint64));
   guint64 filled = 0;
   for (guint k = 0; k < all->len; k++)
     {
-      filled += g_array_index (all, guint64, is_backwards ? all->len - 1 - k : k);
+      filled += g_array_index (all, TestNamed, is_backwards ? all->len - 1 - k : k).elements;
       if (filled < closes_at && k + 1 < all->len
           && (is_backwards || k > 0 || !model->tied_embeddings))
         continue;

@@ -3,56 +3,10 @@
 
 #include "planner/buckets.h"
 #include "planner/layout.h"
+#include "tests/unit/test-names.h"
 
 #include <check.h>
 #include <stdlib.h>
-
-/* Every parameter by name, in the order of the modules: a list as Megatron-LM's DDP walks it. */
-typedef struct
-{
-  PlanTensorRole role;
-  gint64 layer;
-  guint64 elements;
-} Named;
-
-static GArray *
-name_all (const PlanModel *model)
-{
-  static const PlanTensorRole in_layer[] = { PLAN_TENSOR_PROJ,
-                                             PLAN_TENSOR_PROJ_BIAS,
-                                             PLAN_TENSOR_ATTENTION_NORM,
-                                             PLAN_TENSOR_ATTENTION_NORM_BIAS,
-                                             PLAN_TENSOR_QKV,
-                                             PLAN_TENSOR_QKV_BIAS,
-                                             PLAN_TENSOR_Q_NORM,
-                                             PLAN_TENSOR_K_NORM,
-                                             PLAN_TENSOR_MLP_NORM,
-                                             PLAN_TENSOR_MLP_NORM_BIAS,
-                                             PLAN_TENSOR_GATE_UP,
-                                             PLAN_TENSOR_GATE_UP_BIAS,
-                                             PLAN_TENSOR_DOWN,
-                                             PLAN_TENSOR_DOWN_BIAS };
-  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
-  static const PlanTensorRole last[]
-      = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
-  GArray *all = g_array_new (FALSE, FALSE, sizeof (Named));
-  for (gint64 layer = -1; layer <= model->layers; layer++)
-    {
-      const PlanTensorRole *roles = layer < 0 ? first : layer < model->layers ? in_layer : last;
-      const guint n = layer < 0               ? G_N_ELEMENTS (first)
-                      : layer < model->layers ? G_N_ELEMENTS (in_layer)
-                                              : G_N_ELEMENTS (last);
-      for (guint i = 0; i < n; i++)
-        {
-          const PlanTensor tensor = plan_model_tensor (model, roles[i], model->vocab);
-          const Named one
-              = { roles[i], layer == model->layers ? -1 : layer, tensor.rows * tensor.cols };
-          if (one.elements > 0)
-            g_array_append_val (all, one);
-        }
-    }
-  return all;
-}
 
 /* What a bucket holds, as the loop of a framework would say it. */
 static guint32 *
@@ -64,7 +18,7 @@ fill (const GArray *all, const PlanBucketRule *rule, gboolean is_tied, guint32 *
   for (guint k = 0; k < all->len; k++)
     {
       const guint i = rule->is_backwards ? all->len - 1 - k : k;
-      const Named *one = &g_array_index (all, Named, i);
+      const TestNamed *one = &g_array_index (all, TestNamed, i);
       number[i] = *out_n;
       filled += one->elements;
       if (filled >= rule->closes_at
@@ -114,7 +68,7 @@ START_TEST (buckets_are_those_of_the_loop)
                                              .shards = (guint64)g_rand_int_range (rand, 1, 9),
                                              .multiple = 128 } };
   guint32 n;
-  g_autoptr (GArray) all = name_all (model);
+  g_autoptr (GArray) all = test_name_all (model, model->vocab);
   g_autofree guint32 *number = fill (all, &rule, model->tied_embeddings, &n);
   plan_buckets_init (&buckets, model, &rule);
   ck_assert_uint_eq (buckets.n, n);
@@ -123,7 +77,7 @@ START_TEST (buckets_are_those_of_the_loop)
     {
       gint64 layer;
       const PlanTensor *tensor = plan_buckets_tensor (&buckets, i, &layer);
-      const Named *one = &g_array_index (all, Named, i);
+      const TestNamed *one = &g_array_index (all, TestNamed, i);
       ck_assert_msg (tensor->role == one->role && layer == one->layer, "seed %d: parameter %u", _i,
                      i);
       ck_assert_msg (buckets.number[i] == number[i], "seed %d: parameter %u in %u, not %u", _i, i,
