@@ -247,8 +247,10 @@ refuse_ddp (const Emit *e)
                          : IS (COMPUTE, FP16) ? PLAN_MAIN_GRADS_FP16
                                               : PLAN_MAIN_GRADS_BF16;
   const gint64 grads = e->value[PLAN_MAIN_GRADS];
-  plan_emit_refuse (reasons, !IS (MAIN_PARAMS, FP32) && !(is_aware && IS (MAIN_PARAMS, FP16)),
-                    "main_params: stack=megatron keeps fp32, or fp16 with precision_aware=on");
+  const gboolean may_be_half = is_aware && !is_plain;
+  plan_emit_refuse (reasons, !IS (MAIN_PARAMS, FP32) && !(may_be_half && IS (MAIN_PARAMS, FP16)),
+                    "main_params: stack=megatron keeps fp32, or fp16 with precision_aware=on and a "
+                    "sharded optimizer");
   plan_emit_refuse (reasons, grads != PLAN_MAIN_GRADS_FP32 && grads != weights,
                     "main_grads: stack=megatron adds gradients up in fp32 or the weights' format");
   plan_emit_refuse (reasons, e->value[PLAN_GRAD_COMM] != grads,

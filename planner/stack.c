@@ -200,6 +200,10 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 100000 },
+      /* llama.py, functional.py at 67c5ebb6: a product of a gathered sequence is three, of the
+       * rank's own part and of those before and after it; around attention heads are laid out anew
+       * and lengths added up. */
+      .kernels = { [PLAN_LAUNCH_PRODUCT] = 2, [PLAN_LAUNCH_ATTENTION] = 14 },
       .piece_ns = 24000, /* six tensors are sliced, flattened and copied: 4 us each (zero.py) */
   },
   {
@@ -273,6 +277,12 @@ static void
 before_masters_went (PlanStack *stack)
 {
   stack->has_fused_masters = TRUE;
+}
+
+static void
+record_streams (PlanStack *stack)
+{
+  stack->records_streams = TRUE;
 }
 
 /* Dates are those of the merge, in UTC. */
@@ -356,6 +366,13 @@ static const Change fsdp2_changes[] = {
     before_keys_were_shared },
 };
 
+static const Change nanotron_changes[] = {
+  { { 20250101, "its published scan: reserved memory",
+      "blocks that collectives used come free at once; in runs of 2024-12, when these were "
+      "over on the device; which part of the software changed was not found" },
+    record_streams },
+};
+
 /* What is known of each stack's past. */
 static const struct
 {
@@ -365,6 +382,7 @@ static const struct
 } histories[] = {
   { PLAN_STACK_MEGATRON_FSDP, megatron_fsdp_changes, G_N_ELEMENTS (megatron_fsdp_changes) },
   { PLAN_STACK_FSDP2, fsdp2_changes, G_N_ELEMENTS (fsdp2_changes) },
+  { PLAN_STACK_NANOTRON, nanotron_changes, G_N_ELEMENTS (nanotron_changes) },
 };
 
 /* Release branches by the day they left the main branch (git merge-base). */

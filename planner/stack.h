@@ -91,12 +91,14 @@ typedef struct
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
   gboolean pools_per_stream;     /* what is gathered or reduced is taken on the stream of it */
+  gboolean records_streams;      /* blocks that collectives used come free once these are over */
   gboolean expandable_segments;  /* that allocator's segments grow in place */
   guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
   guint64 communicator_bytes; /* and for each group of more than one rank */
   gboolean rounds_to_tf32;    /* products of fp32 factors use the device's tf32 units */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
+  guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
   gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
                       list of them; 0: it is one buffer */
 } PlanStack;

@@ -11,6 +11,7 @@ struct _SimCost
   gint64 *ns, *launch_ns; /* per node, as all of these */
   guint64 *memory_bytes;
   guint *sms;
+  guint8 *launches;
   SimLoad *load;
   SimProvenance *provenance;
   gboolean is_serial;
@@ -47,6 +48,7 @@ cost_new (const PlanSchedule *schedule)
   self->launch_ns = g_new0 (gint64, n);
   self->memory_bytes = g_new0 (guint64, n);
   self->sms = g_new0 (guint, n);
+  self->launches = g_new0 (guint8, n);
   self->load = g_new0 (SimLoad, n);
   self->provenance = g_new0 (SimProvenance, n);
   return self;
@@ -83,6 +85,16 @@ host_ns (const SimCostInput *input, const PlanOp *op)
         && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
   return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
                     : ns;
+}
+
+/* What it puts into the device's queues. */
+static guint8
+launches_of (const SimCostInput *input, const PlanOp *op)
+{
+  const guint8 kernels
+      = takes_time (op) ? input->stack->kernels[launch_of (input->schedule, op)] : 0;
+  const guint8 one = takes_time (op) ? 1 : 0;
+  return (guint8)(MAX (kernels, one) + op->n_waits + (op->record.array >= 0 ? 1 : 0));
 }
 
 static guint16
@@ -132,6 +144,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
     {
       const PlanOp *op = plan_schedule_node (input->schedule, node);
       self->provenance[node] = SIM_PROVENANCE_DATASHEET;
+      self->launches[node] = launches_of (&complete, op);
       if (!takes_time (op))
         continue;
       SimTime time;
@@ -178,6 +191,7 @@ sim_cost_free (SimCost *self)
   g_free (self->launch_ns);
   g_free (self->memory_bytes);
   g_free (self->sms);
+  g_free (self->launches);
   g_free (self->load);
   g_free (self->provenance);
   g_free (self);
@@ -199,6 +213,12 @@ gint64
 sim_cost_launch_ns (const SimCost *self, guint node)
 {
   return self->launch_ns[node];
+}
+
+guint
+sim_cost_launches (const SimCost *self, guint node)
+{
+  return self->launches[node];
 }
 
 guint

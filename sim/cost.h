@@ -67,6 +67,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimCost, sim_cost_free)
 gint64 sim_cost_ns (const SimCost *self, guint node);
 SimProvenance sim_cost_provenance (const SimCost *self, guint node);
 gint64 sim_cost_launch_ns (const SimCost *self, guint node); /* host time to issue it */
+guint sim_cost_launches (const SimCost *self, guint node);   /* kernels and events of it */
 
 /* What a collective takes from compute beside it: processors it keeps busy, bytes of memory it
  * moves. Compute itself keeps no fixed number: it takes the processors that are left. */

@@ -79,12 +79,14 @@ begin (SimFootprint *self)
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
+  sim_lead_begin (&self->lead, self->schedule, self->stack, &self->program->pace);
 }
 
 void
 sim_footprint_clear (SimFootprint *self)
 {
   sim_blocks_clear (&self->blocks);
+  sim_lead_clear (&self->lead);
   sim_gaps_clear (&self->gaps);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
@@ -107,10 +109,19 @@ note_peak (SimFootprint *self)
 }
 
 static void
+give_back_what_is_over (SimFootprint *self)
+{
+  guint32 block;
+  while (sim_lead_next (&self->lead, &block))
+    sim_blocks_give_back (&self->blocks, block);
+}
+
+static void
 take (SimFootprint *self, const SimItem *item)
 {
   Array *array = &g_array_index (self->arrays, Array, item->index);
   PlanMeter *meter = &self->meter;
+  give_back_what_is_over (self);
   if (self->has_blocks && array->bytes > 0)
     g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values))
         = sim_blocks_take (&self->blocks, array->bytes,
@@ -141,7 +152,8 @@ give_back (SimFootprint *self, const SimItem *item)
     {
       guint32 *held
           = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
-      sim_blocks_give_back (&self->blocks, *held);
+      if (!sim_lead_give_back (&self->lead, item->index, *held))
+        sim_blocks_give_back (&self->blocks, *held);
       *held = SIM_BLOCKS_NONE;
     }
   if (self->has_gaps && array->padded > 0)
@@ -156,11 +168,15 @@ give_back (SimFootprint *self, const SimItem *item)
 static void
 describe (SimFootprint *self, guint kind, SimState *out)
 {
+  const guint n_held = self->held->len;
   g_array_set_size (out->text, 0);
   g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
+  if (self->lead.is_on)
+    sim_lead_describe (&self->lead, out->text, self->held);
   if (self->has_blocks)
     sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
                          self->held->len, kind, out->text, out->places);
+  g_array_set_size (self->held, n_held);
   if (!self->has_gaps)
     return;
   sim_gaps_describe (&self->gaps, out->text);
@@ -260,6 +276,7 @@ walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
   for (gint64 left = loop->count; left > 0 && !is_enough (self);)
     {
       walk (self, range);
+      sim_lead_issue (&self->lead, loop->launches);
       *value += loop->step;
       left--;
       if (!is_looking || (loop->count - left) % loop->unroll != 0)
@@ -286,6 +303,7 @@ walk (SimFootprint *self, SimRange range)
   for (guint i = range.begin; i < range.end && !is_enough (self);)
     {
       const SimItem *item = &items[i++];
+      sim_lead_issue (&self->lead, item->launches);
       if (item->kind == SIM_ITEM_OP)
         take (self, item);
       else if (item->kind == SIM_ITEM_FREE)
@@ -297,6 +315,13 @@ walk (SimFootprint *self, SimRange range)
           i = loop->end;
         }
     }
+}
+
+static void
+end_step (SimFootprint *self)
+{
+  sim_lead_meet (&self->lead);
+  give_back_what_is_over (self);
 }
 
 /* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave
@@ -313,6 +338,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
       note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);
+      end_step (self);
       note_peak (self);
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
@@ -352,6 +378,7 @@ sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimPr
   self->stack = stack;
   begin (self);
   walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
+  end_step (self);
   const gboolean is_steady = run_steps (self, program->memory.sections[PLAN_SECTION_STEP], n_steps);
   plan_meter_report (&self->meter, stack ? stack->fixed_bytes : 0, &memory);
   if (!find_reserved (self, is_steady, &memory.reserved, error))

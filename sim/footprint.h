@@ -1,13 +1,14 @@
 /* SimFootprint: runs the part of a program that takes memory, and leaves out iterations and steps
  * that begin as the one before did.
  *
- * Gives what sim/memory.h gives. Time does not matter to it: memory is taken and given back in
- * issue order. */
+ * Gives what sim/memory.h gives. Memory is taken and given back in issue order; of time, only how
+ * far the host is ahead matters. */
 #pragma once
 #include "planner/meter.h"
 #include "planner/stack.h"
 #include "sim/blocks.h"
 #include "sim/gaps.h"
+#include "sim/lead.h"
 #include "sim/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -37,6 +38,7 @@ typedef struct
   guint64 enough_bytes;          /* on the device: any more need not be told exactly */
   guint64 enough_reserved;       /* the same of what a caching allocator holds */
   SimBlocks blocks;
+  SimLead lead;
   SimGaps gaps;
   PlanMeter meter;
   gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */

@@ -17,6 +17,7 @@ libsim_a_SOURCES = \
   %D%/footprint.c %D%/footprint.h \
   %D%/measure.c %D%/measure.h \
   %D%/gaps.c %D%/gaps.h \
+  %D%/lead.c %D%/lead.h \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
   %D%/recall.c %D%/recall.h \

@@ -31,6 +31,7 @@ struct _SimMemory
   const PlanSchedule *schedule;
   const PlanStack *stack;
   PlanMeter meter;
+  SimLead lead;
   guint64 reserved;
   GArray *blocks;                 /* Block */
   GArray *unused;                 /* guint32: entries of blocks that were merged away */
@@ -61,9 +62,10 @@ sim_memory_pool (guint64 bytes, PlanStream stream)
 }
 
 SimMemory *
-sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack)
+sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack, const SimPace *pace)
 {
   SimMemory *self = g_new0 (SimMemory, 1);
+  sim_lead_begin (&self->lead, schedule, stack, pace ? pace : &(SimPace){ 0 });
   self->schedule = schedule;
   self->stack = stack;
   self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
@@ -87,6 +89,7 @@ sim_memory_free (SimMemory *self)
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     g_array_unref (self->free[i]);
   g_free (self->block_of);
+  sim_lead_clear (&self->lead);
   g_free (self);
 }
 
@@ -251,6 +254,27 @@ give_back (SimMemory *self, guint32 block)
   list_free (self, block);
 }
 
+static void
+give_back_what_is_over (SimMemory *self)
+{
+  guint32 block;
+  while (sim_lead_next (&self->lead, &block))
+    give_back (self, block);
+}
+
+void
+sim_memory_issue (SimMemory *self, guint launches)
+{
+  sim_lead_issue (&self->lead, launches);
+}
+
+void
+sim_memory_end_step (SimMemory *self)
+{
+  sim_lead_meet (&self->lead);
+  give_back_what_is_over (self);
+}
+
 PlanCategory
 sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
 {
@@ -266,8 +290,11 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
   if (self->stack && self->stack->caching_allocator && bytes > 0)
     {
       if (op->kind == PLAN_OP_ALLOC)
-        self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, op->stream));
-      else
+        {
+          give_back_what_is_over (self);
+          self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, op->stream));
+        }
+      else if (!sim_lead_give_back (&self->lead, (guint)op->refs[0].array, self->block_of[id]))
         give_back (self, self->block_of[id]);
     }
   return plan_meter_apply (&self->meter, cursor, op, bytes);

@@ -7,6 +7,7 @@
 #include "planner/stack.h"
 #include "planner/trace.h"
 #include "planner/units.h"
+#include "sim/lead.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -30,15 +31,22 @@ guint64 sim_memory_growth_bytes (guint64 missing, gboolean is_small);
 
 typedef struct _SimMemory SimMemory;
 
-/* `stack` NULL: exact bytes, nothing reserved. */
-SimMemory *sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack);
+/* `stack` NULL: exact bytes, nothing reserved. `pace` NULL: no host runs ahead. */
+SimMemory *sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack,
+                           const SimPace *pace);
 void sim_memory_free (SimMemory *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimMemory, sim_memory_free)
+
+/* The host issues an op of that many launches. */
+void sim_memory_issue (SimMemory *self, guint launches);
 
 /* Applies an alloc or free; returns the category that changed. */
 PlanCategory sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op);
 
 guint64 sim_memory_live (const SimMemory *self, PlanCategory category);
+
+/* A step is over. */
+void sim_memory_end_step (SimMemory *self);
 
 /* Takes now for "between steps" and starts looking for the peak. */
 void sim_memory_begin_step (SimMemory *self);

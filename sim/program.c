@@ -13,6 +13,7 @@ typedef struct
   SimList *list;
   guint open[PLAN_MAX_DEPTH];         /* items */
   guint64 length[PLAN_MAX_DEPTH + 1]; /* ops at each depth so far */
+  guint launches;                     /* issued since the last item */
   guint depth;
 } Builder;
 
@@ -45,7 +46,9 @@ begin_repeat (Builder *self, const PlanOp *op)
                          .depth = (guint8)self->depth,
                          .unroll = 1,
                          .is_closed = TRUE };
-  const SimItem item = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len };
+  const SimItem item
+      = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len, .launches = self->launches };
+  self->launches = 0;
   self->open[self->depth++] = self->list->items->len;
   self->length[self->depth] = 0;
   g_array_append_val (self->list->items, item);
@@ -67,10 +70,13 @@ end_repeat (Builder *self)
   const gboolean is_empty = item + 1 == self->list->items->len;
   SimLoop *loop = loop_at (self->list, item);
   loop->end = self->list->items->len;
+  loop->launches = self->launches;
+  self->launches = 0;
   loop->length = self->length[self->depth + 1];
   self->length[self->depth] += loop->length * (guint64)loop->count;
   if (is_empty)
     {
+      self->launches = item_at (self->list, item)->launches + (guint)loop->count * loop->launches;
       g_array_set_size (self->list->loops, item_at (self->list, item)->index);
       g_array_set_size (self->list->items, item);
     }
@@ -174,10 +180,12 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
           .index = (guint32)ref->array,
           .node = node,
           .stream = op->stream,
+          .launches = memory->launches,
           .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
                       .offset = ref->offset,
                       .loop = ref->loop,
                       .modulus = ref->modulus } };
+  memory->launches = 0;
   if (ref->loop >= 0)
     {
       SimLoop *loop = loop_at (memory->list, memory->open[ref->loop]);
@@ -257,6 +265,7 @@ add_node (Compiler *self, guint node, const SimCost *cost)
           && plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
                  != PLAN_CATEGORY_HOST)
         add_memory (self, op, node);
+      self->memory.launches += sim_cost_launches (cost, node);
       add_time (self, op, node, cost);
       return;
     }
@@ -307,6 +316,7 @@ sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCo
   list_reset (&self->time);
   list_reset (&self->memory);
   self->shared = find_shared (schedule, cost);
+  self->pace = sim_pace_of (schedule, cost);
   Compiler compiler = { .program = self,
                         .schedule = schedule,
                         .n_events = plan_schedule_n_events (schedule),
@@ -319,6 +329,7 @@ sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCo
       for (guint node = plan_schedule_section_node (schedule, s);
            node < plan_schedule_section_node (schedule, s + 1); node++)
         add_node (&compiler, node, cost);
+      compiler.memory.launches = 0; /* host and device meet there */
       self->time.sections[s].end = self->time.items->len;
       self->memory.sections[s].end = self->memory.items->len;
     }

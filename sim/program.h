@@ -5,6 +5,7 @@
 #pragma once
 #include "planner/schedule.h"
 #include "sim/engine.h"
+#include "sim/lead.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -32,6 +33,7 @@ typedef struct
   guint32 node;
   SimRef buffer;
   PlanStream stream; /* that takes memory */
+  guint launches;    /* memory: what is issued between the item before and this one */
 } SimItem;
 
 typedef struct
@@ -53,6 +55,7 @@ typedef struct
   gint64 from, count, step;
   guint64 length; /* ops of one iteration, those of the loops in it every time */
   guint32 end;    /* first item behind its body */
+  guint launches; /* memory: what is issued behind the body's last item */
   guint8 depth;
   guint unroll;        /* iterations after which what is used in turns comes round again */
   gboolean is_uniform; /* iterations differ by what moves with the loop, and by nothing else */
@@ -81,7 +84,8 @@ typedef struct
   GArray *ops;    /* SimOp */
   GArray *ranges; /* SimRange */
   GArray *uses;   /* guint8 per time loop and event array, while compiling */
-  guint shared;   /* streams whose ops others share with, a bit each */
+  SimPace pace;
+  guint shared; /* streams whose ops others share with, a bit each */
 } SimProgram;
 
 void sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost);

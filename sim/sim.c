@@ -60,6 +60,7 @@ run_section (Run *run, PlanSection section, PlanTrace *trace)
   plan_cursor_start (&cursor, run->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
     {
+      sim_memory_issue (run->memory, sim_cost_launches (run->cost, cursor.node));
       const SimIssueKind kind = sim_issue_kind (op->kind);
       const SimTurn turn = issue (run, &cursor, op);
       gint64 start_ns = turn.start.at;
@@ -72,6 +73,8 @@ run_section (Run *run, PlanSection section, PlanTrace *trace)
         plan_trace_add_span (trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
                              start_ns + turn.ns);
     }
+  if (section != PLAN_SECTION_TEARDOWN)
+    sim_memory_end_step (run->memory);
   return host_ns (run) - begin_ns;
 }
 
@@ -95,7 +98,8 @@ ahead_of (const SimEngine *engine)
 PlanTrace *
 sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, GError **error)
 {
-  g_autoptr (SimMemory) memory = sim_memory_new (schedule, stack);
+  const SimPace pace = sim_pace_of (schedule, cost);
+  g_autoptr (SimMemory) memory = sim_memory_new (schedule, stack, &pace);
   g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
   g_auto (SimEngine) engine = { 0 };
   sim_engine_init (&engine, schedule, cost);

@@ -49,6 +49,7 @@ check_tests = \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
+  %D%/unit/test-lead.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \

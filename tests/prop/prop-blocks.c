@@ -44,7 +44,7 @@ START_TEST (takes_the_same_decisions)
   sim_blocks_begin (&blocks, stack.allocation_bytes,
                     stack.expandable_segments); /* once more, as between runs */
   SimBlocksHint hints[N_BUFFERS] = { 0 };
-  g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack);
+  g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack, NULL);
   const PlanCursor cursor = { .schedule = schedule };
   for (guint i = 0; i < 2000; i++)
     {

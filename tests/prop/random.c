@@ -180,7 +180,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
                                         "fsdp2",
                                         "fsdp2@2024-05-01",
                                         "fsdp1",
-                                        "nanotron" };
+                                        "nanotron",
+                                        "nanotron@2024-12-10" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 4);
   const gint64 devices = plan_cluster_devices (cluster);
   const char *stack = stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))];

@@ -1,0 +1,58 @@
+/* SimLead: how far the host is ahead of the device, as far as memory depends on it.
+ *
+ * Memory is given back when the host gets there; but blocks that a collective used on a stream of
+ * its own can be handed out again only once that is over on the device (c10d's record_stream).
+ * Where the device is the slower one, the host is ahead by as many launches as a stream holds. */
+#pragma once
+#include "planner/schedule.h"
+#include "planner/stack.h"
+#include "sim/cost.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Launches, events among them, that are issued and not over; beyond that the host has to wait. A
+ * thousand per stream by measurement (NVIDIA's developer forum, 68937). */
+#define SIM_LEAD_MOST 1024
+
+/* What a step keeps the host and the device busy for, each for itself. */
+typedef struct
+{
+  gint64 host_ns, device_ns;
+} SimPace;
+
+SimPace sim_pace_of (const PlanSchedule *schedule, const SimCost *cost);
+
+typedef struct
+{
+  gboolean is_on;    /* the stack's allocator waits for collectives */
+  double done_share; /* of what the host has issued, while no queue is full */
+  guint64 issued;    /* launches since host and device met */
+  GArray *is_used;   /* gboolean per buffer array: by a collective */
+  GArray *waiting;   /* blocks given back, oldest first */
+  guint n_over;      /* of those, handed out again */
+} SimLead;
+
+void sim_lead_begin (SimLead *self, const PlanSchedule *schedule, const PlanStack *stack,
+                     const SimPace *pace);
+void sim_lead_clear (SimLead *self);
+
+static inline void
+sim_lead_issue (SimLead *self, guint64 launches)
+{
+  self->issued += launches;
+}
+
+/* FALSE: the block comes free at once. */
+gboolean sim_lead_give_back (SimLead *self, guint array, guint32 block);
+
+/* The next block that comes free by now; FALSE: none does. */
+gboolean sim_lead_next (SimLead *self, guint32 *out_block);
+
+/* Appends what decides about the future to `text` (guint64), and the blocks that wait to `blocks`
+ * (guint32). While the lead still grows, no two moments are alike. */
+void sim_lead_describe (const SimLead *self, GArray *text, GArray *blocks);
+
+/* A step is over: the host reads the loss, and so has waited for everything. */
+void sim_lead_meet (SimLead *self);
+
+G_END_DECLS

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When blocks that collectives used come free, by hand. */
+#include "config.h"
+
+#include "planner/lower.h"
+#include "planner/plan.h"
+#include "sim/lead.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* Array 0 is reduced, array 1 is not. */
+static PlanSchedule *
+schedule_new (void)
+{
+  PlanSchedule *self = plan_schedule_new (0, 2);
+  const gint8 group = plan_schedule_add_group (self, "tensor", 2, 1);
+  PlanOp op;
+  plan_schedule_add_buffer (self, "reduced", 1, 64, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  plan_schedule_add_buffer (self, "own", 1, 64, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  plan_op_init (&op, PLAN_OP_ALL_REDUCE, PLAN_STREAM_TENSOR);
+  op.group = group;
+  op.dims[0] = 64;
+  op.refs[0] = (PlanRef){ .array = 0, .loop = -1 };
+  plan_schedule_begin_section (self, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (self, PLAN_SECTION_STEP);
+  plan_schedule_add (self, &op);
+  return self;
+}
+
+static const PlanStack waits = { .caching_allocator = TRUE, .records_streams = TRUE };
+static const PlanStack takes_at_once = { .caching_allocator = TRUE };
+
+typedef struct
+{
+  PlanSchedule *schedule;
+  SimLead lead;
+} Case;
+
+static Case
+case_new (const PlanStack *stack, gint64 host_ns, gint64 device_ns)
+{
+  Case c = { .schedule = schedule_new () };
+  sim_lead_begin (&c.lead, c.schedule, stack,
+                  &(SimPace){ .host_ns = host_ns, .device_ns = device_ns });
+  return c;
+}
+
+static void
+case_clear (Case *c)
+{
+  sim_lead_clear (&c->lead);
+  plan_schedule_free (c->schedule);
+}
+
+static void
+assert_none (Case *c)
+{
+  guint32 block = 77;
+  ck_assert (!sim_lead_next (&c->lead, &block));
+}
+
+static void
+assert_next (Case *c, guint32 expected)
+{
+  guint32 block = 77;
+  ck_assert (sim_lead_next (&c->lead, &block));
+  ck_assert_uint_eq (block, expected);
+}
+
+/* The device takes four times as long: it is through with a launch when four times as many have
+ * been issued. */
+START_TEST (comes_free_when_the_device_is_there)
+{
+  Case c = case_new (&waits, 10, 40);
+  sim_lead_issue (&c.lead, 100);
+  ck_assert (sim_lead_give_back (&c.lead, 0, 5));
+  sim_lead_issue (&c.lead, 20);
+  ck_assert (sim_lead_give_back (&c.lead, 0, 3));
+  sim_lead_issue (&c.lead, 279);
+  assert_none (&c);
+  sim_lead_issue (&c.lead, 1);
+  assert_next (&c, 5);
+  assert_none (&c);
+  sim_lead_issue (&c.lead, 80);
+  assert_next (&c, 3);
+  assert_none (&c);
+  case_clear (&c);
+}
+END_TEST
+
+/* However slow it is, no more launches wait than its queue holds. */
+START_TEST (the_queue_bounds_the_lead)
+{
+  Case c = case_new (&waits, 1, 1000000);
+  sim_lead_issue (&c.lead, 10);
+  ck_assert (sim_lead_give_back (&c.lead, 0, 1));
+  sim_lead_issue (&c.lead, SIM_LEAD_MOST - 1);
+  assert_none (&c);
+  sim_lead_issue (&c.lead, 1);
+  assert_next (&c, 1);
+  case_clear (&c);
+}
+END_TEST
+
+START_TEST (a_step_ends_with_nothing_waiting)
+{
+  Case c = case_new (&waits, 1, 1000000);
+  for (guint32 block = 0; block < 9; block++)
+    {
+      sim_lead_issue (&c.lead, 10);
+      ck_assert (sim_lead_give_back (&c.lead, 0, block));
+    }
+  assert_none (&c);
+  sim_lead_meet (&c.lead);
+  for (guint32 block = 0; block < 9; block++)
+    assert_next (&c, block);
+  assert_none (&c);
+  case_clear (&c);
+}
+END_TEST
+
+/* What no collective used, what a host that is behind gives back, and what another framework's
+ * allocator is given. */
+START_TEST (others_come_free_at_once)
+{
+  static const struct
+  {
+    const PlanStack *stack;
+    gint64 host_ns, device_ns;
+    guint array;
+  } cases[] = { { &waits, 1, 10, 1 }, { &waits, 10, 10, 0 },        { &waits, 20, 10, 0 },
+                { &waits, 0, 10, 0 }, { &takes_at_once, 1, 10, 0 }, { NULL, 1, 10, 0 } };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      Case c = case_new (cases[i].stack, cases[i].host_ns, cases[i].device_ns);
+      ck_assert (!sim_lead_give_back (&c.lead, cases[i].array, 1));
+      assert_none (&c);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Repeats count as often as they run; what overlaps compute is not in its way. */
+START_TEST (the_pace_is_that_of_a_step)
+{
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
+  const gint8 group = plan_schedule_add_group (schedule, "inner", 2, 1);
+  PlanOp op;
+  plan_schedule_add_buffer (schedule, "a", 1, 64, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "m", 0, 3, 1);
+  plan_schedule_begin_repeat (schedule, "l", 0, 5, 1);
+  plan_op_init (&op, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  op.dims[0] = 64;
+  op.refs[0] = (PlanRef){ .array = 0, .loop = -1 };
+  plan_schedule_add (schedule, &op);
+  plan_schedule_end_repeat (schedule);
+  plan_op_init (&op, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE);
+  op.group = group;
+  op.dims[0] = 64;
+  op.refs[0] = (PlanRef){ .array = 0, .loop = -1 };
+  plan_schedule_add (schedule, &op);
+  plan_schedule_end_repeat (schedule);
+  g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, 100, 7);
+  const SimPace pace = sim_pace_of (schedule, cost);
+  ck_assert_int_eq (pace.device_ns, 15 * 100);
+  ck_assert_int_eq (pace.host_ns, 18 * 7);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("lead");
+  TCase *tcase = tcase_create ("hand-computed");
+  tcase_add_test (tcase, comes_free_when_the_device_is_there);
+  tcase_add_test (tcase, the_queue_bounds_the_lead);
+  tcase_add_test (tcase, a_step_ends_with_nothing_waiting);
+  tcase_add_test (tcase, others_come_free_at_once);
+  tcase_add_test (tcase, the_pace_is_that_of_a_step);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
