@@ -37,6 +37,9 @@
  * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
  * the Simple protocol (NCCL_BUFFSIZE) and about one for the others.
  *
+ * Attention: PyTorch's flash kernels are those of flash-attention 2 (fsdp2), which llm-foundry
+ * (fsdp1) and nanotron call themselves.
+ *
  * Products of fp32 factors run in tf32 (TransformerEngine common/gemm/cublaslt_gemm.cu). */
 #define CONTEXT_BYTES (768 * PLAN_MIB)
 #define COMMUNICATOR_BYTES (240 * PLAN_MIB)
@@ -135,6 +138,7 @@ static const PlanStack newest[] = {
       .fixed_bytes = 40 * PLAN_MIB,
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
+      .ampere_attention = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 150000,
@@ -168,6 +172,7 @@ static const PlanStack newest[] = {
       .fixed_bytes = 40 * PLAN_MIB,
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
+      .ampere_attention = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
@@ -195,6 +200,7 @@ static const PlanStack newest[] = {
       .fixed_bytes = 72 * PLAN_MIB,
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
+      .ampere_attention = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,

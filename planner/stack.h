@@ -97,6 +97,7 @@ typedef struct
   guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
   guint64 communicator_bytes; /* and for each group of more than one rank */
   gboolean rounds_to_tf32;    /* products of fp32 factors use the device's tf32 units */
+  gboolean ampere_attention;  /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
   gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a

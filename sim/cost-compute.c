@@ -188,10 +188,13 @@ static SimTime
 attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
   const gboolean is_bwd = op->kind == PLAN_OP_ATTENTION_BWD;
+  const gboolean is_older = input->stack->ampere_attention;
   const SimParam of_peak = is_bwd ? SIM_PARAM_ATTENTION_BWD : SIM_PARAM_ATTENTION;
+  const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
+  const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
   const SimParam half = is_bwd ? SIM_PARAM_ATTENTION_BWD_HALF : SIM_PARAM_ATTENTION_HALF;
   const double keys = (double)op->dims[5], head = (double)op->dims[4];
-  const double head_half = sim_cost_param (input, SIM_PARAM_ATTENTION_HEAD);
+  const double head_half = sim_cost_param (input, of_head);
   const double by_head = head / (head + head_half) * (REFERENCE_HEAD + head_half) / REFERENCE_HEAD;
   const gint64 blocks = op->dims[0] * op->dims[2] * divide_up (op->dims[1], ATTENTION_ROWS);
   const gint64 processors = input->cluster->sm_count;
@@ -200,7 +203,8 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double peak = peak_of (input, operand (input, op, 2)->dtype, &unused, error);
   if (peak <= 0)
     return (SimTime){ .seconds = -1 };
-  const double rate = peak * sim_cost_param (input, of_peak)
+  const double share = is_older ? sim_cost_param (input, of_share) : 1;
+  const double rate = peak * share * sim_cost_param (input, of_peak)
                       * (keys / (keys + sim_cost_param (input, half))) * MIN (by_head, 1) * busy;
   const double bytes = sim_cost_traffic (input, op);
   const double seconds

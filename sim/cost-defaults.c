@@ -69,8 +69,19 @@ static const struct
   = { { 0.56, 0.611, 0.46, 0.20 }, "the same, backward: 370 to 581 of 989; others assumed" },
   [SIM_PARAM_ATTENTION_BWD_HALF]
   = { { 700, 1294, 1294, 0 }, "the same curve, which it meets within 4 %; others assumed" },
-  [SIM_PARAM_ATTENTION_HEAD]
-  = { { 81, 81, 81, 0 }, "assumed: heads of 64 reach 0.72 of the rate of heads of 128" },
+  [SIM_PARAM_ATTENTION_HEAD] = { { 3, 81, 81, 0 },
+                                 "Ampere: as attention.ampere.head; others assumed: heads of 64 "
+                                 "reach 0.72 of the rate of 128" },
+  [SIM_PARAM_ATTENTION_AMPERE]
+  = { { 1, 0.447, 0.30, 1 },
+      "flash-attention 2, 8192 tokens: H100, causal, heads of 128: 284 TFLOP/s (flash-attention PR "
+      "#1791); B200, heads of 64: 343 (issue #1589); of what this set says of 8192" },
+  [SIM_PARAM_ATTENTION_BWD_AMPERE]
+  = { { 1, 0.55, 0.37, 1 }, "the same, backward: 287 and 329 TFLOP/s" },
+  [SIM_PARAM_ATTENTION_AMPERE_HEAD]
+  = { { 3, 3, 3, 0 },
+      "flash-attention 2 on an H100, 8192 tokens, not causal: 310 and 299 TFLOP/s with heads of 64 "
+      "(PR #2688), 370 and 290 with heads of 128 (PR #1791)" },
   [SIM_PARAM_ATTENTION_NS] = { { 5000, 5000, 5000, 500 }, "assumed" },
   [SIM_PARAM_TRAFFIC_COPY]
   = { { 0.90, 0.90, 0.90, 0.40 }, "device copy on H200: 4.3 of 4.8 TB/s; CPU " LOOPS },
@@ -146,7 +157,7 @@ static const struct
 };
 
 static const char *const ids[N_SETS]
-    = { "default-ampere-3", "default-hopper-3", "default-blackwell-3", "default-cpu-3" };
+    = { "default-ampere-4", "default-hopper-4", "default-blackwell-4", "default-cpu-4" };
 
 static const char *const keys[] = {
 #define X(id, key, unit, meaning) key,

@@ -32,6 +32,11 @@ G_BEGIN_DECLS
   X (ATTENTION_HEAD, "attention.head", "", \
      "head size at which half of the rate of a large one is " \
      "reached") \
+  X (ATTENTION_AMPERE, "attention.ampere", "", \
+     "what kernels made for Ampere reach of the forward share") \
+  X (ATTENTION_BWD_AMPERE, "attention_bwd.ampere", "", "and of the backward share") \
+  X (ATTENTION_AMPERE_HEAD, "attention.ampere.head", "", \
+     "head size at which those reach half of the rate of a large one") \
   X (ATTENTION_NS, "attention.ns", "ns", "start and end of an attention kernel") \
   X (TRAFFIC_COPY, "traffic.copy", "", "share of the memory bandwidth: copies, casts, sums") \
   X (TRAFFIC_TRANSPOSE, "traffic.transpose", "", "transposing copies, quantising ones too") \
