@@ -17,6 +17,7 @@ libdb_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGDATADIR='"$(pkgdatadir)"'
 
 BUILT_SOURCES += $(nodist_libdb_a_SOURCES)
 CLEANFILES += $(nodist_libdb_a_SOURCES)
+$(libdb_a_OBJECTS): | $(nodist_libdb_a_SOURCES)
 EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql
 %D%/schema.sql.inc: %D%/schema.sql
 	$(EMBED)
@@ -39,6 +40,7 @@ catalogue_data = \
   %D%/data/sources.csv
 nodist_pkgdata_DATA = %D%/catalogue.db %D%/runs.csv %D%/adjustments.txt
 BUILT_SOURCES += %D%/catalogue.sql.inc
+$(%C%_catalogue_build_OBJECTS): | %D%/catalogue.sql.inc
 CLEANFILES += %D%/catalogue.sql.inc %D%/catalogue.db %D%/catalogue.db.tmp %D%/runs.csv \
   %D%/adjustments.txt
 EXTRA_DIST += %D%/catalogue.sql $(catalogue_data) %D%/data/runs.csv %D%/data/adjustments.txt

@@ -17,6 +17,7 @@ plots_embedded = \
   %D%/scaling.gp.inc %D%/style.gp.inc %D%/timeline.gp.inc %D%/tradeoff.gp.inc
 BUILT_SOURCES += $(plots_embedded)
 CLEANFILES += $(plots_embedded)
+$(libplots_a_OBJECTS): | $(plots_embedded)
 EXTRA_DIST += %D%/README.md \
   %D%/accuracy.gp %D%/breakdown.gp %D%/memory.gp %D%/pareto.gp \
   %D%/scaling.gp %D%/style.gp %D%/timeline.gp %D%/tradeoff.gp

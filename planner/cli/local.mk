@@ -83,6 +83,7 @@ nodist_fsdplan_SOURCES = $(completion_embedded)
 # Completion: printed by the program, and installed under the names that the shells look for.
 completion_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc
 BUILT_SOURCES += $(completion_embedded)
+$(fsdplan_OBJECTS): | $(completion_embedded)
 CLEANFILES += $(completion_embedded)
 %D%/completion.bash.inc: %D%/completion.bash
 	$(EMBED)
