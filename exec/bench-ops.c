@@ -116,26 +116,26 @@ complete (PlanOp *op)
 }
 
 static double
-bytes_of (const ExecBenchOp *self, guint ranks)
+bytes_of (const ExecBenchOp *self)
 {
   double bytes = 0;
   for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
     if (self->op.refs[i].array >= 0)
-      bytes
-          += (double)plan_dtype_bytes (self->dtype[i], plan_op_ref_elements (&self->op, i, ranks));
+      bytes += (double)plan_dtype_bytes (self->dtype[i],
+                                         plan_op_ref_elements (&self->op, i, self->ranks));
   return bytes;
 }
 
 double
-exec_bench_guess_ns (const ExecBenchOp *self, guint ranks)
+exec_bench_guess_ns (const ExecBenchOp *self)
 {
-  return 500 + plan_op_flops (&self->op) / 30 + bytes_of (self, ranks) / 2;
+  return 500 + plan_op_flops (&self->op) / 30 + bytes_of (self) / 2;
 }
 
 guint
-exec_bench_repeats (const ExecBenchOp *self, guint ranks, double share_ns)
+exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 {
-  return (guint)CLAMP (share_ns / exec_bench_guess_ns (self, ranks), 5, 101) | 1;
+  return (guint)CLAMP (share_ns / exec_bench_guess_ns (self), 5, 101) | 1;
 }
 
 /* The same thing, perhaps at another size. */
@@ -155,15 +155,14 @@ is_like (const ExecBenchOp *a, const ExecBenchOp *b)
 }
 
 static void
-add_size (GArray *ops, const ExecBenchOp *like, const Axis *const *axes, const guint *at,
-          guint ranks)
+add_size (GArray *ops, const ExecBenchOp *like, const Axis *const *axes, const guint *at)
 {
   ExecBenchOp self = *like;
   for (guint a = 0; a < MAX_AXES && axes[a]; a++)
     set_dim (&self.op, axes[a]->dim, axes[a]->sizes[at[a]]);
   if (axes[0])
     complete (&self.op);
-  if (plan_op_flops (&self.op) <= MAX_FLOPS && bytes_of (&self, ranks) <= MAX_BYTES)
+  if (plan_op_flops (&self.op) <= MAX_FLOPS && bytes_of (&self) <= MAX_BYTES)
     g_array_append_val (ops, self);
 }
 
@@ -183,7 +182,7 @@ next_size (const Axis *const *axes, guint *at)
 }
 
 static void
-add_sizes (GArray *ops, const ExecBenchOp *like, guint ranks)
+add_sizes (GArray *ops, const ExecBenchOp *like)
 {
   const Axis *axes[MAX_AXES] = { NULL };
   guint at[MAX_AXES] = { 0 }, g = 0;
@@ -197,8 +196,27 @@ add_sizes (GArray *ops, const ExecBenchOp *like, guint ranks)
         axes[a] = grids[g].axes[a].dim ? &grids[g].axes[a] : NULL;
     }
   do
-    add_size (ops, like, axes, at, ranks);
+    add_size (ops, like, axes, at);
   while (next_size (axes, at));
+}
+
+/* Groups as plans have them: all ranks; those of a node, and those that hold the same of each. */
+static void
+add_groups (GArray *ops, const ExecBenchOp *kind, const PlanCluster *cluster)
+{
+  const guint nodes = (guint)cluster->nodes, each = (guint)cluster->devices_per_node;
+  ExecBenchOp self = *kind;
+  const gboolean meets = plan_op_class (self.op.kind) == PLAN_CLASS_COLLECTIVE;
+  self.nodes = meets ? nodes : 1;
+  add_sizes (ops, &self);
+  if (!meets || nodes == 1 || each == 1)
+    return;
+  self.ranks = each;
+  self.nodes = 1;
+  add_sizes (ops, &self);
+  self.ranks = self.nodes = nodes;
+  self.stride = each;
+  add_sizes (ops, &self);
 }
 
 /* Set-up is not timed, nor is what the host does. */
@@ -217,6 +235,8 @@ op_of (const PlanSchedule *schedule, const PlanOp *op)
 {
   ExecBenchOp self;
   memset (&self, 0, sizeof self);
+  self.ranks = plan_schedule_ranks (schedule);
+  self.stride = self.nodes = 1;
   plan_op_init (&self.op, op->kind, PLAN_STREAM_COMPUTE);
   memcpy (self.op.dims, op->dims, sizeof self.op.dims);
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
@@ -284,12 +304,12 @@ compare (const void *left, const void *right)
 }
 
 static GArray *
-sort (const GArray *ops, guint ranks)
+sort (const GArray *ops)
 {
   GArray *sorted = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
   g_autofree Order *order = g_new (Order, ops->len + 1);
   for (guint i = 0; i < ops->len; i++)
-    order[i] = (Order){ exec_bench_guess_ns (&g_array_index (ops, ExecBenchOp, i), ranks), i };
+    order[i] = (Order){ exec_bench_guess_ns (&g_array_index (ops, ExecBenchOp, i)), i };
   qsort (order, ops->len, sizeof *order, compare);
   for (guint i = 0; i < ops->len; i++)
     g_array_append_val (sorted, g_array_index (ops, ExecBenchOp, order[i].position));
@@ -299,7 +319,6 @@ sort (const GArray *ops, guint ranks)
 GArray *
 exec_bench_ops (const PlanCluster *cluster, GError **error)
 {
-  const guint ranks = (guint)plan_cluster_devices (cluster);
   g_autoptr (GArray) kinds = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
   g_autoptr (GArray) ops = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
   for (guint i = 0; i < G_N_ELEMENTS (sources); i++)
@@ -314,6 +333,6 @@ exec_bench_ops (const PlanCluster *cluster, GError **error)
       collect (kinds, schedule);
     }
   for (guint i = 0; i < kinds->len; i++)
-    add_sizes (ops, &g_array_index (kinds, ExecBenchOp, i), ranks);
-  return sort (ops, ranks);
+    add_groups (ops, &g_array_index (kinds, ExecBenchOp, i), cluster);
+  return sort (ops);
 }

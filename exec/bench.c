@@ -24,11 +24,11 @@ is_read (PlanOpKind kind, guint operand)
 }
 
 static guint64
-elements_of (const ExecBenchOp *self, guint operand, guint ranks)
+elements_of (const ExecBenchOp *self, guint operand)
 {
   if (plan_op_ref_access (self->op.kind, operand) == 's')
     return MAX (plan_scratch_elements (self->op.kind, self->op.dims, PLAN_DTYPE_BF16), 1);
-  return MAX (plan_op_ref_elements (&self->op, operand, ranks), 1);
+  return MAX (plan_op_ref_elements (&self->op, operand, self->ranks), 1);
 }
 
 static void
@@ -57,18 +57,18 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
   PlanOp op = self->op;
   const guint n_refs = plan_op_n_refs (op.kind);
   if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
-    op.group = plan_schedule_add_group (schedule, "all", ranks, 1);
+    op.group = plan_schedule_add_group (schedule, "all", self->ranks, self->stride);
   for (guint i = 0; i < n_refs; i++)
     if (op.refs[i].array >= 0)
       op.refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op.kind, i), 1,
-                                                   elements_of (self, i, ranks), self->dtype[i],
+                                                   elements_of (self, i), self->dtype[i],
                                                    PLAN_CATEGORY_WORKSPACE);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   for (guint i = 0; i < n_refs; i++)
     if (op.refs[i].array >= 0)
       {
         add_memory (schedule, PLAN_OP_ALLOC, op.refs[i].array);
-        add_zero (schedule, op.refs[i].array, elements_of (self, i, ranks));
+        add_zero (schedule, op.refs[i].array, elements_of (self, i));
       }
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, 1);

@@ -14,15 +14,19 @@ typedef struct
 {
   PlanOp op;
   PlanDtype dtype[PLAN_MAX_REFS];
+  guint ranks;  /* that compute side by side, or take part in a collective */
+  guint stride; /* from one of those that take part to the next; all others do the same meanwhile */
+  guint nodes;  /* that they lie on */
 } ExecBenchOp;
 
-/* What plans for that many ranks on this machine's processors are made of, the quickest first. */
+/* What plans for so many ranks on processors are made of, the quickest first. Between several nodes
+ * collectives are of all ranks, of those of a node, and of one of each. */
 GArray *exec_bench_ops (const PlanCluster *cluster, GError **error);
 
 /* About how long one takes, on a machine that is not too slow; and how often it is timed where that
  * much time is meant for it. The same on all ranks. */
-double exec_bench_guess_ns (const ExecBenchOp *self, guint ranks);
-guint exec_bench_repeats (const ExecBenchOp *self, guint ranks, double share_ns);
+double exec_bench_guess_ns (const ExecBenchOp *self);
+guint exec_bench_repeats (const ExecBenchOp *self, double share_ns);
 
 /* The schedule of one rank: `repeats` of the op, after some that warm up. */
 #define EXEC_BENCH_WARM_UP 2

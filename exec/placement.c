@@ -62,6 +62,17 @@ exec_placement_host (const ExecPlacement *self, guint rank)
   return self->host_names[self->host_of[rank]];
 }
 
+guint
+exec_placement_nodes (const ExecPlacement *self)
+{
+  if (self->ranks % self->hosts != 0)
+    return 1;
+  for (guint r = 0; r < self->ranks; r++)
+    if (self->host_of[r] != r / (self->ranks / self->hosts))
+      return 1;
+  return self->hosts;
+}
+
 static void
 digest (guint8 *out, const char *bytes, gsize length)
 {

@@ -26,6 +26,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecPlacement, exec_placement_free)
 
 const char *exec_placement_host (const ExecPlacement *self, guint rank);
 
+/* As a cluster has them: its hosts, where as many ranks that follow one another lie on each; else
+ * 1. */
+guint exec_placement_nodes (const ExecPlacement *self);
+
 /* "a: 0-3, b: 4-7"; of many hosts the first few. The caller frees. */
 char *exec_placement_print (const ExecPlacement *self);
 

@@ -12,6 +12,10 @@
 #define ASSUMED_HZ 2e9
 #define LATENCY_NS 2000 /* two threads meeting at a barrier, or a hop over NVLink */
 
+/* A network port where none is known: 10 Gbit/s; a message by way of TCP. */
+#define ASSUMED_PORT_BYTES_PER_S 1.25e9
+#define ASSUMED_PORT_LATENCY_NS 30000
+
 #define NVML_SOURCE "NVML"
 
 /* A model name as a word: "AMD EPYC 7B13" -> "amd-epyc-7b13". */
@@ -243,6 +247,29 @@ exec_probe_processors (gint64 ranks, GError **error)
   if (!exec_host_read (&host, error) || !exec_host_read_topology (&host, NULL, error))
     return NULL;
   return exec_probe_describe (&host, NULL, ranks, error);
+}
+
+void
+exec_probe_set_nodes (PlanCluster *self, gint64 nodes)
+{
+  static const PlanFact facts[]
+      = { PLAN_FACT_NICS_PER_NODE, PLAN_FACT_NIC_RATE, PLAN_FACT_NIC_BANDWIDTH };
+  self->nodes = nodes;
+  if (nodes < 2)
+    return;
+  if (self->nics_per_node == 0)
+    {
+      self->nics_per_node = 1;
+      self->nic_rate_bytes_per_s = ASSUMED_PORT_BYTES_PER_S;
+      share_ports (self);
+      for (guint i = 0; i < G_N_ELEMENTS (facts); i++)
+        note (self, facts[i], "assumed: a port of 10 Gbit/s in each node");
+    }
+  if (self->nic_latency_ns == 0)
+    {
+      self->nic_latency_ns = ASSUMED_PORT_LATENCY_NS;
+      note (self, PLAN_FACT_NIC_LATENCY, "assumed: a message by way of TCP");
+    }
 }
 
 /* One GPU's rates and memory, dealt out; ranks on it reach each other's part through its memory. */

@@ -14,6 +14,10 @@ PlanCluster *exec_probe_cluster (gint64 devices, GError **error);
  * there are more ranks than processors: then each gets its share of the rate). */
 PlanCluster *exec_probe_processors (gint64 ranks, GError **error);
 
+/* So many machines like the one of `self`. A network between them that the kernel does not name is
+ * assumed. */
+void exec_probe_set_nodes (PlanCluster *self, gint64 nodes);
+
 /* `ranks` of this machine's GPUs, more than it has on as many machines like it; where they share,
  * equal shares of the first one. */
 PlanCluster *exec_probe_gpus (gint64 ranks, gboolean share, GError **error);

@@ -265,6 +265,13 @@ sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
   return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
 }
 
+gint64
+sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = sim_cost_linked (cluster, group);
+  return ((gint64)group->size + linked - 1) / linked;
+}
+
 /* What a device that sends by itself gets: of the port nearest to it, with all who use that one;
  * behind the host no more than goes through it, unless a device near a port sends it on (PXN). A
  * cluster that does not say who is near what shares its ports evenly. */
@@ -298,7 +305,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   *self = (Collective){ .input = input, .best = { .seconds = G_MAXDOUBLE } };
   self->ranks = group->size;
   self->linked = sim_cost_linked (c, group);
-  self->nodes = (self->ranks + self->linked - 1) / self->linked;
+  self->nodes = sim_cost_nodes (c, group);
   self->crosses = self->nodes > 1;
   self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
   self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;

@@ -27,8 +27,9 @@ typedef enum
 /* Bytes an op reads and writes, each operand once. */
 double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 
-/* Members of a group that reach one another without the network. */
+/* Members of a group that reach one another without the network; how many such sets it has. */
 gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
+gint64 sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group);
 
 /* What was timed on this machine; FALSE where nothing like the op was. */
 gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time);

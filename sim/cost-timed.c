@@ -33,7 +33,10 @@ sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time)
   SimTimed how;
   if (!input->timings)
     return FALSE;
-  const SimTiming timing = sim_timing_of (input->schedule, op);
+  SimTiming timing = sim_timing_of (input->schedule, op);
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    timing.nodes = (guint)sim_cost_nodes (input->cluster,
+                                          plan_schedule_group (input->schedule, (guint)op->group));
   if (!sim_timings_find (input->timings, &timing, input->cluster->host_cores, &ns, &how))
     return FALSE;
   *out_time = (SimTime){ .seconds = 1e-9 * ns / sim_cost_param (input, kept_of (op->kind)),

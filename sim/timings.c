@@ -18,12 +18,14 @@
 /* Of a dim, and of all of an op's multiplied. */
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 50)
 
+#define MAX_NODES 1000000
+
 /* What an op is apart from its sizes, those sizes, and what its time is in proportion to. */
 typedef struct
 {
   struct
   {
-    gint64 kind, dtype[PLAN_MAX_REFS], dims[PLAN_MAX_DIMS];
+    gint64 kind, nodes, dtype[PLAN_MAX_REFS], dims[PLAN_MAX_DIMS];
   } key;
   guint ranks, n_axes;
   double at[MAX_AXES], units;
@@ -127,6 +129,7 @@ place_of (const SimTiming *timing)
   Place self;
   memset (&self, 0, sizeof self); /* keys are compared byte by byte */
   self.key.kind = timing->kind;
+  self.key.nodes = MAX (timing->nodes, 1);
   for (guint i = 0; i < plan_op_n_refs (timing->kind); i++)
     self.key.dtype[i] = matters (timing->kind, i) ? timing->dtype[i] : -1;
   self.ranks = timing->ranks;
@@ -444,6 +447,8 @@ sim_timing_print_shape (const SimTiming *self)
   for (guint d = 0; d < plan_op_n_dims (self->kind); d++)
     g_string_append_printf (text, "%s%s=%" G_GINT64_FORMAT, d ? " " : "",
                             plan_op_dim_name (self->kind, d), self->dims[d]);
+  if (self->nodes > 1)
+    g_string_append_printf (text, " nodes=%u", self->nodes);
   return g_string_free (text, FALSE);
 }
 
@@ -485,6 +490,20 @@ parse_kind (const char *name, PlanOpKind *out, GError **error)
   return FALSE;
 }
 
+/* Where none are said, it is one. */
+static gboolean
+parse_nodes (char *const *sizes, SimTiming *self, GError **error)
+{
+  const char *value = value_of (sizes, "nodes");
+  gint64 nodes = 1;
+  if (value
+      && !plan_units_parse_int (value, "nodes", 1, is_collective (self->kind) ? MAX_NODES : 1,
+                                &nodes, error))
+    return FALSE;
+  self->nodes = (guint)nodes;
+  return TRUE;
+}
+
 gboolean
 sim_timing_parse (const char *op, const char *shape, const char *format, SimTiming *out,
                   GError **error)
@@ -504,6 +523,8 @@ sim_timing_parse (const char *op, const char *shape, const char *format, SimTimi
         return FALSE;
       whole *= (double)MAX (self.dims[d], 1);
     }
+  if (!parse_nodes (sizes, &self, error))
+    return FALSE;
   if (whole > (double)MAX_SIZE)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "'%s' is no size that anything has",

@@ -15,14 +15,15 @@ typedef struct
   gint64 dims[PLAN_MAX_DIMS];
   gint8 dtype[PLAN_MAX_REFS]; /* PlanDtype of each operand; below 0: it has none */
   guint ranks;                /* that compute side by side, or take part in a collective */
+  guint nodes;                /* that those of a collective lie on; 0: one */
   double ns;
 } SimTiming;
 
-/* All but the time of an op of a schedule. */
+/* All of an op of a schedule but its time, and on how many nodes it is. */
 SimTiming sim_timing_of (const PlanSchedule *schedule, const PlanOp *op);
 
-/* "m=256 n=64 k=64 layout=1" and "out=bf16 a=bf16 b=bf16", as stores keep them; the caller frees.
- */
+/* "m=256 n=64 k=64 layout=1" or, across nodes, "count=4096 nodes=2"; "out=bf16 a=bf16 b=bf16": as
+ * stores keep them. The caller frees. */
 char *sim_timing_print_shape (const SimTiming *self);
 char *sim_timing_print_format (const SimTiming *self);
 

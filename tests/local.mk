@@ -208,7 +208,13 @@ bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 # How well steps on this machine's processors are predicted.
 bench-here: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/predict-here.sh ./fsdplan$(EXEEXT)
-.PHONY: bench bench-here bench-instructions fuzz
+# How well collectives and steps over a network follow the model of it.
+bench-network: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
+	@top_srcdir='$(abs_top_srcdir)' $(SHELL) $(srcdir)/%D%/bench/predict-network.sh ./fsdplan$(EXEEXT)
+# What needs root and a minute: all GPUs of the nodes that are played.
+check-cluster:
+	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
+.PHONY: bench bench-here bench-instructions bench-network check-cluster fuzz
 
 golden_tests = \
   %D%/golden/bench-dry-run.test \
@@ -380,8 +386,10 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/network.sh \
   %D%/exec/ranks.sh \
   %D%/exec/record.sh \
+  %D%/exec/slurm.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
@@ -390,7 +398,8 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
-  %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/time-queries.sh \
+  %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
+  %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
   %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \

@@ -7,6 +7,7 @@
 #include "planner/error.h"
 
 #include <mpi.h>
+#include <sched.h>
 
 #define ASK 1  /* tags of messages: who is there? */
 #define HERE 2 /* the answer, with the number of the question */
@@ -215,7 +216,10 @@ exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **e
   for (guint turn = 0; !done; turn++)
     {
       MPI_TRY (MPI_Test (request, &done, MPI_STATUS_IGNORE), error);
-      if (done || timeout_us == 0 || turn % 16 != 15)
+      if (done || turn % 16 != 15)
+        continue;
+      sched_yield (); /* the rank that is waited for may need this processor */
+      if (timeout_us == 0)
         continue;
       const gint64 now_us = g_get_monotonic_time ();
       if (begin_us == 0)

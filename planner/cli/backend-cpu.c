@@ -6,9 +6,12 @@
 #include "exec/probe.h"
 
 static PlanCluster *
-describe_processors (gint64 ranks, gboolean share, GError **error)
+describe_processors (gint64 ranks, gint64 nodes, gboolean share, GError **error)
 {
-  return exec_probe_processors (ranks, error);
+  PlanCluster *self = exec_probe_processors (ranks / nodes, error);
+  if (self)
+    exec_probe_set_nodes (self, nodes);
+  return self;
 }
 
 const CliBackend cli_backend = {

@@ -62,6 +62,15 @@ join (ExecComm *threads, GError **error)
   return exec_comm_nccl_open (threads, &options, error);
 }
 
+static PlanCluster *
+describe_gpus (gint64 ranks, gint64 nodes, gboolean share, GError **error)
+{
+  PlanCluster *self = exec_probe_gpus (ranks / nodes, share, error);
+  if (self && nodes > 1)
+    exec_probe_set_nodes (self, nodes);
+  return self;
+}
+
 const CliBackend cli_backend = {
   .kernels = &exec_kernels_cuda,
   .device = PLAN_DEVICE_GPU,
@@ -69,5 +78,5 @@ const CliBackend cli_backend = {
   .is_launched = is_launched,
   .open_process = open_process,
   .join = join,
-  .describe_machine = exec_probe_gpus,
+  .describe_machine = describe_gpus,
 };

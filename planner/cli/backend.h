@@ -20,8 +20,8 @@ typedef struct
   /* The same between threads of this process, where it can; see ExecJob. */
   ExecComm *(*join) (ExecComm *threads, GError **error);
 
-  /* This machine for so many ranks, which share a device or have one each. */
-  PlanCluster *(*describe_machine) (gint64 ranks, gboolean share, GError **error);
+  /* `nodes` machines like this one for so many ranks, which share a device or have one each. */
+  PlanCluster *(*describe_machine) (gint64 ranks, gint64 nodes, gboolean share, GError **error);
 } CliBackend;
 
 extern const CliBackend cli_backend;

@@ -5,11 +5,14 @@
 
 #include "db/transfer.h"
 #include "exec/bench.h"
+#include "exec/placement.h"
+#include "planner/cli/adjustments.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
+#include "planner/cli/ranks.h"
 #include "planner/cli/timings.h"
 #include "planner/error.h"
 #include "planner/text.h"
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 #define DEFAULT_SECONDS 60
+#define TIMEOUT_S 600           /* for a rank that does not come, as in a run */
 #define COLLECTIVE "collective" /* a class that only several ranks have */
 #define SHOW_EVERY_US (G_USEC_PER_SEC / 5)
 
@@ -34,14 +38,15 @@
 
 typedef struct
 {
-  char *ranks, *only, *seconds, *format, *db;
+  char *ranks, *cluster, *only, *seconds, *format, *db;
   gboolean is_dry;
 } Options;
 
 static void
 options_clear (Options *self)
 {
-  char **const texts[] = { &self->ranks, &self->only, &self->seconds, &self->format, &self->db };
+  char **const texts[]
+      = { &self->ranks, &self->cluster, &self->only, &self->seconds, &self->format, &self->db };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
 }
@@ -50,17 +55,23 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 typedef struct
 {
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
+  ExecPlacement *placement;
   guint ranks;
   gint64 seconds;
   CliFormat format;
   PlanCluster *cluster;
   GArray *ops;   /* ExecBenchOp */
   GArray *times; /* ExecBenchTimes of the first ones of them, as far as they were timed */
+  ExecBenchFrame frame;
+  const SimAdjustments *adjustments; /* NULL: none */
+  gboolean failed_together; /* every rank knows why nothing begins: none has to abort the others */
 } Bench;
 
 static void
 bench_clear (Bench *self)
 {
+  exec_bench_frame_clear (&self->frame);
+  g_clear_pointer (&self->placement, exec_placement_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
   g_clear_pointer (&self->ops, g_array_unref);
   g_clear_pointer (&self->times, g_array_unref);
@@ -145,10 +156,12 @@ open_ranks (Bench *self, const char *ranks, GError **error)
   if (ranks && !plan_units_parse_int (ranks, "--ranks", 1, 4096, &n, error))
     return FALSE;
   self->ranks = (guint)n;
+  self->placement = exec_placement_new_local (self->ranks);
   if (!cli_backend.is_launched ())
-    return TRUE;
+    return ranks || cli_ranks_check_launcher (cli_backend.process_comm, error);
   if (!(self->comm = cli_backend.open_process (error)))
     return FALSE;
+  self->comm->timeout_s = TIMEOUT_S;
   if (ranks && n != self->comm->ranks)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -156,7 +169,40 @@ open_ranks (Bench *self, const char *ranks, GError **error)
       return FALSE;
     }
   self->ranks = self->comm->ranks;
-  return TRUE;
+  exec_placement_free (self->placement);
+  self->comm->placement = self->placement = exec_placement_gather (self->comm, error);
+  return self->placement != NULL;
+}
+
+/* Where the ranks lie: as --cluster says, or on machines like this one. */
+static PlanCluster *
+describe (const Bench *self, const Options *options, GError **error)
+{
+  if (!options->cluster)
+    return cli_backend.describe_machine (self->ranks, exec_placement_nodes (self->placement), FALSE,
+                                         error);
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  if (!cluster || !exec_placement_check (self->placement, cluster, error))
+    return NULL;
+  if (cluster->kind == cli_backend.device)
+    return g_steal_pointer (&cluster);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--cluster %s: its devices are not this machine's processors, which are timed here: "
+               "begin with what fsdplan show --cluster local-cpu:%" G_GINT64_FORMAT
+               " --format=ini prints",
+               options->cluster, cluster->devices_per_node);
+  return NULL;
+}
+
+static gboolean
+read_adjustments (Bench *self, const char *db, GError **error)
+{
+  g_autoptr (GError) cause = NULL;
+  self->adjustments = cli_adjustments (NULL, db, &cause);
+  if (!cause)
+    return TRUE;
+  g_propagate_error (error, g_steal_pointer (&cause));
+  return FALSE;
 }
 
 static gboolean
@@ -174,18 +220,18 @@ prepare (Bench *self, const Options *options, GError **error)
           && !plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds, error))
       || !open_ranks (self, options->ranks, error))
     return FALSE;
-  g_autofree char *local = g_strdup_printf ("local-cpu:%u", self->ranks);
   self->times = g_array_new (FALSE, FALSE, sizeof (ExecBenchTimes));
-  return (self->cluster = cli_cluster_new (local, options->db, error))
+  return (self->cluster = describe (self, options, error))
          && (self->ops = exec_bench_ops (self->cluster, error))
-         && choose (self->ops, options->only, error);
+         && choose (self->ops, options->only, error)
+         && exec_bench_frame_init (&self->frame, self->cluster, cli_backend.kernels, error)
+         && read_adjustments (self, options->db, error);
 }
 
 static guint
 repeats_of (const Bench *self, guint i)
 {
-  return exec_bench_repeats (op_at (self, i), self->ranks,
-                             1e9 * (double)self->seconds / (double)self->ops->len);
+  return exec_bench_repeats (op_at (self, i), 1e9 * (double)self->seconds / (double)self->ops->len);
 }
 
 /* --- as rows ------------------------------------------------------------------------------ */
@@ -194,7 +240,7 @@ static SimTiming
 timing_of (const Bench *self, guint i)
 {
   const ExecBenchOp *op = op_at (self, i);
-  SimTiming timing = { .kind = op->op.kind, .ranks = self->ranks };
+  SimTiming timing = { .kind = op->op.kind, .ranks = op->ranks, .nodes = op->nodes };
   memcpy (timing.dims, op->op.dims, sizeof timing.dims);
   for (guint r = 0; r < PLAN_MAX_REFS; r++)
     timing.dtype[r]
@@ -210,12 +256,11 @@ bytes_of (const Bench *self, guint i)
   double bytes = 0;
   if (plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE)
     return (double)plan_dtype_bytes (op->dtype[0], (guint64)op->op.dims[0])
-           * (op->op.kind == PLAN_OP_ALL_REDUCE ? 1 : self->ranks);
+           * (op->op.kind == PLAN_OP_ALL_REDUCE ? 1 : op->ranks);
   for (guint r = 0; r < plan_op_n_refs (op->op.kind); r++)
     if (op->op.refs[r].array >= 0)
-      bytes
-          += (double)plan_dtype_bytes (op->dtype[r], plan_op_ref_elements (&op->op, r, self->ranks))
-             * (plan_op_ref_access (op->op.kind, r) == 'u' ? 2 : 1);
+      bytes += (double)plan_dtype_bytes (op->dtype[r], plan_op_ref_elements (&op->op, r, op->ranks))
+               * (plan_op_ref_access (op->op.kind, r) == 'u' ? 2 : 1);
   return bytes;
 }
 
@@ -226,11 +271,31 @@ bus_factor (PlanOpKind kind, guint ranks)
   return (double)(ranks - 1) / (double)ranks * (kind == PLAN_OP_ALL_REDUCE ? 2 : 1);
 }
 
-static void
-add_rate (CliTable *table, double per_ns)
+/* What predictions take it for where nothing is timed; 0 where they cannot tell. */
+static gint64
+model_ns (const Bench *self, guint i)
 {
-  if (per_ns > 0)
-    cli_table_add_real (table, per_ns, 3);
+  const PlanStack *stack = plan_stack_of (&self->frame.plan, self->cluster->kind, NULL);
+  g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op_at (self, i), 0, self->ranks, 1);
+  const SimParams params = cli_params (self->adjustments, self->cluster, stack);
+  const SimCostInput input = { .schedule = schedule,
+                               .cluster = self->cluster,
+                               .stack = stack,
+                               .plan = &self->frame.plan,
+                               .params = &params };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, NULL);
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  plan_cursor_next (&cursor);
+  return cost ? sim_cost_ns (cost, cursor.node) : 0;
+}
+
+/* Empty for 0. */
+static void
+add_positive (CliTable *table, double value)
+{
+  if (value > 0)
+    cli_table_add_real (table, value, 3);
   else
     cli_table_add (table, NULL);
 }
@@ -246,9 +311,11 @@ add_times (const Bench *self, guint i, CliTable *table)
   cli_table_add_real (table, 1e-3 * ns, 3);
   cli_table_add_real (table, 1e-3 * (double)times->q1_ns, 3);
   cli_table_add_real (table, 1e-3 * (double)times->q3_ns, 3);
-  add_rate (table, plan_op_flops (op) / ns);
-  add_rate (table, bytes / ns);
-  add_rate (table, is_collective ? bytes / ns * bus_factor (op->kind, self->ranks) : 0);
+  add_positive (table, 1e-3 * (double)model_ns (self, i));
+  add_positive (table, plan_op_flops (op) / ns);
+  add_positive (table, bytes / ns);
+  add_positive (table,
+                is_collective ? bytes / ns * bus_factor (op->kind, op_at (self, i)->ranks) : 0);
 }
 
 static void
@@ -261,7 +328,7 @@ add_op (const Bench *self, guint i, gboolean is_dry, CliTable *table)
   cli_table_add (table, plan_op_name (timing.kind));
   cli_table_add (table, shape);
   cli_table_add (table, format);
-  cli_table_add_int (table, self->ranks);
+  cli_table_add_int (table, timing.ranks);
   if (is_dry)
     cli_table_add_int (table, repeats_of (self, i));
   else
@@ -273,9 +340,10 @@ static void
 print (const Bench *self, gboolean is_dry)
 {
   static const CliColumn columns[]
-      = { { "class", FALSE }, { "op", FALSE },     { "shape", FALSE },    { "format", FALSE },
-          { "ranks", TRUE },  { "repeats", TRUE }, { "median_us", TRUE }, { "q1_us", TRUE },
-          { "q3_us", TRUE },  { "gflop_s", TRUE }, { "gb_s", TRUE },      { "bus_gb_s", TRUE } };
+      = { { "class", FALSE },  { "op", FALSE },      { "shape", FALSE },    { "format", FALSE },
+          { "ranks", TRUE },   { "repeats", TRUE },  { "median_us", TRUE }, { "q1_us", TRUE },
+          { "q3_us", TRUE },   { "model_us", TRUE }, { "gflop_s", TRUE },   { "gb_s", TRUE },
+          { "bus_gb_s", TRUE } };
   g_autoptr (CliTable) table = cli_table_new (columns, is_dry ? 6 : G_N_ELEMENTS (columns));
   g_autoptr (GPtrArray) classes = list_classes (self->ops);
   const guint n = is_dry ? self->ops->len : self->times->len;
@@ -287,7 +355,7 @@ print (const Bench *self, gboolean is_dry)
 }
 
 static void
-add_row (const Bench *self, guint i, const char *created, const char *machine, DbTable *rows)
+add_row (const Bench *self, guint i, const char *created, const char *library, DbTable *rows)
 {
   const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
   const SimTiming timing = timing_of (self, i);
@@ -296,7 +364,8 @@ add_row (const Bench *self, guint i, const char *created, const char *machine, D
   g_autofree char *uid = g_uuid_string_random ();
   g_autofree char *shape = sim_timing_print_shape (&timing);
   g_autofree char *format = sim_timing_print_format (&timing);
-  g_autofree char *ranks = g_strdup_printf ("%u", self->ranks);
+  g_autofree char *ranks = g_strdup_printf ("%u", timing.ranks);
+  g_autofree char *machine = cli_timings_machine (self->cluster, library, timing.nodes > 1);
   g_autofree char *median = g_strdup_printf ("%" G_GINT64_FORMAT, times->median_ns);
   g_autofree char *spread = g_strdup_printf ("%" G_GINT64_FORMAT, times->p90_ns - times->p10_ns);
   g_autofree char *samples = g_strdup_printf ("%u", times->n);
@@ -324,13 +393,12 @@ keep (const Bench *self, const char *db, GError **error)
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
   g_autofree char *library = cli_backend.kernels->describe ();
-  g_autofree char *machine = cli_timings_machine (self->cluster, library);
   g_autoptr (GPtrArray) tables = g_ptr_array_new_with_free_func ((GDestroyNotify)db_table_free);
   DbTable *rows = db_table_new (DB_KIND_OPS);
   DbImport done;
   g_ptr_array_add (tables, rows);
   for (guint i = 0; i < self->times->len; i++)
-    add_row (self, i, created, machine, rows);
+    add_row (self, i, created, library, rows);
   const DbSource source = { .origin = "bench", .tables = tables };
   g_autoptr (DbStore) store = db_store_open (db, error);
   return store && db_store_import (store, &source, 1, FALSE, &done, error);
@@ -362,12 +430,9 @@ should_stop (const Bench *self, gint64 begin_us, gboolean *out_stop, GError **er
 static gboolean
 time_all (Bench *self, GError **error)
 {
-  g_auto (ExecBenchFrame) frame = { 0 };
   const gboolean is_shown = is_root (self) && isatty (STDERR_FILENO);
   const gint64 begin_us = g_get_monotonic_time ();
   gint64 shown_us = 0;
-  if (!exec_bench_frame_init (&frame, self->cluster, cli_backend.kernels, error))
-    return FALSE;
   for (guint i = 0; i < self->ops->len; i++)
     {
       ExecBenchTimes times;
@@ -381,10 +446,10 @@ time_all (Bench *self, GError **error)
           show_progress (self, i, begin_us);
           shown_us = g_get_monotonic_time ();
         }
-      if (!(self->comm ? exec_bench_run (&frame, op_at (self, i), repeats_of (self, i), self->comm,
-                                         &times, error)
-                       : exec_bench_run_threads (&frame, op_at (self, i), repeats_of (self, i),
-                                                 self->ranks, &times, error)))
+      if (!(self->comm ? exec_bench_run (&self->frame, op_at (self, i), repeats_of (self, i),
+                                         self->comm, &times, error)
+                       : exec_bench_run_threads (&self->frame, op_at (self, i),
+                                                 repeats_of (self, i), self->ranks, &times, error)))
         {
           g_prefix_error (error, "%s: ", plan_op_name (op_at (self, i)->op.kind));
           return FALSE;
@@ -440,10 +505,22 @@ report (const Bench *self, const char *db, GError **error)
   return FALSE;
 }
 
+/* Collective, with what each rank found. */
+static void
+vote (Bench *self, gboolean can_begin)
+{
+  float against = can_begin ? 0 : 1;
+  if (self->comm
+      && self->comm->ops->all_reduce (self->comm, &against, 1, PLAN_DTYPE_FP32, NULL, NULL))
+    self->failed_together = against == (float)self->comm->ranks;
+}
+
 static gboolean
 bench (Bench *self, const Options *options, GError **error)
 {
-  if (!prepare (self, options, error))
+  const gboolean can_begin = prepare (self, options, error);
+  vote (self, can_begin);
+  if (!can_begin)
     return FALSE;
   if (options->is_dry)
     {
@@ -464,6 +541,10 @@ context_new (Options *options)
   const GOptionEntry entries[] = {
     { "ranks", 0, 0, G_OPTION_ARG_STRING, &options->ranks,
       "ranks at work side by side; the launcher's number, without one 1", "N" },
+    { "cluster", 0, 0, G_OPTION_ARG_STRING, &options->cluster,
+      "what they lie on, with the network between its nodes: a file; machines like this one unless "
+      "said",
+      "NAME:NODES|FILE" },
     { "only", 0, 0, G_OPTION_ARG_STRING, &options->only,
       "only such ops: product, attention, collective, or how they move memory, as copy, norm, "
       "activation, optimizer",
@@ -482,15 +563,17 @@ context_new (Options *options)
   cli_context_describe (
       context,
       "Each op is a schedule of its own, walked as a plan's is. Times are medians, with quartiles\n"
-      "beside them, of repeats after a warm-up; bus_gb_s is nccl-tests' bus bandwidth. "
-      "Predictions\n"
-      "for local-cpu take the newest row of each op and size, and what lies between sizes; those\n"
-      "for N ranks are best served by --ranks N.");
+      "beside them, of repeats after a warm-up; model_us is what predictions take where\n"
+      "nothing is timed, bus_gb_s nccl-tests' bus bandwidth. Between several nodes collectives\n"
+      "are timed over all ranks, inside a node, and over one rank of each; nodes=N beside the\n"
+      "sizes says how many they reached. Predictions for local-cpu take the newest row of each\n"
+      "op and size, and what lies between sizes; those for N ranks are best served by\n"
+      "--ranks N, those for several nodes by a launcher that starts ranks there.");
   return context;
 }
 
 int
-cli_bench (int argc, char **argv, gboolean *out_is_root, GError **error)
+cli_bench (int argc, char **argv, CliTraining *out_process, GError **error)
 {
   g_auto (Options) options = { 0 };
   g_auto (Bench) self = { 0 };
@@ -498,12 +581,8 @@ cli_bench (int argc, char **argv, gboolean *out_is_root, GError **error)
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   const gboolean ok = bench (&self, &options, error);
-  *out_is_root = is_root (&self);
-  if (self.comm)
-    {
-      if (!ok && *error)
-        self.comm->ops->abort (self.comm, (*error)->message);
-      self.comm->ops->close (self.comm);
-    }
+  out_process->comm = self.comm;
+  out_process->placement = g_steal_pointer (&self.placement);
+  out_process->failed_together = self.failed_together;
   return ok ? CLI_DONE : CLI_FAILED;
 }

@@ -2,6 +2,7 @@
 /* The program that runs plans: "fsdplan run" replaces itself by it. */
 #include "config.h"
 
+#include "exec/runnable.h"
 #include "exec/stop.h"
 #include "planner/arena.h"
 #include "planner/cli/backend.h"
@@ -145,19 +146,21 @@ static gboolean
 bring_here (CliInput *input, const CliOptions *options, CliTraining *training, gboolean is_root,
             GError **error)
 {
-  const gint64 ranks = training->ranks;
+  const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
   g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
-  if (!cli_input_read (options, unsaid, input, error)
-      || (g_strcmp0 (input->cluster_spec, unsaid) != 0
-          && !cli_ranks_check_cluster (training, input->cluster, error)))
+  if (!cli_input_read (options, unsaid, input, error))
     return FALSE;
-  if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks)
+  const gboolean is_said = g_strcmp0 (input->cluster_spec, unsaid) != 0;
+  if (is_said && !cli_ranks_check_cluster (training, input->cluster, error))
+    return FALSE;
+  if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks
+      || (!is_said && nodes > 1))
     {
-      PlanCluster *here = cli_backend.describe_machine (ranks, shares, error);
+      PlanCluster *here = cli_backend.describe_machine (ranks, nodes, shares, error);
       if (!here)
         return FALSE;
-      if (is_root && g_strcmp0 (input->cluster_spec, unsaid) != 0)
+      if (is_root && is_said)
         fprintf (stderr,
                  "fsdplan: the plan is for %s with %" G_GINT64_FORMAT
                  " devices; it runs here on %" G_GINT64_FORMAT " ranks\n",
@@ -331,6 +334,9 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope_theta = input->model->rope_theta;
+  if (!exec_runnable_check (&training->job, training->job.plan, training->prediction.schedule,
+                            error))
+    return FALSE;
   return open_sources (training, options, error) && plan_evaluation (training, input, error);
 }
 
@@ -379,7 +385,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
 /* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
  * to this program. */
 static int
-run_command (int argc, char **argv, gboolean *out_is_root, CliTraining *training, GError **error)
+run_command (int argc, char **argv, CliTraining *training, GError **error)
 {
   static const char *const commands[] = { "bench", "run" };
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
@@ -392,12 +398,10 @@ run_command (int argc, char **argv, gboolean *out_is_root, CliTraining *training
   if (strcmp (argv[0], "bench") == 0)
     {
       g_set_prgname ("fsdplan bench");
-      return cli_bench (argc, argv, out_is_root, error);
+      return cli_bench (argc, argv, training, error);
     }
   g_set_prgname ("fsdplan run");
-  const gboolean ok = run (argc, argv, training, error);
-  *out_is_root = !training->comm || training->comm->rank == 0;
-  return ok ? CLI_DONE : CLI_FAILED;
+  return run (argc, argv, training, error) ? CLI_DONE : CLI_FAILED;
 }
 
 int
@@ -405,10 +409,9 @@ main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
   CliTraining training = { 0 };
-  gboolean is_root = TRUE;
   setlocale (LC_CTYPE, "");
-  const gboolean ok = run_command (argc, argv, &is_root, &training, &error) == CLI_DONE;
-  if (!ok && is_root)
+  const gboolean ok = run_command (argc, argv, &training, &error) == CLI_DONE;
+  if (!ok && (!training.comm || training.comm->rank == 0))
     fprintf (stderr, "fsdplan: %s\n", error->message);
   cli_training_clear (&training);
   if (training.comm)

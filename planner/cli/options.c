@@ -218,6 +218,19 @@ find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **err
          && db_store_find_run_plan (store, run, out_id, error);
 }
 
+/* The words that a shipped cluster, which this is letter by letter, is asked for by: a job script
+ * can say them. NULL for any other. */
+static char *
+find_spec (const PlanCluster *cluster)
+{
+  g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->name, cluster->nodes);
+  g_autoptr (PlanCluster) shipped
+      = plan_cluster_is_shipped (cluster->name) ? plan_cluster_new (spec, NULL) : NULL;
+  g_autofree char *own = plan_cluster_print (cluster);
+  g_autofree char *other = shipped ? plan_cluster_print (shipped) : NULL;
+  return g_strcmp0 (own, other) == 0 ? g_steal_pointer (&spec) : NULL;
+}
+
 static gboolean
 read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
 {
@@ -227,9 +240,12 @@ read_stored_plan (const CliOptions *options, CliInput *input, GError **error)
   if (!store || !find_stored_plan (store, options->plan, &id, error)
       || !db_store_load_plan (store, id, &plan, error))
     return FALSE;
-  return plan_parse (plan.plan_text, options->plan, &input->plan, error)
-         && (input->model = plan_model_new (plan.model_text, error))
-         && (input->cluster = plan_cluster_parse (plan.cluster_text, options->plan, error));
+  if (!plan_parse (plan.plan_text, options->plan, &input->plan, error)
+      || !(input->model = plan_model_new (plan.model_text, error))
+      || !(input->cluster = plan_cluster_parse (plan.cluster_text, options->plan, error)))
+    return FALSE;
+  input->cluster_spec = find_spec (input->cluster);
+  return TRUE;
 }
 
 /* The date of the last --set stack=NAME@DATE: it decides what was Megatron-LM's default. */

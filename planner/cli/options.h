@@ -31,7 +31,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  char *cluster_spec; /* the words that stand for it; NULL where a stored run gave it */
+  char *cluster_spec; /* the words that stand for it; NULL: none, the store gave it */
   Plan plan;
   const SimAdjustments *adjustments; /* NULL: none */
   const char *db;                    /* the store, for what was timed on this machine; borrowed */

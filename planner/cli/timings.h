@@ -4,11 +4,13 @@
 #include "sim/timings.h"
 G_BEGIN_DECLS
 
-/* What the rows are of: the processor, and the library that multiplies. */
-char *cli_timings_machine (const PlanCluster *cluster, const char *library);
+/* What rows are of: the processor, and the library that multiplies; of collectives between nodes
+ * the network too, as far as it is known. */
+char *cli_timings_machine (const PlanCluster *cluster, const char *library, gboolean crosses);
 
-/* Ops timed on a cluster's processors, with collectives carried by `comm` (NULL: threads), read
- * from the store `db` once; NULL where there are none. Owned by this module. Any thread may ask. */
+/* Ops timed on a cluster's processors, with collectives carried by `comm` (NULL: threads; between
+ * nodes always mpi) and over such a network, read from the store `db` once; NULL where there are
+ * none. Owned by this module. Any thread may ask. */
 const SimTimings *cli_timings (const PlanCluster *cluster, const char *db, const char *comm);
 
 G_END_DECLS

@@ -12,7 +12,7 @@ fail () { echo "bench.sh: $*"; exit 1; }
 fsdplan bench --only reduction,rope --seconds 1 --db "$db" --format=csv >"$work/first" 2>"$work/err" ||
   { cat "$work/err"; fail "the first one"; }
 test "$(head -1 "$work/first")" = \
-  class,op,shape,format,ranks,repeats,median_us,q1_us,q3_us,gflop_s,gb_s,bus_gb_s
+  class,op,shape,format,ranks,repeats,median_us,q1_us,q3_us,model_us,gflop_s,gb_s,bus_gb_s
 rows=$(($(wc -l <"$work/first") - 1))
 test "$rows" -gt 5 || fail "$rows rows"
 awk -F, 'NR > 1 && !($6 > 0 && $8 > 0 && $8 <= $7 && $7 <= $9)' "$work/first" | grep . &&

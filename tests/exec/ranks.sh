@@ -13,11 +13,12 @@ fi
 bad=0
 complain () { echo "ranks.sh: $*"; cat "$work/err"; bad=1; }
 
+status_of_refusal=2
 # says MESSAGE RANKS SCRIPT: with HOST made of the script's $r, a run is refused before it begins
 says () {
   status=0
   mpirun -n "$2" sh -c 'r=${OMPI_COMM_WORLD_RANK:-$PMIX_RANK}; '"$3" >"$work/out" 2>"$work/err" || status=$?
-  test $status = 2 || complain "exit status $status instead of 2: $3"
+  test $status = $status_of_refusal || complain "exit status $status instead of $status_of_refusal: $3"
   grep -qF -e "$1" "$work/err" || complain "does not say '$1'"
   if grep -q MPI_ABORT "$work/err"; then complain "all ranks know why, and one aborts"; fi
   test ! -s "$work/out" || complain "prints a result"
@@ -53,10 +54,22 @@ for variables in "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=a" "SLURM_STEP_NU
   env $variables fsdplan run $tiny >"$work/out" 2>"$work/err" || status=$?
   test $status = 1 || complain "exit status $status instead of 1: $variables"
   grep -q 'started 4 .*srun --mpi=pmix, or one .* with --ranks 4' "$work/err" || complain "$variables"
+  status=0
+  env $variables fsdplan bench --only collective --db :memory: >"$work/out" 2>"$work/err" || status=$?
+  test $status = 1 || complain "bench: exit status $status instead of 1: $variables"
+  grep -q 'started 4 .*srun --mpi=pmix, or one .* with --ranks 4' "$work/err" || complain "bench: $variables"
 done
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 fsdplan run $tiny >"$work/out" 2>"$work/err" || complain "a launcher of one"
 
 # what is wrong on every rank is said once
+once () { says "$@"; test "$(grep -cF -e "$1" "$work/err")" = 1 || complain "said more than once: $1"; }
+once "--only: no class is called 'collectiv'" 2 "exec fsdplan bench --only collectiv --db :memory:"
+once "--cluster h100:2: its devices are not this machine's processors" \
+  2 "exec fsdplan bench --cluster h100:2 --db :memory:"
+once "the plan is for 4 ranks, 1 x 4 of " 2 "exec fsdplan bench --cluster local-cpu:4 --db :memory:"
+status_of_refusal=1
+once "tp=2 is modelled and not executed yet: it must be 1" 2 "exec fsdplan run $tiny --set tp=2"
+status_of_refusal=2
 says "rule gbs-divides: gbs must be a multiple of" 3 "exec fsdplan run $tiny"
 test "$(grep -c gbs-divides "$work/err")" = 1 || complain "said more than once"
 

@@ -59,11 +59,11 @@ START_TEST (repeats_follow_the_time_there_is)
   for (guint i = 0; i < ops->len; i++)
     {
       const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
-      ck_assert_uint_eq (exec_bench_repeats (op, 1, 0), 5);
-      ck_assert_uint_eq (exec_bench_repeats (op, 1, 1e18), 101);
-      ck_assert_double_gt (exec_bench_guess_ns (op, 1), 0);
+      ck_assert_uint_eq (exec_bench_repeats (op, 0), 5);
+      ck_assert_uint_eq (exec_bench_repeats (op, 1e18), 101);
+      ck_assert_double_gt (exec_bench_guess_ns (op), 0);
       if (i > 0)
-        ck_assert_double_ge (exec_bench_guess_ns (op, 1), exec_bench_guess_ns (op - 1, 1));
+        ck_assert_double_ge (exec_bench_guess_ns (op), exec_bench_guess_ns (op - 1));
     }
 }
 END_TEST
@@ -95,6 +95,50 @@ START_TEST (schedules_are_whole)
       n_collectives += plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE;
     }
   ck_assert_int_eq (n_collectives > 0, ranks > 1);
+}
+END_TEST
+
+/* On two nodes of three each collective is of all six, of three, and of two that lie apart;
+ * schedules are whole, and nothing else is timed more often. */
+START_TEST (levels_are_timed_apart)
+{
+  static const guint expected[][3] = { { 6, 1, 2 }, { 3, 1, 1 }, { 2, 3, 2 } };
+  g_autoptr (PlanCluster) cluster = processors (3);
+  g_autoptr (PlanCluster) single = processors (6);
+  exec_probe_set_nodes (cluster, 2);
+  g_autoptr (GArray) ops = list (cluster);
+  g_autoptr (GArray) without = list (single);
+  guint n[3] = { 0 }, n_others = 0, n_single = 0;
+  for (guint i = 0; i < without->len; i++)
+    n_single
+        += plan_op_class (g_array_index (without, ExecBenchOp, i).op.kind) != PLAN_CLASS_COLLECTIVE;
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      guint level = 0;
+      if (plan_op_class (op->op.kind) != PLAN_CLASS_COLLECTIVE)
+        {
+          ck_assert_uint_eq (op->ranks, 6);
+          n_others++;
+          continue;
+        }
+      while (level < 2 && op->ranks != expected[level][0])
+        level++;
+      ck_assert_uint_eq (op->ranks, expected[level][0]);
+      ck_assert_uint_eq (op->stride, expected[level][1]);
+      ck_assert_uint_eq (op->nodes, expected[level][2]);
+      n[level]++;
+      if (op->op.dims[0] > 256)
+        continue;
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, 5, 6, 1);
+      ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", plan_op_name (op->op.kind),
+                     error ? error->message : "");
+    }
+  ck_assert_uint_eq (n_others, n_single);
+  ck_assert_uint_gt (n[0], 0);
+  ck_assert_uint_ge (n[1], n[0]); /* large ones of many ranks are left out */
+  ck_assert_uint_ge (n[2], n[1]);
 }
 END_TEST
 
@@ -167,6 +211,7 @@ main (void)
   tcase_add_test (tcase, what_others_took_is_not_counted);
   tcase_add_test (tcase, repeats_follow_the_time_there_is);
   tcase_add_loop_test (tcase, schedules_are_whole, 1, 4);
+  tcase_add_test (tcase, levels_are_timed_apart);
   tcase_add_test (tcase, what_plans_are_made_of_is_there);
   tcase_add_loop_test (tcase, every_kind_runs, 1, 4);
   suite_add_tcase (suite, tcase);

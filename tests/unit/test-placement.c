@@ -81,6 +81,21 @@ static const struct
   { "aabbaa", 2, TRUE }, { "a", 1, TRUE },
 };
 
+static const struct
+{
+  const char *hosts;
+  guint nodes;
+} launches[] = { { "aabb", 2 }, { "aaaa", 1 },   { "abcd", 4 }, { "abab", 1 }, { "aabbb", 1 },
+                 { "aaba", 1 }, { "aabbaa", 1 }, { "baab", 1 }, { "a", 1 } };
+
+/* Only whole nodes, one after the other, make a cluster. */
+START_TEST (hosts_are_nodes)
+{
+  g_autoptr (ExecPlacement) placement = placed (launches[_i].hosts);
+  ck_assert_uint_eq (exec_placement_nodes (placement), launches[_i].nodes);
+}
+END_TEST
+
 START_TEST (groups_lie_on_one_host)
 {
   g_autoptr (GError) error = NULL;
@@ -238,6 +253,7 @@ main (void)
   Suite *suite = suite_create ("placement");
   TCase *tcase = tcase_create ("placement");
   tcase_add_loop_test (tcase, nodes_are_hosts, 0, G_N_ELEMENTS (clusters));
+  tcase_add_loop_test (tcase, hosts_are_nodes, 0, G_N_ELEMENTS (launches));
   tcase_add_loop_test (tcase, groups_lie_on_one_host, 0, G_N_ELEMENTS (groups));
   tcase_add_loop_test (tcase, all_have_the_same, 0, G_N_ELEMENTS (votes));
   tcase_add_test (tcase, hosts_are_gathered);

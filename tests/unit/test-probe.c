@@ -298,6 +298,30 @@ START_TEST (this_machine)
 }
 END_TEST
 
+/* What joins several is assumed, and said to be, unless the kernel names a port; text keeps it. */
+START_TEST (machines_like_this_one)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = exec_probe_processors (2, &error);
+  ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
+  cluster->nics_per_node = 0;
+  cluster->nic_rate_bytes_per_s = cluster->nic_bytes_per_s = 0;
+  exec_probe_set_nodes (cluster, 1);
+  ck_assert (!plan_cluster_knows (cluster, PLAN_FACT_NIC_BANDWIDTH));
+  exec_probe_set_nodes (cluster, 3);
+  ck_assert_int_eq (plan_cluster_devices (cluster), 6);
+  ck_assert (plan_cluster_check_figures (cluster, PLAN_DTYPE_BF16, NULL));
+  ck_assert (plan_cluster_assumes (cluster, PLAN_FACT_NIC_BANDWIDTH));
+  ck_assert (plan_cluster_assumes (cluster, PLAN_FACT_NIC_LATENCY));
+  ck_assert_double_eq_tol (cluster->nic_bytes_per_s, 0.625e9, 1); /* 10 Gbit/s for two */
+  g_autofree char *text = plan_cluster_print (cluster);
+  g_autoptr (PlanCluster) back = plan_cluster_parse (text, "back", &error);
+  ck_assert_msg (back != NULL, "%s", error ? error->message : "");
+  g_autofree char *again = plan_cluster_print (back);
+  ck_assert_str_eq (text, again);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -317,6 +341,7 @@ main (void)
   tcase_add_test (tcase, processors_are_shared);
   tcase_add_test (tcase, fingerprint_is_of_what_stays);
   tcase_add_test (tcase, this_machine);
+  tcase_add_test (tcase, machines_like_this_one);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

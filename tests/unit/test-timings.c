@@ -110,6 +110,22 @@ START_TEST (what_differs_in_kind_is_not_alike)
 }
 END_TEST
 
+/* Two ranks of one node are not two that lie on two; nor does either stand for the other. */
+START_TEST (levels_are_apart)
+{
+  SimTiming inside = gather (100, 2, 500), across = gather (100, 2, 9000);
+  across.nodes = 2;
+  const SimTiming rows[] = { inside, across };
+  g_autoptr (SimTimings) both = sim_timings_new (rows, 2);
+  g_autoptr (SimTimings) one = sim_timings_new (&inside, 1);
+  expect (both, inside, 0, 500, SIM_TIMED_AS_IS);
+  expect (both, across, 0, 9000, SIM_TIMED_AS_IS);
+  ck_assert (!knows (one, across));
+  inside.nodes = 1; /* the same as not said */
+  ck_assert (knows (one, inside));
+}
+END_TEST
+
 START_TEST (the_newest_counts)
 {
   const SimTiming rows[] = { copy (100, 1, 50), copy (200, 1, 100), copy (100, 1, 60) };
@@ -196,6 +212,14 @@ START_TEST (text_reads_back)
   ck_assert (sim_timing_parse ("gemm", shape, format, &back, NULL));
   ck_assert_mem_eq (&back.dims, &row.dims, sizeof row.dims);
   ck_assert_mem_eq (&back.dtype, &row.dtype, sizeof row.dtype);
+  ck_assert_uint_eq (back.nodes, 1);
+
+  SimTiming across = gather (100, 4, 7);
+  across.nodes = 2;
+  g_autofree char *reach = sim_timing_print_shape (&across);
+  ck_assert_str_eq (reach, "count=100 nodes=2");
+  ck_assert (sim_timing_parse ("all_gather", reach, "out=fp32 in=fp32", &back, NULL));
+  ck_assert_uint_eq (back.nodes, 2);
 }
 END_TEST
 
@@ -209,6 +233,8 @@ START_TEST (text_that_is_wrong_is_refused)
     { "cast", "m=1", "out=fp32 in=fp32", "count: '' is not a whole number" },
     { "cast", "count=-1", "out=fp32 in=fp32", "count: '-1' is out of range" },
     { "gemm", "m=99999999 n=99999999 k=9 layout=0", "out=fp32 a=fp32 b=fp32", "is no size that" },
+    { "all_gather", "count=1 nodes=0", "out=fp32 in=fp32", "nodes: '0' is out of range" },
+    { "cast", "count=1 nodes=2", "out=fp32 in=fp32", "nodes: '2' is out of range" },
     { "cast", "count=1", "out=fp32", "in: '' is not a number format" },
     { "cast", "count=1", "out=fp32 in=fp23", "in: 'fp23' is not a number format" },
   };
@@ -257,6 +283,54 @@ START_TEST (costs_are_what_was_timed)
 }
 END_TEST
 
+/* Groups of a cluster of two nodes, and what was timed at either level: each takes what is of as
+ * many nodes as it reaches. */
+START_TEST (costs_are_of_the_level)
+{
+  static const struct
+  {
+    guint size, stride, nodes;
+  } groups[] = { { 4, 1, 2 }, { 2, 1, 1 }, { 2, 2, 2 } };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = plan_cluster_parse (
+      "[two]\nsource=test\nnodes=2\ndevices_per_node=2\ndevice=x\nkind=cpu\npeak_fp32=1 GFLOP/s\n"
+      "memory=1 GB\nmemory_bandwidth=1 GB/s\nlink_bandwidth=1 GB/s\nlink_latency=1 us\n"
+      "nic_bandwidth=1 GB/s\nnic_latency=1 us\n",
+      "test", &error);
+  ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 4);
+  PlanOp op;
+  plan_op_init (&op, PLAN_OP_ALL_GATHER, PLAN_STREAM_COMPUTE);
+  op.group = plan_schedule_add_group (schedule, "g", groups[_i].size, groups[_i].stride);
+  op.dims[0] = 100;
+  for (guint i = 0; i < 2; i++)
+    op.refs[i].array
+        = plan_schedule_add_buffer (schedule, i ? "in" : "out", 1, i ? 100 : 100 * groups[_i].size,
+                                    PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_add (schedule, &op);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "stack", "native", &error));
+  SimTiming rows[] = { gather (100, 2, 500), gather (100, 2, 7000), gather (100, 4, 9000) };
+  rows[1].nodes = rows[2].nodes = 2;
+  const gint64 expected[] = { 9000, 500, 7000 };
+  g_autoptr (SimTimings) timings = sim_timings_new (rows, G_N_ELEMENTS (rows));
+  const SimCostInput input = { .schedule = schedule,
+                               .cluster = cluster,
+                               .stack = plan_stack_of (&plan, cluster->kind, &error),
+                               .timings = timings };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  guint node = 0;
+  while (plan_schedule_node (schedule, node)->kind != PLAN_OP_ALL_GATHER)
+    node++;
+  ck_assert_int_eq (sim_cost_ns (cost, node), expected[_i]);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -265,6 +339,7 @@ main (void)
   tcase_add_test (tcase, between_sizes_by_hand);
   tcase_add_test (tcase, products_are_exact_where_costs_add_up);
   tcase_add_test (tcase, what_differs_in_kind_is_not_alike);
+  tcase_add_test (tcase, levels_are_apart);
   tcase_add_test (tcase, the_newest_counts);
   tcase_add_test (tcase, ranks_share_cores);
   tcase_add_test (tcase, attention_is_by_head);
@@ -272,6 +347,7 @@ main (void)
   tcase_add_test (tcase, text_reads_back);
   tcase_add_test (tcase, text_that_is_wrong_is_refused);
   tcase_add_test (tcase, costs_are_what_was_timed);
+  tcase_add_loop_test (tcase, costs_are_of_the_level, 0, 3);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
