@@ -427,6 +427,9 @@ fake_cuda_sources = \
   %D%/fake/stream.cpp \
   %D%/fake/trace.cpp
 fake_kernel_sources = %D%/fake/cuda-kernels.cpp %D%/fake/planted.cpp %D%/fake/planted.h
+fake_cudnn_sources = \
+  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
+  %D%/fake/cudnn-fake-run.c
 fake_headers = \
   %D%/fake/include/cublasLt-calls.h \
   %D%/fake/include/cublasLt.h \
@@ -455,7 +458,8 @@ check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
-tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
+tests_fake_libexeccudafake_a_SOURCES = \
+  $(cuda_host_sources) exec/cuda/attention-fused.c $(cudnn_sources) $(fake_cudnn_sources)
 tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 fake_tests = \
   %D%/fake/test-cublaslt.tap \
@@ -530,18 +534,15 @@ endif
 endif
 
 # cuDNN: its graphs interpreted on fake devices; asked about GPUs that are not there where it is found.
-fake_cudnn_sources = \
-  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
-  %D%/fake/cudnn-fake-run.c
 EXTRA_DIST += $(fake_cudnn_sources) %D%/fake/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
   %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
 if HAVE_CHECK
 if HAVE_CXX
 check_PROGRAMS += %D%/fake/test-cudnn.tap
 TESTS += %D%/fake/test-cudnn.tap
-tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(fake_cudnn_sources) $(cudnn_sources)
+tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c
 tests_fake_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
-tests_fake_test_cudnn_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cudnn_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_CUDNN

@@ -243,6 +243,7 @@ START_TEST (cudnn_missing_event_is_found)
   operands.qkv = to_device (one.qkv, one.qkv_count * 2);
   operands.out = to_device (NULL, one.out_count * 2);
   operands.lse = to_device (NULL, one.lse_count * 4);
+  operands.workspace = to_device (NULL, 256);
   ck_assert_int_eq (cudaMemsetAsync ((void *)operands.qkv, 0, one.qkv_count * 2, streams[0]),
                     cudaSuccess);
   ck_assert (exec_attention_run (attention, &shape, &operands, streams[1], NULL));
