@@ -534,13 +534,15 @@ endif
 endif
 
 # cuDNN: its graphs interpreted on fake devices; asked about GPUs that are not there where it is found.
-EXTRA_DIST += $(fake_cudnn_sources) %D%/fake/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
+attention_compare_sources = %D%/fake/attention-compare.c %D%/fake/attention-compare.h
+EXTRA_DIST += $(fake_cudnn_sources) $(attention_compare_sources) \
+  %D%/fake/test-cudnn.c %D%/gpu/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
   %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
 if HAVE_CHECK
 if HAVE_CXX
 check_PROGRAMS += %D%/fake/test-cudnn.tap
 TESTS += %D%/fake/test-cudnn.tap
-tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c
+tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(attention_compare_sources)
 tests_fake_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cudnn_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -549,8 +551,11 @@ if HAVE_CUDNN
 check_LIBRARIES += %D%/fake/librealcudnn.a
 tests_fake_librealcudnn_a_SOURCES = %D%/fake/real-cudnn.c
 tests_fake_librealcudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
-check_PROGRAMS += %D%/gpu/test-cudnn-ask.tap
-TESTS += %D%/gpu/test-cudnn-ask.tap
+check_PROGRAMS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
+TESTS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
+tests_gpu_test_cudnn_tap_SOURCES = %D%/gpu/test-cudnn.c $(attention_compare_sources)
+tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c
 tests_gpu_test_cudnn_ask_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
