@@ -376,6 +376,7 @@ script_tests = \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
   %D%/exec/faults.sh \
+  %D%/exec/gpu-sections.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
@@ -389,6 +390,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/gpu/sections.sh \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/time-queries.sh \
   %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
