@@ -451,9 +451,10 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
+gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
-  %D%/fake/real-headers.c
+  $(gemm_compare_sources) %D%/gpu/test-cuda-gemm.c %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
 check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
@@ -484,7 +485,8 @@ tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_cuda_gemm_tap_SOURCES = %D%/fake/test-cuda-gemm.c exec/gemm-plain.c
+tests_fake_test_cuda_gemm_tap_SOURCES = \
+  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -497,8 +499,11 @@ if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
 tests_fake_librealheaders_a_SOURCES = %D%/fake/real-headers.c
 tests_fake_librealheaders_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-check_PROGRAMS += %D%/gpu/test-cuda-kernels.tap
-TESTS += %D%/gpu/test-cuda-kernels.tap
+check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
+TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
+tests_gpu_test_cuda_gemm_tap_SOURCES = %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources)
+tests_gpu_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_test_cuda_gemm_tap_LDADD = libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)

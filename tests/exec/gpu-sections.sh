@@ -33,6 +33,7 @@ program tests/gpu/test-cuda-kernels.tap <<'E'
 echo "100%: Checks: 7, Failures: 0, Errors: 0"
 echo "add: 3.1 TB/s" >&2
 E
+cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-gemm.tap"
 program tests/gpu/test-cudnn.tap <<'E'
 echo "1..0 # SKIP no CUDA device"
 E
@@ -76,6 +77,7 @@ echo "100%: Checks: 2, Failures: 0, Errors: 0"
 E
 sections 0
 has 'attention: done'
+has 'gemm | add | 3.1 TB/s'
 has 'walk | --set compute=fp32 | losses differ by 0, at most 5e-06'
 test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
 has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB'
@@ -100,5 +102,5 @@ sections 0 walk
 has 'walk: skipped: no CUDA device: no driver'
 
 sections 2 nothing
-grep -q 'there is no section nothing, but kernels attention walk throughput' "$work/err" || fail "usage"
+grep -q 'there is no section nothing, but kernels gemm attention walk throughput' "$work/err" || fail "usage"
 test "$(sh "$sections" --list | tail -1)" = throughput || fail "--list"

@@ -8,10 +8,11 @@
 # table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
 #
 #   kernels     every CUDA kernel against the CPU's; bytes per second
+#   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
 #   walk        losses of whole runs against the CPU's, by plan
 #   throughput  tokens per second, and milliseconds predicted and measured, of known models
-all='kernels attention walk throughput'
+all='kernels gemm attention walk throughput'
 here=h200-141gb
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
@@ -59,6 +60,7 @@ train ()
 }
 
 section_kernels () { check tests/gpu/test-cuda-kernels.tap; }
+section_gemm () { check tests/gpu/test-cuda-gemm.tap; }
 section_attention () { check tests/gpu/test-cudnn.tap; }
 
 # near BOUND OPTION...: the largest distance of a step's losses, as a share of them
