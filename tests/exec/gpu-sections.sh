@@ -31,7 +31,7 @@ has () { grep -qxF "$1" "$work/out" || fail "no line '$1'"; }
 real=$(command -v fsdplan)
 program tests/gpu/test-cuda-kernels.tap <<'E'
 echo "100%: Checks: 7, Failures: 0, Errors: 0"
-echo "add: 3.1 TB/s" >&2
+echo "# add    3100 GB/s" >&2
 E
 cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-gemm.tap"
 program tests/gpu/test-cudnn.tap <<'E'
@@ -50,7 +50,7 @@ sections 0 kernels attention
 has 'kernels: done'
 has 'attention: skipped: no CUDA device'
 has 'kernels | tests | 100 % of 7 passed'
-has 'kernels | add | 3.1 TB/s'
+has 'kernels | add 3100 GB/s'
 test -s "$work/results/kernels.log" || fail "no log"
 
 # what was skipped is tried again, what is done is not; a failure is told and its rows are shown
@@ -77,7 +77,7 @@ echo "100%: Checks: 2, Failures: 0, Errors: 0"
 E
 sections 0
 has 'attention: done'
-has 'gemm | add | 3.1 TB/s'
+has 'gemm | add 3100 GB/s'
 has 'walk | --set compute=fp32 | losses differ by 0, at most 5e-06'
 test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
 has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB'
@@ -100,6 +100,9 @@ exit 1
 E
 sections 0 walk
 has 'walk: skipped: no CUDA device: no driver'
+rm "$work/results/gemm.rows" "$build/tests/gpu/test-cuda-gemm.tap"
+sections 0 gemm
+has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"
 
 sections 2 nothing
 grep -q 'there is no section nothing, but kernels gemm attention walk throughput' "$work/err" || fail "usage"

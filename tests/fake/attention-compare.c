@@ -264,7 +264,7 @@ attention_compare_speed (const ExecAttentionShape *given, guint repeats, FILE *o
       operands.workspace = attention_to_device (NULL, bytes);
       const double ms = time_pass (attention, &shape, &operands, repeats);
       fprintf (out,
-               "%s %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " %" G_GINT64_FORMAT
+               "# %s %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " %" G_GINT64_FORMAT
                "/%" G_GINT64_FORMAT " heads of %" G_GINT64_FORMAT ": %.3f ms %.0f TFLOP/s\n",
                pass > 0 ? "attention_bwd" : "attention", shape.batch, shape.seq, shape.heads,
                shape.kv_heads, shape.head_dim, ms, flops_of (&shape) / ms / 1e9);

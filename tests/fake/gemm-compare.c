@@ -132,7 +132,7 @@ gemm_compare (const GemmCase *c, guint repeats, FILE *out)
   args.ptr[WORK] = take (WORK_BYTES);
   const double ms = time_calls (&args, repeats), off = distance (&args);
   fprintf (out,
-           "gemm %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+           "# gemm %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
            " layout %" G_GINT64_FORMAT " %s to %s: %.3f ms %.0f TFLOP/s, off by %.1g\n",
            c->m, c->n, c->k, c->layout, plan_dtype_name (c->factors), plan_dtype_name (c->out), ms,
            2 * (double)c->m * (double)c->n * (double)c->k / ms / 1e9, off);

@@ -200,7 +200,7 @@ START_TEST (products_are_measured)
   fake_cuda_reset ();
   gemm_compare (&one, 2, file);
   fclose (file);
-  ck_assert_msg (g_str_has_prefix (text, "gemm 70 x 33 x 65 layout 1 bf16 to bf16: ")
+  ck_assert_msg (g_str_has_prefix (text, "# gemm 70 x 33 x 65 layout 1 bf16 to bf16: ")
                      && strstr (text, " TFLOP/s, off by ") != NULL,
                  "%s", text);
   ck_assert_str_eq (fake_cuda_finish (), "");
