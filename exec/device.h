@@ -18,10 +18,11 @@ typedef struct _ExecDeviceOps ExecDeviceOps;
 typedef struct
 {
   const ExecKernels *kernels;
-  const PlanSchedule *schedule; /* its events, and how many buffers there are */
+  const PlanSchedule *schedule; /* its ops, events, and how many buffers there are */
   ExecComm *comm;               /* of all ranks: which GPU is this rank's, whether one is lost */
   guint64 memory_bytes;
   gboolean is_registered; /* with the communicator, where that knows how to */
+  gboolean is_deterministic;
 } ExecDeviceNeeds;
 
 /* Devices put this first in a struct of their own. */

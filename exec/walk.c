@@ -471,7 +471,8 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
-          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON };
+          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
+          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   return walk->device != NULL;
 }

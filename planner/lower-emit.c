@@ -80,6 +80,8 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
   const guint64 elements = self->cluster->kind == PLAN_DEVICE_CPU
                                ? plan_scratch_elements (kind, dims, self->net.compute)
                                : plan_scratch_gpu_elements (kind, dims, self->cluster);
+  if (kind == PLAN_OP_ATTENTION_BWD && self->scratch >= 0 && self->attention_work >= 0)
+    return plan_lower_ref (self->attention_work); /* which is taken for this op alone */
   if (self->scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
   self->scratch_elements = MAX (self->scratch_elements, elements);

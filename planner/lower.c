@@ -379,8 +379,9 @@ declare_rest (PlanLower *self)
           self->net.heads, self->net.key_heads, self->net.head_dim };
   const guint64 attention_work = plan_scratch_attention_elements (
       attention, self->cluster->compute_capability, IS (self, DETERMINISTIC, ON));
+  const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
   self->attention_work = is_cpu ? -1
-                                : buffer (self, "attention_work", 1, attention_work,
+                                : buffer (self, "attention_work", 1, attention_work + alignment,
                                           PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 

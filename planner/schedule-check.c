@@ -128,7 +128,7 @@ check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, B
   const char access = plan_op_ref_access (op->kind, i);
   const gboolean reads = access == 'r' || access == 'u', writes = access != 'r';
   const guint64 used
-      = access == 's' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_FP32)
+      = access == 's' ? plan_scratch_least_elements (op->kind, op->dims)
                       : plan_op_ref_elements (op, i, plan_schedule_group_size (c->schedule, op));
   const Clock *clock = &c->streams[op->stream];
 

@@ -43,10 +43,12 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluste
 {
   switch ((int)kind)
     {
-    case PLAN_OP_GEMM: /* which begins at a multiple of 256 bytes */
-      return (product_bytes (cluster) + 256) / sizeof (float);
+    case PLAN_OP_GEMM:
+      return product_bytes (cluster) / sizeof (float) + PLAN_SCRATCH_ALIGNMENT;
     case PLAN_OP_EMBED_BWD: /* the same sort */
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
+    case PLAN_OP_ATTENTION: /* cuDNN's own; its backward pass has a buffer to itself */
+      return PLAN_SCRATCH_CUDNN_ELEMENTS + PLAN_SCRATCH_ALIGNMENT;
     default:
       return 0;
     }
@@ -70,4 +72,18 @@ plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean
                          ? rows * ((seq + 1) / 2)
                          : plan_units_round_up (rows * width, PLAN_SCRATCH_CUDNN_ELEMENTS) + more;
   return sums + dq + grouped + PLAN_SCRATCH_CUDNN_ELEMENTS;
+}
+
+guint64
+plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
+{
+  const guint64 on_cpu = plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
+  guint64 on_gpu = on_cpu;
+
+  if (kind == PLAN_OP_ATTENTION)
+    on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;
+  if (kind == PLAN_OP_ATTENTION_BWD)
+    on_gpu = MIN (plan_scratch_attention_elements (dims, 90, FALSE),
+                  plan_scratch_attention_elements (dims, 90, TRUE));
+  return MIN (on_cpu, on_gpu);
 }

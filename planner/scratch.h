@@ -9,6 +9,10 @@ G_BEGIN_DECLS
 /* What cuDNN's engines for attention take for themselves, in fp32 elements: 256 bytes. */
 #define PLAN_SCRATCH_CUDNN_ELEMENTS 64
 
+/* Libraries' workspaces begin at a multiple of so many fp32 elements, 256 bytes; buffers need not,
+ * and are larger by as much. */
+#define PLAN_SCRATCH_ALIGNMENT 64
+
 /* fp32 elements for the op on a CPU when its matrices are held in `dtype`; 0 if it needs none. */
 guint64 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype);
 
@@ -16,9 +20,12 @@ guint64 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dt
  * recommends. */
 guint64 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster);
 
-/* What cuDNN's fused backward pass of attention wants for an attention op's dims
- * on a GPU of this compute capability (90 is 9.0). */
+/* What cuDNN's fused backward pass of attention wants for an attention op's dims on a GPU of this
+ * compute capability (90 is 9.0), once it is aligned. */
 guint64 plan_scratch_attention_elements (const gint64 *dims, gint64 capability,
                                          gboolean is_deterministic);
+
+/* Less than this no device takes for the op: schedules do not say whose they are. */
+guint64 plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims);
 
 G_END_DECLS

@@ -383,6 +383,7 @@ script_tests = \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
   %D%/exec/faults.sh \
+  %D%/exec/gpu-sections.sh \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
@@ -398,6 +399,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+  %D%/gpu/sections.sh \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
   %D%/unit/test-names.h \
@@ -437,6 +439,9 @@ fake_cuda_sources = \
   %D%/fake/stream.cpp \
   %D%/fake/trace.cpp
 fake_kernel_sources = %D%/fake/cuda-kernels.cpp %D%/fake/planted.cpp %D%/fake/planted.h
+fake_cudnn_sources = \
+  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
+  %D%/fake/cudnn-fake-run.c
 fake_headers = \
   %D%/fake/include/cublasLt-calls.h \
   %D%/fake/include/cublasLt.h \
@@ -456,16 +461,18 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
+gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
-  %D%/fake/real-headers.c
+  $(gemm_compare_sources) %D%/gpu/test-cuda-gemm.c %D%/fake/real-headers.c
 if HAVE_CHECK
 if HAVE_CXX
 check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
 tests_fake_libcudafake_a_SOURCES = $(fake_cuda_sources)
 tests_fake_libcudafakekernels_a_SOURCES = $(fake_kernel_sources)
 tests_fake_libcudafakekernels_a_CXXFLAGS = $(AM_CXXFLAGS) -fno-sanitize=address -fsanitize=thread
-tests_fake_libexeccudafake_a_SOURCES = $(cuda_host_sources)
+tests_fake_libexeccudafake_a_SOURCES = \
+  $(cuda_host_sources) exec/cuda/attention-fused.c $(cudnn_sources) $(fake_cudnn_sources)
 tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 fake_tests = \
   %D%/fake/test-cublaslt.tap \
@@ -488,7 +495,8 @@ tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_cuda_gemm_tap_SOURCES = %D%/fake/test-cuda-gemm.c exec/gemm-plain.c
+tests_fake_test_cuda_gemm_tap_SOURCES = \
+  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -501,8 +509,11 @@ if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
 tests_fake_librealheaders_a_SOURCES = %D%/fake/real-headers.c
 tests_fake_librealheaders_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-check_PROGRAMS += %D%/gpu/test-cuda-kernels.tap
-TESTS += %D%/gpu/test-cuda-kernels.tap
+check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
+TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
+tests_gpu_test_cuda_gemm_tap_SOURCES = %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources)
+tests_gpu_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_test_cuda_gemm_tap_LDADD = libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
@@ -540,26 +551,28 @@ endif
 endif
 
 # cuDNN: its graphs interpreted on fake devices; asked about GPUs that are not there where it is found.
-fake_cudnn_sources = \
-  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
-  %D%/fake/cudnn-fake-run.c
-EXTRA_DIST += $(fake_cudnn_sources) %D%/fake/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
+attention_compare_sources = %D%/fake/attention-compare.c %D%/fake/attention-compare.h
+EXTRA_DIST += $(fake_cudnn_sources) $(attention_compare_sources) \
+  %D%/fake/test-cudnn.c %D%/gpu/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
   %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
 if HAVE_CHECK
 if HAVE_CXX
 check_PROGRAMS += %D%/fake/test-cudnn.tap
 TESTS += %D%/fake/test-cudnn.tap
-tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(fake_cudnn_sources) $(cudnn_sources)
+tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(attention_compare_sources)
 tests_fake_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
-tests_fake_test_cudnn_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cudnn_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
 if HAVE_CUDNN
 check_LIBRARIES += %D%/fake/librealcudnn.a
 tests_fake_librealcudnn_a_SOURCES = %D%/fake/real-cudnn.c
 tests_fake_librealcudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
-check_PROGRAMS += %D%/gpu/test-cudnn-ask.tap
-TESTS += %D%/gpu/test-cudnn-ask.tap
+check_PROGRAMS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
+TESTS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
+tests_gpu_test_cudnn_tap_SOURCES = %D%/gpu/test-cudnn.c $(attention_compare_sources)
+tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
+tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c
 tests_gpu_test_cudnn_ask_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)

@@ -80,9 +80,8 @@ exec_attention_free (ExecAttention *self)
 
 /* --- plans -------------------------------------------------------------------------------- */
 
-/* What would only be refused in cuDNN's words, or read beyond a row. */
-static gboolean
-check_shape (const ExecAttentionShape *shape, GError **error)
+gboolean
+exec_attention_check_shape (const ExecAttentionShape *shape, GError **error)
 {
   const char *why = NULL;
 
@@ -99,8 +98,8 @@ check_shape (const ExecAttentionShape *shape, GError **error)
   return FALSE;
 }
 
-static gboolean
-shapes_equal (const ExecAttentionShape *a, const ExecAttentionShape *b)
+gboolean
+exec_attention_shape_equal (const ExecAttentionShape *a, const ExecAttentionShape *b)
 {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads
          && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->dtype == b->dtype
@@ -138,9 +137,9 @@ plan_of (ExecAttention *self, const ExecAttentionShape *shape, GError **error)
   Plan *made;
 
   for (guint i = 0; i < self->plans->len; i++)
-    if (shapes_equal (shape, &((const Plan *)self->plans->pdata[i])->shape))
+    if (exec_attention_shape_equal (shape, &((const Plan *)self->plans->pdata[i])->shape))
       return self->plans->pdata[i];
-  if (!check_shape (shape, error))
+  if (!exec_attention_check_shape (shape, error))
     return NULL;
   made = g_new0 (Plan, 1);
   made->shape = *shape;

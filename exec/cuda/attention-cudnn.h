@@ -14,6 +14,11 @@ typedef struct
   gboolean is_deterministic; /* dq without atomics: memory grows with the square of seq on some */
 } ExecAttentionShape;
 
+/* UNSUPPORTED where cuDNN need not be asked: what it would refuse in less clear words, or read
+ * beyond a row. */
+gboolean exec_attention_check_shape (const ExecAttentionShape *shape, GError **error);
+gboolean exec_attention_shape_equal (const ExecAttentionShape *a, const ExecAttentionShape *b);
+
 /* Device memory, qkv and dqkv in rows as kernels-cpu-attention.c says. */
 typedef struct
 {

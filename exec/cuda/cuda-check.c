@@ -8,6 +8,18 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#define KEPT G_MININT
+
+static __thread GError *kept;
+
+int
+exec_cuda_error_code (GError *error)
+{
+  g_clear_error (&kept);
+  kept = error;
+  return KEPT;
+}
+
 int
 exec_cuda_lt_code (int status)
 {
@@ -19,7 +31,9 @@ exec_cuda_check (int code, const char *what, GError **error)
 {
   if (code == 0)
     return TRUE;
-  if (code < 0)
+  if (code == KEPT)
+    g_propagate_prefixed_error (error, g_steal_pointer (&kept), "%s: ", what);
+  else if (code < 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "%s: cuBLASLt: %s", what,
                  cublasLtGetStatusString ((cublasStatus_t)-code));
   else

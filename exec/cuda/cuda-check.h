@@ -4,11 +4,15 @@
 G_BEGIN_DECLS
 
 /* TRUE for 0; else BACKEND, or INFEASIBLE where the device has no memory left. `what` is what was
- * tried, `code` a cudaError_t or what exec_cuda_lt_code made. */
+ * tried, `code` a cudaError_t or what one of the functions below made. */
 gboolean exec_cuda_check (int code, const char *what, GError **error);
 
 /* A cublasStatus_t as a code that no cudaError_t has. */
 int exec_cuda_lt_code (int status);
+
+/* An error that says more than a number, as a code for the next exec_cuda_check of this thread,
+ * which tells it. Takes the error. */
+int exec_cuda_error_code (GError *error);
 
 /* Leaves the function when the call fails; its text is in the message. */
 #define CUDA_TRY(call, error) \

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/device-cuda.h"
 
+#include "exec/cuda/attention-fused.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
 #include "planner/error.h"
@@ -182,6 +183,7 @@ cuda_close (ExecDevice *device)
     destroy_event (self->clocks->pdata[i]);
   destroy_event (self->begin);
   give_memory_back (self);
+  exec_cuda_fused_close ();
   exec_cuda_gemm_close ();
   g_free (self->events);
   g_array_unref (self->chunks);
@@ -205,6 +207,11 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
   if (!exec_cuda_check ((int)cudaSetDevice ((int)needs->comm->gpu), "cudaSetDevice", error)
       || !exec_cuda_gemm_open (error))
     return NULL;
+  if (!exec_cuda_fused_open (needs->schedule, needs->is_deterministic, error))
+    {
+      exec_cuda_gemm_close ();
+      return NULL;
+    }
   self = g_new0 (CudaDevice, 1);
   self->device.ops = needs->kernels->device;
   self->kernels = needs->kernels;

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/kernels.h"
 
+#include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-lt.h"
 #include "planner/error.h"
@@ -52,7 +53,9 @@ describe_cuda (void)
   if (cudaGetDevice (&device) != cudaSuccess
       || cudaGetDeviceProperties (&properties, device) != cudaSuccess)
     return g_strdup ("an unknown GPU");
-  return g_strdup_printf ("%s, cuBLASLt %zu", properties.name, cublasLtGetVersion ());
+  const guint cudnn = exec_cuda_fused_version ();
+  g_autofree char *attention = cudnn > 0 ? g_strdup_printf (", cuDNN %u", cudnn) : g_strdup ("");
+  return g_strdup_printf ("%s, cuBLASLt %zu%s", properties.name, cublasLtGetVersion (), attention);
 }
 
 const ExecKernels exec_kernels_cuda = {
@@ -83,8 +86,8 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_GEMM_ADD] = exec_cuda_gemm_add,
     [PLAN_OP_BIAS_BWD] = exec_cuda_bias_bwd,
     [PLAN_OP_ROPE] = exec_cuda_rope,
-    [PLAN_OP_ATTENTION] = exec_cuda_attention,
-    [PLAN_OP_ATTENTION_BWD] = exec_cuda_attention_bwd,
+    [PLAN_OP_ATTENTION] = exec_cuda_fused_attention,
+    [PLAN_OP_ATTENTION_BWD] = exec_cuda_fused_attention_bwd,
     [PLAN_OP_SWIGLU] = exec_cuda_swiglu,
     [PLAN_OP_SWIGLU_BWD] = exec_cuda_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,

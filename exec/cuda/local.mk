@@ -41,19 +41,25 @@ CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 # What issues them, in plain C; the fake device's tests compile it against its headers.
 cuda_host_sources = \
   %D%/algos.c %D%/algos.h \
+  %D%/attention-fused.h \
   %D%/comm-cuda.c \
   %D%/cuda-check.c %D%/cuda-check.h \
   %D%/device-cuda.c %D%/device-cuda.h \
   %D%/gemm-lt.c %D%/gemm-lt.h \
   %D%/kernels-cuda.c \
   %D%/sum.h
-EXTRA_DIST += $(cuda_host_sources)
+EXTRA_DIST += $(cuda_host_sources) %D%/attention-fused.c %D%/attention-fused-none.c
 if HAVE_CUDA
 noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 if !HAVE_NCCL
 libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+endif
+if HAVE_CUDNN
+libexeccuda_a_SOURCES += %D%/attention-fused.c
+else
+libexeccuda_a_SOURCES += %D%/attention-fused-none.c
 endif
 endif
 

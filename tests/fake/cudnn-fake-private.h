@@ -6,6 +6,7 @@
 G_BEGIN_DECLS
 
 #define FAKE_CUDNN_MAX_TENSORS 32
+#define FAKE_CUDNN_ALIGNMENT 256 /* of workspaces */
 
 typedef struct
 {
@@ -38,7 +39,12 @@ const FakeCudnnDescriptor *fake_cudnn_descriptor (const FakeCudnnDescriptor *sel
  * it is made. */
 cudnnStatus_t fake_cudnn_check_graph (const FakeCudnnDescriptor *graph);
 
-/* Bytes for gradients of all query heads, before they are added up. */
+/* What 9.19 says (tests/gpu/test-cudnn-ask.c): backwards, heads of over 128 elements are Hopper's
+ * alone. */
+gboolean fake_cudnn_has_engine (const FakeCudnnDescriptor *graph);
+
+/* Bytes on the device that is set, after what 9.19 says: 256 on Hopper; for gradients of all query
+ * heads, before they are added up; elsewhere another image of q's gradient. */
 gint64 fake_cudnn_workspace (const FakeCudnnDescriptor *graph);
 
 /* Every tensor that is not virtual must have been given. */

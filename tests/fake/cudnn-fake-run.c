@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "exec/number.h"
+#include "planner/units.h"
 #include "tests/fake/cudnn-fake-private.h"
 #include "tests/fake/order.h"
 
@@ -238,12 +239,47 @@ fake_cudnn_check_graph (const FakeCudnnDescriptor *graph)
   return CUDNN_STATUS_SUCCESS;
 }
 
+static gboolean
+is_hopper (void)
+{
+  int device, major;
+
+  return cudaGetDevice (&device) == cudaSuccess
+         && cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device)
+                == cudaSuccess
+         && major == 9;
+}
+
+/* Whose result is given to who runs the graph. */
+static gboolean
+is_last_product (const Operation *self)
+{
+  return self->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && !self->out->is_virtual;
+}
+
+gboolean
+fake_cudnn_has_engine (const FakeCudnnDescriptor *graph)
+{
+  g_autoptr (GHashTable) tensors = tensors_new ();
+  g_autoptr (GArray) all = read_graph (tensors, graph);
+  gboolean is_backward = FALSE, is_wide = FALSE;
+
+  for (guint i = 0; i < all->len; i++)
+    {
+      const Operation *self = &g_array_index (all, Operation, i);
+
+      is_backward |= self->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
+      is_wide |= is_last_product (self) && self->out->size[3] > 128;
+    }
+  return !is_backward || !is_wide || is_hopper ();
+}
+
 gint64
 fake_cudnn_workspace (const FakeCudnnDescriptor *graph)
 {
   g_autoptr (GHashTable) tensors = tensors_new ();
   g_autoptr (GArray) all = read_graph (tensors, graph);
-  gint64 bytes = 0;
+  gint64 bytes = is_hopper () ? 256 : 0;
 
   for (guint i = 0; i < all->len; i++)
     {
@@ -252,6 +288,9 @@ fake_cudnn_workspace (const FakeCudnnDescriptor *graph)
       if (self->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR
           && self->operands[0]->size[1] != self->out->size[1])
         bytes += count_of (self->operands[0]) * 2;
+      if (is_last_product (self) && self->out->type == CUDNN_DATA_FLOAT && !is_hopper ())
+        bytes += count_of (self->out) / self->out->size[2]
+                 * (gint64)plan_units_round_up ((guint64)self->out->size[2], 64) * 4;
     }
   return bytes;
 }

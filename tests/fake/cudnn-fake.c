@@ -63,13 +63,24 @@ fake_cudnn_refuse (cudnnStatus_t status, const char *format, ...)
   return status;
 }
 
+/* As the runtime's calls do. */
+static cudnnStatus_t
+fail_if_asked (void)
+{
+  const cudaError_t error = fake_order_fails ();
+
+  return error == cudaSuccess
+             ? CUDNN_STATUS_SUCCESS
+             : fake_cudnn_refuse (CUDNN_STATUS_EXECUTION_FAILED, "%s", cudaGetErrorName (error));
+}
+
 cudnnStatus_t
 cudnnCreate (cudnnHandle_t *out)
 {
-  int devices;
+  const cudnnStatus_t status = fail_if_asked ();
 
-  if (cudaGetDeviceCount (&devices) != cudaSuccess || devices == 0)
-    return fake_cudnn_refuse (CUDNN_STATUS_EXECUTION_FAILED, "no device");
+  if (status != CUDNN_STATUS_SUCCESS)
+    return status;
   *out = g_new0 (struct cudnnContext, 1);
   fake_order_made (*out, "cuDNN handle");
   return CUDNN_STATUS_SUCCESS;
@@ -234,6 +245,7 @@ cudnnStatus_t
 cudnnBackendFinalize (cudnnBackendDescriptor_t descriptor)
 {
   FakeCudnnDescriptor *self = descriptor;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
 
   for (guint i = 0; i < G_N_ELEMENTS (required); i++)
     {
@@ -251,17 +263,17 @@ cudnnBackendFinalize (cudnnBackendDescriptor_t descriptor)
   if (self->type == CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
     return fake_cudnn_refuse (CUDNN_STATUS_NOT_SUPPORTED, "a device that is not there");
   if (self->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
+    status = fake_cudnn_check_graph (self);
+  if (self->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
     {
-      const cudnnStatus_t status = fake_cudnn_check_graph (self);
-
-      if (status != CUDNN_STATUS_SUCCESS)
-        return status;
+      status = fail_if_asked ();
+      fake_order_log ("cuDNN plan");
     }
-  self->is_final = TRUE;
-  return CUDNN_STATUS_SUCCESS;
+  self->is_final = status == CUDNN_STATUS_SUCCESS;
+  return status;
 }
 
-/* One engine for every graph, whose configuration remembers it. */
+/* One engine for every graph that there is one for; its configuration remembers the graph. */
 static cudnnStatus_t
 get_engine (const FakeCudnnDescriptor *heuristics, gint64 *count, FakeCudnnDescriptor **engine)
 {
@@ -271,7 +283,7 @@ get_engine (const FakeCudnnDescriptor *heuristics, gint64 *count, FakeCudnnDescr
   cudnnBackendSetAttribute (*engine, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
   (*engine)->is_final = TRUE;
-  *count = 1;
+  *count = fake_cudnn_has_engine (graph) ? 1 : 0;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -317,9 +329,16 @@ cudnnBackendExecute (cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
   FakeCudnnRun run
       = { .graph = fake_cudnn_descriptor (engine, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) };
 
+  const cudnnStatus_t failed = fail_if_asked ();
+
+  if (failed != CUDNN_STATUS_SUCCESS)
+    return failed;
   if (n_ids != n_pointers || n_ids > FAKE_CUDNN_MAX_TENSORS || workspace == NULL)
     return fake_cudnn_refuse (CUDNN_STATUS_BAD_PARAM, "a variant pack of %d ids and %d pointers",
                               (int)n_ids, (int)n_pointers);
+  if ((guintptr)*workspace % FAKE_CUDNN_ALIGNMENT != 0)
+    return fake_cudnn_refuse (CUDNN_STATUS_BAD_PARAM, "the workspace is not aligned to %d bytes",
+                              FAKE_CUDNN_ALIGNMENT);
   run.n = n_ids;
   run.workspace = *workspace;
   memcpy (run.ids, ids, (gsize)n_ids * sizeof *ids);

@@ -161,6 +161,7 @@ extern Runtime runtime;
  * meanwhile. */
 void lock_runtime ();
 void unlock_runtime ();
+bool is_locked (); /* by this thread, if another does not hold it */
 struct Lock
 {
   Lock () { lock_runtime (); }

@@ -264,6 +264,7 @@ begin (Stream *stream, const std::string &name)
 {
   Op op;
 
+  g_assert (is_locked ());
   stream->clock.join (host_clock ());
   order_with_default (stream);
   if (stream->clock.at.size () <= stream->number)
@@ -360,9 +361,11 @@ fake_order_begin (cudaStream_t stream, const char *name)
   self = stream_of (stream);
   if (self == nullptr || self->capture != nullptr)
     {
+      cudaError_t error = result (self == nullptr ? cudaErrorInvalidResourceHandle
+                                                  : cudaErrorStreamCaptureUnsupported);
+
       unlock_runtime ();
-      return result (self == nullptr ? cudaErrorInvalidResourceHandle
-                                     : cudaErrorStreamCaptureUnsupported);
+      return error;
     }
   self->ops.push_back (begin (self, name));
   add_to_log ("%s stream %u", name, self->number);
@@ -416,6 +419,7 @@ cudaError_t
 fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work, const void *closure,
                 size_t bytes)
 {
+  Lock lock;
   std::vector<guint8> copy ((const guint8 *)closure, (const guint8 *)closure + bytes);
 
   return submit (stream, name, [=] (Op &op) mutable {
@@ -426,6 +430,15 @@ fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work, const
     op.stream->ops.pop_back ();
     return error;
   });
+}
+
+cudaError_t
+fake_order_fails (void)
+{
+  Lock lock;
+  cudaError_t error;
+
+  return fails (&error) ? error : cudaSuccess;
 }
 
 void

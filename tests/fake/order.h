@@ -31,6 +31,10 @@ typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);
 cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work,
                             const void *closure, size_t bytes);
 
+/* To be asked by every call that can fail: what it fails with, as a test asked for or since a
+ * kernel went wrong. */
+cudaError_t fake_order_fails (void);
+
 /* While it stands still nothing on the stream ends, nor behind what waits for it: queries answer
  * "not ready", and a host that waits without asking is reported. */
 void fake_order_stall (cudaStream_t stream, gboolean is_stalled);

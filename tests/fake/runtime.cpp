@@ -83,6 +83,12 @@ unlock_runtime ()
   g_rec_mutex_unlock (&mutex);
 }
 
+bool
+is_locked ()
+{
+  return depth > 0;
+}
+
 cudaError_t
 result (cudaError_t error)
 {

@@ -9,6 +9,7 @@
 #include "exec/number.h"
 #include "planner/units.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/fake/gemm-compare.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -190,6 +191,22 @@ START_TEST (lines_of_the_file)
 }
 END_TEST
 
+START_TEST (products_are_measured)
+{
+  static const GemmCase one = { 70, 33, 65, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16 };
+  g_autofree char *text = NULL;
+  size_t bytes;
+  FILE *file = open_memstream (&text, &bytes);
+  fake_cuda_reset ();
+  gemm_compare (&one, 2, file);
+  fclose (file);
+  ck_assert_msg (g_str_has_prefix (text, "# gemm 70 x 33 x 65 layout 1 bf16 to bf16: ")
+                     && strstr (text, " TFLOP/s, off by ") != NULL,
+                 "%s", text);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+END_TEST
+
 /* Files of the algorithms, and what they lie in. */
 static void
 remove_store (const char *path)
@@ -217,6 +234,7 @@ main (void)
   tcase_add_loop_test (tcase, products_are_added_to_main_gradients, 0, 5);
   tcase_add_test (tcase, the_fastest_algorithm_is_remembered);
   tcase_add_test (tcase, lines_of_the_file);
+  tcase_add_test (tcase, products_are_measured);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -66,17 +66,18 @@ case_set_job (Case *c, guint seed)
                                      .max_norm = 1 } };
 }
 
-/* A plan by its text, on a small model. */
+/* A plan by its text, on a small model with heads of that many elements. */
 static void
-case_init (Case *c, guint ranks, const char *fields)
+case_init_heads (Case *c, guint ranks, guint head_dim, const char *fields)
 {
   g_autoptr (GError) error = NULL;
   g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  g_autofree char *model
+      = g_strdup_printf ("family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=%u,"
+                         "vocab=32,max_seq=16",
+                         head_dim);
   Plan plan;
-  case_open (c,
-             "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,vocab=32,"
-             "max_seq=16",
-             ranks);
+  case_open (c, model, ranks);
   plan_init (&plan);
   plan.value[PLAN_GBS] = ranks;
   plan.value[PLAN_SEQ] = 8;
@@ -89,6 +90,12 @@ case_init (Case *c, guint ranks, const char *fields)
   if (!plan_resolve (&plan, c->model, c->gpus, &c->plan, &error))
     g_error ("%s: %s", fields, error->message);
   case_set_job (c, 1);
+}
+
+static void
+case_init (Case *c, guint ranks, const char *fields)
+{
+  case_init_heads (c, ranks, 8, fields);
 }
 
 static void
@@ -318,6 +325,123 @@ START_TEST (bytes_taken_equal_bytes_predicted)
       ck_assert_uint_eq (sim->samples->len, c.results[r].trace->samples->len);
     }
   case_clear (&c, "bytes");
+}
+END_TEST
+
+/* --- attention by cuDNN ------------------------------------------------------------------- */
+
+static GMutex told_mutex;
+static GString *told; /* lines of g_info */
+
+static void
+remember (G_GNUC_UNUSED const char *domain, G_GNUC_UNUSED GLogLevelFlags level, const char *message,
+          G_GNUC_UNUSED gpointer data)
+{
+  g_mutex_lock (&told_mutex);
+  g_string_append_printf (told, "%s\n", message);
+  g_mutex_unlock (&told_mutex);
+}
+
+/* Lines of the log that begin with these words. */
+static guint
+count_logged (const char *words)
+{
+  g_auto (GStrv) lines = g_strsplit (fake_cuda_log (), "\n", -1);
+  guint n = 0;
+  for (char **line = lines; *line; line++)
+    n += g_str_has_prefix (*line, words);
+  return n;
+}
+
+static const struct
+{
+  const char *fields;
+  guint head_dim;
+  int major;         /* of the GPU that runs a plan for Hopper */
+  gboolean fused[2]; /* forwards, backwards */
+  guint plans;       /* of a rank: for what cuDNN has an engine for */
+  const char *told;
+} attentions[] = {
+  { "compute=bf16", 8, 9, { TRUE, TRUE }, 2, "" },
+  { "compute=bf16 deterministic=on", 8, 9, { TRUE, TRUE }, 2, "" },
+  { "compute=bf16 recompute=full", 8, 9, { TRUE, TRUE }, 2, "" },
+  { "compute=bf16 strategy=optim_grads_params", 136, 9, { TRUE, TRUE }, 2, "" },
+  { "compute=bf16",
+    136,
+    10,
+    { TRUE, FALSE },
+    1,
+    "attention backwards of 1 x 8 tokens, 2 heads of 136 in bf16: cuDNN has no engine for "
+    "attention of this shape on this GPU, a plain kernel takes it\n" },
+  { "compute=bf16",
+    8,
+    8,
+    { TRUE, FALSE },
+    2,
+    "attention backwards of 1 x 8 tokens, 2 heads of 8 in bf16: cuDNN wants 5376 bytes of "
+    "workspace, and the plan has 1536, a plain kernel takes it\n" },
+  { "compute=bf16",
+    12,
+    9,
+    { FALSE, FALSE },
+    0,
+    "2 heads of 12 in bf16: cuDNN's attention has heads of a multiple of 8 elements, a plain" },
+  { "compute=fp32", 8, 9, { FALSE, FALSE }, 0, "in fp32: cuDNN's attention is in bf16 or fp16, a" },
+};
+
+/* cuDNN does what it can, as often as there are layers, and attention.cu the rest, which is told;
+ * plans are made once per rank and pass, before any is used. */
+START_TEST (attention_is_by_cudnn_where_it_can)
+{
+  const guint at = (guint)_i / 2, ranks = _i % 2 == 0 ? 1 : 3;
+  const gboolean is_recomputed = strstr (attentions[at].fields, "recompute") != NULL;
+  const gboolean *fused = attentions[at].fused;
+  const guint calls = ranks * STEPS * 2;
+  Case c;
+  told = g_string_new (NULL);
+  const guint handler = g_log_set_handler (G_LOG_DOMAIN, G_LOG_LEVEL_INFO, remember, NULL);
+  case_init_heads (&c, ranks, attentions[at].head_dim, attentions[at].fields);
+  fake_cuda_set_machine (1, (guint64)2 << 30, attentions[at].major, 0);
+  check_against_cpu (&c, attentions[at].fields);
+  const guint forward = calls * (is_recomputed ? 2 : 1);
+  ck_assert_uint_eq (count_logged ("cuDNN graph "),
+                     (fused[0] ? forward : 0) + (fused[1] ? calls : 0));
+  ck_assert_uint_eq (count_logged ("attention grid"), fused[0] ? 0 : forward);
+  ck_assert_uint_eq (count_logged ("attention_dq grid"), fused[1] ? 0 : calls);
+  ck_assert_uint_eq (count_logged ("cuDNN plan"), ranks * attentions[at].plans);
+  if (ranks == 1 && fused[0])
+    ck_assert (g_strrstr (fake_cuda_log (), "cuDNN plan")
+               < strstr (fake_cuda_log (), "cuDNN graph"));
+  ck_assert_msg (strstr (told->str, attentions[at].told) != NULL, "'%s'", told->str);
+  ck_assert_msg ((*told->str == '\0') == (fused[0] && fused[1]), "'%s'", told->str);
+  case_clear (&c, attentions[at].fields);
+  g_log_remove_handler (G_LOG_DOMAIN, handler);
+  g_string_free (told, TRUE);
+}
+END_TEST
+
+/* In cuDNN's words, with the op where there is one. */
+START_TEST (failures_of_cudnn_are_told)
+{
+  static const char *const messages[]
+      = { "cudnnCreate: CUDNN_STATUS_EXECUTION_FAILED: cudaErrorNotSupported",
+          "cuDNN refuses a plan of attention: CUDNN_STATUS_EXECUTION_FAILED: cudaErrorNotSupported",
+          "(attention, unit 0): cannot be issued: cudnnBackendExecute (",
+          "(attention_bwd, unit 1): cannot be issued: cudnnBackendExecute (" };
+  Case c;
+  guint call = 1;
+  for (guint i = 0; i < G_N_ELEMENTS (messages); i++)
+    for (gboolean is_told = FALSE; !is_told; call++)
+      {
+        g_autoptr (GError) error = NULL;
+        case_init (&c, 1, "compute=bf16 deterministic=on");
+        fake_cuda_fail_at (call, cudaErrorNotSupported);
+        ck_assert_msg (!case_run (&c, &error) || call < 400, "'%s' is never told", messages[i]);
+        is_told = error && strstr (error->message, messages[i]) != NULL;
+        if (is_told)
+          ck_assert_int_eq (error->code, PLAN_ERROR_BACKEND);
+        case_clear (&c, messages[i]);
+      }
 }
 END_TEST
 
@@ -582,6 +706,9 @@ main (void)
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, random_plans_are_near_the_cpu, 0, SEEDS);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
+  tcase_add_loop_test (tcase, attention_is_by_cudnn_where_it_can, 0,
+                       2 * (int)G_N_ELEMENTS (attentions));
+  tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
   tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stands for attention-fused.c in a build without cuDNN. */
+#include "config.h"
+
+#include "exec/cuda/attention-fused.h"
+
+#include "exec/cuda/kernels.h"
+
+gboolean
+exec_cuda_fused_open (G_GNUC_UNUSED const PlanSchedule *schedule,
+                      G_GNUC_UNUSED gboolean is_deterministic, G_GNUC_UNUSED GError **error)
+{
+  return TRUE;
+}
+
+void
+exec_cuda_fused_close (void)
+{
+}
+
+int
+exec_cuda_fused_attention (const ExecArgs *args, void *stream)
+{
+  return exec_cuda_attention (args, stream);
+}
+
+int
+exec_cuda_fused_attention_bwd (const ExecArgs *args, void *stream)
+{
+  return exec_cuda_attention_bwd (args, stream);
+}
+
+guint
+exec_cuda_fused_version (void)
+{
+  return 0;
+}

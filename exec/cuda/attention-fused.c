@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/attention-fused.h"
+
+#include "exec/cuda/attention-cudnn.h"
+#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/kernels.h"
+#include "planner/error.h"
+
+#define WORKSPACE_ALIGNMENT 256
+
+/* Operands of the op list, forwards and backwards. */
+enum
+{
+  OUT,
+  LSE,
+  QKV,
+  WORK,
+  KV
+};
+enum
+{
+  BWD_DQKV,
+  BWD_DOUT,
+  BWD_OUT,
+  BWD_LSE,
+  BWD_QKV,
+  BWD_WORK,
+  BWD_KV
+};
+
+/* A shape that a schedule of this thread has. */
+typedef struct
+{
+  ExecAttentionShape shape;
+  gboolean is_fused;
+  guint64 workspace; /* bytes, if it is */
+} Choice;
+
+typedef struct
+{
+  guint opened;
+  ExecAttention *attention; /* NULL until cuDNN has something to do */
+  GArray *choices;          /* Choice */
+} Thread;
+
+static __thread Thread thread;
+
+/* --- shapes ------------------------------------------------------------------------------- */
+
+/* Of the op with operands in these formats; or why none of cuDNN's graphs is that attention. */
+static const char *
+find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
+            ExecAttentionShape *out)
+{
+  const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
+  static const guint forward[] = { QKV, OUT },
+                     backward[] = { BWD_QKV, BWD_OUT, BWD_DOUT, BWD_DQKV };
+  const guint *matrices = is_backward ? backward : forward;
+
+  *out = (ExecAttentionShape){ .batch = op->dims[0],
+                               .seq = op->dims[1],
+                               .heads = op->dims[2],
+                               .kv_heads = op->dims[3],
+                               .head_dim = op->dims[4],
+                               .dtype = dtype[matrices[0]],
+                               .is_backward = is_backward,
+                               .is_deterministic = is_backward && is_deterministic };
+  if (op->refs[is_backward ? BWD_KV : KV].array >= 0)
+    return "keys of other ranks are in no graph";
+  for (guint i = 0; i < (is_backward ? G_N_ELEMENTS (backward) : G_N_ELEMENTS (forward)); i++)
+    if (dtype[matrices[i]] != out->dtype)
+      return "cuDNN wants operands of one format";
+  return NULL;
+}
+
+static const Choice *
+choice_of (const ExecAttentionShape *shape)
+{
+  for (guint i = 0; i < thread.choices->len; i++)
+    {
+      const Choice *known = &g_array_index (thread.choices, Choice, i);
+
+      if (exec_attention_shape_equal (&known->shape, shape))
+        return known;
+    }
+  return NULL;
+}
+
+static void
+tell_plain (const ExecAttentionShape *shape, const char *why)
+{
+  g_info ("attention%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %" G_GINT64_FORMAT
+          " heads of %" G_GINT64_FORMAT " in %s: %s, a plain kernel takes it",
+          shape->is_backward ? " backwards" : "", shape->batch, shape->seq, shape->heads,
+          shape->head_dim, plan_dtype_name (shape->dtype), why);
+}
+
+/* --- opening and closing ------------------------------------------------------------------ */
+
+/* Bytes that are surely behind a multiple of the alignment. */
+static guint64
+scratch_of (const PlanSchedule *schedule, const PlanRef *ref)
+{
+  if (ref->array < 0)
+    return 0;
+  const PlanBuffer *buffer = plan_schedule_buffer (schedule, (guint)ref->array);
+  const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - ref->at);
+  return bytes > WORKSPACE_ALIGNMENT ? bytes - WORKSPACE_ALIGNMENT : 0;
+}
+
+/* FALSE: cuDNN has nothing for it, or what it has does not fit. */
+static gboolean
+plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_workspace,
+            GError **error)
+{
+  if (!exec_attention_check_shape (shape, error)
+      || (!thread.attention && !(thread.attention = exec_attention_new (error)))
+      || !exec_attention_workspace (thread.attention, shape, out_workspace, error))
+    return FALSE;
+  if (*out_workspace <= scratch)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "cuDNN wants %" G_GUINT64_FORMAT
+               " bytes of workspace, and the plan has %" G_GUINT64_FORMAT,
+               *out_workspace, scratch);
+  return FALSE;
+}
+
+/* What is not supported a plain kernel does; what fails, fails. */
+static gboolean
+choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
+{
+  Choice choice = { .shape = *shape };
+  g_autoptr (GError) why = NULL;
+
+  choice.is_fused = plan_fused (shape, scratch, &choice.workspace, &why);
+  if (!choice.is_fused && !g_error_matches (why, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED))
+    {
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  if (!choice.is_fused)
+    tell_plain (shape, why->message);
+  g_array_append_val (thread.choices, choice);
+  return TRUE;
+}
+
+static gboolean
+prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_deterministic, GError **error)
+{
+  const guint work = op->kind == PLAN_OP_ATTENTION ? WORK : BWD_WORK;
+  PlanDtype dtype[PLAN_MAX_REFS] = { 0 };
+  ExecAttentionShape shape;
+
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0)
+      dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
+  const char *why = find_shape (op, dtype, is_deterministic, &shape);
+  if (why)
+    tell_plain (&shape, why);
+  return why || choice_of (&shape)
+         || choose (&shape, scratch_of (schedule, &op->refs[work]), error);
+}
+
+gboolean
+exec_cuda_fused_open (const PlanSchedule *schedule, gboolean is_deterministic, GError **error)
+{
+  if (thread.opened++ == 0)
+    thread.choices = g_array_new (FALSE, FALSE, sizeof (Choice));
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, i);
+
+      if ((op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+          && !prepare (schedule, op, is_deterministic, error))
+        {
+          exec_cuda_fused_close ();
+          return FALSE;
+        }
+    }
+  return TRUE;
+}
+
+void
+exec_cuda_fused_close (void)
+{
+  g_assert (thread.opened > 0);
+  if (--thread.opened > 0)
+    return;
+  g_clear_pointer (&thread.choices, g_array_unref);
+  g_clear_pointer (&thread.attention, exec_attention_free);
+}
+
+guint
+exec_cuda_fused_version (void)
+{
+  return exec_attention_version ();
+}
+
+/* --- launching ---------------------------------------------------------------------------- */
+
+/* Aligned scratch that is large enough; NULL: the plain kernel's turn. */
+static void *
+workspace_for (const ExecArgs *args, guint operand, ExecAttentionShape *out_shape)
+{
+  guint8 *at = args->ptr[operand];
+  const guint64 skipped = -(guintptr)at & (WORKSPACE_ALIGNMENT - 1);
+
+  if (!at || find_shape (args->op, args->dtype, args->is_deterministic, out_shape))
+    return NULL;
+  const Choice *choice = choice_of (out_shape);
+  return choice && choice->is_fused && choice->workspace + skipped <= args->scratch_bytes
+             ? at + skipped
+             : NULL;
+}
+
+static int
+run (const ExecAttentionShape *shape, const ExecAttentionOperands *operands, void *stream)
+{
+  GError *error = NULL;
+
+  return exec_attention_run (thread.attention, shape, operands, stream, &error)
+             ? 0
+             : exec_cuda_error_code (error);
+}
+
+int
+exec_cuda_fused_attention (const ExecArgs *args, void *stream)
+{
+  ExecAttentionShape shape;
+  const ExecAttentionOperands operands = { .qkv = args->ptr[QKV],
+                                           .out = args->ptr[OUT],
+                                           .lse = args->ptr[LSE],
+                                           .workspace = workspace_for (args, WORK, &shape) };
+
+  return operands.workspace ? run (&shape, &operands, stream) : exec_cuda_attention (args, stream);
+}
+
+int
+exec_cuda_fused_attention_bwd (const ExecArgs *args, void *stream)
+{
+  ExecAttentionShape shape;
+  const ExecAttentionOperands operands = { .qkv = args->ptr[BWD_QKV],
+                                           .out = args->ptr[BWD_OUT],
+                                           .lse = args->ptr[BWD_LSE],
+                                           .dout = args->ptr[BWD_DOUT],
+                                           .dqkv = args->ptr[BWD_DQKV],
+                                           .workspace = workspace_for (args, BWD_WORK, &shape) };
+
+  return operands.workspace ? run (&shape, &operands, stream)
+                            : exec_cuda_attention_bwd (args, stream);
+}

@@ -1,0 +1,109 @@
+#!/bin/sh
+# tests/gpu/sections.sh with programs that only play theirs: what is done is kept and not done again, what
+# fails or has no GPU is, and wrong usage is told.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sections=$top_srcdir/tests/gpu/sections.sh
+build=$work/build
+mkdir -p "$build/tests/gpu"
+
+fail () { echo "gpu-sections.sh: $*"; cat "$work/out" "$work/err"; exit 1; }
+
+# program NAME: its text from standard input; it notes that it ran
+program () {
+  { printf '#!/bin/sh\necho %s >>"%s/ran"\n' "$1" "$work"; cat; } >"$build/$1"
+  chmod +x "$build/$1"
+}
+
+# sections STATUS NAME...
+sections () {
+  expected=$1
+  shift
+  : >"$work/ran"
+  got=0
+  sh "$sections" "$build" "$work/results" "$@" >"$work/out" 2>"$work/err" || got=$?
+  test "$got" = "$expected" || fail "$* ended with $got"
+}
+
+has () { grep -qxF "$1" "$work/out" || fail "no line '$1'"; }
+
+real=$(command -v fsdplan)
+program tests/gpu/test-cuda-kernels.tap <<'E'
+echo "100%: Checks: 7, Failures: 0, Errors: 0"
+echo "# add    3100 GB/s" >&2
+E
+cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-gemm.tap"
+program tests/gpu/test-cudnn.tap <<'E'
+echo "1..0 # SKIP no CUDA device"
+E
+# its GPU is the CPU, and large models are not run
+program fsdplan <<E
+case "\$*" in
+*--cluster*) printf '61000 tokens/s with 1 ranks\nstep_ms 250 268.5 -6.9\nmax_allocated_mib 9 9 0\n' ;;
+*) exec "$real" \$(echo "\$*" | sed 's/--backend cuda/--backend cpu/') ;;
+esac
+E
+
+# no GPU for one of them
+sections 0 kernels attention
+has 'kernels: done'
+has 'attention: skipped: no CUDA device'
+has 'kernels | tests | 100 % of 7 passed'
+has 'kernels | add 3100 GB/s'
+test -s "$work/results/kernels.log" || fail "no log"
+
+# what was skipped is tried again, what is done is not; a failure is told and its rows are shown
+program tests/gpu/test-cudnn.tap <<'E'
+echo "50%: Checks: 2, Failures: 1, Errors: 0"
+exit 1
+E
+sections 1 kernels attention
+has 'kernels: done before'
+has "attention: failed with 1: see $work/results/attention.log"
+has 'attention | tests | 50 % of 2 passed'
+test "$(cat "$work/ran")" = tests/gpu/test-cudnn.tap || fail "what is done was done again"
+
+# one that does not end is ended
+program tests/gpu/test-cudnn.tap <<'E'
+exec tail -f /dev/null
+E
+SECTION_SECONDS=0.1 sections 1 attention
+has "attention: not done in 0.1 seconds: see $work/results/attention.log"
+
+# all of them; losses of the CPU are those of the CPU
+program tests/gpu/test-cudnn.tap <<'E'
+echo "100%: Checks: 2, Failures: 0, Errors: 0"
+E
+sections 0
+has 'attention: done'
+has 'gemm | add 3100 GB/s'
+has 'walk | --set compute=fp32 | losses differ by 0, at most 5e-06'
+test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
+has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB'
+sections 0
+test ! -s "$work/ran" || fail "what is done was done again"
+
+# a loss that is too far away, and none at all
+rm "$work/results/walk.rows"
+program fsdplan <<'E'
+case "$*" in
+*"--backend cuda"*) printf 'step,loss,grad_norm,step_ms\n1,5.5,2,1\n2,5.43,2,1\n' ;;
+*) printf 'step,loss,grad_norm,step_ms\n1,5.5,2,1\n2,5.4,2,1\n' ;;
+esac
+E
+sections 1 walk
+has 'walk | --set compute=fp32 | losses differ by 0.0056, at most 5e-06'
+program fsdplan <<'E'
+echo "fsdplan: no CUDA device: no driver" >&2
+exit 1
+E
+sections 0 walk
+has 'walk: skipped: no CUDA device: no driver'
+rm "$work/results/gemm.rows" "$build/tests/gpu/test-cuda-gemm.tap"
+sections 0 gemm
+has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"
+
+sections 2 nothing
+grep -q 'there is no section nothing, but kernels gemm attention walk throughput' "$work/err" || fail "usage"
+test "$(sh "$sections" --list | tail -1)" = throughput || fail "--list"

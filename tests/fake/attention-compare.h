@@ -1,0 +1,31 @@
+/* cuDNN's attention against exec_kernels_cpu's, on whatever stands for the device: the same shapes
+ * for a fake cuDNN and for the real one. */
+#pragma once
+#include "exec/cuda/attention-cudnn.h"
+#include <check.h>
+#include <glib.h>
+#include <stdio.h>
+G_BEGIN_DECLS
+
+/* What attention reads and makes, forwards and backwards, in host memory. */
+typedef struct
+{
+  ExecAttentionShape shape;
+  guint64 qkv_count, out_count, lse_count;
+  guint8 *qkv, *out, *dout, *dqkv;
+  float *lse;
+} AttentionCase;
+
+void attention_case_init (AttentionCase *self, const ExecAttentionShape *shape, guint32 seed);
+void attention_case_clear (AttentionCase *self);
+
+/* Device memory, with a copy of what is there unless that is NULL. */
+void *attention_to_device (const void *from, guint64 bytes);
+
+/* A loop over shapes, each between the two (or NULL). */
+TCase *attention_compare_case (SFun setup, SFun teardown);
+
+/* Prints a line per pass, over `repeats` calls after one that does not count. */
+void attention_compare_speed (const ExecAttentionShape *shape, guint repeats, FILE *out);
+
+G_END_DECLS

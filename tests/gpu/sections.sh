@@ -1,0 +1,146 @@
+#!/bin/sh
+# sections.sh BUILD RESULTS [SECTION...]: what is to be known of a machine's GPU, measured in sections of
+# a few minutes each, all of them unless some are named; --list names them.
+#
+# A section that is done leaves RESULTS/SECTION.rows, and all that it saw in RESULTS/SECTION.log; it is
+# not run again until its rows are removed, so a session that ends early is gone on with by the same
+# command. Without a GPU a section is skipped; one that fails is told, and tried again the next time. A
+# table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
+#
+#   kernels     every CUDA kernel against the CPU's; bytes per second
+#   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
+#   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
+#   walk        losses of whole runs against the CPU's, by plan
+#   throughput  tokens per second, and milliseconds predicted and measured, of known models
+all='kernels gemm attention walk throughput'
+here=h200-141gb
+
+usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
+
+test "${1-}" = --list && { printf '%s\n' $all; exit 0; }
+test $# -ge 2 || usage "a build and a folder of results are needed"
+build=$1 results=$2
+shift 2
+asked=
+test "${1-}" = --inside && asked=$2 && shift 2 # by this script itself
+for name in "$@"; do
+  case " $all " in *" $name "*) ;; *) usage "there is no section $name, but $all" ;; esac
+done
+test -x "$build/fsdplan" || usage "no $build/fsdplan"
+build=$(cd "$build" && pwd) && mkdir -p "$results" && results=$(cd "$results" && pwd) || exit 1
+PATH=$build:$PATH
+XDG_DATA_HOME=$results/data # products' fastest algorithms are found once
+export PATH XDG_DATA_HOME
+
+skip () { echo "$asked: skipped: $*" >&3; exit 77; }
+
+# A program of Check's, whose information on stderr is speed; rows of both.
+check ()
+{
+  test -x "$build/$1" || skip "there is no $build/$1: make check builds it where CUDA is found"
+  "$build/$1" >"$results/check" 2>"$results/speed"
+  status=$?
+  cat "$results/check" "$results/speed"
+  grep -q '^1\.\.0 # SKIP' "$results/check" && skip "$(sed 's/^1\.\.0 # SKIP //' "$results/check")"
+  sed -n 's/^\([0-9]*\)%: Checks: \([0-9]*\), .*/tests | \1 % of \2 passed/p' "$results/check" >&3
+  sed -n 's/^# *//p' "$results/speed" | tr -s ' ' >&3
+  return $status
+}
+
+# train BACKEND FILE OPTION...: prints and keeps what a run prints
+train ()
+{
+  backend=$1 kept=$2
+  shift 2
+  fsdplan run --backend "$backend" --db :memory: "$@" >"$kept" 2>"$kept.err"
+  status=$?
+  cat "$kept" "$kept.err"
+  grep -q 'no CUDA device\|is not in this build' "$kept.err" &&
+    skip "$(sed 's/^fsdplan: //' "$kept.err")"
+  return $status
+}
+
+section_kernels () { check tests/gpu/test-cuda-kernels.tap; }
+section_gemm () { check tests/gpu/test-cuda-gemm.tap; }
+section_attention () { check tests/gpu/test-cudnn.tap; }
+
+# near BOUND OPTION...: the largest distance of a step's losses, as a share of them
+near ()
+{
+  bound=$1
+  shift
+  set -- --model llama-tiny --gbs 4 --seq 64 --steps 20 --set stack=native --set deterministic=on \
+    --format csv "$@"
+  train cuda "$results/cuda" "$@" && train cpu "$results/cpu" "$@" || return 1
+  awk -F, -v bound="$bound" -v what="$*" '
+    $1 !~ /^[0-9]+$/ { next }
+    NR == FNR { cuda[$1] = $2; next }
+    { n++; d = cuda[$1] / $2 - 1; d = d < 0 ? -d : d; if (!($1 in cuda)) d = 1
+      worst = d > worst ? d : worst }
+    END { sub (/.*--format csv */, "", what)
+      printf "%s | losses differ by %.2g, at most %g\n", what, worst, bound
+      exit n == 0 || worst > bound }' "$results/cuda" "$results/cpu" >&3
+}
+
+section_walk ()
+{
+  near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16 &&
+    near 0.0025 --set compute=bf16 --set recompute=full &&
+    near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=no_shard &&
+    near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params
+}
+
+# speed MODEL OPTION...
+speed ()
+{
+  model=$1
+  shift
+  train cuda "$results/cuda" --model "$model" --cluster $here --steps 15 --set stack=native "$@" || return 1
+  awk -v what="$model $*" '
+    $2 == "tokens/s" { speed = $1 }
+    $1 == "step_ms" { ms = $3; predicted = $2 }
+    $1 == "max_allocated_mib" { mib = $3 }
+    END { printf "%s | %s tokens/s, step %s ms, predicted %s, %s MiB\n", what, speed, ms, predicted, mib
+      exit speed == "" }' "$results/cuda" >&3
+}
+
+section_throughput ()
+{
+  layer=hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
+  speed llama3.2-1b --gbs 4 --seq 4096 && speed "layers=4,$layer" --gbs 4 --seq 4096 &&
+    speed "layers=2,$layer" --gbs 1 --seq 32768
+}
+
+# run NAME: its rows are kept only once it is whole
+failed=0
+run ()
+{
+  if test -e "$results/$1.rows"; then
+    echo "$1: done before"
+    return
+  fi
+  timeout -k 10 "${SECTION_SECONDS:-500}" sh "$0" "$build" "$results" --inside "$1" \
+    3>"$results/$1.part" >"$results/$1.log" 2>&1
+  status=$?
+  case $status in
+  0) mv "$results/$1.part" "$results/$1.rows" && echo "$1: done" ;;
+  77) cat "$results/$1.part" && rm "$results/$1.part" ;;
+  124 | 137) failed=1 && echo "$1: not done in ${SECTION_SECONDS:-500} seconds: see $results/$1.log" ;;
+  *) failed=1 && echo "$1: failed with $status: see $results/$1.log" ;;
+  esac
+}
+
+if test -n "$asked"; then
+  "section_$asked"
+  exit
+fi
+for name in ${*:-$all}; do
+  run "$name"
+done
+echo
+for name in $all; do
+  for rows in "$results/$name.rows" "$results/$name.part"; do
+    test ! -e "$rows" || sed "s/^/$name | /" "$rows"
+  done
+done
+exit $failed
