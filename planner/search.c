@@ -434,6 +434,20 @@ run_blocks (Work *work, guint64 first, guint64 end)
     }
 }
 
+/* Of points that are not plain, which ones were scored without being among the best depends on what
+ * was found first. */
+static void
+forget_chances (const Work *work, guint64 first)
+{
+  GArray *found = work->result->found;
+  for (guint i = found->len; i-- > 0;)
+    {
+      const PlanFound *f = &g_array_index (found, PlanFound, i);
+      if (f->point >= first && f->score.time_ns > work->worst_ns)
+        g_array_remove_index_fast (found, i);
+    }
+}
+
 void
 plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
 {
@@ -456,6 +470,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
   g_mutex_clear (&work.lock);
+  forget_chances (&work, plain * plan_space_block_size (self->space));
   g_array_sort (out_result->found, compare_found);
   out_result->front_ns = work.best_ns == G_MAXINT64
                              ? 0
