@@ -300,6 +300,7 @@ static const struct
   { "llama3-8b", "dgx-h100:1", "gbs=128" },
   { "llama3-70b", "dgx-h100:8", "gbs=64" },
   { "llama3-70b", "dgx-h100:8", "gbs=1024" },
+  { "llama3-70b", "dgx-h100:8", "gbs=1024 tp=4" },
   { "llama3.1-405b", "dgx-h100:2048", "gbs=16384" },
   { "llama3-8b", "dgx-h100:1", "gbs=128 stack=native" },
 };

@@ -18,7 +18,7 @@ each ()
   few=$(count "$1" "$2" 1) many=$(count "$1" "$2" 21)
   echo $(((many - few) / 20))
 }
-for plan in 0 1 2 3 4; do
+for plan in 0 1 2 3 4 5; do
   echo "$("$program" $plan none 0): $(each $plan nothing) from nothing, $(each $plan shared) with its" \
     "schedule there, $(each $plan totals) for its totals"
 done
