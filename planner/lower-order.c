@@ -23,6 +23,7 @@ typedef struct
   PlanLowerOrder *order;
   PlanLowerQueue *queue;
   Residence *residence;   /* of every piece of every unit */
+  guint n_loose;          /* of them that go when something is gathered */
   const gint64 *outgoing; /* see find_outgoing */
   guint begin;            /* first act of the chunk */
 } Builder;
@@ -212,10 +213,24 @@ fold (Builder *b)
   order->runs = folded;
 }
 
-static Residence *
+static Residence
 residence (const Builder *b, gint64 unit, PlanPiece piece)
 {
-  return &b->residence[unit * PLAN_N_PIECES + piece];
+  return b->residence[unit * PLAN_N_PIECES + piece];
+}
+
+static gboolean
+is_loose (Residence state)
+{
+  return state == STALE || state == FLAGGED;
+}
+
+static void
+set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
+{
+  b->n_loose -= (guint)is_loose (residence (b, unit, piece));
+  b->n_loose += (guint)is_loose (state);
+  b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
 /* The pieces that a pass reads: at most two. */
@@ -232,20 +247,19 @@ pieces_read (const Builder *b, gboolean is_backward, PlanPiece *out_pieces)
 static void
 drop (Builder *b, gint64 unit, PlanPiece piece)
 {
-  Residence *state = residence (b, unit, piece);
-  if (*state == STALE)
+  if (residence (b, unit, piece) == STALE)
     add_plain (b, PLAN_ACT_AWAIT, piece, unit);
   add_plain (b, PLAN_ACT_DROP, piece, unit);
-  *state = ABSENT;
+  set_residence (b, unit, piece, ABSENT);
 }
 
 /* What may go, goes when something is gathered. */
 static void
 recycle (Builder *b)
 {
-  for (gint64 u = 0; u < b->lower->model->layers; u++)
+  for (gint64 u = 0; u < b->lower->model->layers && b->n_loose > 0; u++)
     for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
-      if (*residence (b, u, piece) == STALE || *residence (b, u, piece) == FLAGGED)
+      if (is_loose (residence (b, u, piece)))
         drop (b, u, piece);
 }
 
@@ -253,11 +267,11 @@ static void
 gather (Builder *b, gint64 unit, PlanPiece piece)
 {
   add_plain (b, PLAN_ACT_GATHER, piece, unit);
-  *residence (b, unit, piece) = PRESENT;
+  set_residence (b, unit, piece, PRESENT);
   for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
        u += PLAN_POOL_SETS)
     if (u != unit)
-      *residence (b, u, piece) = ABSENT;
+      set_residence (b, u, piece, ABSENT);
 }
 
 /* Asks for the pieces of unit `from`, and ahead of their use for those down to `to`. What is there
@@ -274,16 +288,16 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0; i < n; i++)
       {
-        Residence *state = residence (b, u, pieces[i]);
-        gathers |= *state == ABSENT;
-        *state = *state == ABSENT ? WANTED : u == from ? PRESENT : *state;
+        const Residence state = residence (b, u, pieces[i]);
+        gathers |= state == ABSENT;
+        set_residence (b, u, pieces[i], state == ABSENT ? WANTED : u == from ? PRESENT : state);
       }
   if (!gathers)
     return;
   recycle (b);
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0; i < n; i++)
-      if (*residence (b, u, pieces[i]) == WANTED)
+      if (residence (b, u, pieces[i]) == WANTED)
         gather (b, u, pieces[i]);
 }
 
@@ -380,7 +394,7 @@ replay (Builder *b, gint64 unit)
   await (b, unit, FALSE);
   add_plain (b, PLAN_ACT_REPLAY, 0, unit);
   for (guint i = 0; b->lower->shards_weights && i < n; i++)
-    *residence (b, unit, pieces[i]) = FLAGGED;
+    set_residence (b, unit, pieces[i], FLAGGED);
 }
 
 /* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
@@ -413,7 +427,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
       return;
     }
   for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
-    if (*residence (b, unit, piece) != ABSENT)
+    if (residence (b, unit, piece) != ABSENT)
       drop (b, unit, piece);
   if (!early)
     release_due (b);
@@ -483,10 +497,10 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   init (self);
   for (gint64 u = 0; u < lower->ahead_of_head; u++)
     for (guint i = 0; i < n; i++)
-      *residence (&b, u, pieces[i]) = STALE;
+      set_residence (&b, u, pieces[i], STALE);
   for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
     for (guint i = 0; i < n; i++)
-      *residence (&b, u, pieces[i]) = PRESENT;
+      set_residence (&b, u, pieces[i], PRESENT);
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

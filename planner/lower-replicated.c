@@ -77,12 +77,12 @@ plan_lower_declare_replicated (PlanLower *self)
                                                PLAN_CATEGORY_GRAD_BUCKETS);
 }
 
-/* Between the buffer, from element `at` on, and where the optimizer reads one bucket; returns the
- * element behind. */
+/* Between the buffer, from element `at` on, and where the optimizer reads one bucket of these
+ * pieces; returns the element behind. */
 static guint64
-copy_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, guint64 at, gboolean is_back)
+copy_bucket (PlanLower *self, PlanBucketKind kind, const GArray *pieces, PlanLowerUnit unit,
+             guint64 at, gboolean is_back)
 {
-  g_autoptr (GArray) pieces = pieces_of (self, kind);
   if (!is_back && pieces->len > 0)
     plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0));
   for (guint i = 0; i < pieces->len; i++)
@@ -100,29 +100,38 @@ copy_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, guint64 a
   return at;
 }
 
+/* `pieces`: of each kind of bucket. */
 static void
-copy_all (PlanLower *self, gboolean is_back)
+copy_all (PlanLower *self, GArray *const *pieces, gboolean is_back)
 {
   guint64 at = 0;
   for (guint number = 0; number < self->buckets.n; number++)
-    at = copy_bucket (self, self->buckets.spans[number].kind,
-                      plan_lower_span_unit (&self->buckets.spans[number]), at, is_back);
+    {
+      const PlanBucketKind kind = self->buckets.spans[number].kind;
+      at = copy_bucket (self, kind, pieces[kind],
+                        plan_lower_span_unit (&self->buckets.spans[number]), at, is_back);
+    }
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     for (gint64 u = 0; !self->layout.by_size && u < self->layout.buckets[kind].units; u++)
-      at = copy_bucket (self, kind, (PlanLowerUnit){ .loop = -1, .offset = (gint32)u }, at,
-                        is_back);
+      at = copy_bucket (self, kind, pieces[kind],
+                        (PlanLowerUnit){ .loop = -1, .offset = (gint32)u }, at, is_back);
 }
 
 void
 plan_lower_sum_replicated (PlanLower *self)
 {
+  GArray *pieces[PLAN_N_BUCKETS];
   if (self->replicated < 0)
     return;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    pieces[kind] = pieces_of (self, kind);
   plan_lower_alloc (self, ONE (replicated));
-  copy_all (self, FALSE);
+  copy_all (self, pieces, FALSE);
   plan_lower_exchange (
       self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (replicated)),
       (gint64)plan_schedule_buffer (self->schedule, (guint)self->replicated)->elements);
-  copy_all (self, TRUE);
+  copy_all (self, pieces, TRUE);
   plan_lower_free (self, ONE (replicated));
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    g_array_unref (pieces[kind]);
 }

@@ -181,18 +181,26 @@ bound_thread (gpointer data)
 /* A bound of memory that was asked for within the block. */
 typedef struct
 {
-  guint64 hash, bytes;
+  guint hash;
+  guint64 bytes;
   Plan key;
 } Bound;
 
-guint64
-plan_search_hash (const Plan *plan)
+guint
+plan_search_key_hash (gconstpointer data)
 {
+  const Plan *plan = data;
   guint64 hash = 0;
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     hash
         = (hash ^ (guint64)plan->value[f]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
-  return hash;
+  return (guint)(hash >> 32);
+}
+
+gboolean
+plan_search_key_equal (gconstpointer a, gconstpointer b)
+{
+  return memcmp (a, b, sizeof (Plan)) == 0;
 }
 
 /* Most plans of a block share their bound with some others. */
@@ -201,11 +209,11 @@ bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, 
 {
   Bound bound = { .key = *resolved };
   plan_bound_distil (&bound.key);
-  bound.hash = plan_search_hash (&bound.key);
+  bound.hash = plan_search_key_hash (&bound.key);
   for (guint i = 0; i < bounds->len; i++)
     {
       const Bound *known = &g_array_index (bounds, Bound, i);
-      if (known->hash == bound.hash && memcmp (&known->key, &bound.key, sizeof bound.key) == 0)
+      if (known->hash == bound.hash && plan_search_key_equal (&known->key, &bound.key))
         return known->bytes;
     }
   bound.bytes = plan_bound_memory (s->model, s->cluster, resolved, stack);
@@ -434,6 +442,20 @@ run_blocks (Work *work, guint64 first, guint64 end)
     }
 }
 
+/* Of points that are not plain, which ones were scored without being among the best depends on what
+ * was found first. */
+static void
+forget_chances (const Work *work, guint64 first)
+{
+  GArray *found = work->result->found;
+  for (guint i = found->len; i-- > 0;)
+    {
+      const PlanFound *f = &g_array_index (found, PlanFound, i);
+      if (f->point >= first && f->score.time_ns > work->worst_ns)
+        g_array_remove_index_fast (found, i);
+    }
+}
+
 void
 plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
 {
@@ -456,6 +478,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
   g_mutex_clear (&work.lock);
+  forget_chances (&work, plain * plan_space_block_size (self->space));
   g_array_sort (out_result->found, compare_found);
   out_result->front_ns = work.best_ns == G_MAXINT64
                              ? 0

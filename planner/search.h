@@ -78,8 +78,9 @@ typedef struct
   gpointer user_data;
 } PlanSearch;
 
-/* For tables of plans in memory; plan_hash names them. */
-guint64 plan_search_hash (const Plan *plan);
+/* For tables of plans in memory (GHashFunc, GEqualFunc); plan_hash names them. */
+guint plan_search_key_hash (gconstpointer plan);
+gboolean plan_search_key_equal (gconstpointer a, gconstpointer b);
 
 void plan_search_run (const PlanSearch *self, PlanSearchResult *out_result);
 

@@ -198,6 +198,17 @@ add_moments (PlanSpace *self)
   ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
 }
 
+static gboolean
+has_rate (const PlanSpace *self, gint64 compute)
+{
+  Plan plan = self->base;
+  plan.value[PLAN_COMPUTE] = compute;
+  return self->cluster->kind != PLAN_DEVICE_GPU
+         || self->cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] > 0;
+}
+
+/* What the device cannot compute by is left out here: a space is mostly recipes, and rules would
+ * have to refuse it point by point. */
 static void
 add_recipes (PlanSpace *self)
 {
@@ -215,6 +226,9 @@ add_recipes (PlanSpace *self)
   ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
   ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, MXFP8), SET (KEEP_TRANSPOSE, OFF));
   ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
+  for (guint c = compute->len; c-- > 1;)
+    if (!has_rate (self, g_array_index (compute, PlanChoice, c).value[0]))
+      g_array_remove_index (compute, c);
 }
 
 /* Without it every weight gradient is written, read and written again: it never costs time. */

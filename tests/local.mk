@@ -112,8 +112,8 @@ tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/measurements.c planner/cli/predict.c planner/cli/score.c \
-  planner/cli/timings.c
+  planner/cli/adjustments.c planner/cli/floor.c planner/cli/measurements.c planner/cli/predict.c \
+  planner/cli/score.c planner/cli/timings.c
 tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h

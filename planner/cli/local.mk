@@ -32,6 +32,7 @@ fsdplan_SOURCES = \
   %D%/cmd-validate.c \
   %D%/commands.h \
   %D%/compare.c %D%/compare.h \
+  %D%/floor.c %D%/floor.h \
   %D%/import.c %D%/import.h \
   %D%/import-log.c \
   %D%/import-op.c \

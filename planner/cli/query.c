@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 static volatile sig_atomic_t is_interrupted;
 
@@ -230,6 +233,20 @@ cli_query_clear (CliQuery *self)
   g_clear_pointer (&self->answers, g_array_unref);
 }
 
+#define KEPT_BYTES (64 << 20)
+#define USUAL_BYTES (32 << 20)
+
+/* Schedules of a megabyte come and go by the thousand: what malloc gives back to the system between
+ * them is taken from it, and zeroed, again. */
+static void
+keep_memory (void)
+{
+#ifdef __GLIBC__
+  mallopt (M_TRIM_THRESHOLD, KEPT_BYTES);
+  mallopt (M_MMAP_THRESHOLD, USUAL_BYTES);
+#endif
+}
+
 gboolean
 cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error)
 {
@@ -252,6 +269,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
                               .progress = show_progress,
                               .user_data = scorer };
   const gint64 start_us = g_get_monotonic_time ();
+  keep_memory ();
   signal (SIGINT, interrupt);
   plan_search_run (&search, &self.result);
   signal (SIGINT, SIG_DFL);

@@ -4,11 +4,10 @@
 #include "planner/cli/score.h"
 
 #include "planner/bound.h"
+#include "planner/cli/floor.h"
 #include "planner/cli/predict.h"
 #include "planner/lower.h"
 #include "sim/measure.h"
-
-#include <string.h>
 
 /* What is known of a plan so far. */
 typedef struct
@@ -34,36 +33,17 @@ typedef struct
 
 #define RECENT 8 /* schedules that are kept: plans that share one follow each other closely */
 
-/* What a micro batch takes at least: all of it, and how much of that are gradients that are added
- * up. */
-typedef struct
-{
-  gint64 period_ns, adding_ns, launching_ns, n_adding;
-} Floor;
-
 struct _CliScorer
 {
   const CliInput *input;
   GMutex lock;
   GHashTable *scores; /* Plan, distilled -> Known */
   GHashTable *helds;  /* Plan, distilled -> Held */
-  GHashTable *floors; /* Plan -> Floor */
+  CliFloors *floors;
   Shared *recent[RECENT];
   guint n_shared; /* so far */
   guint64 n_simulated;
 };
-
-static guint
-hash_plan (gconstpointer data)
-{
-  return (guint)(plan_search_hash (data) >> 32);
-}
-
-static gboolean
-equal_plans (gconstpointer a, gconstpointer b)
-{
-  return memcmp (a, b, sizeof (Plan)) == 0;
-}
 
 CliScorer *
 cli_scorer_new (const CliInput *input)
@@ -71,9 +51,10 @@ cli_scorer_new (const CliInput *input)
   CliScorer *self = g_new0 (CliScorer, 1);
   self->input = input;
   g_mutex_init (&self->lock);
-  self->scores = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
-  self->helds = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
-  self->floors = g_hash_table_new_full (hash_plan, equal_plans, g_free, g_free);
+  self->scores
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->helds = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->floors = cli_floors_new (input);
   return self;
 }
 
@@ -100,7 +81,7 @@ cli_scorer_free (CliScorer *self)
     release (self->recent[i]);
   g_hash_table_unref (self->helds);
   g_hash_table_unref (self->scores);
-  g_hash_table_unref (self->floors);
+  cli_floors_free (self->floors);
   g_mutex_clear (&self->lock);
   g_free (self);
 }
@@ -159,7 +140,7 @@ find_recent (CliScorer *self, const Plan *key)
   Shared *shared = NULL;
   g_mutex_lock (&self->lock);
   for (guint i = 0; i < RECENT && !shared; i++)
-    if (self->recent[i] && equal_plans (&self->recent[i]->key, key))
+    if (self->recent[i] && plan_search_key_equal (&self->recent[i]->key, key))
       shared = g_atomic_rc_box_acquire (self->recent[i]);
   g_mutex_unlock (&self->lock);
   return shared;
@@ -286,88 +267,9 @@ cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, Pla
   return s.known.is_whole;
 }
 
-/* What a step of so many micro batches takes without communication between data-parallel ranks
- * but at its end, and what its added gradients are. */
-static gboolean
-measure_relaxed (CliScorer *self, const Plan *plan, gint64 micro_batches, Floor *out)
-{
-  const CliInput *input = self->input;
-  Plan relaxed, resolved;
-  plan_bound_relax (plan, input->cluster, micro_batches, &relaxed);
-  if (!plan_resolve (&relaxed, input->model, input->cluster, &resolved, NULL))
-    return FALSE;
-  const PlanStack *stack = plan_stack_of (&resolved, input->cluster->kind, NULL);
-  g_autoptr (PlanSchedule) schedule
-      = stack ? plan_lower (input->model, input->cluster, &resolved, 0, NULL) : NULL;
-  g_autoptr (SimCost) cost
-      = schedule ? cli_cost_of (input, &resolved, schedule, stack, NULL) : NULL;
-  PlanCursor cursor;
-  if (!cost)
-    return FALSE;
-  *out = (Floor){ .period_ns = sim_measure_step (schedule, cost, cli_workspace ()) };
-  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    if (op->kind == PLAN_OP_ACCUMULATE
-        && plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
-               == PLAN_CATEGORY_MAIN_GRADS)
-      {
-        out->adding_ns += sim_cost_ns (cost, cursor.node);
-        out->launching_ns += sim_cost_launch_ns (cost, cursor.node);
-        out->n_adding++;
-      }
-  return TRUE;
-}
-
-/* The steady period of one micro batch: what the third adds to two. */
-static Floor
-find_floor (CliScorer *self, const Plan *plan)
-{
-  Plan key;
-  Floor two, three, floor = { 0 };
-  plan_bound_relax (plan, self->input->cluster, 2, &key);
-  g_mutex_lock (&self->lock);
-  const Floor *known = g_hash_table_lookup (self->floors, &key);
-  if (known)
-    floor = *known;
-  g_mutex_unlock (&self->lock);
-  if (known)
-    return floor;
-  if (measure_relaxed (self, plan, 2, &two) && measure_relaxed (self, plan, 3, &three))
-    floor = (Floor){ three.period_ns - two.period_ns, three.adding_ns - two.adding_ns,
-                     three.launching_ns - two.launching_ns, three.n_adding - two.n_adding };
-  g_mutex_lock (&self->lock);
-  self->n_simulated += 2;
-  g_hash_table_replace (self->floors, g_memdup2 (&key, sizeof key),
-                        g_memdup2 (&floor, sizeof floor));
-  g_mutex_unlock (&self->lock);
-  return floor;
-}
-
-/* Gradients in bf16 are added to bf16 there, 6 bytes moved for each; where they are sharded they
- * are copied, which moves 4 at least; where accumulation is fused nothing is done apart. Leaving
- * ops out shortens the longest path by what they took on it at most. */
-static gint64
-floor_ns (CliScorer *self, const Plan *resolved)
-{
-  const Floor floor = find_floor (self, resolved);
-  const gint64 less = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON
-                          ? floor.adding_ns + floor.launching_ns
-                          : floor.adding_ns / 3 + 2 * floor.n_adding;
-  return plan_micro_batches (resolved, self->input->cluster) * MAX (floor.period_ns - less, 0);
-}
-
-/* Without its copies to the host, a plan has a floor that others have, too. */
 gint64
 cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
 {
   CliScorer *self = data;
-  Plan here = *resolved;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
-      || self->input->cluster->kind != PLAN_DEVICE_GPU)
-    return 0;
-  here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
-  const gint64 least = floor_ns (self, &here);
-  return least > enough_ns || equal_plans (&here, resolved)
-             ? least
-             : MAX (least, floor_ns (self, resolved));
+  return cli_floors_ns (self->floors, resolved, enough_ns);
 }

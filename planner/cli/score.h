@@ -20,7 +20,7 @@ gboolean cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer 
                            PlanScore *out_score);
 gint64 cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer self);
 
-/* Schedules simulated so far, those for floors included. */
+/* Schedules simulated so far. */
 guint64 cli_scorer_n_simulated (const CliScorer *self);
 
 G_END_DECLS

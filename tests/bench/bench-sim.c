@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long lowering and simulating take, and how that grows, as ratios. Run by `make bench` and
- * `make bench-instructions`; never part of the tests. */
+/* How long lowering and simulating take, how many plans that scores, and how it grows. Run by `make
+ * bench` and `make bench-instructions`; never part of the tests. */
 #include "config.h"
 
 #include "planner/lower.h"
@@ -11,15 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_US 30000 /* a figure is the best of some runs of that long: undisturbed */
+#define SAMPLE_US 20000 /* a figure is the best of some runs of that long: undisturbed */
+#define SAMPLES 5
 
 typedef struct
 {
+  PlanModel *model;
   PlanCluster *cluster;
+  Plan plan; /* resolved */
   const PlanStack *stack;
   PlanSchedule *schedule;
   SimCost *cost;
-  double lower_ms, cost_us, step_us, measure_us;
   SimSummary summary;
 } Case;
 
@@ -29,42 +31,51 @@ case_clear (Case *self)
   g_clear_pointer (&self->cost, sim_cost_free);
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
+  g_clear_pointer (&self->model, plan_model_free);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
+
+static void
+lower (Case *self, SimWorkspace *workspace)
+{
+  g_autoptr (GError) error = NULL;
+  g_clear_pointer (&self->schedule, plan_schedule_free);
+  if (!(self->schedule = plan_lower (self->model, self->cluster, &self->plan, 0, &error)))
+    g_error ("%s", error->message);
+}
+
+static void
+find_costs (Case *self, SimWorkspace *workspace)
+{
+  g_autoptr (GError) error = NULL;
+  const SimCostInput input = {
+    .schedule = self->schedule, .cluster = self->cluster, .stack = self->stack, .plan = &self->plan
+  };
+  g_clear_pointer (&self->cost, sim_cost_free);
+  if (!(self->cost = sim_cost_new (&input, &error)))
+    g_error ("%s", error->message);
+}
 
 /* Lowers and costs: `words` are FIELD=VALUE. */
 static void
 prepare (Case *self, const char *model_spec, const char *cluster_spec, const char *words)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_new (model_spec, &error);
   g_auto (GStrv) fields = g_strsplit (words, " ", -1);
-  Plan plan, resolved;
+  Plan plan;
   plan_init (&plan);
-  *self = (Case){ .cluster = model ? plan_cluster_new (cluster_spec, &error) : NULL };
+  *self = (Case){ .model = plan_model_new (model_spec, &error) };
+  self->cluster = self->model ? plan_cluster_new (cluster_spec, &error) : NULL;
   for (char **f = fields; *f && !error; f++)
     {
       g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
       plan_set (&plan, halves[0], halves[1], &error);
     }
-  if (error || !plan_resolve (&plan, model, self->cluster, &resolved, &error))
+  if (error || !plan_resolve (&plan, self->model, self->cluster, &self->plan, &error)
+      || !(self->stack = plan_stack_of (&self->plan, self->cluster->kind, &error)))
     g_error ("%s %s %s: %s", model_spec, cluster_spec, words, error->message);
-  self->stack = plan_stack_of (&resolved, self->cluster->kind, &error);
-  gint64 start = g_get_monotonic_time ();
-  self->schedule = plan_lower (model, self->cluster, &resolved, 0, &error);
-  self->lower_ms = 1e-3 * (double)(g_get_monotonic_time () - start);
-  start = g_get_monotonic_time ();
-  if (self->schedule)
-    {
-      const SimCostInput input = { .schedule = self->schedule,
-                                   .cluster = self->cluster,
-                                   .stack = self->stack,
-                                   .plan = &resolved };
-      self->cost = sim_cost_new (&input, &error);
-    }
-  self->cost_us = (double)(g_get_monotonic_time () - start);
-  if (!self->cost)
-    g_error ("%s %s %s: %s", model_spec, cluster_spec, words, error->message);
+  lower (self, NULL);
+  find_costs (self, NULL);
 }
 
 static void
@@ -81,12 +92,41 @@ measure_step (Case *self, SimWorkspace *workspace)
   sim_measure_step (self->schedule, self->cost, workspace);
 }
 
+/* What a search asks of a plan: its time, and what the device holds. */
+static void
+score (Case *self, SimWorkspace *workspace)
+{
+  guint64 bytes;
+  gboolean is_settled;
+  measure_step (self, workspace);
+  if (!sim_measure_device_bytes (self->schedule, self->stack, G_MAXUINT64, workspace, &bytes,
+                                 &is_settled, NULL))
+    g_error ("no memory");
+}
+
+/* The same, of a plan that shares its schedule with one before; of one that shares nothing. */
+static void
+score_shared (Case *self, SimWorkspace *workspace)
+{
+  find_costs (self, workspace);
+  score (self, workspace);
+}
+
+static void
+score_from_nothing (Case *self, SimWorkspace *workspace)
+{
+  lower (self, workspace);
+  score_shared (self, workspace);
+}
+
+typedef void (*Work) (Case *self, SimWorkspace *workspace);
+
 /* Microseconds that it takes, undisturbed. */
 static double
-time_of (void (*what) (Case *self, SimWorkspace *workspace), Case *self, SimWorkspace *workspace)
+time_of (Work what, Case *self, SimWorkspace *workspace, guint samples)
 {
   double best_us = G_MAXDOUBLE;
-  for (guint sample = 0; sample < 5; sample++)
+  for (guint sample = 0; sample < samples; sample++)
     {
       const gint64 start = g_get_monotonic_time ();
       gint64 now = start;
@@ -98,13 +138,6 @@ time_of (void (*what) (Case *self, SimWorkspace *workspace), Case *self, SimWork
   return best_us;
 }
 
-static void
-bench (Case *self, SimWorkspace *workspace)
-{
-  self->step_us = time_of (measure_step, self, workspace);
-  self->measure_us = time_of (measure, self, workspace);
-}
-
 /* One row: how long everything takes, and how much of it was jumped over. */
 static void
 print_row (const char *model, const char *cluster, const char *words, SimWorkspace *workspace)
@@ -112,64 +145,151 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
   g_auto (Case) c = { 0 };
   g_autoptr (GError) error = NULL;
   prepare (&c, model, cluster, words);
-  bench (&c, workspace);
+  const double lower_us = time_of (lower, &c, workspace, SAMPLES);
+  const double cost_us = time_of (find_costs, &c, workspace, SAMPLES);
+  const double step_us = time_of (measure_step, &c, workspace, SAMPLES);
+  const double measure_us = time_of (measure, &c, workspace, SAMPLES);
   const gint64 start = g_get_monotonic_time ();
   g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.stack, &error);
   const double run_us = (double)(g_get_monotonic_time () - start);
-  printf ("%-13s %-13s %-20s %8.2f %7.0f %9.0f %7.1f %10.1f %9" G_GUINT64_FORMAT
-          " %7" G_GUINT64_FORMAT " %6.1f%% %8.0f %6.0fx\n",
-          model, cluster, words, c.lower_ms, c.cost_us, run_us, c.step_us, c.measure_us,
-          c.summary.n_ops, c.summary.n_walked,
-          100 * (1 - (double)c.summary.n_walked / (double)c.summary.n_ops), 1e6 / c.measure_us,
-          run_us / c.measure_us);
+  printf ("%-13s %-13s %-20s %8.0f %7.0f %9.0f %7.1f %10.1f %9" G_GUINT64_FORMAT
+          " %7" G_GUINT64_FORMAT " %6.1f%% %6.0fx\n",
+          model, cluster, words, lower_us, cost_us, run_us, step_us, measure_us, c.summary.n_ops,
+          c.summary.n_walked, 100 * (1 - (double)c.summary.n_walked / (double)c.summary.n_ops),
+          run_us / measure_us);
 }
 
-/* One curve: of a simulation, and of its time alone, against its first point. */
+/* How many plans one core scores in a second, by what they have in common. */
 static void
-print_curve (const char *what, const char *model_format, const char *cluster_format,
-             const char *words_format, const guint *points, guint n, guint scale,
-             SimWorkspace *workspace)
+print_rates (const char *model, const char *cluster, const char *words, SimWorkspace *workspace)
 {
-  Case first = { 0 };
-  printf ("%s:", what);
-  for (guint i = 0; i < n; i++)
-    {
-      g_auto (Case) c = { 0 };
-      char model[200], cluster[50], words[200];
-      /* Each format has at most one number, the same for all. */
-      const guint value = points[i] * scale;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      g_snprintf (model, sizeof model, model_format, value);
-      g_snprintf (cluster, sizeof cluster, cluster_format, value);
-      g_snprintf (words, sizeof words, words_format, value);
-#pragma GCC diagnostic pop
-      prepare (&c, model, cluster, words);
-      bench (&c, workspace);
-      if (i == 0)
-        first = (Case){ .measure_us = c.measure_us, .step_us = c.step_us };
-      printf ("  %u x%.2f/%.2f", points[i], c.measure_us / first.measure_us,
-              c.step_us / first.step_us);
-    }
-  printf ("\n");
+  static const struct
+  {
+    const char *name;
+    Work work;
+  } rates[] = { { "from nothing", score_from_nothing },
+                { "schedules shared", score_shared },
+                { "costs shared, too", score } };
+  g_auto (Case) c = { 0 };
+  prepare (&c, model, cluster, words);
+  printf ("plans of %s on %s, %s, scored per second and core:\n", model, cluster, words);
+  for (guint i = 0; i < G_N_ELEMENTS (rates); i++)
+    printf ("  %-18s %8.0f\n", rates[i].name,
+            1e6 / time_of (rates[i].work, &c, workspace, SAMPLES));
 }
 
 #define LLAMA_LAYERS \
   "layers=%u,hidden=8192,ffn=28672,heads=64,kv_heads=8,head_dim=128,vocab=128256,max_seq=8192"
 
+#define MAX_POINTS 8
+
+/* What grows, each format with at most one number, the same for all. */
+typedef struct
+{
+  const char *name, *model, *cluster, *words;
+  guint points[MAX_POINTS], n, scale;
+} Curve;
+
+static const Curve curves[] = {
+  { "nodes of 8 GPUs",
+    "llama3-70b",
+    "dgx-h100:%u",
+    "gbs=131072",
+    { 1, 8, 64, 512, 4096, 16384 },
+    6,
+    1 },
+  { "micro-batches", "llama3-70b", "dgx-h100:8", "gbs=%u", { 1, 2, 4, 16, 64, 256, 1024 }, 7, 64 },
+  { "layers", LLAMA_LAYERS, "dgx-h100:8", "gbs=512", { 16, 32, 64, 96, 128 }, 5, 1 },
+};
+
+static const char *const variants[] = {
+  "strategy=no_shard",
+  "strategy=optim",
+  "strategy=optim_grads",
+  "strategy=optim_grads_params",
+  "strategy=optim_grads_params double_buffer=on",
+  "strategy=no_shard recompute=full",
+  "strategy=optim_grads recompute=full",
+  "strategy=optim_grads_params recompute=full",
+  "strategy=optim tp=4",
+  "strategy=optim_grads tp=4",
+  "strategy=optim_grads_params tp=4",
+  "strategy=optim_grads_params double_buffer=on tp=4",
+};
+
+/* Of one plan along a curve. */
+typedef struct
+{
+  double us[MAX_POINTS];
+  guint64 walked[MAX_POINTS];
+} Growth;
+
+static Growth
+follow (const Curve *curve, const char *variant, SimWorkspace *workspace)
+{
+  Growth growth = { 0 };
+  for (guint i = 0; i < curve->n; i++)
+    {
+      g_auto (Case) c = { 0 };
+      char model[200], cluster[50], words[200];
+      const guint value = curve->points[i] * curve->scale;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+      g_snprintf (model, sizeof model, curve->model, value);
+      g_snprintf (cluster, sizeof cluster, curve->cluster, value);
+      g_snprintf (words, sizeof words, curve->words, value);
+#pragma GCC diagnostic pop
+      g_autofree char *all = g_strjoin (" ", words, variant, NULL);
+      prepare (&c, model, cluster, all);
+      growth.us[i] = time_of (measure, &c, workspace, 1);
+      growth.walked[i] = c.summary.n_walked;
+    }
+  return growth;
+}
+
+/* Its repeats are certified where more of them are not gone through. */
+static gboolean
+is_certified (const Curve *curve, const Growth *growth)
+{
+  return growth->walked[curve->n - 1] < 2 * growth->walked[0];
+}
+
+/* Together, as ratios to the first point: time and ops walked. */
+static void
+print_growth (const Curve *curve, const Growth *growths, gboolean certified)
+{
+  double us[MAX_POINTS] = { 0 }, walked[MAX_POINTS] = { 0 };
+  guint n = 0;
+  for (guint v = 0; v < G_N_ELEMENTS (variants); v++)
+    if (is_certified (curve, &growths[v]) == certified)
+      {
+        n++;
+        for (guint i = 0; i < curve->n; i++)
+          {
+            us[i] += growths[v].us[i];
+            walked[i] += (double)growths[v].walked[i];
+          }
+      }
+  printf ("  %2u of %u %-13s", n, (guint)G_N_ELEMENTS (variants),
+          certified ? "certified:" : "not:");
+  for (guint i = 0; i < curve->n && n > 0; i++)
+    printf ("  %u x%.2f/%.2f", curve->points[i], us[i] / us[0], walked[i] / walked[0]);
+  printf ("\n");
+}
+
 static void
 print_curves (SimWorkspace *workspace)
 {
-  static const guint nodes[] = { 1, 8, 64, 512, 4096, 16384 };
-  static const guint micro[] = { 1, 2, 4, 16, 64, 256, 1024 };
-  static const guint layers[] = { 16, 32, 64, 96, 128 };
-  printf ("one simulation / its time alone, as ratios to the first\n");
-  print_curve ("nodes of 8 GPUs", "llama3-70b", "dgx-h100:%u", "gbs=131072", nodes,
-               G_N_ELEMENTS (nodes), 1, workspace);
-  print_curve ("micro-batches", "llama3-70b", "dgx-h100:8", "gbs=%u", micro, G_N_ELEMENTS (micro),
-               64, workspace);
-  print_curve ("layers", LLAMA_LAYERS, "dgx-h100:8", "gbs=512", layers, G_N_ELEMENTS (layers), 1,
-               workspace);
+  Growth growths[G_N_ELEMENTS (variants)];
+  printf ("a simulation's time / ops gone through one by one, as ratios to the first point\n");
+  for (guint i = 0; i < G_N_ELEMENTS (curves); i++)
+    {
+      for (guint v = 0; v < G_N_ELEMENTS (variants); v++)
+        growths[v] = follow (&curves[i], variants[v], workspace);
+      printf ("%s:\n", curves[i].name);
+      print_growth (&curves[i], growths, TRUE);
+      print_growth (&curves[i], growths, FALSE);
+    }
 }
 
 /* The plans of the table. */
@@ -180,38 +300,49 @@ static const struct
   { "llama3-8b", "dgx-h100:1", "gbs=128" },
   { "llama3-70b", "dgx-h100:8", "gbs=64" },
   { "llama3-70b", "dgx-h100:8", "gbs=1024" },
+  { "llama3-70b", "dgx-h100:8", "gbs=1024 tp=4" },
   { "llama3.1-405b", "dgx-h100:2048", "gbs=16384" },
   { "llama3-8b", "dgx-h100:1", "gbs=128 stack=native" },
 };
 
-/* PLAN TIMES: simulates one plan that often, for counting instructions; says which where that is
- * never. */
+/* What can be repeated, by name. */
+static const struct
+{
+  const char *name;
+  Work work;
+} repeated[]
+    = { { "nothing", score_from_nothing }, { "shared", score_shared }, { "totals", measure } };
+
+/* PLAN WHAT TIMES: does that to one plan so often, for counting instructions; says which plan where
+ * that is never. */
 static void
-repeat (guint plan, guint64 times, SimWorkspace *workspace)
+repeat (guint plan, const char *what, guint64 times, SimWorkspace *workspace)
 {
   g_auto (Case) c = { 0 };
   prepare (&c, plans[plan].model, plans[plan].cluster, plans[plan].words);
   if (times == 0)
     printf ("%s %s %s\n", plans[plan].model, plans[plan].cluster, plans[plan].words);
-  for (; times > 0; times--)
-    measure (&c, workspace);
+  for (guint i = 0; i < G_N_ELEMENTS (repeated); i++)
+    for (guint64 t = 0; t < times && strcmp (repeated[i].name, what) == 0; t++)
+      repeated[i].work (&c, workspace);
 }
 
 int
 main (int argc, char **argv)
 {
   g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
-  if (argc == 3)
+  if (argc == 4)
     {
-      repeat ((guint)g_ascii_strtoull (argv[1], NULL, 10) % G_N_ELEMENTS (plans),
-              g_ascii_strtoull (argv[2], NULL, 10), workspace);
+      repeat ((guint)g_ascii_strtoull (argv[1], NULL, 10) % G_N_ELEMENTS (plans), argv[2],
+              g_ascii_strtoull (argv[3], NULL, 10), workspace);
       return EXIT_SUCCESS;
     }
-  printf ("%-13s %-13s %-20s %8s %7s %9s %7s %10s %9s %7s %7s %8s %7s\n", "model", "cluster",
-          "plan", "lower ms", "cost us", "run us", "step us", "measure us", "ops", "walked",
-          "jumped", "per s", "faster");
+  printf ("%-13s %-13s %-20s %8s %7s %9s %7s %10s %9s %7s %7s %7s\n", "model", "cluster", "plan",
+          "lower us", "cost us", "run us", "step us", "measure us", "ops", "walked", "jumped",
+          "faster");
   for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
     print_row (plans[i].model, plans[i].cluster, plans[i].words, workspace);
+  print_rates ("llama3-70b", "dgx-h100:8", "gbs=1024", workspace);
   print_curves (workspace);
   return EXIT_SUCCESS;
 }

@@ -1,17 +1,24 @@
 #!/bin/sh
-# Instructions of one simulation of each plan that bench-sim knows by number, by callgrind.
+# Instructions of one simulation of each plan that bench-sim knows by number, by callgrind: of a search's
+# from nothing, of one whose schedule is there, and of all totals where costs are there, too.
 program=$1
 if ! command -v valgrind >/dev/null; then
   echo "bench-instructions: skipped, there is no valgrind"
   exit 0
 fi
-# count PLAN TIMES: instructions of the whole program
+# count PLAN WHAT TIMES: instructions of the whole program
 count ()
 {
-  valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" 2>&1 |
+  valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" "$2" "$3" 2>&1 |
     awk '/refs:/ { gsub (",", ""); print $NF }'
 }
-for plan in 0 1 2 3 4; do
-  few=$(count $plan 1) many=$(count $plan 101)
-  echo "$("$program" $plan 0): $(((many - few) / 100)) instructions"
+# each PLAN WHAT: instructions of one
+each ()
+{
+  few=$(count "$1" "$2" 1) many=$(count "$1" "$2" 21)
+  echo $(((many - few) / 20))
+}
+for plan in 0 1 2 3 4 5; do
+  echo "$("$program" $plan none 0): $(each $plan nothing) from nothing, $(each $plan shared) with its" \
+    "schedule there, $(each $plan totals) for its totals"
 done

@@ -252,6 +252,48 @@ START_TEST (bounds_are_never_above_the_simulation)
 }
 END_TEST
 
+/* The front and what is as fast as the best, as text. */
+static char *
+describe (const PlanSearchResult *result)
+{
+  g_autoptr (GArray) front = plan_search_front (result);
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < front->len; i++)
+    {
+      const PlanFound *f
+          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
+      g_string_append_printf (text, "%lu: %ld ns, %lu bytes\n", (unsigned long)f->point,
+                              (long)f->score.time_ns, (unsigned long)f->score.memory_bytes);
+    }
+  return g_string_free (text, FALSE);
+}
+
+/* Bounds and threads decide how much is simulated, and nothing else. */
+START_TEST (bounds_change_no_answer)
+{
+  Case c;
+  case_init (&c, _i);
+  g_autoptr (PlanSpace) space = small_space (&c, _i, 1u << PLAN_ALLOW_MIXED);
+  PlanSearch search = { .model = c.model,
+                        .cluster = c.cluster,
+                        .space = space,
+                        .memory_bytes = G_MAXUINT64,
+                        .best = 1,
+                        .threads = 1,
+                        .front = 2,
+                        .score = cli_scorer_score,
+                        .user_data = c.scorer };
+  g_auto (PlanSearchResult) unbounded = { 0 }, bounded = { 0 };
+  plan_search_run (&search, &unbounded);
+  search.floor = cli_scorer_floor;
+  search.threads = 3;
+  plan_search_run (&search, &bounded);
+  g_autofree char *expected = describe (&unbounded), *found = describe (&bounded);
+  ck_assert_str_eq (found, expected);
+  case_clear (&c);
+}
+END_TEST
+
 static gboolean
 score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
@@ -379,6 +421,7 @@ main (void)
   tcase_set_timeout (tcase, 240);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, FIRST_OPEN + 8);
   tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
+  tcase_add_loop_test (tcase, bounds_change_no_answer, 0, 8);
   tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
   tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
   tcase_add_loop_test (tcase, what_is_shared_is_alike, 0, 100);
