@@ -386,7 +386,7 @@ init_params (ExecEvaluator *self, GError **error)
 static gboolean
 is_trained_in (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16;
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
 static gboolean
@@ -407,7 +407,8 @@ check (const ExecEvaluator *self, GError **error)
     if (!is_trained_in (dtypes[i]))
       {
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                     "the reference knows fp32 and bf16, not %s", plan_dtype_name (dtypes[i]));
+                     "the reference knows fp32, bf16 and fp16, not %s",
+                     plan_dtype_name (dtypes[i]));
         return FALSE;
       }
   if (self->parameters > G_MAXUINT / sizeof (float))

@@ -243,7 +243,7 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
 {
   PlanDtype dtype = args->dtype[operand];
 
-  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16)
+  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
     return exec_cpu_read (args->ptr[operand], dtype, 0, count, image);
   exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
   return image;
@@ -540,6 +540,7 @@ const ExecKernels exec_kernels_cpu = {
   .describe = describe_cpu,
   .check = check_cpu,
   .device = &exec_device_cpu,
+  .more_formats = 1u << PLAN_DTYPE_FP16,
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,

@@ -45,6 +45,7 @@ struct _ExecKernels
   /* Whether its kernel of an op takes operands like these; refused by name. */
   gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
+  guint more_formats;         /* bits by PlanDtype: beyond those that all kernels read and write */
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];
 };

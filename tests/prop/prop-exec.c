@@ -77,7 +77,8 @@ static const struct
 {
   PlanField field;
   gint64 other; /* than the default */
-} wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
+} wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP16 },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
                     { PLAN_COMPUTE, PLAN_COMPUTE_MXFP8 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
                     { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
@@ -88,10 +89,15 @@ static const struct
                     { PLAN_AG_GROUP, PLAN_AG_GROUP_ON },
                     { PLAN_REDUCE_ALGO, PLAN_REDUCE_ALGO_A2A },
                     { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_BF16 },
+                    { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_FP16 },
                     { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_AUTO },
+                    { PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_FP16 },
+                    { PLAN_GRAD_COMM, PLAN_GRAD_COMM_FP16 },
                     { PLAN_PRECISION_AWARE, PLAN_PRECISION_AWARE_ON },
                     { PLAN_EXP_AVG, PLAN_EXP_AVG_BF16 },
                     { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_BF16 },
+                    { PLAN_EXP_AVG, PLAN_EXP_AVG_FP16 },
+                    { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_FP16 },
                     { PLAN_OPTIMIZER, PLAN_OPTIMIZER_SGD },
                     { PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN },
                     { PLAN_RECOMPUTE_MODULES,

@@ -239,7 +239,6 @@ START_TEST (what_is_not_executed_is_refused_by_name)
           { "hidden_dropout", "0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
           { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
-          { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
           { "grad_accum_fusion", "on", "the op gemm_add" },
           { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
           { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" },
@@ -253,6 +252,25 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     plan_set (&c.plan, "gbs", "4", &error);
   ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
   ck_assert_msg (strstr (error->message, cases[_i].message), "%s", error->message);
+  case_clear (&c);
+}
+END_TEST
+
+/* Kernels that know fewer formats than the CPU's. */
+START_TEST (formats_that_kernels_lack_are_refused_by_name)
+{
+  Case c;
+  ExecResult results[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  ExecKernels kernels = exec_kernels_cpu;
+  case_init (&c, 2, "optim", "bf16", 1);
+  kernels.name = "fewer";
+  kernels.more_formats = 0;
+  c.job.kernels = &kernels;
+  ck_assert (plan_set (&c.plan, "exp_avg_sq", "fp16", &error));
+  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
+  ck_assert_str_eq (error->message, "this plan keeps exp_avg_sq.embed in fp16, which is "
+                                    "modelled and not executed by fewer yet");
   case_clear (&c);
 }
 END_TEST
@@ -282,7 +300,8 @@ main (void)
   tcase_add_test (tcase, planted_bugs_are_caught);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 11);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 10);
+  tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
