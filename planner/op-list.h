@@ -50,7 +50,7 @@
   X (HEAD_NORM, "head_norm", COMPUTE, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
   X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r", "rows heads kv_heads head_dim", "its gradients")          \
   X (GEMM, "gemm", COMPUTE, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
-  X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r", "m n k layout", "out += matrix product")                                                         \
+  X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r work:s", "m n k layout", "out += matrix product, rounded once")                                                         \
   X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
   X (REPEAT_HEADS, "repeat_heads", COMPUTE, "out:w in:r", "rows heads kv_heads head_dim", "q, then k and v once for each query head") \
   X (REPEAT_HEADS_BWD, "repeat_heads_bwd", COMPUTE, "din:w dout:r", "rows heads kv_heads head_dim", "its gradient") \

@@ -263,8 +263,9 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
   switch ((int)op->kind)
     {
     case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
       return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, d1, 0 }[i];
+    case PLAN_OP_GEMM_ADD:
+      return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, 0 }[i];
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
       return head_norm_elements (op, i);
