@@ -63,10 +63,10 @@ exec_cpu_block (PlanDtype dtype)
   return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
 }
 
+/* By the largest magnitude of what they are part of. */
 static void
-quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
 {
-  double max = largest (in, 0, in->rows, 0, in->cols);
   double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
 
   *out_scale = max == 0 ? 1.0f : (float)(max / limit);
@@ -78,6 +78,12 @@ quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale
         *out++
             = dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 (value) : exec_number_to_e5m2 (value);
       }
+}
+
+static void
+quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+{
+  quantize_by (in, largest (in, 0, in->rows, 0, in->cols), out, dtype, out_scale);
 }
 
 static void
@@ -152,6 +158,43 @@ exec_cpu_quantize (const ExecArgs *args)
   quantize (&in, args, 0);
   if (args->ptr[1] != NULL)
     quantize (&turned, args, 1);
+}
+
+/* One parameter's part: the walk calls once for each. */
+void
+exec_cpu_param_amax (const ExecArgs *args)
+{
+  Matrix in = { args->ptr[1], args->dtype[1], 1, (guint64)args->op->dims[0], FALSE };
+  double max = largest (&in, 0, 1, 0, in.cols);
+  float *amax = args->ptr[0];
+
+  if (!(max <= (double)*amax) && !isnan (*amax))
+    *amax = (float)max;
+}
+
+void
+exec_cpu_param_quantize (const ExecArgs *args)
+{
+  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
+
+  quantize_by (&in, (double)*(const float *)args->ptr[3], args->ptr[0], args->dtype[0],
+               args->scale[0]);
+}
+
+/* out[cols, rows], with the scale of the whole. */
+void
+exec_cpu_transpose (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 width = plan_dtype_bytes (args->dtype[0], 1);
+  const guint8 *in = args->ptr[1];
+  guint8 *out = args->ptr[0];
+
+  for (guint64 col = 0; col < cols; col++)
+    for (guint64 row = 0; row < rows; row++, out += width)
+      memcpy (out, in + (row * cols + col) * width, width);
+  if (args->scale[0] != NULL && args->scale[1] != NULL)
+    *args->scale[0] = *args->scale[1];
 }
 
 /* `count` elements, whole blocks. */

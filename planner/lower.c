@@ -343,7 +343,7 @@ declare_quantising (PlanLower *self)
   self->amax = blockwise ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32,
                                    PLAN_CATEGORY_OPTIMIZER)
                : mx ? buffer (self, "amax", 1, all / 16, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
-                    : buffer (self, "amax", 1, (guint64)(4 * layers), PLAN_DTYPE_FP32,
+                    : buffer (self, "amax", 1, layer->n_slots * (guint64)layers, PLAN_DTYPE_FP32,
                               PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
     self->scales = buffer (self, "scales", layers, 2 * (layer->raw / 16384 + 1), PLAN_DTYPE_FP32,

@@ -28,6 +28,8 @@
   X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                                      \
   X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
+  X (PARAM_AMAX, "param_amax", COMPUTE, "amax:u in:r", "count parts", "largest magnitudes of each of a unit's parameters in this rank's part of them") \
+  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
@@ -74,6 +76,7 @@
   X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
   X (ALL_TO_ALL, "all_to_all", COLLECTIVE, "out:w in:r", "count", "to each rank its `count` elements; from each rank this one's") \
   X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere") \
+  X (ALL_REDUCE_MAX, "all_reduce_max", COLLECTIVE, "buf:u", "count", "largest over ranks, everywhere; of magnitudes") \
   X (EXCHANGE, "exchange", COLLECTIVE, "out:w in:r", "count", "this rank's elements to the next, the one before's here")
 /* clang-format on */
 

@@ -288,6 +288,10 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
       return i == 4 ? 4 : d0;
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;
+    case PLAN_OP_PARAM_AMAX:
+      return i == 0 ? d1 : d0;
+    case PLAN_OP_PARAM_QUANTIZE:
+      return i == 3 ? d1 : d0;
     case PLAN_OP_SUM_PARTS:
       return i == 0 ? d0 : d0 * d1;
     case PLAN_OP_ALL_TO_ALL:

@@ -354,6 +354,63 @@ START_TEST (kernels_quantize_known_bits)
 }
 END_TEST
 
+/* A parameter whose parts lie on several ranks has the bits that it has as a whole. */
+START_TEST (kernels_param_quantize)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), cols = between (rand, 1, 9), n = rows * cols;
+  const gint64 cut = between (rand, 0, (gint32)n);
+  float scales[4] = { NAN, NAN, NAN, NAN };
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)n, _i % 7 ? exp2 (_i) : 0);
+  g_auto (Tensor) whole = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) whole_col = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) parts = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) turned = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  Tensor in_rest = in, out_rest = parts;
+
+  whole.scale = &scales[0];
+  whole_col.scale = &scales[1];
+  parts.scale = out_rest.scale = &scales[2];
+  turned.scale = &scales[3];
+  in_rest.data = (guint16 *)in.data + cut;
+  out_rest.data = (guint8 *)parts.data + cut;
+  *(float *)amax.data = 0;
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&whole, &whole_col, &in), (gint64[]){ rows, cols },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in_rest), (gint64[]){ n - cut, 1 },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ cut, 1 }, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_QUANTIZE, OPERANDS (&parts, NULL, &in, &amax), (gint64[]){ cut, 1 },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_QUANTIZE, OPERANDS (&out_rest, NULL, &in_rest, &amax),
+              (gint64[]){ n - cut, 1 }, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_TRANSPOSE, OPERANDS (&turned, &parts), (gint64[]){ rows, cols },
+              PLAN_DTYPE_BF16);
+  ck_assert_mem_eq (parts.data, whole.data, (gsize)n);
+  ck_assert_mem_eq (turned.data, whole_col.data, (gsize)n);
+  for (guint i = 1; i < 4; i++)
+    ck_assert_float_eq (scales[i], scales[0]);
+}
+END_TEST
+
+/* No rank may take another's NaN for a number. */
+START_TEST (kernels_param_amax_keeps_nan)
+{
+  g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, 3), amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+
+  ((float *)in.data)[0] = 7;
+  ((float *)in.data)[1] = -9;
+  *(float *)amax.data = 2;
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
+  ck_assert_float_eq (*(float *)amax.data, 9);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 3, 1 }, PLAN_DTYPE_FP32);
+  ck_assert (isnan (*(float *)amax.data)); /* blank is one */
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
+  ck_assert (isnan (*(float *)amax.data));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -367,6 +424,8 @@ main (void)
   tcase_add_loop_test (tcase, kernels_positions, 0, 20);
   tcase_add_loop_test (tcase, kernels_quantize, 0, 48);
   tcase_add_test (tcase, kernels_quantize_known_bits);
+  tcase_add_loop_test (tcase, kernels_param_quantize, 0, 40);
+  tcase_add_test (tcase, kernels_param_amax_keeps_nan);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
