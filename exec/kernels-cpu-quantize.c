@@ -160,16 +160,75 @@ exec_cpu_quantize (const ExecArgs *args)
     quantize (&turned, args, 1);
 }
 
-/* One parameter's part: the walk calls once for each. */
+/* --- parts of parameters: the walk calls once for each ------------------------------------ */
+
+static void
+raise_to (void *amax, PlanDtype dtype, guint64 at, double magnitude)
+{
+  float storage, before = *exec_cpu_read (amax, dtype, at, 1, &storage);
+  float value = (float)magnitude;
+
+  if (!(magnitude <= (double)before) && !isnan (before))
+    exec_cpu_write (amax, dtype, at, 1, &value);
+}
+
+/* Which block of a row an element of a parameter is in, and which of a column: those of columns
+ * come behind all of rows. */
+typedef struct
+{
+  guint64 by_row, by_column;
+} Blocks;
+
+static Blocks
+blocks_of (const ExecParam *param, guint64 element)
+{
+  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
+  guint64 row = element / param->cols, col = element % param->cols;
+
+  return (Blocks){ element / block,
+                   param->rows * param->cols / block + row / block * param->cols + col };
+}
+
 void
 exec_cpu_param_amax (const ExecArgs *args)
 {
-  Matrix in = { args->ptr[1], args->dtype[1], 1, (guint64)args->op->dims[0], FALSE };
-  double max = largest (&in, 0, 1, 0, in.cols);
-  float *amax = args->ptr[0];
+  guint64 count = (guint64)args->op->dims[0];
+  Matrix in = { args->ptr[1], args->dtype[1], 1, count, FALSE };
 
-  if (!(max <= (double)*amax) && !isnan (*amax))
-    *amax = (float)max;
+  if (args->op->dims[1] == 1)
+    {
+      raise_to (args->ptr[0], args->dtype[0], 0, largest (&in, 0, 1, 0, count));
+      return;
+    }
+  for (guint64 i = 0; i < count; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double magnitude = fabs ((double)element (&in, 0, i));
+
+      raise_to (args->ptr[0], args->dtype[0], at.by_row, magnitude);
+      raise_to (args->ptr[0], args->dtype[0], at.by_column, magnitude);
+    }
+}
+
+/* Every rank makes all scales, and quantises its part by them, in both directions. */
+static void
+param_quantize_mxfp8 (const ExecArgs *args)
+{
+  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
+  guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
+  float storage;
+
+  for (guint64 i = 0; i < (guint64)args->op->dims[1]; i++)
+    scales[i] = exec_number_to_e8m0_up (
+        (double)*exec_cpu_read (args->ptr[3], args->dtype[3], i, 1, &storage) / E4M3_MAX);
+  for (guint64 i = 0; i < in.cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (&in, 0, i);
+
+      out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
+      col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
+    }
 }
 
 void
@@ -177,8 +236,11 @@ exec_cpu_param_quantize (const ExecArgs *args)
 {
   Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
 
-  quantize_by (&in, (double)*(const float *)args->ptr[3], args->ptr[0], args->dtype[0],
-               args->scale[0]);
+  if (args->ptr[4] != NULL)
+    param_quantize_mxfp8 (args);
+  else
+    quantize_by (&in, (double)*(const float *)args->ptr[3], args->ptr[0], args->dtype[0],
+                 args->scale[0]);
 }
 
 /* out[cols, rows], with the scale of the whole. */
@@ -222,5 +284,24 @@ exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, gui
       default:
         out[i] = exec_number_from_e5m2 (in[i]) * *scale;
         break;
+      }
+}
+
+/* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
+ * were columns where it is turned. */
+void
+exec_cpu_dequantize_apart (const guint8 *in, const ExecBlocks *blocks, guint64 rows, guint64 cols,
+                           float *out)
+{
+  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
+
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
+        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
+
+        *out++ = (float)((double)exec_number_from_e4m3 (in[at])
+                         * exec_number_from_e8m0 (blocks->scales[scale]));
       }
 }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that are quantised before they are gathered. A bucket holds many of them and a rank
  * any part of each, so an op on that part is done parameter by parameter. Their scales come of all
- * ranks' magnitudes: every rank has all of them, also of parameters of which it holds nothing. */
+ * ranks' magnitudes: every rank has all of them, also of parameters of which it holds nothing.
+ *
+ * Of each parameter of a unit there is one magnitude; or one of each block of a row, then one of
+ * each block of a column. */
 #include "config.h"
 
 #include "exec/walk-private.h"
 
 #include "planner/error.h"
+
+#include <string.h>
+
+#define BLOCK 32
 
 /* A layer's linear weights, as its bucket holds them. */
 static const PlanBucket *
@@ -15,25 +22,76 @@ bucket_of (const ExecWalk *self)
   return &self->layout.buckets[PLAN_BUCKET_LAYER];
 }
 
+static gint32
+find_array (const ExecWalk *self, const char *name)
+{
+  for (guint i = 0; i < plan_schedule_n_buffers (self->schedule); i++)
+    if (strcmp (plan_schedule_buffer (self->schedule, i)->name, name) == 0)
+      return (gint32)i;
+  return -1;
+}
+
+void
+exec_walk_find_params (ExecWalk *self)
+{
+  const gboolean is_quantised = self->plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+  self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
+  self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
+  self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;
+}
+
+static gboolean
+has_blocks (const ExecWalk *self)
+{
+  return self->quantised.scales >= 0;
+}
+
+static guint64
+numel (const PlanSlot *slot)
+{
+  return slot->tensor.rows * slot->tensor.cols;
+}
+
+/* Magnitudes, and scales, of the first `n` parameters of a unit. */
+static guint64
+magnitudes_of (const ExecWalk *self, guint n)
+{
+  guint64 elements = 0;
+  for (guint s = 0; s < n; s++)
+    elements += numel (&bucket_of (self)->slots[s]);
+  return has_blocks (self) ? 2 * elements / BLOCK : n;
+}
+
 static float *
 scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
 {
   return &self->param_scales[layer * PLAN_N_TENSORS + role];
 }
 
-/* The scale of the parameter that begins there; NULL where none does that has one. */
-float *
-exec_walk_param_scale (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref)
+/* Those of the parameter that an operand begins with, if it is one. */
+void
+exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
+                       ExecArgs *args)
 {
+  const PlanRef *ref = &args->op->refs[operand];
   const PlanBucket *bucket = bucket_of (self);
-  const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, (guint)ref->array);
-  const gboolean is_whole
-      = (buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED)
-        && buffer->dtype == PLAN_DTYPE_E4M3 && buffer->elements == bucket->padded;
-  for (guint s = 0; is_whole && s < bucket->n_slots; s++)
-    if (bucket->slots[s].offset == ref->at)
-      return scale_of (self, exec_walk_unit_of (cursor, ref), bucket->slots[s].tensor.role);
-  return NULL;
+  const gint64 layer = exec_walk_unit_of (cursor, ref);
+  const gboolean is_column = ref->array == self->quantised.columns;
+  guint s = 0;
+  if (!is_column && ref->array != self->quantised.weights)
+    return;
+  while (s < bucket->n_slots && bucket->slots[s].offset != ref->at)
+    s++;
+  if (s == bucket->n_slots)
+    return;
+  args->scale[operand] = scale_of (self, layer, bucket->slots[s].tensor.role);
+  if (!has_blocks (self))
+    return;
+  const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
+  const ExecTag *tag = &self->tags[scales->first + (guint)layer];
+  args->blocks[operand].scales
+      = tag->bytes + magnitudes_of (self, s) + (is_column ? numel (&bucket->slots[s]) / BLOCK : 0);
+  args->blocks[operand].is_turned = is_column;
 }
 
 static const ExecShard *
@@ -48,26 +106,37 @@ shard_of (const ExecWalk *self, gint64 layer)
   return NULL;
 }
 
+/* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
+ * all units, scales of one. */
+static guint64
+place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
+{
+  const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
+  const guint64 first = magnitudes_of (self, s);
+  if (operand == amax)
+    return (guint64)layer * magnitudes_of (self, bucket_of (self)->n_slots) + first;
+  return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
+}
+
 /* One parameter of them, of which this rank may hold nothing. */
 static gboolean
 run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecShard *shard,
            guint s, GError **error)
 {
-  const guint magnitudes = args->op->kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
-  const PlanBucket *bucket = bucket_of (self);
-  const PlanSlot *slot = &bucket->slots[s];
-  const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
-  const guint64 from = CLAMP (slot->offset, shard->first, shard->first + shard->count);
-  const guint64 to = CLAMP (end, shard->first, shard->first + shard->count);
+  const PlanSlot *slot = &bucket_of (self)->slots[s];
+  const guint64 last = shard->first + shard->count, end = slot->offset + numel (slot);
+  const guint64 from = CLAMP (slot->offset, shard->first, last);
+  const guint64 to = CLAMP (end, shard->first, last);
   PlanOp op = *args->op;
   ExecArgs part = *args;
   op.dims[0] = (gint64)(to - from);
-  op.dims[1] = 1;
+  op.dims[1] = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
   part.op = &op;
+  part.param
+      = (ExecParam){ slot->tensor.rows, slot->tensor.cols, to > from ? from - slot->offset : 0 };
   for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
     {
-      const guint64 at
-          = i == magnitudes ? (guint64)layer * bucket->n_slots + s : from - shard->first;
+      const guint64 at = place_of (self, op.kind, i, layer, s, from - shard->first);
       if (part.ptr[i])
         part.ptr[i] = (guint8 *)part.ptr[i] + plan_dtype_bytes (part.dtype[i], at);
       part.scale[i] = scale_of (self, layer, slot->tensor.role);
@@ -79,19 +148,20 @@ gboolean
 exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const guint parts = args->op->kind == PLAN_OP_PARAM_AMAX ? 1 : 2; /* operand that says whose */
-  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[parts]);
+  const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? 1 : 2;
+  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
   const ExecShard *shard = shard_of (self, layer);
+  const guint n = bucket_of (self)->n_slots;
   if (!shard || (guint64)args->op->dims[0] != shard->count
-      || args->op->dims[1] != bucket_of (self)->n_slots)
+      || (guint64)args->op->dims[1] != magnitudes_of (self, n))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
-                   "%s is of %" G_GINT64_FORMAT " elements of %" G_GINT64_FORMAT
-                   " parameters, which is no rank's part of layer %" G_GINT64_FORMAT,
+                   "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
+                   " magnitudes, which is no rank's part of unit %" G_GINT64_FORMAT,
                    plan_op_name (args->op->kind), args->op->dims[0], args->op->dims[1], layer);
       return FALSE;
     }
-  for (guint s = 0; s < bucket_of (self)->n_slots; s++)
+  for (guint s = 0; s < n; s++)
     if (!run_param (self, args, layer, shard, s, error))
       return FALSE;
   return TRUE;

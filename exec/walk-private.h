@@ -16,6 +16,7 @@ typedef struct
   gboolean is_written;
   /* Of weights and what is made of them only: optimizer updates seen, and whose they are. */
   gint64 version, unit;
+  guint64 from, to; /* elements that are that new: a rank writes its part, a gather the others' */
 } ExecTag;
 
 /* When something happened, by numbers that the device knows times for. */
@@ -81,7 +82,11 @@ struct _ExecWalk
   PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
   float *param_scales; /* of quantised parameters, by layer and role: on every rank, unsharded */
-  ExecDevice *device;  /* NULL until it is opened */
+  struct
+  {
+    gint32 weights, columns, scales;
+  } quantised;        /* arrays of them; -1: none */
+  ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;
   GArray *shards; /* ExecShard, in init order */
   PlanMeter meter;
@@ -126,7 +131,9 @@ GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
 
 /* exec/walk-params.c */
-float *exec_walk_param_scale (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref);
+void exec_walk_find_params (ExecWalk *self);
+void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
+                            ExecArgs *args);
 gboolean exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 

@@ -121,7 +121,16 @@ exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref)
   return ref->offset + (ref->loop >= 0 ? cursor->loop[ref->loop].value : 0);
 }
 
-/* Weights are there, and those that are meant. */
+/* Elements of a reference that an op touches. */
+static guint64
+n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
+{
+  if (op->kind == PLAN_OP_INIT)
+    return walk->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
+  return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
+}
+
+/* Weights are there, all of them, and those that are meant. */
 static gboolean
 check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, guint i,
                GError **error)
@@ -130,6 +139,7 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
   const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)ref->array);
   const ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
   const gint64 unit = exec_walk_unit_of (cursor, ref);
+  const guint64 from = ref->at, to = from + n_touched (walk, op, i);
   if (tag->version != walk->step && !moves_weights (op->kind))
     return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT, buffer->name,
                  tag->version + 1);
@@ -137,6 +147,11 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
     return fail (walk, cursor, error,
                  "%s holds weights of unit %" G_GINT64_FORMAT " instead of unit %" G_GINT64_FORMAT,
                  buffer->name, tag->unit, unit);
+  if (from < tag->from || to > tag->to)
+    return fail (walk, cursor, error,
+                 "%s holds weights of step %" G_GINT64_FORMAT " in elements %" G_GUINT64_FORMAT
+                 " to %" G_GUINT64_FORMAT " alone",
+                 buffer->name, tag->version + 1, tag->from, tag->to);
   return TRUE;
 }
 
@@ -167,37 +182,47 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
       args->dtype[i] = buffer->dtype;
       if (access == 's')
         args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
-      args->scale[i] = exec_walk_param_scale (walk, cursor, &op->refs[i]);
-      if (!args->scale[i] && walk->device->scales)
-        args->scale[i] = &walk->device->scales[id];
+      args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
+      exec_walk_find_scales (walk, cursor, i, args);
     }
   return TRUE;
+}
+
+/* Elements that are as new as those beside them join those. */
+static void
+mark_weights (ExecTag *tag, gint64 version, gint64 unit, guint64 from, guint64 to)
+{
+  const gboolean joins = tag->version == version && tag->unit == unit && tag->from < tag->to
+                         && from <= tag->to && to >= tag->from;
+  tag->from = joins ? MIN (from, tag->from) : from;
+  tag->to = joins ? MAX (to, tag->to) : to;
+  tag->version = version;
+  tag->unit = unit;
 }
 
 static void
 mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 {
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gboolean updates = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
+      const PlanRef *ref = &op->refs[i];
       const char access = plan_op_ref_access (op->kind, i);
-      if (op->refs[i].array < 0 || (access != 'w' && access != 'u'))
+      if (ref->array < 0 || (access != 'w' && access != 'u'))
         continue;
-      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
+      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
+      const guint64 from = ref->at, to = from + n_touched (walk, op, i);
       tag->is_written = TRUE;
-      const guint source
-          = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE ? 2 : 1;
-      const gboolean updates = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
       if (moves_weights (op->kind))
         {
-          const ExecTag *from = &walk->tags[plan_cursor_buffer (cursor, &op->refs[source])];
-          tag->version = from->version;
-          tag->unit = from->unit;
+          const ExecTag source
+              = walk->tags[plan_cursor_buffer (cursor, &op->refs[quantises ? 2 : 1])];
+          mark_weights (tag, source.version, source.unit, from, to);
         }
       else if (updates || op->kind == PLAN_OP_INIT)
-        {
-          tag->version = walk->step + (updates ? 1 : 0);
-          tag->unit = exec_walk_unit_of (cursor, &op->refs[i]);
-        }
+        mark_weights (tag, walk->step + (updates ? 1 : 0), exec_walk_unit_of (cursor, ref), from,
+                      to);
     }
 }
 
@@ -551,6 +576,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
+  exec_walk_find_params (self);
   if (self->layout.by_size)
     plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
   return TRUE;

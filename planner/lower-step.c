@@ -99,27 +99,35 @@ measures_first (const PlanLower *self)
   return self->amax >= 0 && self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED;
 }
 
+/* Of one unit. */
+static gint64
+n_magnitudes (const PlanLower *self)
+{
+  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
+         / self->model->layers;
+}
+
 static void
 measure_unit (PlanLower *self, PlanLowerUnit unit)
 {
-  plan_lower_compute (self, PLAN_OP_PARAM_AMAX,
-                      PLAN_REFS (ONE (amax), plan_lower_unit_ref (self->unrounded, unit, 0)),
-                      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
-                                 self->layout.buckets[PLAN_BUCKET_LAYER].n_slots));
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_AMAX,
+      PLAN_REFS (ONE (amax), plan_lower_unit_ref (self->unrounded, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
 
 static void
 quantise_unit (PlanLower *self, PlanLowerUnit unit)
 {
   const PlanRef in = plan_lower_unit_ref (self->unrounded, unit, 0);
-  plan_lower_compute (self, PLAN_OP_PARAM_QUANTIZE,
-                      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
-                                 self->gathers_columns
-                                     ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
-                                     : PLAN_REF_NONE,
-                                 in, measures_first (self) ? ONE (amax) : PLAN_REF_NONE),
-                      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
-                                 self->layout.buckets[PLAN_BUCKET_LAYER].n_slots));
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_QUANTIZE,
+      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
+                 self->gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
+                                       : PLAN_REF_NONE,
+                 in, measures_first (self) ? ONE (amax) : PLAN_REF_NONE,
+                 plan_lower_unit_ref (self->scales, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
 
 static void

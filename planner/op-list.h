@@ -12,9 +12,10 @@
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
- * is the transposed copy: what products over the other dimension read. `kind` of an activation is a
- * PlanActivation, `keys` of attention the tokens that each query may see at most; with `kv` those
- * are other ranks' tokens, and the gradient is that of the queries alone. */
+ * is the transposed copy: what products over the other dimension read; that of a part of parameters
+ * lies as the part does, and products turn it. A unit has `parts` magnitudes. `kind` of an
+ * activation is a PlanActivation, `keys` of attention the tokens that each query may see at most;
+ * with `kv` those are other ranks' tokens, and the gradient is that of the queries alone. */
 #pragma once
 
 /* clang-format off */
@@ -29,7 +30,7 @@
   X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
   X (PARAM_AMAX, "param_amax", COMPUTE, "amax:u in:r", "count parts", "largest magnitudes of each of a unit's parameters in this rank's part of them") \
-  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
+  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R scales:W", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \

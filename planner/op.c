@@ -289,9 +289,9 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;
     case PLAN_OP_PARAM_AMAX:
-      return i == 0 ? d1 : d0;
+      return i == 0 ? MIN (d1, d0 / 16 + 1) : d0; /* blocks of 32, both ways */
     case PLAN_OP_PARAM_QUANTIZE:
-      return i == 3 ? d1 : d0;
+      return i >= 3 ? d1 : d0;
     case PLAN_OP_SUM_PARTS:
       return i == 0 ? d0 : d0 * d1;
     case PLAN_OP_ALL_TO_ALL:

@@ -21,11 +21,12 @@ typedef struct
 } Case;
 
 static void
-case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint64 steps)
+case_init_of (Case *c, const char *model, guint ranks, const char *strategy, const char *compute,
+              gint64 steps)
 {
   g_autoptr (GError) error = NULL;
   Plan plan;
-  c->model = plan_model_new ("llama-tiny", &error);
+  c->model = plan_model_new (model, &error);
   c->cluster = exec_probe_cluster (ranks, &error);
   plan_init (&plan);
   ck_assert (plan_set (&plan, "stack", "native", &error)
@@ -48,6 +49,12 @@ case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint
                                      .adam_eps = 1e-8,
                                      .weight_decay = 0.1,
                                      .max_norm = 1 } };
+}
+
+static void
+case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint64 steps)
+{
+  case_init_of (c, "llama-tiny", ranks, strategy, compute, steps);
 }
 
 static void
@@ -245,12 +252,17 @@ run_with (Case *c, guint ranks, const Plant *plant, double *out_losses)
   return message;
 }
 
+/* All of its sizes are whole blocks. */
+#define ALIGNED \
+  "family=llama,layers=4,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,vocab=90,max_seq=64"
+
 static void
 assert_caught (const char *fields, guint ranks, Plant plant, const char *message)
 {
   Case c;
   double losses[2];
-  case_init (&c, ranks, ranks > 1 ? "optim_grads_params" : "no_shard", "bf16", 2);
+  case_init_of (&c, strstr (fields, "mxfp8") ? ALIGNED : "llama-tiny", ranks,
+                ranks > 1 ? "optim_grads_params" : "no_shard", "bf16", 2);
   case_set (&c, fields);
   g_autofree char *found = run_with (&c, ranks, &plant, losses);
   ck_assert_msg (found && strstr (found, message), "'%s' lacks '%s'", found, message);
@@ -289,6 +301,32 @@ START_TEST (stale_copies_of_parameters_are_caught)
   assert_caught (FP8_PARAMS, 2,
                  (Plant){ LEAVE_OUT, "transpose compute out=transposed.gate_up", NULL },
                  "is read before anything wrote it");
+}
+END_TEST
+
+#define MX_PARAMS "compute=mxfp8 param_gather=mxfp8 strategy="
+
+/* Columns are another quantisation of the weights, gathered by themselves. */
+START_TEST (stale_columns_are_caught)
+{
+  assert_caught (MX_PARAMS "optim_grads", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=columns.layer", NULL },
+                 "columns.layer holds weights of step 2 in elements 0 to 15360 alone");
+  assert_caught (MX_PARAMS "optim_grads_params", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=columns.layer", NULL },
+                 "columns.layer is read before anything wrote it");
+}
+END_TEST
+
+/* A rank's own part is new, the others' are not. */
+START_TEST (missing_gathers_are_caught)
+{
+  assert_caught ("strategy=optim", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=weights.layer", NULL },
+                 "weights.layer holds weights of step 2 in elements 0 to 23232 alone");
+  assert_caught ("strategy=optim_grads_params dp_outer=2 outer_strategy=optim", 4,
+                 (Plant){ LEAVE_OUT, "all_gather outer_gather", NULL },
+                 "shard.layer holds weights of step 1 in elements 0 to 11968 alone");
 }
 END_TEST
 
@@ -422,6 +460,8 @@ START_TEST (what_is_not_executed_is_refused_by_name)
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
           { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
           { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
+          { "param_gather", "nvfp4",
+            "param_gather=nvfp4 is modelled and not executed yet: it must be compute" },
           { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" },
           { "exp_avg", "fp8", "exp_avg=fp8 is modelled and not executed yet: it must be" } };
   Case c;
@@ -480,11 +520,13 @@ main (void)
   tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
   tcase_add_test (tcase, planted_bugs_are_caught);
   tcase_add_test (tcase, stale_copies_of_parameters_are_caught);
+  tcase_add_test (tcase, stale_columns_are_caught);
+  tcase_add_test (tcase, missing_gathers_are_caught);
   tcase_add_test (tcase, buffers_reused_too_early_are_caught);
   tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 2);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 9);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 10);
   tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);

@@ -394,6 +394,63 @@ START_TEST (kernels_param_quantize)
 }
 END_TEST
 
+/* An op on elements `from` to `to` of a parameter, as the walk calls it. */
+static void
+run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
+             const Tensor *const *operands)
+{
+  PlanOp op
+      = { .kind = kind, .dims = { (gint64)(to - from), (gint64)(whole->rows * whole->cols / 16) } };
+  ExecArgs args = { .op = &op, .param = { whole->rows, whole->cols, from } };
+
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    {
+      gboolean is_part = operands[i]->count == whole->rows * whole->cols;
+
+      args.dtype[i] = operands[i]->dtype;
+      args.ptr[i] = (guint8 *)operands[i]->data
+                    + (is_part ? plan_dtype_bytes (operands[i]->dtype, from) : 0);
+    }
+  exec_kernels_cpu.run[kind](&args);
+}
+
+/* Blocks that ranks cut in two have the bits that they have as a whole, by rows and by columns. */
+START_TEST (kernels_param_quantize_blocks)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint64 rows = 32 * (guint64)between (rand, 1, 3),
+                cols = 32 * (guint64)between (rand, 1, 3);
+  const guint64 n = rows * cols, blocks = n / 32;
+  const ExecParam param = { rows, cols, 0 };
+  const guint64 cut = (guint64)between (rand, 0, (gint32)n);
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, n, _i % 7 ? exp2 (_i) : 0);
+  g_auto (Tensor) whole = tensor_blank (PLAN_DTYPE_MXFP8, n);
+  g_auto (Tensor) turned = tensor_blank (PLAN_DTYPE_MXFP8, n);
+  g_auto (Tensor) row = tensor_blank (PLAN_DTYPE_E4M3, n), col = tensor_blank (PLAN_DTYPE_E4M3, n);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_BF16, 2 * blocks);
+  g_auto (Tensor) scales = tensor_blank (PLAN_DTYPE_E8M0, 2 * blocks);
+  const guint8 *row_scales = scales.data, *col_scales = row_scales + blocks;
+
+  memset (amax.data, 0, 2 * blocks * sizeof (guint16));
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&whole, &turned, &in),
+              (gint64[]){ (gint64)rows, (gint64)cols }, PLAN_DTYPE_BF16);
+  run_on_part (PLAN_OP_PARAM_AMAX, &param, cut, n, OPERANDS (&amax, &in));
+  run_on_part (PLAN_OP_PARAM_AMAX, &param, 0, cut, OPERANDS (&amax, &in));
+  run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, 0, cut, OPERANDS (&row, &col, &in, &amax, &scales));
+  run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, cut, n, OPERANDS (&row, &col, &in, &amax, &scales));
+  ck_assert_mem_eq (row.data, whole.data, n);
+  ck_assert_mem_eq (row_scales, (guint8 *)whole.data + n, blocks);
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        const guint64 at = c * rows + r;
+
+        ck_assert_uint_eq (((guint8 *)col.data)[r * cols + c], ((guint8 *)turned.data)[at]);
+        ck_assert_uint_eq (col_scales[r / 32 * cols + c], ((guint8 *)turned.data)[n + at / 32]);
+      }
+}
+END_TEST
+
 /* No rank may take another's NaN for a number. */
 START_TEST (kernels_param_amax_keeps_nan)
 {
@@ -425,6 +482,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_quantize, 0, 48);
   tcase_add_test (tcase, kernels_quantize_known_bits);
   tcase_add_loop_test (tcase, kernels_param_quantize, 0, 40);
+  tcase_add_loop_test (tcase, kernels_param_quantize_blocks, 0, 20);
   tcase_add_test (tcase, kernels_param_amax_keeps_nan);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
