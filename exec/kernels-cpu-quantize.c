@@ -182,11 +182,10 @@ typedef struct
 static Blocks
 blocks_of (const ExecParam *param, guint64 element)
 {
-  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
   guint64 row = element / param->cols, col = element % param->cols;
 
-  return (Blocks){ element / block,
-                   param->rows * param->cols / block + row / block * param->cols + col };
+  return (Blocks){ element / param->block, param->rows * param->cols / param->block
+                                               + row / param->block * param->cols + col };
 }
 
 void
@@ -195,7 +194,7 @@ exec_cpu_param_amax (const ExecArgs *args)
   guint64 count = (guint64)args->op->dims[0];
   Matrix in = { args->ptr[1], args->dtype[1], 1, count, FALSE };
 
-  if (args->op->dims[1] == 1)
+  if (args->param.block == 0)
     {
       raise_to (args->ptr[0], args->dtype[0], 0, largest (&in, 0, 1, 0, count));
       return;
@@ -212,22 +211,51 @@ exec_cpu_param_amax (const ExecArgs *args)
 
 /* Every rank makes all scales, and quantises its part by them, in both directions. */
 static void
-param_quantize_mxfp8 (const ExecArgs *args)
+param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
-  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
   guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
-  float storage;
 
-  for (guint64 i = 0; i < (guint64)args->op->dims[1]; i++)
-    scales[i] = exec_number_to_e8m0_up (
-        (double)*exec_cpu_read (args->ptr[3], args->dtype[3], i, 1, &storage) / E4M3_MAX);
-  for (guint64 i = 0; i < in.cols; i++)
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e8m0_up ((double)element (amax, 0, i) / E4M3_MAX);
+  for (guint64 i = 0; i < in->cols; i++)
     {
       Blocks at = blocks_of (&args->param, args->param.first + i);
-      double value = (double)element (&in, 0, i);
+      double value = (double)element (in, 0, i);
 
       out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
       col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
+    }
+}
+
+/* Of two elements in a byte, the first is the lower half. */
+static void
+put_e2m1 (guint8 *out, guint64 i, double value, double scale)
+{
+  guint8 bits = scale == 0 ? 0 : exec_number_to_e2m1 (value / scale);
+
+  out[i / 2] = i % 2 == 0 ? bits : (guint8)(out[i / 2] | bits << 4);
+}
+
+/* A part begins and ends between two bytes. */
+static void
+param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  guint8 *scales = args->ptr[4];
+  double max = largest (amax, 0, 1, 0, amax->cols), unit;
+
+  g_assert (in->cols % 2 == 0 && args->param.first % 2 == 0);
+  *args->scale[0] = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  unit = (double)*args->scale[0];
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e4m3 ((double)element (amax, 0, i) / E2M1_MAX / unit);
+  for (guint64 i = 0; i < in->cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (in, 0, i);
+
+      put_e2m1 (args->ptr[0], i, value, (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
+      put_e2m1 (args->ptr[1], i, value,
+                (double)exec_number_from_e4m3 (scales[at.by_column]) * unit);
     }
 }
 
@@ -235,12 +263,14 @@ void
 exec_cpu_param_quantize (const ExecArgs *args)
 {
   Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
+  Matrix amax = { args->ptr[3], args->dtype[3], 1, (guint64)args->op->dims[1], FALSE };
 
-  if (args->ptr[4] != NULL)
-    param_quantize_mxfp8 (args);
+  if (args->dtype[0] == PLAN_DTYPE_E2M1)
+    param_quantize_nvfp4 (args, &amax, &in);
+  else if (args->param.block > 0)
+    param_quantize_mxfp8 (args, &amax, &in);
   else
-    quantize_by (&in, (double)*(const float *)args->ptr[3], args->ptr[0], args->dtype[0],
-                 args->scale[0]);
+    quantize_by (&in, (double)element (&amax, 0, 0), args->ptr[0], args->dtype[0], args->scale[0]);
 }
 
 /* out[cols, rows], with the scale of the whole. */
@@ -287,13 +317,25 @@ exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, gui
       }
 }
 
+static float
+value_apart (const guint8 *in, PlanDtype dtype, guint64 at, guint8 scale, const float *unit)
+{
+  if (dtype == PLAN_DTYPE_E2M1)
+    return (float)((double)exec_number_from_e2m1 (in[at / 2] >> 4 * (at % 2) & 0xf)
+                   * (double)exec_number_from_e4m3 (scale) * (double)*unit);
+  return (float)((double)exec_number_from_e4m3 (in[at]) * exec_number_from_e8m0 (scale));
+}
+
 /* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
  * were columns where it is turned. */
 void
-exec_cpu_dequantize_apart (const guint8 *in, const ExecBlocks *blocks, guint64 rows, guint64 cols,
+exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                            float *out)
 {
-  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
+  const PlanDtype dtype = args->dtype[operand];
+  const ExecBlocks *blocks = &args->blocks[operand];
+  const guint block
+      = exec_cpu_block (dtype == PLAN_DTYPE_E2M1 ? PLAN_DTYPE_NVFP4 : PLAN_DTYPE_MXFP8);
 
   for (guint64 r = 0; r < rows; r++)
     for (guint64 c = 0; c < cols; c++)
@@ -301,7 +343,7 @@ exec_cpu_dequantize_apart (const guint8 *in, const ExecBlocks *blocks, guint64 r
         guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
         guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
 
-        *out++ = (float)((double)exec_number_from_e4m3 (in[at])
-                         * exec_number_from_e8m0 (blocks->scales[scale]));
+        *out++ = value_apart (args->ptr[operand], dtype, at, blocks->scales[scale],
+                              args->scale[operand]);
       }
 }

@@ -246,9 +246,8 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
   if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
     return exec_cpu_read (args->ptr[operand], dtype, 0, count, image);
   if (args->blocks[operand].scales != NULL) /* both factors lie along the inner dimension */
-    exec_cpu_dequantize_apart (args->ptr[operand], &args->blocks[operand],
-                               (guint64)args->op->dims[operand - 1], (guint64)args->op->dims[2],
-                               image);
+    exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[operand - 1],
+                               (guint64)args->op->dims[2], image);
   else
     exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
   return image;
@@ -573,7 +572,7 @@ const ExecKernels exec_kernels_cpu = {
   .describe = describe_cpu,
   .check = check_cpu,
   .device = &exec_device_cpu,
-  .more_formats = 1u << PLAN_DTYPE_FP16 | 1u << PLAN_DTYPE_E8M0,
+  .more_formats = 1u << PLAN_DTYPE_FP16 | 1u << PLAN_DTYPE_E8M0 | 1u << PLAN_DTYPE_E2M1,
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,

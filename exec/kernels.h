@@ -21,14 +21,14 @@ typedef struct
 typedef struct
 {
   guint64 rows, cols, first;
+  guint block; /* elements that share a scale; 0: all */
 } ExecParam;
 
-/* Scales of blocks that lie apart from what they are of: a power of two for 32 elements of a row,
- * or of a column. */
+/* Scales of blocks that lie apart from what they are of. */
 typedef struct
 {
   const guint8 *scales;
-  gboolean is_turned; /* of a column; such an operand is read [cols, rows] */
+  gboolean is_turned; /* of columns; such an operand is read [cols, rows] */
 } ExecBlocks;
 
 struct _ExecArgs

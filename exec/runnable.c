@@ -76,8 +76,6 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_NVFP4)
-    return refuse_field (plan, PLAN_PARAM_GATHER, LATER ": it must be compute", error);
   if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
       || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE)
     return refuse_field (plan, PLAN_COMPUTE,

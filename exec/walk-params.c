@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-#define BLOCK 32
-
 /* A layer's linear weights, as its bucket holds them. */
 static const PlanBucket *
 bucket_of (const ExecWalk *self)
@@ -40,10 +38,13 @@ exec_walk_find_params (ExecWalk *self)
   self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;
 }
 
-static gboolean
-has_blocks (const ExecWalk *self)
+/* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
+static guint
+block_of (const ExecWalk *self)
 {
-  return self->quantised.scales >= 0;
+  if (self->quantised.scales < 0)
+    return 0;
+  return self->plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8 ? 32 : 16;
 }
 
 static guint64
@@ -59,7 +60,7 @@ magnitudes_of (const ExecWalk *self, guint n)
   guint64 elements = 0;
   for (guint s = 0; s < n; s++)
     elements += numel (&bucket_of (self)->slots[s]);
-  return has_blocks (self) ? 2 * elements / BLOCK : n;
+  return block_of (self) > 0 ? 2 * elements / block_of (self) : n;
 }
 
 static float *
@@ -85,12 +86,12 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
   if (s == bucket->n_slots)
     return;
   args->scale[operand] = scale_of (self, layer, bucket->slots[s].tensor.role);
-  if (!has_blocks (self))
+  if (block_of (self) == 0)
     return;
   const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
   const ExecTag *tag = &self->tags[scales->first + (guint)layer];
-  args->blocks[operand].scales
-      = tag->bytes + magnitudes_of (self, s) + (is_column ? numel (&bucket->slots[s]) / BLOCK : 0);
+  args->blocks[operand].scales = tag->bytes + magnitudes_of (self, s)
+                                 + (is_column ? numel (&bucket->slots[s]) / block_of (self) : 0);
   args->blocks[operand].is_turned = is_column;
 }
 
@@ -132,8 +133,8 @@ run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecS
   op.dims[0] = (gint64)(to - from);
   op.dims[1] = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
   part.op = &op;
-  part.param
-      = (ExecParam){ slot->tensor.rows, slot->tensor.cols, to > from ? from - slot->offset : 0 };
+  part.param = (ExecParam){ slot->tensor.rows, slot->tensor.cols,
+                            to > from ? from - slot->offset : 0, block_of (self) };
   for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
     {
       const guint64 at = place_of (self, op.kind, i, layer, s, from - shard->first);

@@ -83,6 +83,7 @@ static const struct
                     { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
                     { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_FP8 },
                     { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_MXFP8 },
+                    { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_NVFP4 },
                     { PLAN_KEEP_TRANSPOSE, PLAN_KEEP_TRANSPOSE_ON },
                     { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
                     { PLAN_FINE_GRAINED, PLAN_FINE_GRAINED_ON },
@@ -143,7 +144,9 @@ widen_plan (Case *c, int seed)
               = g_rand_int_range (rand, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_NVFP4 + 1);
         }
       else if (i == 3 && is_aligned ((guint)seed))
-        plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_MXFP8;
+        plan.value[PLAN_PARAM_GATHER] = plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_NVFP4
+                                            ? PLAN_PARAM_GATHER_NVFP4
+                                            : PLAN_PARAM_GATHER_MXFP8;
       else if (i == 3 && seed % 3 == 0)
         {
           plan.value[PLAN_COMPUTE] = PLAN_COMPUTE_FP8_TENSORWISE;

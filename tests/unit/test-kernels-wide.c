@@ -399,38 +399,53 @@ static void
 run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
              const Tensor *const *operands)
 {
-  PlanOp op
-      = { .kind = kind, .dims = { (gint64)(to - from), (gint64)(whole->rows * whole->cols / 16) } };
-  ExecArgs args = { .op = &op, .param = { whole->rows, whole->cols, from } };
+  const guint64 n = whole->rows * whole->cols;
+  PlanOp op = { .kind = kind, .dims = { (gint64)(to - from), (gint64)(2 * n / whole->block) } };
+  ExecArgs args = { .op = &op, .param = { whole->rows, whole->cols, from, whole->block } };
 
   for (guint i = 0; i < plan_op_n_refs (kind); i++)
     {
-      gboolean is_part = operands[i]->count == whole->rows * whole->cols;
+      const guint64 at = operands[i]->count == n ? from : 0; /* magnitudes and scales are whole */
 
       args.dtype[i] = operands[i]->dtype;
-      args.ptr[i] = (guint8 *)operands[i]->data
-                    + (is_part ? plan_dtype_bytes (operands[i]->dtype, from) : 0);
+      args.ptr[i] = (guint8 *)operands[i]->data + plan_dtype_bytes (operands[i]->dtype, at);
+      args.scale[i] = operands[i]->scale;
     }
   exec_kernels_cpu.run[kind](&args);
+}
+
+static guint
+code_at (const Tensor *self, guint64 i)
+{
+  const guint8 *bytes = self->data;
+  return plan_dtype_bits (self->dtype) == 4 ? bytes[i / 2] >> 4 * (i % 2) & 0xf : bytes[i];
 }
 
 /* Blocks that ranks cut in two have the bits that they have as a whole, by rows and by columns. */
 START_TEST (kernels_param_quantize_blocks)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  const guint64 rows = 32 * (guint64)between (rand, 1, 3),
-                cols = 32 * (guint64)between (rand, 1, 3);
-  const guint64 n = rows * cols, blocks = n / 32;
-  const ExecParam param = { rows, cols, 0 };
-  const guint64 cut = (guint64)between (rand, 0, (gint32)n);
+  const gboolean mx = _i % 2 == 0;
+  const guint block = mx ? 32 : 16;
+  const guint64 rows = block * (guint64)between (rand, 1, 3);
+  const guint64 cols = block * (guint64)between (rand, 1, 3);
+  const guint64 n = rows * cols, blocks = n / block;
+  const ExecParam param = { rows, cols, 0, block };
+  const guint64 cut = 2 * (guint64)between (rand, 0, (gint32)n / 2);
+  const PlanDtype whole_format = mx ? PLAN_DTYPE_MXFP8 : PLAN_DTYPE_NVFP4;
+  const PlanDtype format = mx ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E2M1;
+  float whole_scales[2] = { NAN, NAN }, scale = NAN;
   g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, n, _i % 7 ? exp2 (_i) : 0);
-  g_auto (Tensor) whole = tensor_blank (PLAN_DTYPE_MXFP8, n);
-  g_auto (Tensor) turned = tensor_blank (PLAN_DTYPE_MXFP8, n);
-  g_auto (Tensor) row = tensor_blank (PLAN_DTYPE_E4M3, n), col = tensor_blank (PLAN_DTYPE_E4M3, n);
+  g_auto (Tensor) whole = tensor_blank (whole_format, n), turned = tensor_blank (whole_format, n);
+  g_auto (Tensor) row = tensor_blank (format, n), col = tensor_blank (format, n);
   g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_BF16, 2 * blocks);
-  g_auto (Tensor) scales = tensor_blank (PLAN_DTYPE_E8M0, 2 * blocks);
+  g_auto (Tensor) scales = tensor_blank (mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, 2 * blocks);
   const guint8 *row_scales = scales.data, *col_scales = row_scales + blocks;
+  const guint64 elements = plan_dtype_bytes (format, n);
 
+  whole.scale = &whole_scales[0];
+  turned.scale = &whole_scales[1];
+  row.scale = col.scale = &scale;
   memset (amax.data, 0, 2 * blocks * sizeof (guint16));
   run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&whole, &turned, &in),
               (gint64[]){ (gint64)rows, (gint64)cols }, PLAN_DTYPE_BF16);
@@ -438,15 +453,18 @@ START_TEST (kernels_param_quantize_blocks)
   run_on_part (PLAN_OP_PARAM_AMAX, &param, 0, cut, OPERANDS (&amax, &in));
   run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, 0, cut, OPERANDS (&row, &col, &in, &amax, &scales));
   run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, cut, n, OPERANDS (&row, &col, &in, &amax, &scales));
-  ck_assert_mem_eq (row.data, whole.data, n);
-  ck_assert_mem_eq (row_scales, (guint8 *)whole.data + n, blocks);
+  ck_assert_mem_eq (row.data, whole.data, elements);
+  ck_assert_mem_eq (row_scales, (guint8 *)whole.data + elements, blocks);
+  if (!mx)
+    ck_assert (scale == whole_scales[0] && scale == whole_scales[1]);
   for (guint64 r = 0; r < rows; r++)
     for (guint64 c = 0; c < cols; c++)
       {
         const guint64 at = c * rows + r;
 
-        ck_assert_uint_eq (((guint8 *)col.data)[r * cols + c], ((guint8 *)turned.data)[at]);
-        ck_assert_uint_eq (col_scales[r / 32 * cols + c], ((guint8 *)turned.data)[n + at / 32]);
+        ck_assert_uint_eq (code_at (&col, r * cols + c), code_at (&turned, at));
+        ck_assert_uint_eq (col_scales[r / block * cols + c],
+                           ((guint8 *)turned.data)[elements + at / block]);
       }
 }
 END_TEST
