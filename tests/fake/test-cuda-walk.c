@@ -485,6 +485,19 @@ START_TEST (what_is_missing_is_named)
 }
 END_TEST
 
+/* What the CPU runs and these kernels do not. */
+START_TEST (what_the_cpu_alone_runs_is_named)
+{
+  Case c;
+  case_init (&c, 2, "strategy=optim_grads_params compute=fp8-tensorwise param_gather=fp8");
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
+                  "the op param_amax, which is modelled and not executed by cuda yet");
+  case_init (&c, 2, "precision_aware=on exp_avg_sq=fp16");
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
+                  "exp_avg_sq.embed in fp16, which is modelled and not executed by cuda yet");
+}
+END_TEST
+
 START_TEST (more_ranks_than_can_share_are_refused)
 {
   g_autoptr (GError) error = NULL;
@@ -599,6 +612,7 @@ main (void)
   tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
+  tcase_add_test (tcase, what_the_cpu_alone_runs_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_test (tcase, a_resumed_run_goes_on_as_if_never_stopped);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);

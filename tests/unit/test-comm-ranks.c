@@ -22,9 +22,7 @@ rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 cou
   guint64 all = comm->ranks * count;
   g_autofree float *values = g_new (float, all + 1);
 
-  *self = (Rank){
-    .comm = comm, .dtype = dtype, .count = count, .has_max = comm->ops->all_reduce_max != NULL
-  };
+  *self = (Rank){ .comm = comm, .dtype = dtype, .count = count };
   for (guint64 i = 0; i < all; i++)
     values[i]
         = is_exact
@@ -93,6 +91,7 @@ rank_call_all (Rank *self)
   GError **error = &self->error;
 
   rank_prepare (self);
+  self->has_max = ops->all_reduce_max != NULL;
   return ops->all_gather (comm, self->gathered, self->in, count, dtype, NULL, error)
          && ops->all_gather (comm, gathered, gathered + own, count, dtype, NULL, error)
          && ops->reduce_scatter (comm, self->scattered, self->in, count, dtype, NULL, error)
