@@ -197,9 +197,9 @@ threads_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, Pl
   return TRUE;
 }
 
-/* out = the sum of `count` elements from element `from` of every rank's post. */
+/* out = the fold of `count` elements from element `from` of every rank's post. */
 static void
-sum_posts (const ExecComm *comm, void *out, guint64 from, guint64 count)
+fold_posts (const ExecComm *comm, ExecCommFold fold, void *out, guint64 from, guint64 count)
 {
   const Team *team = ((const ThreadsComm *)comm)->team;
   const Post *post = &team->posts[comm->rank];
@@ -207,7 +207,7 @@ sum_posts (const ExecComm *comm, void *out, guint64 from, guint64 count)
 
   for (guint rank = 0; rank < comm->ranks; rank++)
     in[rank] = posted (team, rank) + bytes_of (post, from);
-  exec_comm_sum (out, in, comm->ranks, count, post->dtype);
+  fold (out, in, comm->ranks, count, post->dtype);
 }
 
 static gboolean
@@ -218,7 +218,7 @@ threads_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count
 
   if (!begin (comm, &post, error))
     return FALSE;
-  sum_posts (comm, out, comm->rank * count, count);
+  fold_posts (comm, exec_comm_sum, out, comm->rank * count, count);
   meet_again (comm);
   return TRUE;
 }
@@ -246,18 +246,19 @@ slice_start (const ExecComm *comm, guint rank, guint64 count)
   return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
 }
 
+/* Each rank folds a slice, and copies the others'. */
 static gboolean
-threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
-                    GError **error)
+fold_everywhere (ExecComm *comm, const char *name, ExecCommFold fold, void *buf, guint64 count,
+                 PlanDtype dtype, GError **error)
 {
   const Team *team = ((ThreadsComm *)comm)->team;
-  Post post = { .name = "all_reduce", .in = buf, .count = count, .dtype = dtype };
+  Post post = { .name = name, .in = buf, .count = count, .dtype = dtype };
   guint64 from = slice_start (comm, comm->rank, count);
 
   if (!begin (comm, &post, error))
     return FALSE;
-  sum_posts (comm, (guint8 *)buf + bytes_of (&post, from), from,
-             slice_start (comm, comm->rank + 1, count) - from);
+  fold_posts (comm, fold, (guint8 *)buf + bytes_of (&post, from), from,
+              slice_start (comm, comm->rank + 1, count) - from);
   meet_again (comm);
   for (guint rank = 0; rank < comm->ranks; rank++)
     {
@@ -270,6 +271,20 @@ threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, v
     }
   meet_again (comm);
   return TRUE;
+}
+
+static gboolean
+threads_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                    GError **error)
+{
+  return fold_everywhere (comm, "all_reduce", exec_comm_sum, buf, count, dtype, error);
+}
+
+static gboolean
+threads_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                        GError **error)
+{
+  return fold_everywhere (comm, "all_reduce_max", exec_comm_max, buf, count, dtype, error);
 }
 
 static gboolean
@@ -334,6 +349,7 @@ static const ExecCommOps threads_ops = {
   .reduce_scatter = threads_reduce_scatter,
   .all_to_all = threads_all_to_all,
   .all_reduce = threads_all_reduce,
+  .all_reduce_max = threads_all_reduce_max,
   .barrier = threads_barrier,
   .check = threads_check,
   .group = threads_group,

@@ -5,6 +5,7 @@
 #include "exec/number.h"
 #include "planner/error.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Elements summed at once; stays in the first cache level. */
@@ -32,6 +33,27 @@ exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, Pla
             sum[i] += term[i];
         }
       exec_number_narrow ((guint8 *)out + offset, dtype, sum, n);
+    }
+}
+
+void
+exec_comm_max (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype)
+{
+  float max[BLOCK], term[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at), offset = plan_dtype_bytes (dtype, at);
+
+      exec_number_widen (max, (const guint8 *)in[0] + offset, dtype, n);
+      for (guint rank = 1; rank < ranks; rank++)
+        {
+          exec_number_widen (term, (const guint8 *)in[rank] + offset, dtype, n);
+          for (guint64 i = 0; i < n; i++)
+            if (!(term[i] <= max[i]) && !isnan (max[i]))
+              max[i] = term[i];
+        }
+      exec_number_narrow ((guint8 *)out + offset, dtype, max, n);
     }
 }
 
@@ -205,6 +227,7 @@ static const ExecCommOps self_ops = {
   .reduce_scatter = self_copy,
   .all_to_all = self_copy,
   .all_reduce = self_all_reduce,
+  .all_reduce_max = self_all_reduce,
   .barrier = self_check,
   .check = self_check,
   .abort = self_abort,

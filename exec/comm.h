@@ -36,6 +36,11 @@ typedef struct
 
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
+
+  /* buf = element by element the largest of the ranks', which are no less than 0, or a NaN where
+   * one is; NULL: not here. */
+  gboolean (*all_reduce_max) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
+                              void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
 
   /* Whether what was issued can still end: another rank may be lost. NULL: it can. */
@@ -89,7 +94,14 @@ ExecComm *exec_comm_mpi_open (GError **error);
 /* TRUE when an MPI launcher started this process (its environment says so). */
 gboolean exec_comm_mpi_is_launched (void);
 
-/* Sum of `ranks` arrays of `count` elements, in order, in fp32, rounded once into `out`. */
+/* Makes one array of `count` elements of `ranks` of them. */
+typedef void (*ExecCommFold) (void *out, const void *const *in, guint ranks, guint64 count,
+                              PlanDtype dtype);
+
+/* Their sum, in order, in fp32, rounded once. */
 void exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
+
+/* The largest of what is no less than 0. */
+void exec_comm_max (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
 
 G_END_DECLS

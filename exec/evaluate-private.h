@@ -30,7 +30,8 @@ typedef struct
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
   PlanDtype product, product_grad; /* in which layers multiply, gradients in the latter */
   gboolean reduces_every_micro_batch, is_sgd;
-  gboolean fuses;   /* products write weight gradients in the format in which they travel */
+  gboolean fuses;   /* products write weight gradients in the format in which they travel, or add
+                       them to what is accumulated before they are rounded */
   GPtrArray *owned; /* memory of all arrays */
   void *scratch;
   guint64 scratch_bytes;
@@ -40,6 +41,7 @@ typedef struct
   PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
   guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
+  ExecArray product_raw;  /* weight gradients in fp32, as products add them */
   ExecArray output_raw;   /* tied: the output layer's part of the table's gradient */
   ExecArray *kept, *sent; /* per rank: accumulated here; as it travels */
   ExecArray *main_grad;   /* per replica; the first one's becomes the sum over them */

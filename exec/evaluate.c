@@ -97,8 +97,12 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   PlanTensorKind kind = plan_model_tensor (self->model, role, self->vocab).kind;
   PlanTensorRole home = is_tied ? PLAN_TENSOR_EMBEDDING : role;
 
-  if (self->fuses && (kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT))
+  gboolean is_product = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT;
+
+  if (self->fuses && is_product && self->reduces_every_micro_batch)
     return exec_evaluator_from (self->sent[self->rank], exec_evaluator_place (self, home, layer));
+  if (self->fuses && is_product)
+    return exec_evaluator_from (self->product_raw, exec_evaluator_place (self, home, layer));
   if (is_tied)
     return self->output_raw;
   return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
@@ -169,11 +173,19 @@ send_all (ExecEvaluator *self)
       send (self, &self->layer[i], layer);
 }
 
+static void
+keep (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
+{
+  guint64 place = exec_evaluator_place (self, tensor->role, layer);
+
+  accumulate (self, exec_evaluator_from (self->kept[self->rank], place),
+              exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
+}
+
 /* What a rank does with the gradients of a micro batch. */
 static void
 keep_raw (ExecEvaluator *self)
 {
-  ExecArray kept = self->kept[self->rank];
   guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
 
   if (self->reduces_every_micro_batch)
@@ -182,8 +194,13 @@ keep_raw (ExecEvaluator *self)
       return;
     }
   if (self->model->tied_embeddings)
-    accumulate (self, exec_evaluator_from (kept, table), self->output_raw, table_size (self));
-  accumulate (self, kept, self->raw, self->parameters);
+    accumulate (self, exec_evaluator_from (self->kept[self->rank], table),
+                exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0), table_size (self));
+  for (guint i = 0; i < self->n_outer; i++)
+    keep (self, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      keep (self, &self->layer[i], layer);
 }
 
 /* in[0] = the sum of `n` arrays. */
@@ -371,6 +388,8 @@ init_params (ExecEvaluator *self, GError **error)
   self->exp_avg = exec_evaluator_array (self, self->avg, self->parameters);
   self->exp_avg_sq = exec_evaluator_array (self, self->avg_sq, self->parameters);
   self->raw = exec_evaluator_array (self, self->compute, self->parameters);
+  if (self->fuses && !self->reduces_every_micro_batch)
+    self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
   self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
   self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
   self->kept = take_arrays (self, self->ranks, self->grad);
@@ -386,7 +405,7 @@ init_params (ExecEvaluator *self, GError **error)
 static gboolean
 is_trained_in (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16;
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
 static gboolean
@@ -407,7 +426,8 @@ check (const ExecEvaluator *self, GError **error)
     if (!is_trained_in (dtypes[i]))
       {
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                     "the reference knows fp32 and bf16, not %s", plan_dtype_name (dtypes[i]));
+                     "the reference knows fp32, bf16 and fp16, not %s",
+                     plan_dtype_name (dtypes[i]));
         return FALSE;
       }
   if (self->parameters > G_MAXUINT / sizeof (float))
@@ -441,8 +461,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->reduces_every_micro_batch
       = self->inner > 1
         && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
-  self->fuses = self->reduces_every_micro_batch
-                && plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
 }
 

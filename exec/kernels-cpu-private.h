@@ -36,8 +36,13 @@ void exec_cpu_activate_bwd (const ExecArgs *args);
 /* exec/kernels-cpu-quantize.c; a block is of elements that share a scale, 0 where all do. */
 guint exec_cpu_block (PlanDtype dtype);
 void exec_cpu_quantize (const ExecArgs *args);
+void exec_cpu_param_amax (const ExecArgs *args);
+void exec_cpu_param_quantize (const ExecArgs *args);
+void exec_cpu_transpose (const ExecArgs *args);
 void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
                           float *out);
+void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
+                                float *out);
 
 /* exec/kernels-cpu-attention.c */
 void exec_cpu_rope (const ExecArgs *args);

@@ -63,10 +63,10 @@ exec_cpu_block (PlanDtype dtype)
   return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
 }
 
+/* By the largest magnitude of what they are part of. */
 static void
-quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
 {
-  double max = largest (in, 0, in->rows, 0, in->cols);
   double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
 
   *out_scale = max == 0 ? 1.0f : (float)(max / limit);
@@ -78,6 +78,12 @@ quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale
         *out++
             = dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 (value) : exec_number_to_e5m2 (value);
       }
+}
+
+static void
+quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+{
+  quantize_by (in, largest (in, 0, in->rows, 0, in->cols), out, dtype, out_scale);
 }
 
 static void
@@ -154,6 +160,135 @@ exec_cpu_quantize (const ExecArgs *args)
     quantize (&turned, args, 1);
 }
 
+/* --- parts of parameters: the walk calls once for each ------------------------------------ */
+
+static void
+raise_to (void *amax, PlanDtype dtype, guint64 at, double magnitude)
+{
+  float storage, before = *exec_cpu_read (amax, dtype, at, 1, &storage);
+  float value = (float)magnitude;
+
+  if (!(magnitude <= (double)before) && !isnan (before))
+    exec_cpu_write (amax, dtype, at, 1, &value);
+}
+
+/* Which block of a row an element of a parameter is in, and which of a column: those of columns
+ * come behind all of rows. */
+typedef struct
+{
+  guint64 by_row, by_column;
+} Blocks;
+
+static Blocks
+blocks_of (const ExecParam *param, guint64 element)
+{
+  guint64 row = element / param->cols, col = element % param->cols;
+
+  return (Blocks){ element / param->block, param->rows * param->cols / param->block
+                                               + row / param->block * param->cols + col };
+}
+
+void
+exec_cpu_param_amax (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  Matrix in = { args->ptr[1], args->dtype[1], 1, count, FALSE };
+
+  if (args->param.block == 0)
+    {
+      raise_to (args->ptr[0], args->dtype[0], 0, largest (&in, 0, 1, 0, count));
+      return;
+    }
+  for (guint64 i = 0; i < count; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double magnitude = fabs ((double)element (&in, 0, i));
+
+      raise_to (args->ptr[0], args->dtype[0], at.by_row, magnitude);
+      raise_to (args->ptr[0], args->dtype[0], at.by_column, magnitude);
+    }
+}
+
+/* Every rank makes all scales, and quantises its part by them, in both directions. */
+static void
+param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
+
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e8m0_up ((double)element (amax, 0, i) / E4M3_MAX);
+  for (guint64 i = 0; i < in->cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (in, 0, i);
+
+      out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
+      col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
+    }
+}
+
+/* Of two elements in a byte, the first is the lower half. */
+static void
+put_e2m1 (guint8 *out, guint64 i, double value, double scale)
+{
+  guint8 bits = scale == 0 ? 0 : exec_number_to_e2m1 (value / scale);
+
+  out[i / 2] = i % 2 == 0 ? bits : (guint8)(out[i / 2] | bits << 4);
+}
+
+/* A part begins and ends between two bytes. */
+static void
+param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  guint8 *scales = args->ptr[4];
+  double max = largest (amax, 0, 1, 0, amax->cols), unit;
+
+  g_assert (in->cols % 2 == 0 && args->param.first % 2 == 0);
+  *args->scale[0] = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  unit = (double)*args->scale[0];
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e4m3 ((double)element (amax, 0, i) / E2M1_MAX / unit);
+  for (guint64 i = 0; i < in->cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (in, 0, i);
+
+      put_e2m1 (args->ptr[0], i, value, (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
+      put_e2m1 (args->ptr[1], i, value,
+                (double)exec_number_from_e4m3 (scales[at.by_column]) * unit);
+    }
+}
+
+void
+exec_cpu_param_quantize (const ExecArgs *args)
+{
+  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
+  Matrix amax = { args->ptr[3], args->dtype[3], 1, (guint64)args->op->dims[1], FALSE };
+
+  if (args->dtype[0] == PLAN_DTYPE_E2M1)
+    param_quantize_nvfp4 (args, &amax, &in);
+  else if (args->param.block > 0)
+    param_quantize_mxfp8 (args, &amax, &in);
+  else
+    quantize_by (&in, (double)element (&amax, 0, 0), args->ptr[0], args->dtype[0], args->scale[0]);
+}
+
+/* out[cols, rows], with the scale of the whole. */
+void
+exec_cpu_transpose (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 width = plan_dtype_bytes (args->dtype[0], 1);
+  const guint8 *in = args->ptr[1];
+  guint8 *out = args->ptr[0];
+
+  for (guint64 col = 0; col < cols; col++)
+    for (guint64 row = 0; row < rows; row++, out += width)
+      memcpy (out, in + (row * cols + col) * width, width);
+  if (args->scale[0] != NULL && args->scale[1] != NULL)
+    *args->scale[0] = *args->scale[1];
+}
+
 /* `count` elements, whole blocks. */
 void
 exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
@@ -179,5 +314,36 @@ exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, gui
       default:
         out[i] = exec_number_from_e5m2 (in[i]) * *scale;
         break;
+      }
+}
+
+static float
+value_apart (const guint8 *in, PlanDtype dtype, guint64 at, guint8 scale, const float *unit)
+{
+  if (dtype == PLAN_DTYPE_E2M1)
+    return (float)((double)exec_number_from_e2m1 (in[at / 2] >> 4 * (at % 2) & 0xf)
+                   * (double)exec_number_from_e4m3 (scale) * (double)*unit);
+  return (float)((double)exec_number_from_e4m3 (in[at]) * exec_number_from_e8m0 (scale));
+}
+
+/* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
+ * were columns where it is turned. */
+void
+exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
+                           float *out)
+{
+  const PlanDtype dtype = args->dtype[operand];
+  const ExecBlocks *blocks = &args->blocks[operand];
+  const guint block
+      = exec_cpu_block (dtype == PLAN_DTYPE_E2M1 ? PLAN_DTYPE_NVFP4 : PLAN_DTYPE_MXFP8);
+
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
+        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
+
+        *out++ = value_apart (args->ptr[operand], dtype, at, blocks->scales[scale],
+                              args->scale[operand]);
       }
 }

@@ -243,9 +243,13 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
 {
   PlanDtype dtype = args->dtype[operand];
 
-  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16)
+  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
     return exec_cpu_read (args->ptr[operand], dtype, 0, count, image);
-  exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
+  if (args->blocks[operand].scales != NULL) /* both factors lie along the inner dimension */
+    exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[operand - 1],
+                               (guint64)args->op->dims[2], image);
+  else
+    exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
   return image;
 }
 
@@ -270,6 +274,31 @@ run_gemm (const ExecArgs *args)
     add_bias (args, out);
   if (args->dtype[0] != PLAN_DTYPE_FP32)
     exec_cpu_write (args->ptr[0], args->dtype[0], 0, out_count, out);
+}
+
+/* The product is not rounded before it is added. Its scratch has room for images of the factors
+ * unless they need none. */
+static void
+run_gemm_add (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
+  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
+  guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
+  float *product = args->ptr[3], *a_image = product + out_count, *b_image = a_image + a_count;
+  float storage[BLOCK];
+
+  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
+                  read_factor (args, 2, b_count, b_image), product);
+  for (guint64 at = 0; at < out_count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, out_count - at);
+      const float *before = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        product[at + i] += before[i];
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, product + at);
+    }
 }
 
 /* dbias = the sums of dout's columns, in the order of its rows. */
@@ -510,18 +539,21 @@ open_cpu (GError **error)
   return TRUE;
 }
 
-/* Without scratch a product works in place, on fp32 alone. */
+/* Without scratch a product works in place, on fp32 alone, and is not added to anything. */
 static gboolean
 check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  const gboolean has_scratch = op->kind != PLAN_OP_GEMM || op->refs[4].array >= 0;
+  const gboolean adds = op->kind == PLAN_OP_GEMM_ADD;
+  const gboolean has_scratch
+      = (!adds && op->kind != PLAN_OP_GEMM) || op->refs[adds ? 3 : 4].array >= 0;
 
   for (guint i = 0; !has_scratch && i <= 2; i++)
-    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
+    if (adds || plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
       {
-        g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                             "this plan needs the op gemm without scratch in formats other than "
-                             "fp32, which is modelled and not executed by cpu yet");
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                     "this plan needs the op %s without scratch%s, which is modelled and not "
+                     "executed by cpu yet",
+                     plan_op_name (op->kind), adds ? "" : " in formats other than fp32");
         return FALSE;
       }
   return TRUE;
@@ -540,11 +572,15 @@ const ExecKernels exec_kernels_cpu = {
   .describe = describe_cpu,
   .check = check_cpu,
   .device = &exec_device_cpu,
+  .more_formats = 1u << PLAN_DTYPE_FP16 | 1u << PLAN_DTYPE_E8M0 | 1u << PLAN_DTYPE_E2M1,
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cpu_quantize,
+    [PLAN_OP_PARAM_AMAX] = exec_cpu_param_amax,
+    [PLAN_OP_PARAM_QUANTIZE] = exec_cpu_param_quantize,
+    [PLAN_OP_TRANSPOSE] = exec_cpu_transpose,
     [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
     [PLAN_OP_POSITIONS] = run_positions,
@@ -558,6 +594,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_HEAD_NORM] = exec_cpu_head_norm,
     [PLAN_OP_HEAD_NORM_BWD] = exec_cpu_head_norm_bwd,
     [PLAN_OP_GEMM] = run_gemm,
+    [PLAN_OP_GEMM_ADD] = run_gemm_add,
     [PLAN_OP_BIAS_BWD] = run_bias_bwd,
     [PLAN_OP_ROPE] = exec_cpu_rope,
     [PLAN_OP_ATTENTION] = exec_cpu_attention,

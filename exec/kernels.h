@@ -17,13 +17,29 @@ typedef struct
   gint64 step;                                               /* of Adam, from 1 */
 } ExecConstants;
 
+/* A part of a parameter: elements from `first` on. */
+typedef struct
+{
+  guint64 rows, cols, first;
+  guint block; /* elements that share a scale; 0: all */
+} ExecParam;
+
+/* Scales of blocks that lie apart from what they are of. */
+typedef struct
+{
+  const guint8 *scales;
+  gboolean is_turned; /* of columns; such an operand is read [cols, rows] */
+} ExecBlocks;
+
 struct _ExecArgs
 {
   const PlanOp *op;
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
-  guint64 scratch_bytes;       /* of the scratch operand */
+  ExecBlocks blocks[PLAN_MAX_REFS];
+  ExecParam param;       /* which one an op on parameters is called for */
+  guint64 scratch_bytes; /* of the scratch operand */
   const ExecConstants *constants;
   guint taken_sms; /* of a GPU's, by collectives that may run meanwhile */
   gboolean is_deterministic;
@@ -45,6 +61,7 @@ struct _ExecKernels
   /* Whether its kernel of an op takes operands like these; refused by name. */
   gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
+  guint more_formats;         /* bits by PlanDtype: beyond those that all kernels read and write */
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];
 };

@@ -105,11 +105,10 @@ static const struct
 {
   PlanDtype dtype;
   PlanFact fact;
-} widened[] = { { PLAN_DTYPE_BF16, PLAN_FACT_PEAK_BF16 },
-                { PLAN_DTYPE_E4M3, PLAN_FACT_PEAK_E4M3 },
-                { PLAN_DTYPE_E5M2, PLAN_FACT_PEAK_E5M2 },
-                { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 },
-                { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 } };
+} widened[]
+    = { { PLAN_DTYPE_FP16, PLAN_FACT_PEAK_FP16 },   { PLAN_DTYPE_BF16, PLAN_FACT_PEAK_BF16 },
+        { PLAN_DTYPE_E4M3, PLAN_FACT_PEAK_E4M3 },   { PLAN_DTYPE_E5M2, PLAN_FACT_PEAK_E5M2 },
+        { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 }, { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 } };
 
 static PlanCluster *
 describe_processors (const ExecHost *host, gint64 ranks)

@@ -8,9 +8,9 @@
 
 #define LATER "is modelled and not executed yet"
 
-/* Formats that the kernels here read and write; narrow ones in products alone. */
+/* Formats that kernels read and write; narrow ones in products alone. */
 static gboolean
-is_runnable (PlanDtype dtype)
+is_runnable (const ExecKernels *kernels, PlanDtype dtype)
 {
   switch ((int)dtype)
     {
@@ -24,7 +24,7 @@ is_runnable (PlanDtype dtype)
     case PLAN_DTYPE_I64:
       return TRUE;
     default:
-      return FALSE;
+      return (kernels->more_formats >> dtype & 1) != 0;
     }
 }
 
@@ -76,17 +76,15 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
-    return refuse_field (plan, PLAN_PARAM_GATHER, LATER ": it must be compute", error);
   if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE
-      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP16)
+      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE)
     return refuse_field (plan, PLAN_COMPUTE,
-                         LATER ": it must be fp32, bf16, fp8-tensorwise, mxfp8 or nvfp4", error);
+                         LATER ": it must be fp32, fp16, bf16, fp8-tensorwise, mxfp8 or nvfp4",
+                         error);
   if (value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 || value[PLAN_EXP_AVG_SQ] == PLAN_EXP_AVG_SQ_FP8)
     return refuse_field (plan,
                          value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 ? PLAN_EXP_AVG : PLAN_EXP_AVG_SQ,
-                         LATER ": it must be fp32 or bf16", error);
+                         LATER ": it must be fp32, bf16 or fp16", error);
   if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
@@ -139,16 +137,16 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
 }
 
 static gboolean
-check_buffers (const PlanSchedule *schedule, GError **error)
+check_buffers (const ExecKernels *kernels, const PlanSchedule *schedule, GError **error)
 {
   for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (schedule, i);
-      if (is_runnable (buffer->dtype))
+      if (is_runnable (kernels, buffer->dtype))
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan keeps %s in %s, which " LATER, buffer->name,
-                   plan_dtype_name (buffer->dtype));
+                   "this plan keeps %s in %s, which is modelled and not executed by %s yet",
+                   buffer->name, plan_dtype_name (buffer->dtype), kernels->name);
       return FALSE;
     }
   return TRUE;
@@ -160,7 +158,7 @@ exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *s
 {
   if (!check_fields (plan, plan_schedule_ranks (schedule), error)
       || !check_model (job->model, plan->value[PLAN_SEQ], error)
-      || !check_buffers (schedule, error))
+      || !check_buffers (job->kernels, schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
     {

@@ -1,5 +1,6 @@
-/* The walk of one rank, as its files share it: walk.c runs ops, walk-state.c knows where the state
- * of the run lies, exec.c makes steps of them. */
+/* The walk of one rank, as its files share it: walk.c runs ops, walk-params.c those on
+ * quantised parameters, walk-state.c knows where the state of the run lies, exec.c makes steps of
+ * them. */
 #pragma once
 #include "exec/device.h"
 #include "exec/exec.h"
@@ -13,7 +14,9 @@ typedef struct
 {
   guint8 *bytes; /* NULL: not taken */
   gboolean is_written;
-  gint64 version; /* optimizer updates seen; weights and what is made of them only */
+  /* Of weights and what is made of them only: optimizer updates seen, and whose they are. */
+  gint64 version, unit;
+  guint64 from, to; /* elements that are that new: a rank writes its part, a gather the others' */
 } ExecTag;
 
 /* When something happened, by numbers that the device knows times for. */
@@ -78,6 +81,11 @@ struct _ExecWalk
   PlanLayout layout;
   PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
+  float *param_scales; /* of quantised parameters, by layer and role: on every rank, unsharded */
+  struct
+  {
+    gint32 weights, columns, scales;
+  } quantised;        /* arrays of them; -1: none */
   ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;
   GArray *shards; /* ExecShard, in init order */
@@ -118,5 +126,15 @@ void exec_walk_find_moments (ExecWalk *self);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);
 GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
+
+/* The element of an array that a reference means, before pools are taken in turns. */
+gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
+
+/* exec/walk-params.c */
+void exec_walk_find_params (ExecWalk *self);
+void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
+                            ExecArgs *args);
+gboolean exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                               GError **error);
 
 G_END_DECLS

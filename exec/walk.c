@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every buffer carries a tag: taken or not, written or not, and for weights how many optimizer
- * updates they have seen. A kernel that would read something released, unwritten or of another step
- * is not run: the walk stops with an error that names the op. */
+/* Every buffer carries a tag: taken or not, written or not, and for weights whose they are and how
+ * many optimizer updates they have seen. A kernel that would read something released, unwritten, of
+ * another step or, in a buffer that units take in turns, of another unit is not run: the walk stops
+ * with an error that names the op. */
 #include "config.h"
 
 #include "exec/walk-private.h"
@@ -60,7 +61,8 @@ is_weights (const PlanBuffer *buffer)
 static gboolean
 moves_weights (PlanOpKind kind)
 {
-  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE;
+  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE
+         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
 }
 
 /* What is taken, and what is given back, is a NaN until it is written. */
@@ -113,6 +115,46 @@ taken_sms (const ExecWalk *walk, PlanStream stream)
   return 0;
 }
 
+gint64
+exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref)
+{
+  return ref->offset + (ref->loop >= 0 ? cursor->loop[ref->loop].value : 0);
+}
+
+/* Elements of a reference that an op touches. */
+static guint64
+n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
+{
+  if (op->kind == PLAN_OP_INIT)
+    return walk->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
+  return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
+}
+
+/* Weights are there, all of them, and those that are meant. */
+static gboolean
+check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, guint i,
+               GError **error)
+{
+  const PlanRef *ref = &op->refs[i];
+  const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)ref->array);
+  const ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
+  const gint64 unit = exec_walk_unit_of (cursor, ref);
+  const guint64 from = ref->at, to = from + n_touched (walk, op, i);
+  if (tag->version != walk->step && !moves_weights (op->kind))
+    return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT, buffer->name,
+                 tag->version + 1);
+  if (buffer->count > 1 && tag->unit != unit)
+    return fail (walk, cursor, error,
+                 "%s holds weights of unit %" G_GINT64_FORMAT " instead of unit %" G_GINT64_FORMAT,
+                 buffer->name, tag->unit, unit);
+  if (from < tag->from || to > tag->to)
+    return fail (walk, cursor, error,
+                 "%s holds weights of step %" G_GINT64_FORMAT " in elements %" G_GUINT64_FORMAT
+                 " to %" G_GUINT64_FORMAT " alone",
+                 buffer->name, tag->version + 1, tag->from, tag->to);
+  return TRUE;
+}
+
 /* Turns references into pointers and checks the tags of what is read. */
 static gboolean
 resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
@@ -134,36 +176,53 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
         return fail (walk, cursor, error, "%s is not taken", buffer->name);
       if ((access == 'r' || access == 'u') && !tag->is_written)
         return fail (walk, cursor, error, "%s is read before anything wrote it", buffer->name);
-      if (access == 'r' && is_weights (buffer) && !moves_weights (op->kind)
-          && tag->version != walk->step)
-        return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT,
-                     buffer->name, tag->version + 1);
+      if (access == 'r' && is_weights (buffer) && !check_weights (walk, cursor, op, i, error))
+        return FALSE;
       args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
       args->dtype[i] = buffer->dtype;
       if (access == 's')
         args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
       args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
+      exec_walk_find_scales (walk, cursor, i, args);
     }
   return TRUE;
+}
+
+/* Elements that are as new as those beside them join those. */
+static void
+mark_weights (ExecTag *tag, gint64 version, gint64 unit, guint64 from, guint64 to)
+{
+  const gboolean joins = tag->version == version && tag->unit == unit && tag->from < tag->to
+                         && from <= tag->to && to >= tag->from;
+  tag->from = joins ? MIN (from, tag->from) : from;
+  tag->to = joins ? MAX (to, tag->to) : to;
+  tag->version = version;
+  tag->unit = unit;
 }
 
 static void
 mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 {
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gboolean updates = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
+      const PlanRef *ref = &op->refs[i];
       const char access = plan_op_ref_access (op->kind, i);
-      if (op->refs[i].array < 0 || (access != 'w' && access != 'u'))
+      if (ref->array < 0 || (access != 'w' && access != 'u'))
         continue;
-      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[i])];
+      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
+      const guint64 from = ref->at, to = from + n_touched (walk, op, i);
       tag->is_written = TRUE;
-      const guint source = op->kind == PLAN_OP_QUANTIZE ? 2 : 1;
       if (moves_weights (op->kind))
-        tag->version = walk->tags[plan_cursor_buffer (cursor, &op->refs[source])].version;
-      else if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)
-        tag->version = walk->step + 1;
-      else if (op->kind == PLAN_OP_INIT)
-        tag->version = walk->step;
+        {
+          const ExecTag source
+              = walk->tags[plan_cursor_buffer (cursor, &op->refs[quantises ? 2 : 1])];
+          mark_weights (tag, source.version, source.unit, from, to);
+        }
+      else if (updates || op->kind == PLAN_OP_INIT)
+        mark_weights (tag, walk->step + (updates ? 1 : 0), exec_walk_unit_of (cursor, ref), from,
+                      to);
     }
 }
 
@@ -213,6 +272,8 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
       return comm->ops->all_gather (comm, out, in, count, dtype, stream, error);
     case PLAN_OP_REDUCE_SCATTER:
       return comm->ops->reduce_scatter (comm, out, in, count, dtype, stream, error);
+    case PLAN_OP_ALL_REDUCE_MAX:
+      return comm->ops->all_reduce_max (comm, out, count, dtype, stream, error);
     default:
       return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
     }
@@ -361,6 +422,8 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return exec_walk_init_shard (walk, cursor, args, error);
   if (op->kind == PLAN_OP_LOAD)
     return run_load (walk, args, error);
+  if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
+    return exec_walk_run_params (walk, cursor, args, error);
   return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT
          || walk->device->ops->run (walk->device, args, op->stream, error);
 }
@@ -503,6 +566,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .spans = g_array_new (FALSE, FALSE, sizeof (ExecSpan)),
                       .samples = g_array_new (FALSE, FALSE, sizeof (ExecSample)),
                       .looks = g_array_new (FALSE, FALSE, sizeof (ExecLook)),
+                      .param_scales = g_new0 (float, job->model->layers *PLAN_N_TENSORS),
                       .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
@@ -513,6 +577,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
+  exec_walk_find_params (self);
   if (self->layout.by_size)
     plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
   return TRUE;
@@ -527,6 +592,7 @@ exec_walk_close (ExecWalk *self)
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
+  g_free (self->param_scales);
   g_array_unref (self->shards);
   g_array_unref (self->spans);
   g_array_unref (self->samples);

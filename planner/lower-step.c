@@ -92,17 +92,42 @@ round_for_quantising (PlanLower *self, PlanLowerUnit unit)
                       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
 }
 
+/* Quantising by the last step's magnitudes finds this one's by the way. */
+static gboolean
+measures_first (const PlanLower *self)
+{
+  return self->amax >= 0 && self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED;
+}
+
+/* Of one unit. */
+static gint64
+n_magnitudes (const PlanLower *self)
+{
+  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
+         / self->model->layers;
+}
+
+static void
+measure_unit (PlanLower *self, PlanLowerUnit unit)
+{
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_AMAX,
+      PLAN_REFS (ONE (amax), plan_lower_unit_ref (self->unrounded, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
+}
+
 static void
 quantise_unit (PlanLower *self, PlanLowerUnit unit)
 {
   const PlanRef in = plan_lower_unit_ref (self->unrounded, unit, 0);
-  plan_lower_compute (self, PLAN_OP_QUANTIZE,
-                      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
-                                 self->gathers_columns
-                                     ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
-                                     : PLAN_REF_NONE,
-                                 in),
-                      PLAN_DIMS (1, plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_QUANTIZE,
+      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
+                 self->gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
+                                       : PLAN_REF_NONE,
+                 in, measures_first (self) ? ONE (amax) : PLAN_REF_NONE,
+                 plan_lower_unit_ref (self->scales, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
 
 static void
@@ -131,6 +156,25 @@ take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, Plan
     }
 }
 
+/* Of every parameter, on every rank. */
+static void
+find_largest (PlanLower *self)
+{
+  if (self->amax < 0)
+    return;
+  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
+  const gboolean is_shared = self->ranks * self->replicas > 1;
+  if (is_shared || measures_first (self))
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
+  if (measures_first (self))
+    each_unit (self, measure_unit);
+  if (!is_shared)
+    return;
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
+                         PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}
+
 /* The new weights of all units, once the largest magnitudes are known on every rank. */
 static void
 quantise_weights (PlanLower *self)
@@ -142,15 +186,7 @@ quantise_weights (PlanLower *self)
     take_work (self, ONE (work), plan_lower_alloc);
   if (self->amax >= 0)
     plan_lower_alloc (self, ONE (amax));
-  if (self->amax >= 0 && self->ranks * self->replicas > 1)
-    {
-      const gint64 count
-          = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
-      plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
-      plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->world_group,
-                             PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
-      plan_lower_wait (self, ONE (exchanged));
-    }
+  find_largest (self);
   each_unit (self, quantise_unit);
   if (self->amax >= 0)
     plan_lower_free (self, ONE (amax));

@@ -326,7 +326,8 @@ declare_quantising (PlanLower *self)
   const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
   const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
   const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
-  const gboolean mx = quantised && IS (self, PARAM_GATHER, MXFP8);
+  const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
+  const guint64 block = mx ? 32 : 16;
   const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
   self->unrounded = self->work = self->amax = self->scales = -1;
   if (!quantised)
@@ -337,20 +338,22 @@ declare_quantising (PlanLower *self)
   if (blockwise && self->shards_weights)
     self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
                          layer->padded, self->net.linear, PLAN_CATEGORY_OPTIMIZER);
-  /* Largest magnitudes: of 128 x 128 blocks in fp32, of 32 in bf16 by rows and by columns; of a
-   * tensor one number. */
+  /* Largest magnitudes: of 128 x 128 blocks in fp32; of 32 or 16 elements in bf16, by rows and by
+   * columns; of a tensor one number. */
   const guint64 all = layer->raw * (guint64)layers;
-  self->amax = blockwise ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32,
-                                   PLAN_CATEGORY_OPTIMIZER)
-               : mx ? buffer (self, "amax", 1, all / 16, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
-                    : buffer (self, "amax", 1, (guint64)(4 * layers), PLAN_DTYPE_FP32,
-                              PLAN_CATEGORY_OPTIMIZER);
+  self->amax
+      = blockwise
+            ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER)
+        : mx || nv
+            ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
+            : buffer (self, "amax", 1, layer->n_slots * (guint64)layers, PLAN_DTYPE_FP32,
+                      PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
     self->scales = buffer (self, "scales", layers, 2 * (layer->raw / 16384 + 1), PLAN_DTYPE_FP32,
                            PLAN_CATEGORY_DERIVED);
-  else if (mx)
-    self->scales
-        = buffer (self, "scales", layers, layer->raw / 16, PLAN_DTYPE_E8M0, PLAN_CATEGORY_DERIVED);
+  else if (mx || nv)
+    self->scales = buffer (self, "scales", layers, 2 * layer->raw / block,
+                           mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
 /* Small state, and what a batch needs. */

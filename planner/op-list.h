@@ -12,9 +12,10 @@
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
- * is the transposed copy: what products over the other dimension read. `kind` of an activation is a
- * PlanActivation, `keys` of attention the tokens that each query may see at most; with `kv` those
- * are other ranks' tokens, and the gradient is that of the queries alone. */
+ * is the transposed copy: what products over the other dimension read; that of a part of parameters
+ * lies as the part does, and products turn it. A unit has `parts` magnitudes. `kind` of an
+ * activation is a PlanActivation, `keys` of attention the tokens that each query may see at most;
+ * with `kv` those are other ranks' tokens, and the gradient is that of the queries alone. */
 #pragma once
 
 /* clang-format off */
@@ -28,6 +29,8 @@
   X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                                      \
   X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
+  X (PARAM_AMAX, "param_amax", COMPUTE, "amax:u in:r", "count parts", "largest magnitudes of each of a unit's parameters in this rank's part of them") \
+  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R scales:W", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
@@ -50,7 +53,7 @@
   X (HEAD_NORM, "head_norm", COMPUTE, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
   X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r", "rows heads kv_heads head_dim", "its gradients")          \
   X (GEMM, "gemm", COMPUTE, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
-  X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r", "m n k layout", "out += matrix product")                                                         \
+  X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r work:s", "m n k layout", "out += matrix product, rounded once")                                                         \
   X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
   X (REPEAT_HEADS, "repeat_heads", COMPUTE, "out:w in:r", "rows heads kv_heads head_dim", "q, then k and v once for each query head") \
   X (REPEAT_HEADS_BWD, "repeat_heads_bwd", COMPUTE, "din:w dout:r", "rows heads kv_heads head_dim", "its gradient") \
@@ -74,6 +77,7 @@
   X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
   X (ALL_TO_ALL, "all_to_all", COLLECTIVE, "out:w in:r", "count", "to each rank its `count` elements; from each rank this one's") \
   X (ALL_REDUCE, "all_reduce", COLLECTIVE, "buf:u", "count", "sum over ranks, everywhere") \
+  X (ALL_REDUCE_MAX, "all_reduce_max", COLLECTIVE, "buf:u", "count", "largest over ranks, everywhere; of magnitudes") \
   X (EXCHANGE, "exchange", COLLECTIVE, "out:w in:r", "count", "this rank's elements to the next, the one before's here")
 /* clang-format on */
 

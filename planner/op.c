@@ -263,8 +263,9 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
   switch ((int)op->kind)
     {
     case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
       return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, d1, 0 }[i];
+    case PLAN_OP_GEMM_ADD:
+      return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, 0 }[i];
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
       return head_norm_elements (op, i);
@@ -287,6 +288,10 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
       return i == 4 ? 4 : d0;
     case PLAN_OP_SGD:
       return i == 3 ? 4 : d0;
+    case PLAN_OP_PARAM_AMAX:
+      return i == 0 ? MIN (d1, d0 / 16 + 1) : d0; /* blocks of 32, both ways */
+    case PLAN_OP_PARAM_QUANTIZE:
+      return i >= 3 ? d1 : d0;
     case PLAN_OP_SUM_PARTS:
       return i == 0 ? d0 : d0 * d1;
     case PLAN_OP_ALL_TO_ALL:

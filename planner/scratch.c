@@ -14,6 +14,9 @@ plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
       if (dtype == PLAN_DTYPE_FP32)
         return 0;
       return (guint64)dims[0] * dims[2] + (guint64)dims[2] * dims[1] + (guint64)dims[0] * dims[1];
+    case PLAN_OP_GEMM_ADD: /* the product, before it is added */
+      return plan_scratch_elements (PLAN_OP_GEMM, dims, dtype)
+             + (dtype == PLAN_DTYPE_FP32 ? (guint64)dims[0] * dims[1] : 0);
     case PLAN_OP_ATTENTION: /* one head: scores, then q, k, v, out */
       return (guint64)dims[1] * dims[1] + 4 * (guint64)dims[1] * dims[4];
     case PLAN_OP_ATTENTION_BWD: /* one head: probabilities and their gradient, then q, k, v, out,

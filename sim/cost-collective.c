@@ -307,7 +307,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->linked = sim_cost_linked (c, group);
   self->nodes = sim_cost_nodes (c, group);
   self->crosses = self->nodes > 1;
-  self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE;
+  self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE || op->kind == PLAN_OP_ALL_REDUCE_MAX;
   self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;
   const guint64 count = (guint64)(self->is_all_reduce ? op->dims[0] : op->dims[0] * self->ranks);
   self->bytes = (double)plan_dtype_bytes (dtype, count);

@@ -215,6 +215,8 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 /* How the ops that are bound by memory move their bytes; 0: not such an op. */
 static const SimParam traffic_class[PLAN_N_OPS] = {
   [PLAN_OP_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_PARAM_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_PARAM_AMAX] = SIM_PARAM_TRAFFIC_REDUCTION,
   [PLAN_OP_TRANSPOSE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
   [PLAN_OP_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
   [PLAN_OP_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
@@ -312,7 +314,8 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
     return host_time (input, op, error);
   SimParam class = traffic_class[op->kind];
   g_assert (class != 0);
-  if (op->kind == PLAN_OP_QUANTIZE && op->refs[1].array < 0) /* no transposed copy */
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  if (quantises && op->refs[1].array < 0) /* no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, class);
   return told (input,

@@ -111,11 +111,11 @@ take_stage (MpiComm *self)
   self->pieces = g_new (const void *, self->comm.ranks);
 }
 
-/* Sends the piece of each rank, `count` elements, out of `send`; `out` becomes the sum of those
+/* Sends the piece of each rank, `count` elements, out of `send`; `out` becomes the fold of those
  * that were sent here. */
 static gboolean
-exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, PlanDtype dtype,
-                  GError **error)
+exchange_and_fold (MpiComm *self, ExecCommFold fold, void *out, const void *send, guint64 count,
+                   PlanDtype dtype, GError **error)
 {
   int bytes = (int)plan_dtype_bytes (dtype, count);
   MPI_Request request;
@@ -127,7 +127,7 @@ exchange_and_sum (MpiComm *self, void *out, const void *send, guint64 count, Pla
     return FALSE;
   for (guint rank = 0; rank < self->comm.ranks; rank++)
     self->pieces[rank] = self->receive + (gsize)rank * (gsize)bytes;
-  exec_comm_sum (out, self->pieces, self->comm.ranks, count, dtype);
+  fold (out, self->pieces, self->comm.ranks, count, dtype);
   return TRUE;
 }
 
@@ -140,7 +140,7 @@ mpi_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, Pl
 
   take_stage (self);
   if (count <= limit)
-    return exchange_and_sum (self, out, in, count, dtype, error);
+    return exchange_and_fold (self, exec_comm_sum, out, in, count, dtype, error);
   for (guint64 at = 0; at < count; at += limit)
     {
       guint64 n = MIN (limit, count - at), bytes = plan_dtype_bytes (dtype, n);
@@ -148,23 +148,25 @@ mpi_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, Pl
       for (guint rank = 0; rank < comm->ranks; rank++)
         memcpy (self->send + rank * bytes,
                 (const guint8 *)in + plan_dtype_bytes (dtype, rank * count + at), bytes);
-      if (!exchange_and_sum (self, (guint8 *)out + plan_dtype_bytes (dtype, at), self->send, n,
-                             dtype, error))
+      if (!exchange_and_fold (self, exec_comm_sum, (guint8 *)out + plan_dtype_bytes (dtype, at),
+                              self->send, n, dtype, error))
         return FALSE;
     }
   return TRUE;
 }
 
-/* Sums as much of a buffer as the stage holds. */
+/* Folds as much of a buffer as the stage holds. */
 static gboolean
-reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError **error)
+reduce_part (MpiComm *self, ExecCommFold fold, guint8 *part, guint64 count, PlanDtype dtype,
+             GError **error)
 {
   guint64 ranks = self->comm.ranks, n = (count + ranks - 1) / ranks;
   guint64 bytes = plan_dtype_bytes (dtype, n), used = plan_dtype_bytes (dtype, count);
 
   memcpy (self->send, part, used);
   memset (self->send + used, 0, ranks * bytes - used);
-  if (!exchange_and_sum (self, self->send + self->comm.rank * bytes, self->send, n, dtype, error))
+  if (!exchange_and_fold (self, fold, self->send + self->comm.rank * bytes, self->send, n, dtype,
+                          error))
     return FALSE;
   if (!gather_whole (self, self->send, (int)bytes, error))
     return FALSE;
@@ -173,18 +175,32 @@ reduce_part (MpiComm *self, guint8 *part, guint64 count, PlanDtype dtype, GError
 }
 
 static gboolean
-mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
-                GError **error)
+fold_everywhere (ExecComm *comm, ExecCommFold fold, void *buf, guint64 count, PlanDtype dtype,
+                 GError **error)
 {
   MpiComm *self = (MpiComm *)comm;
   guint64 limit = piece_limit (self, dtype) * comm->ranks;
 
   take_stage (self);
   for (guint64 at = 0; at < count; at += limit)
-    if (!reduce_part (self, (guint8 *)buf + plan_dtype_bytes (dtype, at), MIN (limit, count - at),
-                      dtype, error))
+    if (!reduce_part (self, fold, (guint8 *)buf + plan_dtype_bytes (dtype, at),
+                      MIN (limit, count - at), dtype, error))
       return FALSE;
   return TRUE;
+}
+
+static gboolean
+mpi_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                GError **error)
+{
+  return fold_everywhere (comm, exec_comm_sum, buf, count, dtype, error);
+}
+
+static gboolean
+mpi_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                    GError **error)
+{
+  return fold_everywhere (comm, exec_comm_max, buf, count, dtype, error);
 }
 
 static gboolean
@@ -243,6 +259,7 @@ static const ExecCommOps mpi_ops = {
   .reduce_scatter = mpi_reduce_scatter,
   .all_to_all = mpi_all_to_all,
   .all_reduce = mpi_all_reduce,
+  .all_reduce_max = mpi_all_reduce_max,
   .barrier = mpi_barrier,
   .group = mpi_group,
   .abort = mpi_abort,

@@ -112,7 +112,7 @@ expect 1 "no host_bandwidth is known, which offloading needs" \
 expect 1 "custom: a model with parallel=on is modelled and not executed" fsdplan run --gbs 1 --seq 8 --db :memory: \
   --model family=gpt_neox,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set main_params=fp16
+  --set hidden_dropout=0.1
 run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
 printf '\001\000\377' >"$work/odd.bin"
 printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"

@@ -77,9 +77,14 @@ static const struct
 {
   PlanField field;
   gint64 other; /* than the default */
-} wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
+} wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP16 },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
                     { PLAN_COMPUTE, PLAN_COMPUTE_MXFP8 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
+                    { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_FP8 },
+                    { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_MXFP8 },
+                    { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_NVFP4 },
+                    { PLAN_KEEP_TRANSPOSE, PLAN_KEEP_TRANSPOSE_ON },
                     { PLAN_OUTER_STRATEGY, PLAN_OUTER_STRATEGY_OPTIM },
                     { PLAN_FINE_GRAINED, PLAN_FINE_GRAINED_ON },
                     { PLAN_DOUBLE_BUFFER, PLAN_DOUBLE_BUFFER_ON },
@@ -88,10 +93,15 @@ static const struct
                     { PLAN_AG_GROUP, PLAN_AG_GROUP_ON },
                     { PLAN_REDUCE_ALGO, PLAN_REDUCE_ALGO_A2A },
                     { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_BF16 },
+                    { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_FP16 },
                     { PLAN_MAIN_PARAMS, PLAN_MAIN_PARAMS_AUTO },
+                    { PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_FP16 },
+                    { PLAN_GRAD_COMM, PLAN_GRAD_COMM_FP16 },
                     { PLAN_PRECISION_AWARE, PLAN_PRECISION_AWARE_ON },
                     { PLAN_EXP_AVG, PLAN_EXP_AVG_BF16 },
                     { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_BF16 },
+                    { PLAN_EXP_AVG, PLAN_EXP_AVG_FP16 },
+                    { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_FP16 },
                     { PLAN_OPTIMIZER, PLAN_OPTIMIZER_SGD },
                     { PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN },
                     { PLAN_RECOMPUTE_MODULES,
@@ -132,6 +142,16 @@ widen_plan (Case *c, int seed)
           plan.value[PLAN_SEQ] = 32;
           plan.value[PLAN_COMPUTE]
               = g_rand_int_range (rand, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_NVFP4 + 1);
+        }
+      else if (i == 3 && is_aligned ((guint)seed))
+        plan.value[PLAN_PARAM_GATHER] = plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_NVFP4
+                                            ? PLAN_PARAM_GATHER_NVFP4
+                                            : PLAN_PARAM_GATHER_MXFP8;
+      else if (i == 3 && seed % 3 == 0)
+        {
+          plan.value[PLAN_COMPUTE] = PLAN_COMPUTE_FP8_TENSORWISE;
+          plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+          plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
         }
       else if (i == 1 && g_rand_boolean (rand))
         {
@@ -202,29 +222,56 @@ owner_of (const Case *c, const PlanLayout *layout, guint64 part)
   return (guint)(part % replicas * (layout->shards / replicas) + part / replicas);
 }
 
+/* Floats of every rank's share that lie before its part of a bucket: buckets around the layers come
+ * first, then those of one layer after the other. */
+static guint64
+floats_before (const PlanLayout *layout, PlanBucketKind kind, gint64 unit)
+{
+  guint64 before = 0;
+  for (PlanBucketKind k = 0; k < PLAN_N_BUCKETS; k++)
+    {
+      const guint64 part = layout->buckets[k].padded / layout->shards;
+      const gboolean is_unit = plan_bucket_is_unit (k), is_earlier = k < kind;
+      if (!is_unit && (plan_bucket_is_unit (kind) || is_earlier))
+        before += part * (guint64)layout->buckets[k].units;
+      else if (is_unit && plan_bucket_is_unit (kind))
+        before += part * (guint64)(unit + is_earlier);
+    }
+  return before;
+}
+
+static void
+append_parameter (const Case *c, const PlanLayout *layout, const ExecResult *results,
+                  PlanTensorRole role, gint64 layer, GByteArray *out)
+{
+  PlanBucketKind kind;
+  const PlanSlot *slot = plan_layout_slot (layout, role, &kind);
+  const guint64 part = layout->buckets[kind].padded / layout->shards;
+  const guint64 before = floats_before (layout, kind, layer);
+  for (guint64 e = 0; e < slot->tensor.rows * slot->tensor.cols; e++)
+    {
+      const guint64 i = slot->offset + e;
+      const ExecResult *owner = &results[owner_of (c, layout, i / part)];
+      const float *shard = (const float *)(gpointer)owner->main_params->data;
+      g_byte_array_append (out, (const guint8 *)&shard[before + i % part], sizeof (float));
+    }
+}
+
 /* The whole main weights from the ranks' shards, without padding, in the evaluator's order. */
 static GByteArray *
 assemble (const Case *c, const ExecResult *results)
 {
   GByteArray *whole = g_byte_array_new ();
   PlanLayout layout;
+  PlanTensor tensors[PLAN_N_TENSORS];
   const PlanStack *stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
   plan_layout_init (&layout, c->model, stack, &c->plan, c->ranks);
-  guint64 at = 0; /* floats of every rank's share that lie behind */
-  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
-    {
-      const PlanBucket *bucket = &layout.buckets[b];
-      const guint64 part = bucket->padded / layout.shards;
-      for (gint64 u = 0; u < bucket->units; u++, at += part)
-        for (guint s = 0; s < bucket->n_slots; s++)
-          for (guint64 e = 0; e < bucket->slots[s].tensor.rows * bucket->slots[s].tensor.cols; e++)
-            {
-              const guint64 i = bucket->slots[s].offset + e;
-              const ExecResult *owner = &results[owner_of (c, &layout, i / part)];
-              const float *shard = (const float *)(gpointer)owner->main_params->data;
-              g_byte_array_append (whole, (const guint8 *)&shard[at + i % part], sizeof (float));
-            }
-    }
+  const gint64 vocab = plan_stack_padded_vocab (stack, c->model->vocab, 1);
+  for (guint i = 0, n = plan_model_outer_tensors (c->model, vocab, tensors); i < n; i++)
+    append_parameter (c, &layout, results, tensors[i].role, 0, whole);
+  for (gint64 layer = 0; layer < c->model->layers; layer++)
+    for (guint i = 0, n = plan_model_layer_tensors (c->model, 0, tensors); i < n; i++)
+      append_parameter (c, &layout, results, tensors[i].role, layer, whole);
   return whole;
 }
 

@@ -6,6 +6,7 @@
 #include "exec/number.h"
 
 #include <check.h>
+#include <math.h>
 #include <string.h>
 
 guint64
@@ -35,6 +36,7 @@ rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 cou
   self->scattered_in_place = g_malloc (rank_bytes (self, all) + 1);
   self->reduced = g_malloc (rank_bytes (self, all) + 1);
   self->exchanged = g_malloc0 (rank_bytes (self, all) + 1);
+  self->largest = g_malloc0 (rank_bytes (self, all) + 1);
 }
 
 void
@@ -47,15 +49,30 @@ rank_clear (Rank *self)
   g_free (self->scattered_in_place);
   g_free (self->reduced);
   g_free (self->exchanged);
+  g_free (self->largest);
   g_clear_error (&self->error);
+}
+
+static float
+magnitude (const Rank *self, guint64 i)
+{
+  float value;
+
+  exec_number_widen (&value, self->in + rank_bytes (self, i), self->dtype, 1);
+  return fabsf (value);
 }
 
 void
 rank_prepare (Rank *self)
 {
+  g_autofree float *values = g_new (float, self->comm->ranks * self->count + 1);
+
+  for (guint64 i = 0; i < self->comm->ranks * self->count; i++)
+    values[i] = magnitude (self, i);
+  exec_number_narrow (self->largest, self->dtype, values, self->comm->ranks * self->count);
+
   const guint64 all = rank_bytes (self, self->comm->ranks * self->count);
   const guint64 bytes = rank_bytes (self, self->count);
-
   memset (self->gathered_in_place, 0, all);
   memcpy (self->gathered_in_place + self->comm->rank * bytes, self->in, bytes);
   memcpy (self->scattered_in_place, self->in, all);
@@ -74,11 +91,13 @@ rank_call_all (Rank *self)
   GError **error = &self->error;
 
   rank_prepare (self);
+  self->has_max = ops->all_reduce_max != NULL;
   return ops->all_gather (comm, self->gathered, self->in, count, dtype, NULL, error)
          && ops->all_gather (comm, gathered, gathered + own, count, dtype, NULL, error)
          && ops->reduce_scatter (comm, self->scattered, self->in, count, dtype, NULL, error)
          && ops->reduce_scatter (comm, scattered + own, scattered, count, dtype, NULL, error)
          && ops->all_reduce (comm, self->reduced, all, dtype, NULL, error)
+         && (!self->has_max || ops->all_reduce_max (comm, self->largest, all, dtype, NULL, error))
          && ops->all_to_all (comm, self->exchanged, self->in, count, dtype, NULL, error)
          && ops->barrier (comm, error);
 }
@@ -110,6 +129,16 @@ slow_sum (const Rank *ranks, guint n, guint64 i, void *out)
 }
 
 void
+slow_max (const Rank *ranks, guint n, guint64 i, void *out)
+{
+  float max = 0;
+
+  for (guint rank = 0; rank < n; rank++)
+    max = fmaxf (max, magnitude (&ranks[rank], i));
+  exec_number_narrow (out, ranks->dtype, &max, 1);
+}
+
+void
 check_ranks (const Rank *ranks, guint n)
 {
   guint64 count = ranks->count, size = rank_bytes (ranks, 1);
@@ -132,11 +161,14 @@ check_ranks (const Rank *ranks, guint n)
         }
       for (guint64 i = 0; i < n * count; i++)
         {
-          guint8 sum[8];
+          guint8 sum[8], max[8];
           guint64 own = i - rank * count;
 
           slow_sum (ranks, n, i, sum);
           ck_assert_mem_eq (self->reduced + i * size, sum, size);
+          slow_max (ranks, n, i, max);
+          if (self->has_max)
+            ck_assert_mem_eq (self->largest + i * size, max, size);
           if (i / count != rank)
             continue;
           ck_assert_mem_eq (self->scattered + own * size, sum, size);

@@ -18,7 +18,8 @@ typedef struct
   guint8 *in; /* ranks * count elements */
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
-  guint8 *reduced, *exchanged;
+  guint8 *reduced, *exchanged, *largest;
+  gboolean has_max; /* what finds the largest is optional */
   GError *error;
 } Rank;
 
@@ -38,6 +39,8 @@ void run_ranks (GThreadFunc function, Rank *ranks, guint n);
 
 /* Element `i` of the sum, one rank after the other. */
 void slow_sum (const Rank *ranks, guint n, guint64 i, void *out);
+/* The same of the largest magnitude. */
+void slow_max (const Rank *ranks, guint n, guint64 i, void *out);
 void check_ranks (const Rank *ranks, guint n);
 
 /* How eight ranks can be split into groups of two or four that lie `stride` apart. */

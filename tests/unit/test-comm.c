@@ -6,6 +6,7 @@
 #include "tests/unit/test-comm-ranks.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +154,20 @@ thread_all_reduce (gpointer data)
   self->comm->ops->close (self->comm);
   return NULL;
 }
+
+/* A NaN is the largest of all, whichever rank has it. */
+START_TEST (comm_max_keeps_nan)
+{
+  const float a[] = { 1, NAN, 0, 5, INFINITY }, b[] = { 2, 3, NAN, 4, NAN };
+  const void *const in[] = { a, b };
+  float out[5];
+
+  exec_comm_max (out, in, 2, 5, PLAN_DTYPE_FP32);
+  ck_assert_float_eq (out[0], 2);
+  ck_assert_float_eq (out[3], 5);
+  ck_assert (isnan (out[1]) && isnan (out[2]) && isnan (out[4]));
+}
+END_TEST
 
 START_TEST (comm_all_reduce_odd_counts)
 {
@@ -342,6 +357,7 @@ main (void)
 
   tcase_set_timeout (tcase, 60);
   tcase_add_loop_test (tcase, comm_threads_equal_naive, 0, 2 * MAX_RANKS);
+  tcase_add_test (tcase, comm_max_keeps_nan);
   tcase_add_loop_test (tcase, comm_all_reduce_odd_counts, 0, MAX_RANKS);
   tcase_add_test (tcase, comm_self_copies);
   tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, N_SPLITS);

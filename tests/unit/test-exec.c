@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/evaluate.h"
 #include "exec/exec.h"
 #include "exec/probe.h"
 #include "planner/error.h"
@@ -20,11 +21,12 @@ typedef struct
 } Case;
 
 static void
-case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint64 steps)
+case_init_of (Case *c, const char *model, guint ranks, const char *strategy, const char *compute,
+              gint64 steps)
 {
   g_autoptr (GError) error = NULL;
   Plan plan;
-  c->model = plan_model_new ("llama-tiny", &error);
+  c->model = plan_model_new (model, &error);
   c->cluster = exec_probe_cluster (ranks, &error);
   plan_init (&plan);
   ck_assert (plan_set (&plan, "stack", "native", &error)
@@ -47,6 +49,12 @@ case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint
                                      .adam_eps = 1e-8,
                                      .weight_decay = 0.1,
                                      .max_norm = 1 } };
+}
+
+static void
+case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint64 steps)
+{
+  case_init_of (c, "llama-tiny", ranks, strategy, compute, steps);
 }
 
 static void
@@ -104,49 +112,261 @@ START_TEST (ranks_do_not_matter_where_the_sums_are_the_same)
 }
 END_TEST
 
-/* One rank's schedule with the first line that contains `needle` taken out of its step. */
+static void
+case_set (Case *c, const char *fields)
+{
+  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  g_autoptr (GError) error = NULL;
+  Plan plan = c->plan;
+  for (guint i = 0; words[i]; i++)
+    {
+      g_auto (GStrv) pair = g_strsplit (words[i], "=", 2);
+      ck_assert_msg (plan_set (&plan, pair[0], pair[1], &error), "%s", error ? error->message : "");
+    }
+  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
+                 error ? error->message : "");
+}
+
+/* What is done to a schedule's text, from its step on. */
+typedef enum
+{
+  LEAVE_OUT, /* the first line with `what` */
+  REPLACE,   /* `what` in every line by `by` */
+  DO_ONCE,   /* all lines with `what` once, before the first step; by the loop `by` */
+} Change;
+
+typedef struct
+{
+  Change change;
+  const char *what, *by;
+} Plant;
+
+/* Takes a line out of a text and returns it. */
+static char *
+cut_line (GString *text, gsize from, const char *what)
+{
+  const char *at = strstr (text->str + from, what);
+  if (!at)
+    return NULL;
+  gsize begin = (gsize)(at - text->str);
+  while (text->str[begin - 1] != '\n')
+    begin--;
+  const gsize length = (gsize)(strchr (at, '\n') + 1 - text->str) - begin;
+  char *line = g_strndup (text->str + begin, length);
+  g_string_erase (text, (gssize)begin, (gssize)length);
+  return line;
+}
+
+static void
+change_text (GString *text, const Plant *plant)
+{
+  const gsize step = (gsize)(strstr (text->str, "section step") - text->str);
+  g_autoptr (GString) moved = g_string_new (NULL);
+  g_autoptr (GString) rest = g_string_new (text->str + step);
+  char *line = plant->change == REPLACE ? NULL : cut_line (text, step, plant->what);
+  ck_assert_msg (strstr (rest->str, plant->what) != NULL, "no '%s' in the step", plant->what);
+  if (plant->change == REPLACE)
+    {
+      g_string_replace (rest, plant->what, plant->by, 0);
+      g_string_truncate (text, step);
+      g_string_append (text, rest->str);
+    }
+  while (plant->change == DO_ONCE && line)
+    {
+      g_string_append (moved, line);
+      g_free (line);
+      line = cut_line (text, step, plant->what);
+    }
+  g_free (line);
+  if (plant->change == DO_ONCE)
+    {
+      g_string_append (moved, "end\n");
+      g_string_prepend (moved, plant->by);
+      g_string_insert (text, (gssize)step, moved->str);
+    }
+}
+
 static PlanSchedule *
-without (const Case *c, const char *needle)
+planted (const Case *c, guint rank, const Plant *plant)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, &c->plan, rank, &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  g_autofree char *text = plan_schedule_print (schedule);
-  char *step = strstr (text, "section step");
-  char *line = strstr (step, needle);
-  ck_assert_msg (line != NULL, "no '%s' in the step", needle);
-  while (line[-1] != '\n')
-    line--;
-  memmove (line, strchr (line, '\n') + 1, strlen (strchr (line, '\n') + 1) + 1);
-  PlanSchedule *broken = plan_schedule_parse (text, "text", &error);
+  g_autofree char *whole = plan_schedule_print (schedule);
+  g_autoptr (GString) text = g_string_new (whole);
+  change_text (text, plant);
+  PlanSchedule *broken = plan_schedule_parse (text->str, "text", &error);
   ck_assert_msg (broken != NULL, "%s", error ? error->message : "");
   return broken;
 }
 
+typedef struct
+{
+  const Case *c;
+  const PlanSchedule *schedule;
+  ExecComm *comm;
+  ExecResult result;
+  GError *error;
+} PlantedRank;
+
+static gpointer
+run_planted (gpointer data)
+{
+  PlantedRank *self = data;
+  if (!exec_run_schedule (&self->c->job, self->schedule, self->comm, TRUE, NULL, NULL,
+                          &self->result, &self->error))
+    self->comm->ops->abort (self->comm, self->error->message);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+/* Runs every rank with that planted; what rank 0 said, or NULL, and its losses. */
+static char *
+run_with (Case *c, guint ranks, const Plant *plant, double *out_losses)
+{
+  PlantedRank rank[4] = { { 0 } };
+  GThread *threads[4];
+  ExecComm *comms[4];
+  char *message = NULL;
+  ck_assert (exec_comm_threads_open (ranks, comms, NULL));
+  for (guint r = 0; r < ranks; r++)
+    {
+      rank[r] = (PlantedRank){ c, planted (c, r, plant), comms[r], { 0 }, NULL };
+      threads[r] = g_thread_new ("rank", run_planted, &rank[r]);
+    }
+  for (guint r = 0; r < ranks; r++)
+    g_thread_join (threads[r]);
+  for (guint r = 0; r < ranks; r++)
+    {
+      if (rank[r].error && (!message || strstr (message, "failed")))
+        {
+          g_free (message);
+          message = g_strdup (rank[r].error->message);
+        }
+      if (r == 0 && rank[r].result.losses)
+        memcpy (out_losses, rank[r].result.losses, (gsize)c->job.steps * sizeof (double));
+      g_clear_error (&rank[r].error);
+      exec_result_clear (&rank[r].result);
+      plan_schedule_free ((PlanSchedule *)(gpointer)rank[r].schedule);
+    }
+  return message;
+}
+
+/* All of its sizes are whole blocks. */
+#define ALIGNED \
+  "family=llama,layers=4,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,vocab=90,max_seq=64"
+
 static void
-assert_caught (const char *compute, const char *needle, const char *message)
+assert_caught (const char *fields, guint ranks, Plant plant, const char *message)
 {
   Case c;
-  g_auto (ExecResult) result = { 0 };
-  g_autoptr (GError) error = NULL;
-  case_init (&c, 1, "no_shard", compute, 2);
-  g_autoptr (PlanSchedule) broken = without (&c, needle);
-  ExecComm *comm = exec_comm_self_open ();
-  ck_assert (!exec_run_schedule (&c.job, broken, comm, FALSE, NULL, NULL, &result, &error));
-  ck_assert_msg (strstr (error->message, message) != NULL, "'%s' lacks '%s'", error->message,
-                 message);
-  comm->ops->close (comm);
+  double losses[2];
+  case_init_of (&c, strstr (fields, "mxfp8") ? ALIGNED : "llama-tiny", ranks,
+                ranks > 1 ? "optim_grads_params" : "no_shard", "bf16", 2);
+  case_set (&c, fields);
+  g_autofree char *found = run_with (&c, ranks, &plant, losses);
+  ck_assert_msg (found && strstr (found, message), "'%s' lacks '%s'", found, message);
   case_clear (&c);
 }
 
+#define FP8_PARAMS "compute=fp8-tensorwise strategy=optim_grads_params param_gather=fp8"
+
 START_TEST (planted_bugs_are_caught)
 {
-  assert_caught ("bf16", "cast compute out=weights.embed", "holds weights of step 1");
-  assert_caught ("bf16", "swiglu compute", "is read before anything wrote it");
-  assert_caught ("bf16", "alloc compute buf=logits", "is given back but was not taken");
-  assert_caught ("fp8-tensorwise", "quantize compute out=copy.qkv",
+  assert_caught ("compute=bf16", 1, (Plant){ LEAVE_OUT, "cast compute out=weights.embed", NULL },
+                 "holds weights of step 1");
+  assert_caught ("compute=bf16", 1, (Plant){ LEAVE_OUT, "swiglu compute", NULL },
+                 "is read before anything wrote it");
+  assert_caught ("compute=bf16", 1, (Plant){ LEAVE_OUT, "alloc compute buf=logits", NULL },
+                 "is given back but was not taken");
+  assert_caught ("compute=fp8-tensorwise", 1,
+                 (Plant){ LEAVE_OUT, "quantize compute out=copy.qkv", NULL },
                  "copy.qkv is read before anything wrote it");
-  assert_caught ("bf16", "free compute buf=prob", "prob[0] is taken twice");
+  assert_caught ("compute=bf16", 1, (Plant){ LEAVE_OUT, "free compute buf=prob", NULL },
+                 "prob[0] is taken twice");
+}
+END_TEST
+
+/* Copies for the backward pass that are not made again when the weights are (Megatron-LM PR #4562),
+ * and weights that are not quantised again. */
+START_TEST (stale_copies_of_parameters_are_caught)
+{
+  assert_caught (
+      FP8_PARAMS " keep_transpose=on", 1,
+      (Plant){ DO_ONCE, "transpose compute out=transposed", "repeat l from=0 count=4 step=1\n" },
+      "transposed.down holds weights of step 1");
+  for (guint ranks = 1; ranks <= 2; ranks++)
+    assert_caught (FP8_PARAMS, ranks, (Plant){ LEAVE_OUT, "param_quantize compute", NULL },
+                   "weights.layer holds weights of step 1");
+  assert_caught (FP8_PARAMS, 2,
+                 (Plant){ LEAVE_OUT, "transpose compute out=transposed.gate_up", NULL },
+                 "is read before anything wrote it");
+}
+END_TEST
+
+#define MX_PARAMS "compute=mxfp8 param_gather=mxfp8 strategy="
+
+/* Columns are another quantisation of the weights, gathered by themselves. */
+START_TEST (stale_columns_are_caught)
+{
+  assert_caught (MX_PARAMS "optim_grads", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=columns.layer", NULL },
+                 "columns.layer holds weights of step 2 in elements 0 to 15360 alone");
+  assert_caught (MX_PARAMS "optim_grads_params", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=columns.layer", NULL },
+                 "columns.layer is read before anything wrote it");
+}
+END_TEST
+
+/* A rank's own part is new, the others' are not. */
+START_TEST (missing_gathers_are_caught)
+{
+  assert_caught ("strategy=optim", 2,
+                 (Plant){ LEAVE_OUT, "all_gather gather group=inner out=weights.layer", NULL },
+                 "weights.layer holds weights of step 2 in elements 0 to 23232 alone");
+  assert_caught ("strategy=optim_grads_params dp_outer=2 outer_strategy=optim", 4,
+                 (Plant){ LEAVE_OUT, "all_gather outer_gather", NULL },
+                 "shard.layer holds weights of step 1 in elements 0 to 11968 alone");
+}
+END_TEST
+
+/* The next unit's weights arrive where this one's are still read. */
+START_TEST (buffers_reused_too_early_are_caught)
+{
+  assert_caught ("double_buffer=on", 2,
+                 (Plant){ REPLACE, "out=weights.layer[l+1%2] in=shard.layer[l+1]",
+                          "out=weights.layer[l+2%2] in=shard.layer[l+1]" },
+                 "weights.layer holds weights of unit 1 instead of unit 0");
+}
+END_TEST
+
+/* Adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
+ * #3067); an own scale on every rank makes one tensor of different numbers. Nothing is stale or
+ * missing then: what catches them is that ranks and evaluator disagree. */
+START_TEST (wrong_sums_are_seen_by_the_evaluator)
+{
+  static const struct
+  {
+    const char *fields;
+    Plant plant;
+  } cases[] = { { "strategy=optim grad_comm=bf16",
+                  { REPLACE, "cast reduce out=grads", "accumulate reduce out=grads" } },
+                { FP8_PARAMS, { LEAVE_OUT, "all_reduce_max", NULL } } };
+  Case c;
+  double losses[4];
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  const Plant none = { REPLACE, "section step", "section step" };
+  case_init (&c, 2, "optim", "bf16", 4);
+  case_set (&c, cases[_i].fields);
+  ck_assert_msg (exec_evaluate (&c.job, 2, &expected, &error), "%s", error ? error->message : "");
+  g_autofree char *sound = run_with (&c, 2, &none, losses);
+  ck_assert_msg (!sound, "%s", sound);
+  ck_assert (memcmp (losses, expected.losses, sizeof losses) == 0);
+  g_autofree char *broken = run_with (&c, 2, &cases[_i].plant, losses);
+  ck_assert_msg (!broken, "%s", broken);
+  ck_assert (memcmp (losses, expected.losses, sizeof losses) != 0);
+  case_clear (&c);
 }
 END_TEST
 
@@ -239,8 +459,6 @@ START_TEST (what_is_not_executed_is_refused_by_name)
           { "hidden_dropout", "0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
           { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
-          { "main_grads", "fp16", "in fp16, which is modelled and not executed yet" },
-          { "grad_accum_fusion", "on", "the op gemm_add" },
           { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
           { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" },
           { "exp_avg", "fp8", "exp_avg=fp8 is modelled and not executed yet: it must be" } };
@@ -253,6 +471,25 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     plan_set (&c.plan, "gbs", "4", &error);
   ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
   ck_assert_msg (strstr (error->message, cases[_i].message), "%s", error->message);
+  case_clear (&c);
+}
+END_TEST
+
+/* Kernels that know fewer formats than the CPU's. */
+START_TEST (formats_that_kernels_lack_are_refused_by_name)
+{
+  Case c;
+  ExecResult results[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  ExecKernels kernels = exec_kernels_cpu;
+  case_init (&c, 2, "optim", "bf16", 1);
+  kernels.name = "fewer";
+  kernels.more_formats = 0;
+  c.job.kernels = &kernels;
+  ck_assert (plan_set (&c.plan, "exp_avg_sq", "fp16", &error));
+  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
+  ck_assert_str_eq (error->message, "this plan keeps exp_avg_sq.embed in fp16, which is "
+                                    "modelled and not executed by fewer yet");
   case_clear (&c);
 }
 END_TEST
@@ -280,9 +517,15 @@ main (void)
   tcase_add_test (tcase, training_learns);
   tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
   tcase_add_test (tcase, planted_bugs_are_caught);
+  tcase_add_test (tcase, stale_copies_of_parameters_are_caught);
+  tcase_add_test (tcase, stale_columns_are_caught);
+  tcase_add_test (tcase, missing_gathers_are_caught);
+  tcase_add_test (tcase, buffers_reused_too_early_are_caught);
+  tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 2);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 11);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 9);
+  tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -354,6 +354,138 @@ START_TEST (kernels_quantize_known_bits)
 }
 END_TEST
 
+/* A parameter whose parts lie on several ranks has the bits that it has as a whole. */
+START_TEST (kernels_param_quantize)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), cols = between (rand, 1, 9), n = rows * cols;
+  const gint64 cut = between (rand, 0, (gint32)n);
+  float scales[4] = { NAN, NAN, NAN, NAN };
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)n, _i % 7 ? exp2 (_i) : 0);
+  g_auto (Tensor) whole = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) whole_col = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) parts = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) turned = tensor_blank (PLAN_DTYPE_E4M3, (guint64)n);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  Tensor in_rest = in, out_rest = parts;
+
+  whole.scale = &scales[0];
+  whole_col.scale = &scales[1];
+  parts.scale = out_rest.scale = &scales[2];
+  turned.scale = &scales[3];
+  in_rest.data = (guint16 *)in.data + cut;
+  out_rest.data = (guint8 *)parts.data + cut;
+  *(float *)amax.data = 0;
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&whole, &whole_col, &in), (gint64[]){ rows, cols },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in_rest), (gint64[]){ n - cut, 1 },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ cut, 1 }, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_QUANTIZE, OPERANDS (&parts, NULL, &in, &amax), (gint64[]){ cut, 1 },
+              PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_PARAM_QUANTIZE, OPERANDS (&out_rest, NULL, &in_rest, &amax),
+              (gint64[]){ n - cut, 1 }, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_TRANSPOSE, OPERANDS (&turned, &parts), (gint64[]){ rows, cols },
+              PLAN_DTYPE_BF16);
+  ck_assert_mem_eq (parts.data, whole.data, (gsize)n);
+  ck_assert_mem_eq (turned.data, whole_col.data, (gsize)n);
+  for (guint i = 1; i < 4; i++)
+    ck_assert_float_eq (scales[i], scales[0]);
+}
+END_TEST
+
+/* An op on elements `from` to `to` of a parameter, as the walk calls it. */
+static void
+run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
+             const Tensor *const *operands)
+{
+  const guint64 n = whole->rows * whole->cols;
+  PlanOp op = { .kind = kind, .dims = { (gint64)(to - from), (gint64)(2 * n / whole->block) } };
+  ExecArgs args = { .op = &op, .param = { whole->rows, whole->cols, from, whole->block } };
+
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    {
+      const guint64 at = operands[i]->count == n ? from : 0; /* magnitudes and scales are whole */
+
+      args.dtype[i] = operands[i]->dtype;
+      args.ptr[i] = (guint8 *)operands[i]->data + plan_dtype_bytes (operands[i]->dtype, at);
+      args.scale[i] = operands[i]->scale;
+    }
+  exec_kernels_cpu.run[kind](&args);
+}
+
+static guint
+code_at (const Tensor *self, guint64 i)
+{
+  const guint8 *bytes = self->data;
+  return plan_dtype_bits (self->dtype) == 4 ? bytes[i / 2] >> 4 * (i % 2) & 0xf : bytes[i];
+}
+
+/* Blocks that ranks cut in two have the bits that they have as a whole, by rows and by columns. */
+START_TEST (kernels_param_quantize_blocks)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gboolean mx = _i % 2 == 0;
+  const guint block = mx ? 32 : 16;
+  const guint64 rows = block * (guint64)between (rand, 1, 3);
+  const guint64 cols = block * (guint64)between (rand, 1, 3);
+  const guint64 n = rows * cols, blocks = n / block;
+  const ExecParam param = { rows, cols, 0, block };
+  const guint64 cut = 2 * (guint64)between (rand, 0, (gint32)n / 2);
+  const PlanDtype whole_format = mx ? PLAN_DTYPE_MXFP8 : PLAN_DTYPE_NVFP4;
+  const PlanDtype format = mx ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E2M1;
+  float whole_scales[2] = { NAN, NAN }, scale = NAN;
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, n, _i % 7 ? exp2 (_i) : 0);
+  g_auto (Tensor) whole = tensor_blank (whole_format, n), turned = tensor_blank (whole_format, n);
+  g_auto (Tensor) row = tensor_blank (format, n), col = tensor_blank (format, n);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_BF16, 2 * blocks);
+  g_auto (Tensor) scales = tensor_blank (mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, 2 * blocks);
+  const guint8 *row_scales = scales.data, *col_scales = row_scales + blocks;
+  const guint64 elements = plan_dtype_bytes (format, n);
+
+  whole.scale = &whole_scales[0];
+  turned.scale = &whole_scales[1];
+  row.scale = col.scale = &scale;
+  memset (amax.data, 0, 2 * blocks * sizeof (guint16));
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&whole, &turned, &in),
+              (gint64[]){ (gint64)rows, (gint64)cols }, PLAN_DTYPE_BF16);
+  run_on_part (PLAN_OP_PARAM_AMAX, &param, cut, n, OPERANDS (&amax, &in));
+  run_on_part (PLAN_OP_PARAM_AMAX, &param, 0, cut, OPERANDS (&amax, &in));
+  run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, 0, cut, OPERANDS (&row, &col, &in, &amax, &scales));
+  run_on_part (PLAN_OP_PARAM_QUANTIZE, &param, cut, n, OPERANDS (&row, &col, &in, &amax, &scales));
+  ck_assert_mem_eq (row.data, whole.data, elements);
+  ck_assert_mem_eq (row_scales, (guint8 *)whole.data + elements, blocks);
+  if (!mx)
+    ck_assert (scale == whole_scales[0] && scale == whole_scales[1]);
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        const guint64 at = c * rows + r;
+
+        ck_assert_uint_eq (code_at (&col, r * cols + c), code_at (&turned, at));
+        ck_assert_uint_eq (col_scales[r / block * cols + c],
+                           ((guint8 *)turned.data)[elements + at / block]);
+      }
+}
+END_TEST
+
+/* No rank may take another's NaN for a number. */
+START_TEST (kernels_param_amax_keeps_nan)
+{
+  g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, 3), amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+
+  ((float *)in.data)[0] = 7;
+  ((float *)in.data)[1] = -9;
+  *(float *)amax.data = 2;
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
+  ck_assert_float_eq (*(float *)amax.data, 9);
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 3, 1 }, PLAN_DTYPE_FP32);
+  ck_assert (isnan (*(float *)amax.data)); /* blank is one */
+  run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
+  ck_assert (isnan (*(float *)amax.data));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -367,6 +499,9 @@ main (void)
   tcase_add_loop_test (tcase, kernels_positions, 0, 20);
   tcase_add_loop_test (tcase, kernels_quantize, 0, 48);
   tcase_add_test (tcase, kernels_quantize_known_bits);
+  tcase_add_loop_test (tcase, kernels_param_quantize, 0, 40);
+  tcase_add_loop_test (tcase, kernels_param_quantize_blocks, 0, 20);
+  tcase_add_test (tcase, kernels_param_amax_keeps_nan);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

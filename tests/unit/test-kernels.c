@@ -265,6 +265,29 @@ START_TEST (kernels_gemm)
 }
 END_TEST
 
+/* One rounding: of the sum, not of the product before it. */
+START_TEST (kernels_gemm_add)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint32 most = _i % 10 == 0 ? 90 : 20;
+  gint64 m = between (rand, 1, most), n = between (rand, 1, most), k = between (rand, 1, most);
+  Pass pass = { { m, n, k, _i % 3 }, { NULL }, NULL, g_new (double, m *n), (guint64)(m * n) };
+  g_autofree double *want = pass.out;
+  PlanDtype factors = format_of (_i / 3);
+  g_auto (Tensor) a = tensor_random (rand, factors, (guint64)(m * k), 1);
+  g_auto (Tensor) b = tensor_random (rand, factors, (guint64)(k * n), 1);
+  g_auto (Tensor) out = tensor_random (rand, format_of (_i / 6), (guint64)(m * n), 1);
+
+  pass.in[0] = a.value;
+  pass.in[1] = b.value;
+  slow_gemm (&pass);
+  for (gint64 i = 0; i < m * n; i++)
+    want[i] += out.value[i];
+  run_kernel (PLAN_OP_GEMM_ADD, OPERANDS (&out, &a, &b), pass.dims, factors);
+  check_close (&out, want, 2e-6, "gemm_add");
+}
+END_TEST
+
 /* The same factors at another address give the same bits. */
 START_TEST (kernels_gemm_ignores_addresses)
 {
@@ -533,10 +556,10 @@ END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_TRANSPOSE,   PLAN_OP_SCALE,        PLAN_OP_SOFTCAP,          PLAN_OP_SOFTCAP_BWD,
-        PLAN_OP_GEMM_ADD,    PLAN_OP_ROW_STAT,     PLAN_OP_ATTENTION_JOIN,   PLAN_OP_COPY,
-        PLAN_OP_ADAMW_HOST,  PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD, PLAN_OP_DROPOUT,
-        PLAN_OP_DROPOUT_ADD, PLAN_OP_DROPOUT_BWD };
+    = { PLAN_OP_SCALE,      PLAN_OP_SOFTCAP,        PLAN_OP_SOFTCAP_BWD,
+        PLAN_OP_ROW_STAT,   PLAN_OP_ATTENTION_JOIN, PLAN_OP_COPY,
+        PLAN_OP_ADAMW_HOST, PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD,
+        PLAN_OP_DROPOUT,    PLAN_OP_DROPOUT_ADD,    PLAN_OP_DROPOUT_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)
@@ -575,6 +598,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
   tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
   tcase_add_loop_test (tcase, kernels_gemm, 0, 48);
+  tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
   tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);
   tcase_add_loop_test (tcase, kernels_rope, 0, 20);
