@@ -358,7 +358,7 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
       && is_usable (self, key, &self->algo))
     return 0;
   const int code = propose (self, key, results, &found);
-  self->is_plain = code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED) && !key->accumulates;
+  self->is_plain = code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
   if (self->is_plain)
     g_info ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
             ": cuBLASLt has no algorithm for it, a plain kernel takes it",
@@ -408,7 +408,8 @@ multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
   int code = product ? set_pointers (product, args, key.dtype[BIAS] != PLAN_N_DTYPES)
                      : make (&key, args, stream, &product);
   if (code == 0 && product->is_plain)
-    return exec_cuda_gemm_plain (args, stream);
+    return accumulates ? exec_cuda_gemm_add_plain (args, stream)
+                       : exec_cuda_gemm_plain (args, stream);
   return code != 0 ? code : issue (product, &key, args, &product->algo, stream);
 }
 

@@ -7,9 +7,9 @@
  *                shared memory. A thread has 4 x 4 sums.
  * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
  *                s: bytes per element, of each operand's own format
- * Checked with   run_gemm of exec/kernels-cpu.c, by tests/fake and tests/gpu. A sum is made by one
- *                thread, in ascending k; a BLAS library's order is another, so they differ by at
- *                most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
+ * Checked with   run_gemm and run_gemm_add of exec/kernels-cpu.c, by tests/fake and tests/gpu. A sum
+ *                is made by one thread, in ascending k; a BLAS library's order is another, so they
+ *                differ by at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
 #include "exec/cuda/narrow.cuh"
 
 namespace
@@ -37,7 +37,17 @@ struct Product
   uint64_t m, n, k;
   Factor a, b;
   Array out, bias;
+  bool adds; /* to what `out` holds */
 };
+
+/* What a sum is added to. */
+__device__ inline float
+base_of (const Product &shape, uint64_t row, uint64_t col)
+{
+  return shape.adds              ? read_one (shape.out, row * shape.n + col)
+         : shape.bias.at != NULL ? read_one (shape.bias, col)
+                                 : 0.0f;
+}
 
 struct GemmTiles
 {
@@ -126,9 +136,7 @@ __launch_bounds__ (THREADS) gemm_plain (Product shape)
           uint64_t c = col + threadIdx.x % GEMM_SIDE + GEMM_SIDE * j;
 
           if (r < shape.m && c < shape.n)
-            write_one (shape.out, r * shape.n + c,
-                       shape.bias.at != NULL ? sums.at[i][j] + read_one (shape.bias, c)
-                                             : sums.at[i][j]);
+            write_one (shape.out, r * shape.n + c, sums.at[i][j] + base_of (shape, r, c));
         }
     }
 }
@@ -149,11 +157,10 @@ is_factor (const Factor &factor)
          || (block != 0 && factor.count % block == 0);
 }
 
-}
 
-/* An op gemm; its scratch is not used. */
-extern "C" int
-exec_cuda_gemm_plain (const ExecArgs *args, void *stream)
+/* Scratch is not used. */
+int
+multiply (const ExecArgs *args, bool adds, void *stream)
 {
   Operands operands (args);
   uint64_t m = operands.dim (0), n = operands.dim (1), k = operands.dim (2);
@@ -164,10 +171,25 @@ exec_cuda_gemm_plain (const ExecArgs *args, void *stream)
                     factor_of (args, 1, m, k, layout != 2),
                     factor_of (args, 2, n, k, layout == 1),
                     operands.array (0),
-                    operands.array (3) };
+                    adds ? Array{} : operands.array (3),
+                    adds };
   uint64_t tiles = (m + GEMM_TILE - 1) / GEMM_TILE * ((n + GEMM_TILE - 1) / GEMM_TILE);
 
   if (operands.code != 0 || !is_factor (shape.a) || !is_factor (shape.b))
     return (int)cudaErrorInvalidValue;
   return EXEC_CUDA_LAUNCH (gemm_plain, shape_of_blocks (tiles, THREADS), stream, shape);
+}
+
+}
+
+extern "C" int
+exec_cuda_gemm_plain (const ExecArgs *args, void *stream)
+{
+  return multiply (args, false, stream);
+}
+
+extern "C" int
+exec_cuda_gemm_add_plain (const ExecArgs *args, void *stream)
+{
+  return multiply (args, true, stream);
 }

@@ -34,6 +34,7 @@ int exec_cuda_positions_bwd (const ExecArgs *args, void *stream);
 
 /* exec/cuda/gemm-plain.cu; factors in any format that quantize makes, too */
 int exec_cuda_gemm_plain (const ExecArgs *args, void *stream);
+int exec_cuda_gemm_add_plain (const ExecArgs *args, void *stream);
 
 /* exec/cuda/head-norm.cu */
 int exec_cuda_head_norm (const ExecArgs *args, void *stream);

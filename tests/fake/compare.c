@@ -52,6 +52,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", LIBRARY, FALSE },
   { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", LIBRARY, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
+  { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
@@ -252,7 +253,8 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ layernorm_limit (call, i), ulp, TRUE };
     case PLAN_OP_LAYERNORM_BWD:
       return (CompareBound){ norm_bwd_limit (call, i, 3, 2), ulp, TRUE };
-    case PLAN_OP_GEMM: /* of factors in [-3, 3], or next to that */
+    case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD: /* of factors in [-3, 3], or next to that */
       return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
                              TRUE };
     case PLAN_OP_HEAD_NORM:
@@ -459,6 +461,7 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[2] = odd_size (rand, 3000);
       return;
     case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
       out_dims[0] = odd_size (rand, 150);
       out_dims[1] = odd_size (rand, 150);
       out_dims[2] = 32 * g_rand_int_range (rand, 1, 5);
@@ -590,9 +593,9 @@ END_TEST
 static gboolean
 takes_long (PlanOpKind kind)
 {
-  return kind == PLAN_OP_GEMM || kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
-         || kind == PLAN_OP_RMSNORM_BWD || kind == PLAN_OP_LAYERNORM_BWD
-         || kind == PLAN_OP_HEAD_NORM_BWD;
+  return kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD || kind == PLAN_OP_ATTENTION
+         || kind == PLAN_OP_ATTENTION_BWD || kind == PLAN_OP_RMSNORM_BWD
+         || kind == PLAN_OP_LAYERNORM_BWD || kind == PLAN_OP_HEAD_NORM_BWD;
 }
 
 static TCase *
@@ -635,6 +638,7 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
   switch ((int)kind)
     {
     case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
       out_dims[1] = out_dims[2] = rows;
       return;
     case PLAN_OP_ROPE:

@@ -250,16 +250,6 @@ change_plan (Case *c, PlanField field, gint64 value)
     c->plan = resolved;
 }
 
-static gboolean
-adds_products (const Case *c)
-{
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->gpus, &c->plan, 0, NULL);
-  for (guint i = 0; schedule && i < plan_schedule_n_nodes (schedule); i++)
-    if (plan_schedule_node (schedule, i)->kind == PLAN_OP_GEMM_ADD)
-      return TRUE;
-  return FALSE;
-}
-
 static void
 random_case (Case *c, guint seed)
 {
@@ -298,9 +288,6 @@ random_case (Case *c, guint seed)
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
       change_plan (c, more[at].field, more[at].value);
     }
-  /* Sizes are odd here, and cuBLASLt adds no product of such factors to what is there. */
-  if (adds_products (c))
-    c->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_OFF;
 }
 
 START_TEST (random_plans_are_near_the_cpu)

@@ -16,7 +16,7 @@
 
 #define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
 #define LONG_NS (G_GINT64_CONSTANT (120000000000))
-#define SHORT_NS (G_GINT64_CONSTANT (20000000))
+#define SHORT_NS (G_GINT64_CONSTANT (3000000000)) /* a rank may wait for a processor that long */
 
 static void
 begin (guint devices)
@@ -306,9 +306,9 @@ static const struct
   FakeNcclLoss how;
   const char *message;
 } losses[] = {
-  { FAKE_NCCL_SILENT, "all_gather (op 12, unit 6) among 4 ranks has not ended after 0.02 s: a rank "
+  { FAKE_NCCL_SILENT, "all_gather (op 12, unit 6) among 4 ranks has not ended after 3 s: a rank "
                       "is lost, or late" },
-  { FAKE_NCCL_STALLS, "all_gather (op 12, unit 6) among 4 ranks has not ended after 0.02 s: a rank "
+  { FAKE_NCCL_STALLS, "all_gather (op 12, unit 6) among 4 ranks has not ended after 3 s: a rank "
                       "is lost, or late" },
   { FAKE_NCCL_CLOSES, "remote process exited or there was a network error" },
 };
