@@ -58,6 +58,7 @@ AuthType=auth/munge
 AuthInfo=socket=$work/munge.socket
 CredType=cred/munge
 MpiDefault=none
+KillWait=2
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -173,4 +174,32 @@ for op in all_gather reduce_scatter all_reduce; do
     grep -q "^collective,$op,count=256$level," "$work/out" || complain "no $op of '$level'"
   done
 done
+
+# --- a node that is gone ------------------------------------------------------------------------
+
+# Its daemons and all that they started, which see a host's name of their own.
+on_node ()
+{
+  names=$(readlink "/proc/$(pgrep -f "^slurmd -D -N $1" | head -n 1)/ns/uts") || return
+  test "$names" != "$(readlink /proc/$$/ns/uts)" || return
+  for process in /proc/[0-9]*; do
+    test "$(readlink "$process/ns/uts" 2>/dev/null)" != "$names" || echo "${process#/proc/}"
+  done
+}
+
+submit srun -N 2 --ntasks-per-node=2 --mpi=pmix --kill-on-bad-exit=1 \
+  fsdplan run $tiny --steps 1000000 --save kept --save-every 1 --timeout 5 --db "$work/gone.db" &
+run=$!
+until test -e kept/manifest; do
+  kill -0 $run 2>/dev/null || give_up "ended before its first step: $(cat "$work/err")"
+done
+gone=$(on_node n2)
+test -n "$gone" || give_up "nothing runs on n2"
+kill -KILL $gone 2>/dev/null # some end by themselves meanwhile
+status=0
+wait $run || status=$?
+case $status in 0 | 124 | 137) complain "a run that lost a node ends with $status" ;; esac
+fsdplan db list --db "$work/gone.db" --format=csv | grep -q ',failed,.*no sign of rank 2 on n2, rank 3 on n2 within the 5 s' ||
+  { cat "$work/err"; complain "the ranks of the lost node are not named: $(fsdplan db list --db "$work/gone.db")"; }
+fsdplan db check --db "$work/gone.db" | grep -qx 'no faults' || complain "the store of a run that lost a node is not whole"
 exit $bad
