@@ -3,7 +3,7 @@
 # a few minutes each, all of them unless some are named; --list names them.
 #
 # A section that is done leaves RESULTS/SECTION.rows, and all that it saw in RESULTS/SECTION.log; it is
-# not run again until its rows are removed, so a session that ends early is gone on with by the same
+# not run again until its rows are removed, so a script that is cut short is gone on with by the same
 # command. Without a GPU a section is skipped; one that fails is told, and tried again the next time. A
 # table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
 #
