@@ -325,6 +325,17 @@ ref_value (const PlanCursor *self, const PlanRef *ref)
 }
 
 gint64
+plan_times_next (PlanTimes *self, const PlanOp *op)
+{
+  const gint64 around = self->depth > 0 ? self->times[self->depth - 1] : 1;
+  if (op->kind == PLAN_OP_REPEAT)
+    self->times[self->depth++] = around * op->dims[1]; /* its count */
+  else if (op->kind == PLAN_OP_END)
+    self->depth--;
+  return op->kind < PLAN_N_OPS ? around : 0;
+}
+
+gint64
 plan_cursor_index (const PlanCursor *self, const PlanRef *ref)
 {
   const gint64 value = ref_value (self, ref);

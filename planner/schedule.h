@@ -114,6 +114,16 @@ typedef struct
 void plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection section);
 const PlanOp *plan_cursor_next (PlanCursor *self); /* NULL at the end */
 
+/* Counts instead of walking: how often an op runs, of a section's nodes in their order; 0 for what
+ * begins or ends a repeat. Starts as zeros. */
+typedef struct
+{
+  gint64 times[PLAN_MAX_DEPTH];
+  guint depth;
+} PlanTimes;
+
+gint64 plan_times_next (PlanTimes *self, const PlanOp *op);
+
 /* The element of its array that a reference names here. */
 gint64 plan_cursor_index (const PlanCursor *self, const PlanRef *ref);
 

@@ -20,24 +20,16 @@ SimPace
 sim_pace_of (const PlanSchedule *schedule, const SimCost *cost)
 {
   SimPace pace = { 0 };
-  gint64 times[PLAN_MAX_DEPTH + 1] = { 1 };
-  guint depth = 0;
+  PlanTimes counting = { 0 };
   for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (schedule, PLAN_SECTION_STEP + 1); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
-      if (op->kind == PLAN_OP_REPEAT)
-        {
-          times[depth + 1] = times[depth] * op->dims[1];
-          depth++;
-        }
-      else if (op->kind == PLAN_OP_END)
-        depth--;
-      else
-        {
-          pace.host_ns += times[depth] * sim_cost_launch_ns (cost, node);
-          pace.device_ns += is_on_chain (op) ? times[depth] * sim_cost_ns (cost, node) : 0;
-        }
+      const gint64 times = plan_times_next (&counting, op);
+      if (times == 0)
+        continue;
+      pace.host_ns += times * sim_cost_launch_ns (cost, node);
+      pace.device_ns += is_on_chain (op) ? times * sim_cost_ns (cost, node) : 0;
     }
   return pace;
 }

@@ -91,21 +91,13 @@ static Work
 work_of_step (const PlanSchedule *schedule, const SimCost *cost)
 {
   Work work = { { 0 } };
-  gint64 times[PLAN_MAX_DEPTH + 1] = { 1 };
-  guint depth = 0;
+  PlanTimes counting = { 0 };
   for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN); node++)
     {
-      const PlanOp *op = plan_schedule_node (schedule, node);
-      if (op->kind == PLAN_OP_REPEAT)
-        {
-          times[depth + 1] = times[depth] * op->dims[1]; /* its count */
-          depth++;
-        }
-      else if (op->kind == PLAN_OP_END)
-        depth--;
-      else
-        note_op (schedule, cost, node, times[depth], &work);
+      const gint64 times = plan_times_next (&counting, plan_schedule_node (schedule, node));
+      if (times > 0)
+        note_op (schedule, cost, node, times, &work);
     }
   return work;
 }
