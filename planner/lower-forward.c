@@ -421,6 +421,8 @@ head_forward (PlanLower *self)
 void
 plan_lower_forward (PlanLower *self)
 {
+  if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
+    plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
                       PLAN_DIMS (self->net.rows));
   /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or

@@ -597,6 +597,21 @@ share_sums (PlanLower *self)
   plan_lower_wait (self, ONE (exchanged));
 }
 
+/* Frameworks that read the norm cannot issue ahead what comes behind it. */
+static void
+prepare (PlanLower *self)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  gint64 n = plan_model_outer_tensors (self->model, self->net.vocab, tensors);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    n += plan_model_layer_tensors (self->model, layer, tensors);
+  if (!self->stack->waits_for_norm || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
+    return;
+  plan_lower_look (self);
+  plan_lower_emit (self, PLAN_OP_PREPARE, PLAN_STREAM_HOST, NULL, PLAN_DIMS (n), NULL,
+                   PLAN_REF_NONE);
+}
+
 /* Gathers start afresh in the next one. */
 static void
 end_evaluation (PlanLower *self)
@@ -629,6 +644,7 @@ plan_lower_end_step (PlanLower *self)
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
       PLAN_DIMS (all, norms, self->ranks * self->replicas * self->micro_batches * self->net.rows));
+  prepare (self);
   const gboolean widens = self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg >= 0
                           || self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg_sq >= 0;
   if (widens)

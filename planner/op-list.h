@@ -26,6 +26,7 @@
   X (LOAD, "load", HOST, "tokens:w targets:w", "rows", "the next micro batch")                                                                        \
   X (SYNC, "sync", HOST, "", "", "the host waits for this op's events")                                                                               \
   X (WAIT, "wait", HOST, "", "", "a stream waits for this op's events")                                                                               \
+  X (PREPARE, "prepare", HOST, "", "tensors", "the host's own work on parameters for the optimizer")                                                      \
   X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                                      \
   X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
   X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \

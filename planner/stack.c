@@ -75,9 +75,13 @@ static const PlanStack newest[] = {
       .rounds_to_tf32 = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000,
-                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 600000,
+                     [PLAN_LAUNCH_GRADIENT] = 50000,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 250000 },
+      .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
+      .tensor_ns = 250000,    /* wrapped as a DTensor, listed, sliced, rounded; each by itself */
   },
   {
       .name = "megatron",
@@ -106,9 +110,13 @@ static const PlanStack newest[] = {
       .rounds_to_tf32 = TRUE,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000,
-                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_QUANTISED_PRODUCT] = 600000,
+                     [PLAN_LAUNCH_GRADIENT] = 50000,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 50000 },
+      .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
+      .tensor_ns = 50000,     /* sliced, listed, copied */
   },
   {
       .name = "fsdp2",
@@ -139,9 +147,12 @@ static const PlanStack newest[] = {
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
       .ampere_attention = TRUE,
+      .waits_at_load = TRUE, /* `input.to (device)`, in every train.py */
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 150000,
+                     [PLAN_LAUNCH_GRADIENT] = 10000,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 75000,
                      [PLAN_LAUNCH_ATTENTION] = 40000,
                      [PLAN_LAUNCH_COLLECTIVE] = 250000 },
   },
@@ -176,6 +187,8 @@ static const PlanStack newest[] = {
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 20000,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_GRADIENT] = 10000,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 40000,
                      [PLAN_LAUNCH_COLLECTIVE] = 250000 },
   },
@@ -201,15 +214,19 @@ static const PlanStack newest[] = {
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
       .ampere_attention = TRUE,
+      .waits_at_load = TRUE, /* `v.to ("cuda")` (dataloader.py) */
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,
                      [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+                     [PLAN_LAUNCH_GRADIENT] = 50000,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 100000 },
       /* llama.py, functional.py at 67c5ebb6: a product of a gathered sequence is three, of the
        * rank's own part and of those before and after it; around attention heads are laid out anew
        * and lengths added up. */
-      .kernels = { [PLAN_LAUNCH_PRODUCT] = 2, [PLAN_LAUNCH_ATTENTION] = 14 },
+      .kernels
+      = { [PLAN_LAUNCH_PRODUCT] = 2, [PLAN_LAUNCH_GRADIENT] = 2, [PLAN_LAUNCH_ATTENTION] = 14 },
       .piece_ns = 24000, /* six tensors are sliced, flattened and copied: 4 us each (zero.py) */
   },
   {
@@ -230,6 +247,8 @@ static const PlanStack newest[] = {
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 2500,
                      [PLAN_LAUNCH_PRODUCT] = 2500,
                      [PLAN_LAUNCH_QUANTISED_PRODUCT] = 2500,
+                     [PLAN_LAUNCH_GRADIENT] = 2500,
+                     [PLAN_LAUNCH_QUANTISED_GRADIENT] = 2500,
                      [PLAN_LAUNCH_ATTENTION] = 2500,
                      [PLAN_LAUNCH_COLLECTIVE] = 5000 },
   },
@@ -291,6 +310,18 @@ record_streams (PlanStack *stack)
   stack->records_streams = TRUE;
 }
 
+static void
+wait_at_load (PlanStack *stack)
+{
+  stack->waits_at_load = TRUE;
+}
+
+static void
+do_not_wait_at_load (PlanStack *stack)
+{
+  stack->waits_at_load = FALSE;
+}
+
 /* Dates are those of the merge, in UTC. */
 static const Change megatron_fsdp_changes[] = {
   { { 20260121, "Megatron-LM PR #3023",
@@ -317,6 +348,10 @@ static const Change megatron_fsdp_changes[] = {
       "precision_aware reads gradients as they are, with every recipe" },
     NULL },
   { { 20260520, "Megatron-LM PR #4181", "fine_grained can be asked for" }, before_fine_grained },
+  { { 20260521, "Megatron-LM PR #4103",
+      "the host loads micro batches ahead of the GPU; before, it waited to say that they are not "
+      "packed" },
+    wait_at_load },
   { { 20260530, "Megatron-LM PR #4717",
       "embedding and head keep their gathered memory from step to step; before, it was given back "
       "for "
@@ -334,6 +369,14 @@ static const Change megatron_fsdp_changes[] = {
   { { 20260818, "Megatron-LM PR #6357",
       "optim and optim_grads reduce and gather by unit; before, by buckets of ddp-bucket-size" },
     before_units_below_full },
+};
+
+static const Change megatron_changes[] = {
+  { { 20260116, "Megatron-LM PR #2913",
+      "the host waits for the GPU when it loads a micro batch, to say how it is packed, though it "
+      "is not (`torch.tensor (n, device=...)`)" },
+    do_not_wait_at_load },
+  { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
 };
 
 static void
@@ -387,6 +430,7 @@ static const struct
   guint n;
 } histories[] = {
   { PLAN_STACK_MEGATRON_FSDP, megatron_fsdp_changes, G_N_ELEMENTS (megatron_fsdp_changes) },
+  { PLAN_STACK_MEGATRON, megatron_changes, G_N_ELEMENTS (megatron_changes) },
   { PLAN_STACK_FSDP2, fsdp2_changes, G_N_ELEMENTS (fsdp2_changes) },
   { PLAN_STACK_NANOTRON, nanotron_changes, G_N_ELEMENTS (nanotron_changes) },
 };
@@ -402,7 +446,7 @@ static const struct
   { "core_v0.19.0", 20260728 },
 };
 
-#define MAX_STATES 16
+#define MAX_STATES 20
 
 static const Change *
 changes_of (const PlanStack *stack, guint *out_n)

@@ -16,6 +16,9 @@ typedef enum
   PLAN_LAUNCH_KERNEL,            /* anything element by element */
   PLAN_LAUNCH_PRODUCT,           /* a module's product: its share of the module's own work */
   PLAN_LAUNCH_QUANTISED_PRODUCT, /* the same with scales to keep */
+  PLAN_LAUNCH_GRADIENT,          /* a product that reads a gradient: one call issues those for a
+                                    module's input and its weight */
+  PLAN_LAUNCH_QUANTISED_GRADIENT,
   PLAN_LAUNCH_ATTENTION,
   PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
   PLAN_N_LAUNCHES
@@ -100,8 +103,12 @@ typedef struct
   gboolean ampere_attention;  /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
-  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
-                      list of them; 0: it is one buffer */
+  gboolean waits_at_load;            /* the host waits for the kernels of a micro batch before it
+                                        loads the next */
+  gboolean waits_for_norm;           /* and for the norm of the gradients, to read it */
+  gint64 tensor_ns; /* and what it then does for the optimizer with each parameter tensor */
+  gint64 piece_ns;  /* and for each rank's piece of a gather or reduction that is handed over as a
+                       list of them; 0: it is one buffer */
 } PlanStack;
 
 /* Device memory outside the allocator while that schedule runs. */

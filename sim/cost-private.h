@@ -34,6 +34,19 @@ gint64 sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group);
 /* What was timed on this machine; FALSE where nothing like the op was. */
 gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time);
 
+/* Which buffers hold gradients, going through a schedule's nodes in their order; starts as zeros.
+ */
+typedef struct
+{
+  gboolean *holds; /* per array */
+} SimGradients;
+
+gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: it reads one */
+
+/* What the host does to issue an op that takes time, and how many kernels that starts. */
+gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
+guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
+
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
 SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op);
 

@@ -62,39 +62,12 @@ takes_time (const PlanOp *op)
          && op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT;
 }
 
-static PlanLaunch
-launch_of (const PlanSchedule *schedule, const PlanOp *op)
-{
-  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-    return PLAN_LAUNCH_COLLECTIVE;
-  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
-    return PLAN_LAUNCH_ATTENTION;
-  if (op->kind != PLAN_OP_GEMM && op->kind != PLAN_OP_GEMM_ADD)
-    return PLAN_LAUNCH_KERNEL;
-  const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
-  return plan_dtype_bits (factor) < 16 ? PLAN_LAUNCH_QUANTISED_PRODUCT : PLAN_LAUNCH_PRODUCT;
-}
-
-/* What the host does to issue an op. */
-static gint64
-host_ns (const SimCostInput *input, const PlanOp *op)
-{
-  const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op)];
-  const gboolean has_pieces
-      = (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
-        && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
-  return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
-                    : ns;
-}
-
 /* What it puts into the device's queues. */
 static guint8
-launches_of (const SimCostInput *input, const PlanOp *op)
+launches_of (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
 {
-  const guint8 kernels
-      = takes_time (op) ? input->stack->kernels[launch_of (input->schedule, op)] : 0;
-  const guint8 one = takes_time (op) ? 1 : 0;
-  return (guint8)(MAX (kernels, one) + op->n_waits + (op->record.array >= 0 ? 1 : 0));
+  const guint kernels = takes_time (op) ? sim_cost_kernels (input, op, reads_gradient) : 0;
+  return (guint8)(kernels + op->n_waits + (op->record.array >= 0 ? 1 : 0));
 }
 
 static guint16
@@ -130,6 +103,14 @@ load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
   return load;
 }
 
+static gint64
+host_time (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+{
+  return (gint64)(sim_cost_param (input, SIM_PARAM_LAUNCH)
+                      * (double)sim_cost_host_ns (input, op, reads_gradient)
+                  + 0.5);
+}
+
 SimCost *
 sim_cost_new (const SimCostInput *input, GError **error)
 {
@@ -140,13 +121,21 @@ sim_cost_new (const SimCostInput *input, GError **error)
     return NULL;
   g_autoptr (SimCost) self = cost_new (input->schedule);
   self->is_serial = input->cluster->kind == PLAN_DEVICE_CPU;
+  g_autofree gboolean *holds = g_new0 (gboolean, plan_schedule_n_buffers (input->schedule) + 1);
+  SimGradients gradients = { .holds = holds };
   for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (input->schedule, node);
       self->provenance[node] = SIM_PROVENANCE_DATASHEET;
-      self->launches[node] = launches_of (&complete, op);
+      const gboolean reads_gradient = sim_gradients_next (&gradients, op);
+      self->launches[node] = launches_of (&complete, op, reads_gradient);
       if (!takes_time (op))
         continue;
+      if (op->kind == PLAN_OP_PREPARE)
+        {
+          self->launch_ns[node] = host_time (&complete, op, FALSE);
+          continue;
+        }
       SimTime time;
       const gboolean is_timed = sim_cost_timed (&complete, op, &time);
       if (!is_timed)
@@ -162,9 +151,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
       self->provenance[node] = time.provenance;
       /* What was timed was issued too; a graph is launched by the host as a whole, once. */
       if (!is_timed && !plan_schedule_is_graph (input->schedule))
-        self->launch_ns[node] = (gint64)(sim_cost_param (&complete, SIM_PARAM_LAUNCH)
-                                             * (double)host_ns (&complete, op)
-                                         + 0.5);
+        self->launch_ns[node] = host_time (&complete, op, reads_gradient);
     }
   return g_steal_pointer (&self);
 }

@@ -9,6 +9,7 @@ libsim_a_SOURCES = \
   %D%/cost-compute.c \
   %D%/cost-defaults.c \
   %D%/cost-params.h \
+  %D%/cost-launch.c \
   %D%/cost-private.h \
   %D%/cost-timed.c \
   %D%/engine.c %D%/engine.h \

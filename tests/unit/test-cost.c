@@ -371,15 +371,27 @@ typedef struct
 } Case;
 
 static void
-case_init (Case *c)
+case_init_words (Case *c, const char *words)
 {
   Plan plan;
   c->model = plan_model_new ("llama3-8b", NULL);
   c->cluster = plan_cluster_new ("dgx-h100:1", NULL);
   plan_init (&plan);
   ck_assert (plan_set (&plan, "gbs", "16", NULL) && plan_set (&plan, "seq", "2048", NULL));
+  g_auto (GStrv) each = g_strsplit (words, " ", -1);
+  for (guint i = 0; each[i]; i++)
+    {
+      g_auto (GStrv) word = g_strsplit (each[i], "=", 2);
+      ck_assert (plan_set (&plan, word[0], word[1], NULL));
+    }
   ck_assert (plan_resolve (&plan, c->model, c->cluster, &c->plan, NULL));
   ck_assert ((c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, NULL)) != NULL);
+}
+
+static void
+case_init (Case *c)
+{
+  case_init_words (c, "recompute=none");
 }
 
 static void
@@ -485,29 +497,62 @@ START_TEST (repeated_measurements_are_averaged)
 }
 END_TEST
 
-/* What issuing costs the host depends on the op, and structure costs nothing. */
+/* What issuing costs the host depends on the op, and structure costs nothing. Which products read
+ * gradients shows in how their factors lie, where these are not quantised; what is computed again
+ * in the backward pass is called as it was in the forward pass. */
 START_TEST (issuing_costs_by_kind)
 {
   Case c;
-  case_init (&c);
+  case_init_words (&c, _i ? "recompute=full" : "recompute=none");
   const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
   const SimCostInput input
       = { .schedule = c.schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan };
   g_autoptr (SimCost) cost = cost_of (&input);
+  ck_assert_int_ne (stack->launch_ns[PLAN_LAUNCH_PRODUCT], stack->launch_ns[PLAN_LAUNCH_GRADIENT]);
   for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (c.schedule, node);
       gint64 expected = 0;
       if (op->kind == PLAN_OP_GEMM)
-        expected = stack->launch_ns[PLAN_LAUNCH_PRODUCT];
+        expected = stack->launch_ns[op->dims[3] == 1 ? PLAN_LAUNCH_PRODUCT : PLAN_LAUNCH_GRADIENT];
       else if (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
         expected = stack->launch_ns[PLAN_LAUNCH_COLLECTIVE];
       else if (op->kind == PLAN_OP_CAST || op->kind == PLAN_OP_RMSNORM)
         expected = stack->launch_ns[PLAN_LAUNCH_KERNEL];
+      else if (op->kind == PLAN_OP_PREPARE) /* six of each layer, embedding, norm and head */
+        expected = (32 * 6 + 3) * stack->tensor_ns;
       else if (op->kind < PLAN_N_OPS && op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_WAIT)
         continue;
       ck_assert_int_eq (sim_cost_launch_ns (cost, node), expected);
     }
+  case_clear (&c);
+}
+END_TEST
+
+/* Quantised factors all lie alike; of three products of a weight two are of gradients. */
+START_TEST (quantised_gradients_are_told_apart)
+{
+  Case c;
+  case_init_words (&c, "compute=fp8-tensorwise param_gather=fp8");
+  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
+  const SimCostInput input
+      = { .schedule = c.schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  gint64 n[PLAN_N_LAUNCHES] = { 0 };
+  PlanTimes times = { .depth = 0 };
+  for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (c.schedule, node);
+      const gint64 runs = plan_times_next (&times, op);
+      for (guint l = 0; l < PLAN_N_LAUNCHES; l++)
+        if (op->kind == PLAN_OP_GEMM && sim_cost_launch_ns (cost, node) == stack->launch_ns[l])
+          n[l] += runs;
+    }
+  const gint64 micro_batches = 2, linear = 32 * 4;
+  ck_assert_int_eq (n[PLAN_LAUNCH_QUANTISED_PRODUCT], micro_batches * linear);
+  ck_assert_int_eq (n[PLAN_LAUNCH_QUANTISED_GRADIENT], micro_batches * linear * 2);
+  ck_assert_int_eq (n[PLAN_LAUNCH_PRODUCT], micro_batches);
+  ck_assert_int_eq (n[PLAN_LAUNCH_GRADIENT], micro_batches * 2);
   case_clear (&c);
 }
 END_TEST
@@ -543,7 +588,8 @@ main (void)
   tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
   tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);
   tcase_add_test (tcase, repeated_measurements_are_averaged);
-  tcase_add_test (tcase, issuing_costs_by_kind);
+  tcase_add_loop_test (tcase, issuing_costs_by_kind, 0, 2);
+  tcase_add_test (tcase, quantised_gradients_are_told_apart);
   tcase_add_test (tcase, every_parameter_has_a_source);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Step times that the authors of Megatron-FSDP logged (Megatron-LM PRs #3067 and #4133, rows as in
- * the memory tests), against what is predicted from published figures. None was solved for; what
- * issuing costs the host was chosen with the level of A11 and D2 in sight. Streams do not slow one
- * another down yet, so that runs bound by the device are predicted too fast. */
+ * the memory tests), against what is predicted from published figures, before anything was fitted.
+ * None was solved for; what issuing costs the host was chosen with the level of A11 and D2 in
+ * sight. */
 #include "config.h"
 
 #include "planner/lower.h"
@@ -89,7 +89,7 @@ START_TEST (steps_take_about_what_was_logged)
   const double ratio = predicted / rows[_i].step_ms;
   g_print ("# %s: %.1f ms predicted, %.1f measured, %+.1f %%\n", rows[_i].name, predicted,
            rows[_i].step_ms, 100 * (ratio - 1));
-  ck_assert_msg (ratio > 0.74 && ratio < 1.1, "%s: %.1f ms, not %.1f", rows[_i].name, predicted,
+  ck_assert_msg (ratio > 0.8 && ratio < 1.1, "%s: %.1f ms, not %.1f", rows[_i].name, predicted,
                  rows[_i].step_ms);
 }
 END_TEST
@@ -100,11 +100,12 @@ static const struct
   Row from, to;
   double least, most; /* of the logged change, as a share of the step */
 } changes[] = {
-  { A2, A3, 0.4, 1.5 },    /* bf16 reductions from registered, double buffers */
-  { A4, A5, 0.5, 1.5 },    /* bf16 reductions where the network is the limit */
-  { A3, A6, 0.9, 1.1 },    /* four times the nodes */
-  { A11, A12, 0.1, 1.5 },  /* registered, double buffers, where the host is the limit */
-  { A11, A13, 0.05, 1.5 }, /* with bf16 reductions too: of their -7.8 %, little is explained */
+  { A2, A3, 0.5, 1.5 }, /* bf16 reductions from registered, double buffers */
+  { A4, A5, 0.5, 1.5 }, /* bf16 reductions where the network is the limit */
+  { A3, A6, 0.9, 1.1 }, /* four times the nodes */
+  { A11, A12, 0.5,
+    1.5 }, /* registered, double buffers, where the host is the limit going forward */
+  { A11, A13, 0.5, 1.5 }, /* with bf16 reductions too */
 };
 
 START_TEST (changes_go_the_right_way)

@@ -32,6 +32,12 @@ START_TEST (behaviour_follows_the_date)
   ck_assert (stack_of ("megatron-fsdp@2026-07-02", NULL)->has_max_pool);
   ck_assert (!stack_of ("megatron-fsdp@2026-08-17", NULL)->units_below_full);
   ck_assert (stack_of ("megatron-fsdp@2026-08-18", NULL)->units_below_full);
+  ck_assert (stack_of ("megatron-fsdp@2026-02-01", NULL)->waits_at_load);
+  ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->waits_at_load);
+  ck_assert (!stack_of ("megatron-fsdp@2026-05-21", NULL)->waits_at_load);
+  ck_assert (!stack_of ("megatron@2026-01-15", NULL)->waits_at_load);
+  ck_assert (stack_of ("megatron@2026-01-16", NULL)->waits_at_load);
+  ck_assert (!stack_of ("megatron", NULL)->waits_at_load);
   ck_assert_int_eq (stack_of ("megatron-fsdp@2026-03-31", NULL)->pooled_grad_units, 2);
   ck_assert_int_eq (stack_of ("megatron-fsdp@2026-04-01", NULL)->pooled_grad_units, 1);
   ck_assert_int_eq (stack_of ("megatron-fsdp@2026-06-09", NULL)->pooled_grad_units, 1);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host does to issue ops. Frameworks call modules forward one product at a time, and
+ * backward those of a module at once; so it matters which products read gradients. They are found
+ * by following what the loss's gradient is made into. */
+#include "config.h"
+
+#include "sim/cost-private.h"
+
+/* What is only added to or updated stays what it was: main gradients are read by nothing that the
+ * host issues in another way, and weights are no gradients though they are made of them. */
+static gboolean
+reads_gradient (const SimGradients *self, const PlanOp *op)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0 && self->holds[op->refs[i].array]
+        && (plan_op_ref_access (op->kind, i) == 'r' || plan_op_ref_access (op->kind, i) == 'u'))
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+sim_gradients_next (SimGradients *self, const PlanOp *op)
+{
+  if (op->kind >= PLAN_N_OPS || plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+    return FALSE;
+  const gboolean reads = reads_gradient (self, op);
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0 && plan_op_ref_access (op->kind, i) == 'w')
+      self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
+  return reads;
+}
+
+static PlanLaunch
+launch_of (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradient)
+{
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    return PLAN_LAUNCH_COLLECTIVE;
+  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+    return PLAN_LAUNCH_ATTENTION;
+  if (op->kind != PLAN_OP_GEMM && op->kind != PLAN_OP_GEMM_ADD)
+    return PLAN_LAUNCH_KERNEL;
+  const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
+  if (plan_dtype_bits (factor) < 16)
+    return reads_gradient ? PLAN_LAUNCH_QUANTISED_GRADIENT : PLAN_LAUNCH_QUANTISED_PRODUCT;
+  return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
+}
+
+gint64
+sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+{
+  if (op->kind == PLAN_OP_PREPARE)
+    return input->stack->tensor_ns * op->dims[0];
+  const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op, reads_gradient)];
+  const gboolean has_pieces
+      = (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
+        && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
+  return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
+                    : ns;
+}
+
+guint
+sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+{
+  return MAX (1, input->stack->kernels[launch_of (input->schedule, op, reads_gradient)]);
+}
