@@ -89,6 +89,7 @@ check_tests = \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
+  %D%/prop/prop-product.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
@@ -110,7 +111,15 @@ tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
+shards = %D%/prop/shards.c %D%/prop/shards.h
+product = %D%/prop/product.c %D%/prop/product.h $(shards)
+tests_prop_prop_exec_tap_SOURCES = %D%/prop/prop-exec.c $(shards)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
+tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
+check_PROGRAMS += %D%/prop/product-pairs
+tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
+tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
   planner/cli/adjustments.c planner/cli/floor.c planner/cli/measurements.c planner/cli/predict.c \
   planner/cli/score.c planner/cli/timings.c
@@ -387,6 +396,7 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/mpi-product.sh \
   %D%/exec/network.sh \
   %D%/exec/ranks.sh \
   %D%/exec/record.sh \
