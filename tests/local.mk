@@ -46,6 +46,7 @@ check_tests = \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
+  %D%/unit/test-gradients.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
@@ -89,6 +90,7 @@ check_tests = \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
+  %D%/prop/prop-product.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
@@ -100,6 +102,15 @@ tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
+# The evaluator and its kernels once more, with double in the place of float.
+EXTRA_DIST += %D%/unit/double.h
+double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
+tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-network.c \
+  exec/gemm-plain.c exec/kernels-cpu.c exec/kernels-cpu-activation.c exec/kernels-cpu-attention.c \
+  exec/kernels-cpu-norm.c exec/kernels-cpu-quantize.c
+tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
+tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
+tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
@@ -110,7 +121,15 @@ tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
+shards = %D%/prop/shards.c %D%/prop/shards.h
+product = %D%/prop/product.c %D%/prop/product.h $(shards)
+tests_prop_prop_exec_tap_SOURCES = %D%/prop/prop-exec.c $(shards)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
+tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
+check_PROGRAMS += %D%/prop/product-pairs
+tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
+tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
   planner/cli/adjustments.c planner/cli/floor.c planner/cli/measurements.c planner/cli/predict.c \
   planner/cli/score.c planner/cli/timings.c
@@ -125,7 +144,7 @@ tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
-check_LIBRARIES = $(test_archives)
+check_LIBRARIES = $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(check_tests)
@@ -211,10 +230,14 @@ bench-here: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 # How well collectives and steps over a network follow the model of it.
 bench-network: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	@top_srcdir='$(abs_top_srcdir)' $(SHELL) $(srcdir)/%D%/bench/predict-network.sh ./fsdplan$(EXEEXT)
+# Every plan of the product of tests/prop/product.c; make check runs a share.
+check-product:
+	FSDPLAN_PRODUCT=whole $(MAKE) $(AM_MAKEFLAGS) check TESTS=%D%/prop/prop-product.tap
+	@grep '^# ' %D%/prop/prop-product.log
 # What needs root and a minute: all GPUs of the nodes that are played.
 check-cluster:
 	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
-.PHONY: bench bench-here bench-instructions bench-network check-cluster fuzz
+.PHONY: bench bench-here bench-instructions bench-network check-cluster check-product fuzz
 
 golden_tests = \
   %D%/golden/bench-dry-run.test \
@@ -387,6 +410,7 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/mpi-product.sh \
   %D%/exec/network.sh \
   %D%/exec/ranks.sh \
   %D%/exec/record.sh \

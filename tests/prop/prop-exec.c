@@ -7,6 +7,7 @@
 #include "planner/lower.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/prop/shards.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
@@ -211,70 +212,6 @@ case_clear (Case *c)
   plan_cluster_free (c->cluster);
 }
 
-/* Which rank's main weights hold part `part` of every bucket: HFSDP cuts the shards of a replica's
- * ranks once more, between replicas. */
-static guint
-owner_of (const Case *c, const PlanLayout *layout, guint64 part)
-{
-  const guint64 replicas = (guint64)c->plan.value[PLAN_DP_OUTER];
-  if (c->plan.value[PLAN_OUTER_STRATEGY] != PLAN_OUTER_STRATEGY_OPTIM)
-    return (guint)part;
-  return (guint)(part % replicas * (layout->shards / replicas) + part / replicas);
-}
-
-/* Floats of every rank's share that lie before its part of a bucket: buckets around the layers come
- * first, then those of one layer after the other. */
-static guint64
-floats_before (const PlanLayout *layout, PlanBucketKind kind, gint64 unit)
-{
-  guint64 before = 0;
-  for (PlanBucketKind k = 0; k < PLAN_N_BUCKETS; k++)
-    {
-      const guint64 part = layout->buckets[k].padded / layout->shards;
-      const gboolean is_unit = plan_bucket_is_unit (k), is_earlier = k < kind;
-      if (!is_unit && (plan_bucket_is_unit (kind) || is_earlier))
-        before += part * (guint64)layout->buckets[k].units;
-      else if (is_unit && plan_bucket_is_unit (kind))
-        before += part * (guint64)(unit + is_earlier);
-    }
-  return before;
-}
-
-static void
-append_parameter (const Case *c, const PlanLayout *layout, const ExecResult *results,
-                  PlanTensorRole role, gint64 layer, GByteArray *out)
-{
-  PlanBucketKind kind;
-  const PlanSlot *slot = plan_layout_slot (layout, role, &kind);
-  const guint64 part = layout->buckets[kind].padded / layout->shards;
-  const guint64 before = floats_before (layout, kind, layer);
-  for (guint64 e = 0; e < slot->tensor.rows * slot->tensor.cols; e++)
-    {
-      const guint64 i = slot->offset + e;
-      const ExecResult *owner = &results[owner_of (c, layout, i / part)];
-      const float *shard = (const float *)(gpointer)owner->main_params->data;
-      g_byte_array_append (out, (const guint8 *)&shard[before + i % part], sizeof (float));
-    }
-}
-
-/* The whole main weights from the ranks' shards, without padding, in the evaluator's order. */
-static GByteArray *
-assemble (const Case *c, const ExecResult *results)
-{
-  GByteArray *whole = g_byte_array_new ();
-  PlanLayout layout;
-  PlanTensor tensors[PLAN_N_TENSORS];
-  const PlanStack *stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
-  plan_layout_init (&layout, c->model, stack, &c->plan, c->ranks);
-  const gint64 vocab = plan_stack_padded_vocab (stack, c->model->vocab, 1);
-  for (guint i = 0, n = plan_model_outer_tensors (c->model, vocab, tensors); i < n; i++)
-    append_parameter (c, &layout, results, tensors[i].role, 0, whole);
-  for (gint64 layer = 0; layer < c->model->layers; layer++)
-    for (guint i = 0, n = plan_model_layer_tensors (c->model, 0, tensors); i < n; i++)
-      append_parameter (c, &layout, results, tensors[i].role, layer, whole);
-  return whole;
-}
-
 /* Losses from step `first` of the expected ones on, and the weights they lead to. */
 static void
 check_results (const Case *c, int seed, const ExecResult *results, const ExecResult *expected,
@@ -292,11 +229,9 @@ check_results (const Case *c, int seed, const ExecResult *results, const ExecRes
       ck_assert_msg (memcmp (results[r].eval_losses, expected->eval_losses + first, bytes) == 0,
                      "seed %d: rank %u has evaluation loss %.9g, not %.9g", seed, r,
                      results[r].eval_losses[0], expected->eval_losses[first]);
+      ck_assert_msg (shards_equal (&c->job, c->ranks, r, &results[r], expected),
+                     "seed %d: weights of rank %u differ", seed, r);
     }
-  g_autoptr (GByteArray) found = assemble (c, results);
-  ck_assert_uint_eq (found->len, expected->main_params->len);
-  ck_assert_msg (memcmp (found->data, expected->main_params->data, found->len) == 0,
-                 "seed %d: weights differ", seed);
 }
 
 START_TEST (threads_equal_the_evaluator_bit_for_bit)

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A few plans of the product in which any two values that some plan has together are together.
+ *
+ *   product-pairs list        prints them: a number, and what it stands for
+ *   product-pairs ranks FILE  prints the numbers of ranks that those in FILE are for
+ *   product-pairs run FILE    below an MPI launcher: runs those for as many ranks as there are;
+ * each rank compares what it has with the evaluator's */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "exec/evaluate.h"
+#include "tests/prop/product.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_VALUES 8
+#define N PRODUCT_N_DIMENSIONS
+
+/* Whether two values are together in what was chosen; the first dimension is the lower one. */
+typedef struct
+{
+  gboolean met[N][MAX_VALUES][N][MAX_VALUES];
+} Pairs;
+
+static guint
+count_new (const Pairs *self, const guint digits[N])
+{
+  guint n = 0;
+  for (guint a = 0; a < N; a++)
+    for (guint b = a + 1; b < N; b++)
+      n += !self->met[a][digits[a]][b][digits[b]];
+  return n;
+}
+
+static void
+meet (Pairs *self, const guint digits[N])
+{
+  for (guint a = 0; a < N; a++)
+    for (guint b = a + 1; b < N; b++)
+      self->met[a][digits[a]][b][digits[b]] = TRUE;
+}
+
+static void
+split (guint64 point, guint digits[N])
+{
+  for (ProductDimension d = 0; d < N; d++)
+    digits[d] = product_digit (point, d);
+}
+
+/* Greedy: passes over the product that take what has so many new pairs at least, ever fewer. The
+ * last pass takes whatever has one, so that a pair that is left is in no plan at all. */
+static GArray *
+choose (void)
+{
+  GArray *chosen = g_array_new (FALSE, FALSE, sizeof (guint64));
+  g_autofree Pairs *pairs = g_new0 (Pairs, 1);
+  const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
+  g_assert (size % stride != 0);
+  for (guint least = N * (N - 1) / 2; least > 0; least = least * 3 / 4)
+    for (guint64 i = 0, point = 0; i < size; i++, point = (point + stride) % size)
+      {
+        guint digits[N];
+        ProductCase c;
+        split (point, digits);
+        if (count_new (pairs, digits) < least || !product_case_init (&c, point))
+          continue;
+        meet (pairs, digits);
+        g_array_append_val (chosen, point);
+      }
+  return chosen;
+}
+
+/* Goes over the product once more, without regard to how plans were chosen. */
+static gboolean
+covers_all (const GArray *chosen)
+{
+  g_autofree Pairs *pairs = g_new0 (Pairs, 1);
+  guint digits[N], found = 0, n = 0;
+  for (guint i = 0; i < chosen->len; i++)
+    {
+      split (g_array_index (chosen, guint64, i), digits);
+      meet (pairs, digits);
+    }
+  for (guint64 point = 0; point < product_size (); point++)
+    {
+      ProductCase c;
+      split (point, digits);
+      if (count_new (pairs, digits) > 0 && product_case_init (&c, point))
+        return FALSE;
+    }
+  for (guint a = 0; a < N; a++)
+    for (guint b = a + 1; b < N; b++)
+      for (guint v = 0; v < product_values (a); v++)
+        for (guint w = 0; w < product_values (b); w++)
+          {
+            found += pairs->met[a][v][b][w];
+            n++;
+          }
+  fprintf (stderr, "%u plans have %u pairs of values; no plan has another of the %u\n", chosen->len,
+           found, n);
+  return TRUE;
+}
+
+static int
+list (void)
+{
+  g_autoptr (GArray) chosen = choose ();
+  if (!covers_all (chosen))
+    return EXIT_FAILURE;
+  for (guint i = 0; i < chosen->len; i++)
+    {
+      const guint64 point = g_array_index (chosen, guint64, i);
+      g_autofree char *name = product_name (point);
+      printf ("%" G_GUINT64_FORMAT " %s\n", point, name);
+    }
+  return EXIT_SUCCESS;
+}
+
+static GArray *
+read_points (const char *path)
+{
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+  if (!g_file_get_contents (path, &text, NULL, &error))
+    g_error ("%s", error->message);
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  GArray *points = g_array_new (FALSE, FALSE, sizeof (guint64));
+  for (guint i = 0; lines[i]; i++)
+    if (*lines[i])
+      {
+        const guint64 point = g_ascii_strtoull (lines[i], NULL, 10);
+        g_array_append_val (points, point);
+      }
+  return points;
+}
+
+static int
+print_ranks (const char *path)
+{
+  g_autoptr (GArray) points = read_points (path);
+  for (guint v = 0; v < product_values (PRODUCT_RANKS); v++)
+    for (guint i = 0; i < points->len; i++)
+      if (product_digit (g_array_index (points, guint64, i), PRODUCT_RANKS) == v)
+        {
+          printf ("%s\n", product_value_name (PRODUCT_RANKS, v));
+          break;
+        }
+  return EXIT_SUCCESS;
+}
+
+static gboolean
+run_point (ExecComm *comm, guint64 point, const ProductCase *c)
+{
+  g_auto (ExecResult) result = { 0 }, expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *name = product_name (point);
+  if (exec_run_rank (&c->job, comm, TRUE, NULL, NULL, &result, &error)
+      && exec_evaluate (&c->job, c->ranks, &expected, &error)
+      && product_case_equals (c, comm->rank, &result, &expected))
+    return TRUE;
+  printf ("rank %u: %s: not as the evaluator's%s%s\n", comm->rank, name, error ? ": " : "",
+          error ? error->message : "");
+  return FALSE;
+}
+
+static int
+run (const char *path)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GArray) points = read_points (path);
+  ExecComm *comm = exec_comm_mpi_open (&error);
+  gboolean ok = TRUE;
+  guint n = 0;
+  if (!comm)
+    {
+      fprintf (stderr, "%s\n", error->message);
+      return EXIT_FAILURE;
+    }
+  for (guint i = 0; ok && i < points->len; i++)
+    {
+      const guint64 point = g_array_index (points, guint64, i);
+      ProductCase c;
+      g_assert (product_case_init (&c, point));
+      if (c.ranks != comm->ranks)
+        continue;
+      ok = run_point (comm, point, &c);
+      n++;
+    }
+  if (!ok)
+    comm->ops->abort (comm, "a plan does not give what the evaluator gives");
+  else if (comm->rank == 0)
+    printf ("%u plans on %u ranks equal the evaluator\n", n, comm->ranks);
+  comm->ops->close (comm);
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int
+main (int argc, char **argv)
+{
+  if (argc == 2 && g_str_equal (argv[1], "list"))
+    return list ();
+  if (argc == 3 && g_str_equal (argv[1], "ranks"))
+    return print_ranks (argv[2]);
+  if (argc == 3 && g_str_equal (argv[1], "run"))
+    return run (argv[2]);
+  fprintf (stderr, "usage: product-pairs list | ranks FILE | run FILE\n");
+  return 2;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/prop/product.h"
+
+#include "exec/probe.h"
+#include "exec/runnable.h"
+#include "planner/lower.h"
+#include "tests/prop/shards.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_VALUES 8
+
+/* Fields that values set, as words; of shards and ranks, what their names say. Gradients' formats
+ * are never `auto` in a resolved plan: it comes to one of these. */
+static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
+  [PRODUCT_SHARDS] = { "even", "uneven" },
+  [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
+  [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
+  [PRODUCT_STRATEGY]
+  = { "strategy=no_shard", "strategy=optim", "strategy=optim_grads", "strategy=optim_grads_params",
+      "strategy=optim_grads_params outer_strategy=optim" },
+  [PRODUCT_MAIN_PARAMS]
+  = { "main_params=fp32", "main_params=bf16", "main_params=fp16", "main_params=auto" },
+  [PRODUCT_MAIN_GRADS] = { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
+  [PRODUCT_GRAD_COMM] = { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },
+  [PRODUCT_COMPUTE] = { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise param_gather=fp8",
+                        "compute=mxfp8 param_gather=mxfp8", "compute=nvfp4 param_gather=nvfp4" },
+  [PRODUCT_GATHER]
+  = { "overlap_param_gather=on", "overlap_param_gather=off overlap_grad_reduce=off",
+      "fine_grained=on comm_unit=1000", "double_buffer=on", "double_buffer=max_pool",
+      "nccl_ub=on ag_group=on" },
+  [PRODUCT_RECOMPUTE] = { "recompute=none", "recompute=selective recompute_modules=core_attn",
+                          "recompute=selective recompute_modules=core_attn+mlp", "recompute=full",
+                          "recompute=full recompute_method=block" },
+};
+
+guint
+product_values (ProductDimension dimension)
+{
+  guint n = 0;
+  while (n < MAX_VALUES && dimensions[dimension][n])
+    n++;
+  return n;
+}
+
+const char *
+product_value_name (ProductDimension dimension, guint value)
+{
+  return dimensions[dimension][value];
+}
+
+static guint64
+below (ProductDimension dimension)
+{
+  guint64 n = 1;
+  for (ProductDimension d = dimension + 1; d < PRODUCT_N_DIMENSIONS; d++)
+    n *= product_values (d);
+  return n;
+}
+
+guint64
+product_size (void)
+{
+  return below (0) * product_values (0);
+}
+
+guint64
+product_declaration (guint64 point)
+{
+  return point / below (PRODUCT_COMPUTE);
+}
+
+guint
+product_digit (guint64 point, ProductDimension dimension)
+{
+  return (guint)(point / below (dimension) % product_values (dimension));
+}
+
+guint64
+product_point (const guint digits[PRODUCT_N_DIMENSIONS])
+{
+  guint64 point = 0;
+  for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+    point = point * product_values (d) + digits[d];
+  return point;
+}
+
+char *
+product_name (guint64 point)
+{
+  GString *text = g_string_new (NULL);
+  for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+    g_string_append_printf (text, "%s%s", d == 0 ? "" : ", ",
+                            dimensions[d][product_digit (point, d)]);
+  return g_string_free (text, FALSE);
+}
+
+/* Made on first use and kept: points share them. */
+static const PlanModel *
+model_of (gboolean is_uneven, gboolean has_blocks)
+{
+  static const char *const specs[2][2] = {
+    { "family=llama,layers=2,hidden=16,ffn=10,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4",
+      "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq=32" },
+    { "family=llama,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=5",
+      "family=qwen3,layers=2,hidden=32,ffn=32,heads=2,kv_heads=2,head_dim=16,vocab=33,"
+      "max_seq=32" },
+  };
+  static PlanModel *models[2][2];
+  g_autoptr (GError) error = NULL;
+  PlanModel **model = &models[is_uneven][has_blocks];
+  if (!*model)
+    *model = plan_model_new (specs[is_uneven][has_blocks], &error);
+  g_assert_no_error (error);
+  return *model;
+}
+
+static const PlanCluster *
+cluster_of (guint ranks)
+{
+  static PlanCluster *clusters[PRODUCT_MAX_RANKS + 1];
+  g_autoptr (GError) error = NULL;
+  if (!clusters[ranks])
+    clusters[ranks] = exec_probe_processors (ranks, &error);
+  g_assert_no_error (error);
+  return clusters[ranks];
+}
+
+static void
+set_words (Plan *plan, const char *words)
+{
+  g_auto (GStrv) word = g_strsplit (words, " ", -1);
+  g_autoptr (GError) error = NULL;
+  for (guint i = 0; word[i]; i++)
+    {
+      char *value = strchr (word[i], '=');
+      *value++ = '\0';
+      if (!plan_set (plan, word[i], value, &error))
+        g_error ("%s", error->message);
+    }
+}
+
+static gboolean
+is_runnable (const ProductCase *self)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule
+      = plan_lower (self->model, self->cluster, &self->plan, 0, &error);
+  if (!schedule)
+    g_error ("%s", error->message);
+  return exec_runnable_check (&self->job, &self->plan, schedule, NULL);
+}
+
+gboolean
+product_case_init (ProductCase *self, guint64 point)
+{
+  const guint compute = product_digit (point, PRODUCT_COMPUTE);
+  const gboolean has_blocks = compute > 2;
+  Plan plan;
+  self->ranks = (guint)atoi (dimensions[PRODUCT_RANKS][product_digit (point, PRODUCT_RANKS)]);
+  self->model = model_of (product_digit (point, PRODUCT_SHARDS) == 1, has_blocks);
+  self->cluster = cluster_of (self->ranks);
+  plan_init (&plan);
+  set_words (&plan, "stack=native mbs=1");
+  for (ProductDimension d = PRODUCT_OUTER; d < PRODUCT_N_DIMENSIONS; d++)
+    set_words (&plan, dimensions[d][product_digit (point, d)]);
+  plan.value[PLAN_GBS] = 2 * self->ranks;
+  self->job = (ExecJob){ .model = self->model,
+                         .plan = &self->plan,
+                         .cluster = self->cluster,
+                         .kernels = &exec_kernels_cpu,
+                         .seed = product_declaration (point),
+                         .steps = 2,
+                         .constants = { .norm_eps = 1e-5,
+                                        .rope_theta = 10000,
+                                        .lr = 1e-2,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .adam_eps = 1e-8,
+                                        .weight_decay = 0.1,
+                                        .max_norm = 1.0 } };
+  return plan_resolve (&plan, self->model, self->cluster, &self->plan, NULL) && is_runnable (self);
+}
+
+static gboolean
+figures_equal (const ProductCase *self, guint rank, const char *what, const double *found,
+               const double *expected)
+{
+  for (gint64 i = 0; i < self->job.steps; i++)
+    if (memcmp (&found[i], &expected[i], sizeof *found) != 0)
+      {
+        printf ("# rank %u, step %d: the %s is %.9g, not %.9g\n", rank, (int)i, what, found[i],
+                expected[i]);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+gboolean
+product_case_equals (const ProductCase *self, guint rank, const ExecResult *result,
+                     const ExecResult *expected)
+{
+  if (!figures_equal (self, rank, "loss", result->losses, expected->losses)
+      || !figures_equal (self, rank, "norm", result->grad_norms, expected->grad_norms))
+    return FALSE;
+  if (shards_equal (&self->job, self->ranks, rank, result, expected))
+    return TRUE;
+  printf ("# rank %u: the main weights differ\n", rank);
+  return FALSE;
+}

@@ -1,0 +1,58 @@
+/* Product: every combination of what a plan says about sharding, formats, recomputation and
+ * gathers, on two small models whose parameters divide evenly among ranks, or not.
+ *
+ * A point is a number below product_size; its values are digits, the first dimension's the highest.
+ * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan
+ * names what it came to. */
+#pragma once
+#include "exec/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  PRODUCT_SHARDS,
+  PRODUCT_RANKS,
+  PRODUCT_OUTER,
+  PRODUCT_STRATEGY,
+  PRODUCT_MAIN_PARAMS,
+  PRODUCT_MAIN_GRADS,
+  PRODUCT_GRAD_COMM,
+  PRODUCT_COMPUTE,
+  PRODUCT_GATHER,
+  PRODUCT_RECOMPUTE,
+  PRODUCT_N_DIMENSIONS
+} ProductDimension;
+
+#define PRODUCT_MAX_RANKS 8
+
+guint product_values (ProductDimension dimension);
+const char *product_value_name (ProductDimension dimension, guint value);
+guint64 product_size (void);
+
+/* Points of which this is the same differ in how parameters are gathered and what is recomputed
+ * alone: they declare the same arithmetic. */
+guint64 product_declaration (guint64 point);
+guint product_digit (guint64 point, ProductDimension dimension);
+guint64 product_point (const guint digits[PRODUCT_N_DIMENSIONS]);
+char *product_name (guint64 point); /* the caller frees */
+
+/* A point as a job of two steps of two micro batches per rank. */
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  Plan plan;
+  guint ranks;
+  ExecJob job; /* of `plan`: in its place as long as it is used */
+} ProductCase;
+
+/* FALSE where a rule refuses the plan. */
+gboolean product_case_init (ProductCase *self, guint64 point);
+
+/* Whether a rank's losses, norms and shard of the main weights are those of the evaluator; says on
+ * stdout what differs. */
+gboolean product_case_equals (const ProductCase *self, guint rank, const ExecResult *result,
+                              const ExecResult *expected);
+
+G_END_DECLS

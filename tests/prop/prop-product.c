@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks as threads against the evaluator, bit for bit, over the product of what plans say. A share
+ * of it, chosen by hashing; FSDPLAN_PRODUCT=whole runs every plan. */
+#include "config.h"
+
+#include "exec/evaluate.h"
+#include "tests/prop/product.h"
+#include "tests/prop/shards.h"
+
+#include <check.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SHARE 48
+#define PLANS 4 /* one in so many of a declaration's */
+
+#define MAX_WORKERS 16
+
+/* Tests of the product take these many points each. */
+#define CHUNKS 100
+
+/* What the workers of all chunks found. */
+typedef struct
+{
+  guint plans, declarations, refused;
+  guint met[PRODUCT_N_DIMENSIONS][8];
+} Tally;
+
+static Tally *tally; /* by worker, in memory that they share */
+
+static guint64
+mix (guint64 x)
+{
+  x = (x ^ x >> 30) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * G_GUINT64_CONSTANT (0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
+/* One plan in how many is run. */
+static guint64
+share (void)
+{
+  const char *asked = g_getenv ("FSDPLAN_PRODUCT");
+  guint64 value = SHARE;
+  if (g_strcmp0 (asked, "whole") == 0)
+    return 1;
+  if (asked && !g_ascii_string_to_unsigned (asked, 10, PLANS, G_MAXUINT32, &value, NULL))
+    g_error ("FSDPLAN_PRODUCT=%s is neither `whole` nor a number from %d on", asked, PLANS);
+  return value;
+}
+
+static gboolean
+is_chosen (guint64 point, guint64 one_in)
+{
+  return one_in == 1
+         || (mix (product_declaration (point) + 1) % (one_in / PLANS) == 0
+             && mix (~point) % PLANS == 0);
+}
+
+/* What the plans of one declaration are compared with: made for the first of them. */
+typedef struct
+{
+  guint64 declaration;
+  ExecResult result;
+} Expected;
+
+static gboolean
+expect (Expected *self, const ProductCase *c, guint64 point, guint *made, GError **error)
+{
+  if (self->result.losses && self->declaration == product_declaration (point))
+    return TRUE;
+  exec_result_clear (&self->result);
+  self->result = (ExecResult){ 0 };
+  self->declaration = product_declaration (point);
+  ++*made;
+  return exec_evaluate (&c->job, c->ranks, &self->result, error);
+}
+
+static gboolean
+run_point (Expected *expected, guint64 point, Tally *found)
+{
+  ProductCase c;
+  ExecResult results[PRODUCT_MAX_RANKS] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  if (!product_case_init (&c, point))
+    {
+      found->refused++;
+      return TRUE;
+    }
+  gboolean equal = expect (expected, &c, point, &found->declarations, &error)
+                   && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error);
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      equal = equal && product_case_equals (&c, r, &results[r], &expected->result);
+      exec_result_clear (&results[r]);
+    }
+  found->plans++;
+  for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+    found->met[d][product_digit (point, d)]++;
+  if (equal)
+    return TRUE;
+  g_autofree char *name = product_name (point);
+  printf ("# not as the evaluator's: %s%s%s\n", name, error ? ": " : "",
+          error ? error->message : "");
+  return FALSE;
+}
+
+/* Ranks of tiny models meet more than they compute: on one processor a meeting costs a third of
+ * what it costs between two. Where it cannot be chosen, it is not. */
+static void
+stay_on (guint worker)
+{
+  cpu_set_t allowed, one;
+  guint nth = worker;
+  if (sched_getaffinity (0, sizeof allowed, &allowed) != 0)
+    return;
+  CPU_ZERO (&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET (cpu, &allowed) && nth-- == 0)
+      {
+        CPU_SET (cpu, &one);
+        sched_setaffinity (0, sizeof one, &one);
+        return;
+      }
+}
+
+/* Every `workers`th declaration of a chunk. */
+static gboolean
+run_share (guint chunk, guint worker, guint workers)
+{
+  Expected expected = { 0 };
+  const guint64 size = product_size () / CHUNKS, one_in = share ();
+  gboolean ok = TRUE;
+  for (guint64 point = chunk * size; point < (chunk + 1) * size; point++)
+    if (product_declaration (point) % workers == worker && is_chosen (point, one_in))
+      ok = run_point (&expected, point, &tally[worker]) && ok;
+  exec_result_clear (&expected.result);
+  return ok;
+}
+
+static guint
+count_workers (void)
+{
+  return CLAMP (g_get_num_processors (), 1, MAX_WORKERS);
+}
+
+START_TEST (threads_equal_the_evaluator_over_the_product)
+{
+  const guint workers = count_workers ();
+  pid_t worker[MAX_WORKERS];
+  fflush (stdout);
+  for (guint w = 0; w < workers; w++)
+    if ((worker[w] = fork ()) == 0)
+      {
+        stay_on (w);
+        const gboolean ok = run_share ((guint)_i, w, workers);
+        fflush (stdout);
+        _exit (ok ? EXIT_SUCCESS : EXIT_FAILURE);
+      }
+  for (guint w = 0; w < workers; w++)
+    {
+      int status = 0;
+      ck_assert_int_gt (worker[w], 0);
+      ck_assert_int_eq (waitpid (worker[w], &status, 0), worker[w]);
+      ck_assert_msg (WIFEXITED (status) && WEXITSTATUS (status) == EXIT_SUCCESS,
+                     "chunk %d: a worker ended with status %d", _i, status);
+    }
+}
+END_TEST
+
+/* Comes after all chunks. */
+START_TEST (every_value_was_run)
+{
+  Tally all = { 0 };
+  for (guint w = 0; w < MAX_WORKERS; w++)
+    {
+      all.plans += tally[w].plans;
+      all.declarations += tally[w].declarations;
+      all.refused += tally[w].refused;
+      for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+        for (guint v = 0; v < product_values (d); v++)
+          all.met[d][v] += tally[w].met[d][v];
+    }
+  printf ("# %u plans of %u declarations equal the evaluator: one in %" G_GUINT64_FORMAT
+          " of the product; rules refuse %u more\n",
+          all.plans, all.declarations, share (), all.refused);
+  fflush (stdout);
+  for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+    for (guint v = 0; v < product_values (d); v++)
+      ck_assert_msg (all.met[d][v] > 0, "no plan has %s", product_value_name (d, v));
+}
+END_TEST
+
+/* Digits are what they were put together from, and what a model is called even or uneven for is so.
+ */
+START_TEST (points_are_what_they_say)
+{
+  guint met[2][2] = { { 0 } }; /* whether it is to be padded, and is */
+  for (guint64 point = 0; point < product_size (); point += 1009)
+    {
+      guint digits[PRODUCT_N_DIMENSIONS];
+      ProductCase c;
+      PlanLayout layout;
+      for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
+        digits[d] = product_digit (point, d);
+      ck_assert_uint_eq (product_point (digits), point);
+      if (!product_case_init (&c, point) || c.ranks == 3 || digits[PRODUCT_COMPUTE] > 1)
+        continue;
+      plan_layout_init (&layout, c.model, plan_stack_of (&c.plan, c.cluster->kind, NULL), &c.plan,
+                        c.ranks);
+      for (PlanBucketKind k = 0; layout.shards > 1 && k < PLAN_N_BUCKETS; k++)
+        if (plan_bucket_is_unit (k) && plan_layout_has (&layout, k))
+          met[digits[PRODUCT_SHARDS]][layout.buckets[k].padded > layout.buckets[k].raw]++;
+    }
+  ck_assert_uint_gt (met[0][0], 20);
+  ck_assert_uint_gt (met[1][1], 20);
+  ck_assert_uint_eq (met[0][1] + met[1][0], 0);
+}
+END_TEST
+
+/* A plan of the product in fp32, with as many micro batches of one sequence as `sequences`. */
+static gboolean
+simple_case_init (ProductCase *c, guint ranks, guint strategy, guint recompute, gint64 sequences)
+{
+  guint digits[PRODUCT_N_DIMENSIONS] = { [PRODUCT_SHARDS] = 1,
+                                         [PRODUCT_RANKS] = ranks,
+                                         [PRODUCT_STRATEGY] = strategy,
+                                         [PRODUCT_RECOMPUTE] = recompute };
+  if (!product_case_init (c, product_point (digits)))
+    return FALSE;
+  c->plan.value[PLAN_GBS] = sequences;
+  c->job.seed = 1;
+  return TRUE;
+}
+
+/* With fp32, one micro batch per rank and no replicas, N ranks and one rank with N micro batches
+ * add up the same numbers in the same order. */
+START_TEST (ranks_do_not_matter_where_the_trees_coincide)
+{
+  ProductCase one, many;
+  ExecResult alone[1] = { { 0 } }, results[PRODUCT_MAX_RANKS] = { { 0 } };
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  const guint ranks = 1 + (guint)_i % 4, strategy = (guint)_i / 4;
+  ck_assert (simple_case_init (&many, ranks, strategy, 0, 0));
+  many.plan.value[PLAN_GBS] = many.ranks;
+  ck_assert (simple_case_init (&one, 0, 0, 0, many.ranks));
+  ck_assert_msg (exec_run_threads (&one.job, 1, TRUE, NULL, NULL, alone, &error)
+                     && exec_run_threads (&many.job, many.ranks, TRUE, NULL, NULL, results, &error)
+                     && exec_evaluate (&one.job, 1, &expected, &error),
+                 "%s", error ? error->message : "");
+  ck_assert (product_case_equals (&one, 0, &alone[0], &expected));
+  for (guint r = 0; r < many.ranks; r++)
+    {
+      ck_assert (product_case_equals (&many, r, &results[r], &expected));
+      exec_result_clear (&results[r]);
+    }
+  exec_result_clear (&alone[0]);
+}
+END_TEST
+
+/* Recomputing changes neither a loss nor a norm nor a weight. */
+START_TEST (recomputing_changes_no_bit)
+{
+  ProductCase c;
+  ExecResult kept[PRODUCT_MAX_RANKS] = { { 0 } }, again[PRODUCT_MAX_RANKS] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  const guint strategy = (guint)_i / 4, recompute = 1 + (guint)_i % 4;
+  ck_assert (simple_case_init (&c, 2, strategy, 0, 6)
+             && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, kept, &error));
+  ck_assert (simple_case_init (&c, 2, strategy, recompute, 6)
+             && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, again, &error));
+  ck_assert_int_ne (c.plan.value[PLAN_RECOMPUTE], PLAN_RECOMPUTE_NONE);
+  ck_assert_uint_gt (again[0].trace->spans->len, kept[0].trace->spans->len);
+  for (guint r = 0; r < c.ranks; r++)
+    {
+      const gsize bytes = (gsize)c.job.steps * sizeof (double);
+      ck_assert_mem_eq (kept[r].losses, again[r].losses, bytes);
+      ck_assert_mem_eq (kept[r].grad_norms, again[r].grad_norms, bytes);
+      ck_assert_uint_eq (kept[r].main_params->len, again[r].main_params->len);
+      ck_assert_mem_eq (kept[r].main_params->data, again[r].main_params->data,
+                        kept[r].main_params->len);
+      exec_result_clear (&kept[r]);
+      exec_result_clear (&again[r]);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-product");
+  TCase *tcase = tcase_create ("product");
+  tally = mmap (NULL, MAX_WORKERS * sizeof *tally, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  g_assert (tally != MAP_FAILED && product_size () % CHUNKS == 0);
+  tcase_set_timeout (tcase, 36000);
+  tcase_add_test (tcase, points_are_what_they_say);
+  tcase_add_loop_test (tcase, ranks_do_not_matter_where_the_trees_coincide, 0, 16);
+  tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0, 16);
+  tcase_add_loop_test (tcase, threads_equal_the_evaluator_over_the_product, 0, CHUNKS);
+  tcase_add_test (tcase, every_value_was_run);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,64 @@
+/* The evaluator and its kernels in double precision: included before their source by the compiler,
+ * so that what is float there, and what fp32 stands for, is double. Sums need not be exact here. */
+#pragma once
+#include "exec/exact.h"
+#include "exec/number.h"
+#include "planner/dtype.h"
+#include <glib.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline guint64
+double_bytes (PlanDtype dtype, guint64 count)
+{
+  return dtype == PLAN_DTYPE_FP32 ? count * sizeof (double) : plan_dtype_bytes (dtype, count);
+}
+
+static inline double
+double_sum (const ExecExact *self)
+{
+  double sum;
+  memcpy (&sum, self->limb, sizeof sum);
+  return sum;
+}
+
+static inline void
+double_add (ExecExact *self, double value)
+{
+  value += double_sum (self);
+  memcpy (self->limb, &value, sizeof value);
+}
+
+static inline void
+double_add_square (ExecExact *self, double value)
+{
+  double_add (self, value * value);
+}
+
+static inline void
+double_merge (ExecExact *self, const ExecExact *other)
+{
+  double_add (self, double_sum (other));
+}
+
+static inline void
+double_copy (void *out, const void *in, PlanDtype dtype, guint64 count)
+{
+  g_assert (dtype == PLAN_DTYPE_FP32);
+  memmove (out, in, count * sizeof (double));
+}
+
+#define plan_dtype_bytes double_bytes
+#define exec_number_widen(out, in, dtype, count) double_copy (out, in, dtype, count)
+#define exec_number_narrow(out, dtype, in, count) double_copy (out, in, dtype, count)
+#define exec_exact_value double_sum
+#define exec_exact_add_float double_add
+#define exec_exact_add_square double_add_square
+#define exec_exact_merge double_merge
+#define float double
+#define erff erf
+#define expf exp
+#define logf log
+#define sqrtf sqrt
+#define tanhf tanh

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every gradient of whole models against differences of their loss, in double precision: this file,
+ * the evaluator and its kernels are compiled with double.h. */
+#include "config.h"
+
+#include "exec/evaluate.h"
+#include "exec/probe.h"
+#include "exec/source.h"
+
+#include <check.h>
+#include <stdio.h>
+
+/* Half a difference; its error is of the order of the square. */
+#define STEP 1e-4
+#define BOUND 1e-6 /* of the largest gradient of the model */
+
+/* The weights that the evaluator begins with, in the order in which it asks for them. */
+static double *weights;
+static guint64 n_weights, asked;
+
+gboolean
+exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
+                   guint64 first, guint64 count, double *out, GError **error)
+{
+  g_assert (first == 0);
+  if (state != EXEC_STATE_MAIN)
+    {
+      memset (out, 0, count * sizeof *out);
+      return TRUE;
+    }
+  g_assert (asked + count <= n_weights);
+  memcpy (out, weights + asked, count * sizeof *out);
+  asked += count;
+  return TRUE;
+}
+
+gint64
+exec_source_first_sequence (const ExecJob *job, gint64 step)
+{
+  return 0;
+}
+
+gboolean
+exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence, gint32 *out_tokens,
+                      gint32 *out_targets, GError **error)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)sequence + 1);
+  for (gint64 i = 0; i < job->plan->value[PLAN_SEQ]; i++)
+    {
+      out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->model->vocab);
+      out_targets[i] = g_rand_int_range (rand, 0, (gint32)job->model->vocab);
+    }
+  return TRUE;
+}
+
+double
+exec_source_rate (const ExecJob *job, gint64 step)
+{
+  return job->constants.lr;
+}
+
+/* One step of plain gradient descent at a rate of 1 from `weights`: its loss, and where it leads.
+ */
+static void
+descend (const ExecJob *job, ExecResult *out_result)
+{
+  g_autoptr (GError) error = NULL;
+  asked = 0;
+  ck_assert_msg (exec_evaluate (job, 2, out_result, &error), "%s", error ? error->message : "");
+  ck_assert_uint_eq (asked, n_weights);
+}
+
+static double
+loss_at (const ExecJob *job, guint64 i, double value)
+{
+  g_auto (ExecResult) result = { 0 };
+  const double kept = weights[i];
+  weights[i] = value;
+  descend (job, &result);
+  weights[i] = kept;
+  return result.losses[0];
+}
+
+static void
+check_gradients (const ExecJob *job)
+{
+  g_auto (ExecResult) result = { 0 };
+  double largest = 0;
+  descend (job, &result);
+  ck_assert_uint_eq (result.main_params->len, n_weights * sizeof (double));
+  const double *after = (const double *)(gpointer)result.main_params->data;
+  for (guint64 i = 0; i < n_weights; i++)
+    largest = MAX (largest, fabs (weights[i] - after[i]));
+  ck_assert (largest > 1e-2);
+  for (guint64 i = 0; i < n_weights; i++)
+    {
+      const double slope
+          = (loss_at (job, i, weights[i] + STEP) - loss_at (job, i, weights[i] - STEP))
+            / (2 * STEP);
+      const double gradient = weights[i] - after[i];
+      ck_assert_msg (fabs (gradient - slope) <= BOUND * largest,
+                     "%s: gradient %d of %d is %.12g, the loss rises by %.12g", job->model->name,
+                     (int)i, (int)n_weights, gradient, slope);
+    }
+}
+
+static const char *const kinds[]
+    = { "family=llama,tied=off",
+        "family=llama,tied=on",
+        "family=gpt2,tied=on",
+        "family=gpt2,tied=off,activation=gelu",
+        "family=qwen2",
+        "family=qwen3",
+        "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+        "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on" };
+
+START_TEST (gradients_are_differences_of_the_loss)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
+  g_autofree char *spec = g_strdup_printf (
+      "%s,layers=2,hidden=6,ffn=5,heads=4,kv_heads=2,head_dim=4,vocab=7,max_seq=5", kinds[_i]);
+  g_autoptr (PlanModel) model = plan_model_new (spec, &error);
+  g_autoptr (PlanCluster) cluster = exec_probe_processors (2, &error);
+  Plan plan, resolved;
+  plan_init (&plan);
+  ck_assert (model && cluster && plan_set (&plan, "stack", "native", &error)
+             && plan_set (&plan, "compute", "fp32", &error)
+             && plan_set (&plan, "optimizer", "sgd", &error) && plan_set (&plan, "mbs", "2", &error)
+             && plan_set (&plan, "gbs", "8", &error)
+             && plan_resolve (&plan, model, cluster, &resolved, &error));
+  const ExecJob job = { .model = model,
+                        .plan = &resolved,
+                        .cluster = cluster,
+                        .kernels = &exec_kernels_cpu,
+                        .steps = 1,
+                        .constants = { .norm_eps = 1e-5, .rope_theta = 10000, .lr = 1 } };
+  n_weights = plan_model_parameters (model);
+  weights = g_new (double, n_weights);
+  for (guint64 i = 0; i < n_weights; i++)
+    weights[i] = g_rand_double_range (rand, -1, 1);
+  check_gradients (&job);
+  g_clear_pointer (&weights, g_free);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("test-gradients");
+  TCase *tcase = tcase_create ("double");
+  tcase_add_loop_test (tcase, gradients_are_differences_of_the_loss, 0, G_N_ELEMENTS (kinds));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
