@@ -233,6 +233,9 @@ exec_checkpoint_read (const ExecCheckpoint *self, ExecState state, PlanTensorRol
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
                "%s: the checkpoint lacks element %" G_GUINT64_FORMAT " of %s%s", self->folder,
                first, key,
-               state == EXEC_STATE_EXP_AVG_SQ && !found ? ": another optimizer wrote it" : "");
+               found                            ? ""
+               : state == EXEC_STATE_EXP_AVG_SQ ? ": another optimizer wrote it"
+               : state >= EXEC_STATE_SCALES     ? ": it was written with another compute"
+                                                : "");
   return FALSE;
 }

@@ -33,7 +33,7 @@ fail (GError **error, const char *path)
 char *
 exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer)
 {
-  static const char *const states[] = { "main", "exp_avg", "exp_avg_sq" };
+  static const char *const states[] = { "main", "exp_avg", "exp_avg_sq", "scales", "history" };
   static const char *const parameters[] = {
 #define X(id, number, name, ...) [PLAN_TENSOR_##id] = name,
     PLAN_TENSOR_LIST (X)

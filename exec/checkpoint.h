@@ -14,6 +14,8 @@ typedef enum
   EXEC_STATE_MAIN,
   EXEC_STATE_EXP_AVG, /* and the momentum of SGD */
   EXEC_STATE_EXP_AVG_SQ,
+  EXEC_STATE_SCALES,  /* of the sites of a weight's products */
+  EXEC_STATE_HISTORY, /* and the largest magnitudes of their last steps, one site after the other */
   EXEC_N_STATES
 } ExecState;
 

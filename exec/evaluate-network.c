@@ -5,12 +5,16 @@
 
 #include "exec/evaluate-private.h"
 #include "exec/exact.h"
+#include "planner/sites.h"
 
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
 
 /* Of the output layer. */
 #define NO_BIAS PLAN_N_TENSORS
+
+/* Whose factors stay in the format of activations. */
+#define NO_PRODUCT PLAN_N_TENSORS
 
 static gboolean
 has (const ExecEvaluator *self, PlanTensorRole role)
@@ -55,17 +59,40 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
   RUN (ADD, EXEC_OPERANDS (out, a, b), self->rows * self->model->hidden);
 }
 
+/* The number of a site in one of its arrays; none where scales are of what is quantised, or where
+ * nothing of it is kept. */
+static ExecArray
+site_of (ExecArray sites, PlanTensorRole role, PlanSite site, gint64 layer)
+{
+  if (sites.data == NULL || role == NO_PRODUCT)
+    return (ExecArray){ 0 };
+  return exec_evaluator_from (sites,
+                              (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, site));
+}
+
+static ExecArray
+amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanSite site, gint64 layer)
+{
+  return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
+}
+
+/* `feeds`: whose product reads it. */
 static void
 norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
-      PlanTensorRole bias, gint64 layer)
+      PlanTensorRole bias, PlanTensorRole feeds, gint64 layer)
 {
+  PlanTensorRole site = self->fuses_norms ? feeds : NO_PRODUCT;
   ExecArray weight = weight_of (self, gain, layer);
+  ExecArray scale = site_of (self->scales, site, PLAN_SITE_INPUT, layer);
+  ExecArray amax = amax_of (self, site, PLAN_SITE_INPUT, layer);
 
   if (self->model->norm == PLAN_NORM_LAYERNORM)
-    RUN (LAYERNORM, EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer)),
+    RUN (LAYERNORM,
+         EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
          self->rows, self->model->hidden);
   else
-    RUN (RMSNORM, EXEC_OPERANDS (out, stats, in, weight), self->rows, self->model->hidden);
+    RUN (RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->rows,
+         self->model->hidden);
 }
 
 static void
@@ -90,17 +117,34 @@ is_quantised (const ExecEvaluator *self, PlanTensorRole role)
          && plan_model_tensor (self->model, role, self->vocab).kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
+/* A factor of a layer's product, and where it is of it. */
+typedef struct
+{
+  ExecArray array;
+  PlanTensorRole role;
+  PlanSite site;
+  gint64 layer, rows, cols;
+} Factor;
+
 /* A matrix in the format of products, or the other way round: what a product reads along its inner
  * dimension, which `which` of its factors that is. */
 static ExecArray
-quantise (ExecEvaluator *self, guint which, PlanDtype dtype, ExecArray in, gint64 rows, gint64 cols,
-          gboolean turns)
+quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns)
 {
-  ExecArray out = self->factor[which], other = self->factor[2];
+  ExecArray out = self->factor[which], other = self->factor[2], in = factor->array;
+  ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
+  ExecArray amax = amax_of (self, factor->role, factor->site, factor->layer);
 
-  out.dtype = other.dtype = dtype;
-  RUN (QUANTIZE, turns ? EXEC_OPERANDS (other, out, in) : EXEC_OPERANDS (out, other, in), rows,
-       cols);
+  out.dtype = other.dtype = factor->site == PLAN_SITE_GRADIENT ? self->product_grad : self->product;
+  if (in.dtype != out.dtype)
+    RUN (QUANTIZE,
+         turns ? EXEC_OPERANDS (other, out, in, scale, amax)
+               : EXEC_OPERANDS (out, other, in, scale, amax),
+         factor->rows, factor->cols);
+  else if (turns)
+    RUN (TRANSPOSE, EXEC_OPERANDS (out, in), factor->rows, factor->cols);
+  else
+    return in;
   return out;
 }
 
@@ -113,8 +157,10 @@ linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, P
 
   if (is_quantised (self, role))
     {
-      in = quantise (self, 0, self->product, in, self->rows, inputs, FALSE);
-      weight = quantise (self, 1, self->product, weight, outputs, inputs, FALSE);
+      in = quantise (self, 0, &(Factor){ in, role, PLAN_SITE_INPUT, layer, self->rows, inputs },
+                     FALSE);
+      weight = quantise (
+          self, 1, &(Factor){ weight, role, PLAN_SITE_WEIGHT, layer, outputs, inputs }, FALSE);
     }
   RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
        inputs, 1);
@@ -125,12 +171,15 @@ static void
 quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
 {
-  ExecArray a = quantise (self, 0, self->product_grad, dout, self->rows, outputs, TRUE);
-  ExecArray b = quantise (self, 1, self->product, in, self->rows, inputs, TRUE);
+  Factor gradient = { dout, role, PLAN_SITE_GRADIENT, layer, self->rows, outputs };
+  Factor input = { in, role, PLAN_SITE_INPUT, layer, self->rows, inputs };
+  Factor weight = { weight_of (self, role, layer), role, PLAN_SITE_WEIGHT, layer, outputs, inputs };
+  ExecArray a = quantise (self, 0, &gradient, TRUE);
+  ExecArray b = quantise (self, 1, &input, TRUE);
 
   RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), a, b), outputs, inputs, self->rows, 1);
-  a = quantise (self, 0, self->product_grad, dout, self->rows, outputs, FALSE);
-  b = quantise (self, 1, self->product, weight_of (self, role, layer), outputs, inputs, TRUE);
+  a = quantise (self, 0, &gradient, FALSE);
+  b = quantise (self, 1, &weight, TRUE);
   RUN (GEMM, EXEC_OPERANDS (din, a, b), self->rows, inputs, outputs, 1);
 }
 
@@ -228,7 +277,7 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
   const ExecEvaluatorLayer *l = &self->layers[i];
 
   norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
-        PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
+        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
   linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
           m->hidden);
   prepare_heads (self, l, i);
@@ -238,7 +287,8 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
           self->attention_width);
   add (self, l->middle, l->x, self->branch);
 
-  norm (self, l->normed2, l->stats2, l->middle, PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
+  norm (self, l->normed2, l->stats2, l->middle, PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS,
+        PLAN_TENSOR_GATE_UP, i);
   linear (self, l->up, l->normed2, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_GATE_UP_BIAS, i,
           up_width (self), m->hidden);
   activate (self, l->activated, l->up);
@@ -261,7 +311,7 @@ exec_evaluator_forward (ExecEvaluator *self)
   for (gint64 i = 0; i < m->layers; i++)
     forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
   norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
-        PLAN_TENSOR_FINAL_NORM_BIAS, 0);
+        PLAN_TENSOR_FINAL_NORM_BIAS, NO_PRODUCT, 0);
   linear (self, self->logits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0, self->vocab, m->hidden);
   RUN (CROSS_ENTROPY, EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self)),
        self->rows, self->vocab);
@@ -329,6 +379,17 @@ exec_evaluator_backward (ExecEvaluator *self)
 
 /* --- activations -------------------------------------------------------------------------- */
 
+/* What a norm leaves for a product. */
+static ExecArray
+take_product_input (ExecEvaluator *self, guint64 count)
+{
+  ExecArray array
+      = exec_evaluator_array (self, self->fuses_norms ? self->product : self->compute, count);
+
+  array.scale = exec_evaluator_array (self, PLAN_DTYPE_FP32, 1).data;
+  return array;
+}
+
 static void
 take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
 {
@@ -338,7 +399,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   guint64 qkv = rows * (guint64)self->qkv_width, ffn = rows * (guint64)m->ffn;
 
   l->x = exec_evaluator_array (self, c, wide);
-  l->normed1 = exec_evaluator_array (self, c, wide);
+  l->normed1 = take_product_input (self, wide);
   l->stats1 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->qkv = exec_evaluator_array (self, c, qkv);
   l->heads = m->qk_norm ? exec_evaluator_array (self, c, qkv) : l->qkv;
@@ -347,7 +408,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->attention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
   l->lse = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)m->heads);
   l->middle = exec_evaluator_array (self, c, wide);
-  l->normed2 = exec_evaluator_array (self, c, wide);
+  l->normed2 = take_product_input (self, wide);
   l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->activated = exec_evaluator_array (self, c, ffn);

@@ -50,7 +50,10 @@ typedef struct
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob; /* the head's */
   ExecArray branch;                         /* what a residual adds */
-  ExecArray factor[3];                      /* of a product, in its format; and what nobody reads */
+  ExecArray scales, history, amax;          /* of sites that quantise by earlier magnitudes */
+  gboolean is_delayed, fuses_norms;         /* they do; and norms leave the format of products */
+  gboolean is_eval;
+  ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
   float factor_scale[3];
   ExecArray dx, dbranch, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
   ExecArray sums, coef;

@@ -10,6 +10,7 @@
 #include "exec/source.h"
 #include "planner/error.h"
 #include "planner/scratch.h"
+#include "planner/sites.h"
 #include "planner/stack.h"
 
 #include <math.h>
@@ -214,19 +215,32 @@ sum (ExecEvaluator *self, const ExecArray *in, guint n)
   exec_comm_sum (in[0].data, terms, n, self->parameters, in[0].dtype);
 }
 
+/* in[0] = the sum over a replica, of what is divided before where that is said. */
+static void
+sum_inside (ExecEvaluator *self, const ExecArray *in, guint n)
+{
+  for (guint i = 0; self->constants.mean_of > 0 && i < n; i++)
+    exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (in[i]),
+                        (gint64[]){ (gint64)self->parameters });
+  sum (self, in, n);
+}
+
+typedef void (*Sum) (ExecEvaluator *self, const ExecArray *in, guint n);
+
 /* in[0] becomes the sum of `n` arrays as they travel, through `sent` where that is another
  * format. */
 static void
-sum_on_the_wire (ExecEvaluator *self, const ExecArray *in, const ExecArray *sent, guint n)
+sum_on_the_wire (ExecEvaluator *self, Sum sum_all, const ExecArray *in, const ExecArray *sent,
+                 guint n)
 {
   if (n == 1 || self->wire == self->grad)
     {
-      sum (self, in, n);
+      sum_all (self, in, n);
       return;
     }
   for (guint i = 0; i < n; i++)
     cast (self, sent[i], in[i], self->parameters);
-  sum (self, sent, n);
+  sum_all (self, sent, n);
   cast (self, in[0], sent[0], self->parameters);
 }
 
@@ -236,7 +250,7 @@ reduce_micro_batch (ExecEvaluator *self)
 {
   for (guint first = 0; first < self->ranks; first += self->inner)
     {
-      sum (self, self->sent + first, self->inner);
+      sum_inside (self, self->sent + first, self->inner);
       accumulate (self, self->main_grad[first / self->inner], self->sent[first], self->parameters);
     }
 }
@@ -249,10 +263,10 @@ reduce_step (ExecEvaluator *self)
   for (guint first = 0; !self->reduces_every_micro_batch && first < self->ranks;
        first += self->inner)
     {
-      sum_on_the_wire (self, self->kept + first, self->sent + first, self->inner);
+      sum_on_the_wire (self, sum_inside, self->kept + first, self->sent + first, self->inner);
       cast (self, self->main_grad[first / self->inner], self->kept[first], self->parameters);
     }
-  sum_on_the_wire (self, self->main_grad, self->sent, self->ranks / self->inner);
+  sum_on_the_wire (self, sum, self->main_grad, self->sent, self->ranks / self->inner);
 }
 
 static gboolean
@@ -285,6 +299,7 @@ static gboolean
 compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
+  self->is_eval = TRUE;
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     for (self->rank = 0; self->rank < self->ranks; self->rank++)
       {
@@ -292,8 +307,15 @@ compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
           return FALSE;
         exec_evaluator_forward (self);
       }
+  self->is_eval = FALSE;
   *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
   return TRUE;
+}
+
+static gint64
+n_sites (const ExecEvaluator *self)
+{
+  return self->model->layers * PLAN_SITES_OF_LAYER;
 }
 
 static void
@@ -301,6 +323,11 @@ update (ExecEvaluator *self, gint64 step)
 {
   gint64 count[] = { (gint64)self->parameters };
   ExecArray grad = self->main_grad[0];
+
+  if (self->is_delayed)
+    exec_evaluator_run (self, PLAN_OP_RESCALE,
+                        EXEC_OPERANDS (self->scales, self->history, self->amax),
+                        (gint64[]){ n_sites (self), PLAN_SITE_HISTORY });
 
   self->constants.step = step + 1;
   self->constants.lr = exec_source_rate (self->job, step);
@@ -369,6 +396,35 @@ init_state (ExecEvaluator *self, ExecArray all, ExecState state, GError **error)
   return TRUE;
 }
 
+static gboolean
+init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, GError **error)
+{
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      {
+        PlanTensorRole role = plan_site_weight (product);
+        guint64 site = (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0);
+
+        if (!exec_source_state (self->job, state, role, layer, 0, PLAN_SITES_OF_PRODUCT * each,
+                                (float *)all.data + site * each, error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
+/* Their scales are of earlier magnitudes. */
+static gboolean
+init_delayed (ExecEvaluator *self, GError **error)
+{
+  guint64 n = (guint64)n_sites (self);
+
+  self->scales = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  self->history = exec_evaluator_array (self, PLAN_DTYPE_FP32, n * PLAN_SITE_HISTORY);
+  self->amax = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  return init_sites (self, EXEC_STATE_SCALES, self->scales, 1, error)
+         && init_sites (self, EXEC_STATE_HISTORY, self->history, PLAN_SITE_HISTORY, error);
+}
+
 static ExecArray *
 take_arrays (ExecEvaluator *self, guint n, PlanDtype dtype)
 {
@@ -399,7 +455,7 @@ init_params (ExecEvaluator *self, GError **error)
       || (!self->is_sgd && !init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error)))
     return FALSE;
   cast (self, self->weights, self->main_params, self->parameters);
-  return TRUE;
+  return !self->is_delayed || init_delayed (self, error);
 }
 
 static gboolean
@@ -452,6 +508,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->micro_batches = self->gbs / (self->mbs * self->ranks);
   self->compute = plan_weights_dtype (plan);
   self->product = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->is_delayed = plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED;
   self->product_grad = self->product == self->compute ? self->compute : plan_grad_dtype (plan);
   self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);
@@ -463,6 +520,8 @@ read_plan (ExecEvaluator *self, const Plan *plan)
         && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  if (plan_scales_gradients (plan, self->inner))
+    self->constants.mean_of = self->ranks;
 }
 
 static gboolean
@@ -481,6 +540,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * m->head_dim;
   read_plan (self, job->plan);
+  self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
   lay_out (self);
   return check (self, error);
 }

@@ -26,6 +26,16 @@ exec_cpu_total (const float sum[EXEC_CPU_LANES])
   return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
+/* In the format of products where operand `scale` says how. */
+static void
+write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const float *values)
+{
+  if (args->ptr[scale] != NULL)
+    exec_cpu_write_scaled (args, scale, at, count, values);
+  else
+    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, values);
+}
+
 void
 exec_cpu_rmsnorm (const ExecArgs *args)
 {
@@ -56,7 +66,7 @@ exec_cpu_rmsnorm (const ExecArgs *args)
 
           for (guint64 i = 0; i < n; i++)
             out[i] = in[i] * rstd[row] * weight[i];
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+          write_norm (args, 4, row * cols + at, n, out);
         }
     }
 }
@@ -191,7 +201,7 @@ exec_cpu_layernorm (const ExecArgs *args)
               if (bias != NULL)
                 out[i] += bias[i];
             }
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+          write_norm (args, 5, row * cols + at, n, out);
         }
     }
 }

@@ -36,8 +36,14 @@ void exec_cpu_activate_bwd (const ExecArgs *args);
 /* exec/kernels-cpu-quantize.c; a block is of elements that share a scale, 0 where all do. */
 guint exec_cpu_block (PlanDtype dtype);
 void exec_cpu_quantize (const ExecArgs *args);
+
+/* By a scale that is known before: `count` elements of operand 0 from element `at` on; raises the
+ * largest magnitude of its site. */
+void exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
+                            const float *values);
 void exec_cpu_param_amax (const ExecArgs *args);
 void exec_cpu_param_quantize (const ExecArgs *args);
+void exec_cpu_rescale (const ExecArgs *args);
 void exec_cpu_transpose (const ExecArgs *args);
 void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
                           float *out);

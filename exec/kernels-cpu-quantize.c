@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats with scales, by how cuBLAS and Transformer Engine define them.
  *
- * e4m3, e5m2   one fp32 scale per tensor, kept beside it: its largest magnitude over the format's.
+ * e4m3, e5m2   one fp32 scale per tensor, kept beside it: its largest magnitude over the format's,
+ * or the inverse of what a site multiplies by, which comes of earlier ones.
  * mxfp8        e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that
  * nothing saturates; scales follow the elements. nvfp4        e2m1 in blocks of 16 along a row,
  * each with an e4m3 scale, which counts in units of one fp32 scale per tensor; scales follow the
@@ -11,6 +12,9 @@
 #include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 
+#include "planner/sites.h"
+
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -148,6 +152,71 @@ quantize (const Matrix *in, const ExecArgs *args, guint operand)
     }
 }
 
+/* The larger of two, NaN if one of them is. */
+static float
+larger (float a, float b)
+{
+  return a >= b || isnan (a) ? a : b;
+}
+
+static guint8
+narrow (PlanDtype dtype, float value)
+{
+  return dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 ((double)value)
+                                  : exec_number_to_e5m2 ((double)value);
+}
+
+/* One rounding to fp32, as the product of two floats, then that to the format. */
+static void
+quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
+                 float *out_scale)
+{
+  *out_scale = 1.0f / scale;
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c++)
+      {
+        float value = element (in, r, c);
+
+        if (amax != NULL)
+          *amax = larger (*amax, fabsf (value));
+        *out++ = narrow (dtype, value * scale);
+      }
+}
+
+void
+exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
+                       const float *values)
+{
+  Matrix in = { values, PLAN_DTYPE_FP32, 1, count, FALSE };
+
+  quantize_scaled (&in, *(const float *)args->ptr[scale], args->ptr[scale + 1],
+                   (guint8 *)args->ptr[0] + at, args->dtype[0], args->scale[0]);
+}
+
+/* --- scales by what was seen before ------------------------------------------------------- */
+
+/* Infinity and NaN stay in the history, and the scale as it was until they have left it. */
+void
+exec_cpu_rescale (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0], length = (guint64)args->op->dims[1];
+  float *scales = args->ptr[0], *history = args->ptr[1], *amax = args->ptr[2];
+
+  for (guint64 site = 0; site < count; site++, history += length)
+    {
+      gboolean is_gradient = site % PLAN_SITES_OF_PRODUCT == PLAN_SITE_GRADIENT;
+      float largest = 0;
+
+      memmove (history + 1, history, (length - 1) * sizeof *history);
+      history[0] = amax[site];
+      amax[site] = 0;
+      for (guint64 i = 0; i < length; i++)
+        largest = larger (largest, history[i]);
+      if (largest > 0 && isfinite (largest))
+        scales[site] = fminf ((float)(is_gradient ? E5M2_MAX : E4M3_MAX) / largest, FLT_MAX);
+    }
+}
+
 void
 exec_cpu_quantize (const ExecArgs *args)
 {
@@ -155,9 +224,12 @@ exec_cpu_quantize (const ExecArgs *args)
   Matrix in = { args->ptr[2], args->dtype[2], rows, cols, FALSE };
   Matrix turned = { args->ptr[2], args->dtype[2], cols, rows, TRUE };
 
-  quantize (&in, args, 0);
-  if (args->ptr[1] != NULL)
-    quantize (&turned, args, 1);
+  for (guint operand = 0; operand < 2; operand++)
+    if (args->ptr[operand] != NULL && args->ptr[3] != NULL)
+      quantize_scaled (operand ? &turned : &in, *(const float *)args->ptr[3], args->ptr[4],
+                       args->ptr[operand], args->dtype[operand], args->scale[operand]);
+    else if (args->ptr[operand] != NULL)
+      quantize (operand ? &turned : &in, args, operand);
 }
 
 /* --- parts of parameters: the walk calls once for each ------------------------------------ */
@@ -269,6 +341,9 @@ exec_cpu_param_quantize (const ExecArgs *args)
     param_quantize_nvfp4 (args, &amax, &in);
   else if (args->param.block > 0)
     param_quantize_mxfp8 (args, &amax, &in);
+  else if (args->ptr[5] != NULL)
+    quantize_scaled (&in, *(const float *)args->ptr[5], args->ptr[6], args->ptr[0], args->dtype[0],
+                     args->scale[0]);
   else
     quantize_by (&in, (double)element (&amax, 0, 0), args->ptr[0], args->dtype[0], args->scale[0]);
 }

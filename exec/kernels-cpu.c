@@ -57,6 +57,23 @@ run_cast (const ExecArgs *args)
     }
 }
 
+static void
+run_scale (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  float storage[BLOCK], out[BLOCK], factor = (float)(1.0 / (double)args->constants->mean_of);
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = in[i] * factor;
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, out);
+    }
+}
+
 /* Operand 0 = operand `a` + operand `b`. */
 static void
 add (const ExecArgs *args, guint a, guint b)
@@ -436,12 +453,13 @@ run_clip (const ExecArgs *args)
     exec_exact_merge (&loss, &sums[2 * rank]);
   for (gint64 rank = 0; rank < norms; rank++)
     exec_exact_merge (&square, &sums[2 * rank + 1]);
-  double grad_norm = sqrt (exec_exact_value (&square)) / tokens;
+  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* to divide gradients by */
+  double grad_norm = sqrt (exec_exact_value (&square)) / left;
   if (max_norm > 0)
     factor = max_norm / (grad_norm + 1e-6);
   if (factor > 1) /* a NaN stays one: the step must not look sound */
     factor = 1;
-  coef[0] = (float)(1 / tokens * factor);
+  coef[0] = (float)(1 / left * factor);
   coef[1] = (float)grad_norm;
   coef[2] = (float)(exec_exact_value (&loss) / tokens);
   coef[3] = 0;
@@ -580,6 +598,8 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_QUANTIZE] = exec_cpu_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cpu_param_amax,
     [PLAN_OP_PARAM_QUANTIZE] = exec_cpu_param_quantize,
+    [PLAN_OP_SCALE] = run_scale,
+    [PLAN_OP_RESCALE] = exec_cpu_rescale,
     [PLAN_OP_TRANSPOSE] = exec_cpu_transpose,
     [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,

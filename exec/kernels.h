@@ -15,6 +15,7 @@ typedef struct
   double norm_eps, rope_theta;
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gint64 step;                                               /* of Adam, from 1 */
+  gint64 mean_of; /* gradients are divided by it before they are reduced; 0: they are not */
 } ExecConstants;
 
 /* A part of a parameter: elements from `first` on. */

@@ -76,10 +76,10 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-      || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE)
+  if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE)
     return refuse_field (plan, PLAN_COMPUTE,
-                         LATER ": it must be fp32, fp16, bf16, fp8-tensorwise, mxfp8 or nvfp4",
+                         LATER ": it must be fp32, fp16, bf16, fp8-delayed, fp8-tensorwise, mxfp8 "
+                               "or nvfp4",
                          error);
   if (value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 || value[PLAN_EXP_AVG_SQ] == PLAN_EXP_AVG_SQ_FP8)
     return refuse_field (plan,

@@ -17,7 +17,10 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
 {
   if (job->resume)
     return exec_checkpoint_read (job->resume, state, role, layer, first, count, out, error);
-  if (state != EXEC_STATE_MAIN)
+  if (state == EXEC_STATE_SCALES)
+    for (guint64 i = 0; i < count; i++)
+      out[i] = 1;
+  else if (state != EXEC_STATE_MAIN)
     memset (out, 0, count * sizeof *out);
   else if (job->weights)
     exec_weights_read (job->weights, role, layer, first, count, out);

@@ -10,6 +10,7 @@
 #include "exec/walk-private.h"
 
 #include "planner/error.h"
+#include "planner/sites.h"
 
 #include <string.h>
 
@@ -36,6 +37,19 @@ exec_walk_find_params (ExecWalk *self)
   self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
   self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
   self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;
+  self->sites.scales = find_array (self, "site_scales");
+  self->sites.history = find_array (self, "site_history");
+  self->sites.amax = find_array (self, "site_amax");
+}
+
+/* What is kept of a layer's sites lies behind that of the layers before. */
+void
+exec_walk_find_sites (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
+{
+  const PlanRef *ref = &args->op->refs[operand];
+  if (ref->array == self->sites.scales || ref->array == self->sites.amax)
+    args->ptr[operand]
+        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_SITES_OF_LAYER;
 }
 
 /* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
@@ -108,12 +122,14 @@ shard_of (const ExecWalk *self, gint64 layer)
 }
 
 /* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
- * all units, scales of one. */
+ * all units, scales and sites of one. */
 static guint64
 place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
 {
   const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
   const guint64 first = magnitudes_of (self, s);
+  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > amax + 1)
+    return plan_site_of (bucket_of (self)->slots[s].tensor.role, PLAN_SITE_WEIGHT);
   if (operand == amax)
     return (guint64)layer * magnitudes_of (self, bucket_of (self)->n_slots) + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;

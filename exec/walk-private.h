@@ -85,7 +85,11 @@ struct _ExecWalk
   struct
   {
     gint32 weights, columns, scales;
-  } quantised;        /* arrays of them; -1: none */
+  } quantised; /* arrays of them; -1: none */
+  struct
+  {
+    gint32 scales, history, amax;
+  } sites;            /* arrays of all layers'; -1: none */
   ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;
   GArray *shards; /* ExecShard, in init order */
@@ -124,6 +128,7 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
                                GError **error);
 void exec_walk_find_moments (ExecWalk *self);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
+gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
 gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);
 GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
@@ -134,6 +139,8 @@ gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
 void exec_walk_find_params (ExecWalk *self);
 void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                             ExecArgs *args);
+void exec_walk_find_sites (const ExecWalk *self, const PlanCursor *cursor, guint operand,
+                           ExecArgs *args);
 gboolean exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 

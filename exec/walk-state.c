@@ -7,6 +7,7 @@
 
 #include "exec/number.h"
 #include "exec/source.h"
+#include "planner/sites.h"
 
 #include <string.h>
 
@@ -177,6 +178,76 @@ fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **err
   return exec_device_read (device, out, from, bytes, error);
 }
 
+/* --- sites that quantise by earlier magnitudes -------------------------------------------- */
+
+/* What is kept of the sites of one product, as a piece: where it lies among all of that state. */
+static ExecPiece
+site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
+{
+  const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_SITE_HISTORY : 1;
+  const PlanTensorRole role = plan_site_weight (product);
+  *out_at = ((guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0)) * each;
+  return (ExecPiece){ .state = state,
+                      .role = role,
+                      .layer = layer,
+                      .count = PLAN_SITES_OF_PRODUCT * each,
+                      .dtype = PLAN_DTYPE_FP32 };
+}
+
+static float *
+sites_at (const ExecWalk *self, gint32 array)
+{
+  const guint32 id = plan_schedule_buffer (self->schedule, (guint)array)->first;
+  return (float *)(gpointer)self->tags[id].bytes;
+}
+
+static gboolean
+fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
+{
+  g_autofree float *values = g_new (float, PLAN_SITES_OF_PRODUCT *PLAN_SITE_HISTORY);
+  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      {
+        guint64 at;
+        const ExecPiece piece = site_piece (state, layer, product, &at);
+        if (!exec_source_state (self->job, state, piece.role, layer, 0, piece.count, values, error)
+            || !exec_device_write (self->device, sites + at, values, piece.count * sizeof *values,
+                                   error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
+gboolean
+exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  const ExecWalk *trained = self->trained;
+  if (trained)
+    return self->device->ops->copy (
+        self->device, args->ptr[0], sites_at (trained, trained->sites.scales),
+        (guint64)args->op->dims[0] * sizeof (float), args->op->stream, error);
+  return fill_sites (self, EXEC_STATE_SCALES, args->ptr[0], error)
+         && (!args->ptr[1] || fill_sites (self, EXEC_STATE_HISTORY, args->ptr[1], error));
+}
+
+/* All ranks hold the same. */
+static void
+add_sites (const ExecWalk *self, GArray *pieces)
+{
+  if (self->sites.scales < 0 || self->comm->rank > 0)
+    return;
+  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
+        {
+          const gboolean is_scales = state == EXEC_STATE_SCALES;
+          guint64 at;
+          ExecPiece piece = site_piece (state, layer, product, &at);
+          piece.data = sites_at (self, is_scales ? self->sites.scales : self->sites.history) + at;
+          g_array_append_val (pieces, piece);
+        }
+}
+
 gboolean
 exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
 {
@@ -193,6 +264,7 @@ exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
         if (shard->state[state].exists)
           add_pieces (self, shard, state, pieces);
     }
+  add_sites (self, pieces);
   return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
                                self->device->ops->is_immediate ? NULL : fetch, self->device,
                                self->comm, error);

@@ -184,6 +184,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
         args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
       args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
       exec_walk_find_scales (walk, cursor, i, args);
+      exec_walk_find_sites (walk, cursor, i, args);
     }
   return TRUE;
 }
@@ -420,6 +421,8 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return run_collective (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT)
     return exec_walk_init_shard (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_INIT_SCALES)
+    return exec_walk_init_scales (walk, args, error);
   if (op->kind == PLAN_OP_LOAD)
     return run_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
@@ -572,6 +575,8 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .step = job->first_step,
                       .suspect = -1,
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
+  if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
+    self->constants.mean_of = comm->ranks;
   const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
   if (!stack || !exec_runnable_check (job, plan, schedule, error) || !find_groups (self, error)
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))

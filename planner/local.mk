@@ -31,6 +31,7 @@ libplanner_a_SOURCES = \
   %D%/lower-offload.c %D%/lower-offload.h \
   %D%/lower-order.c %D%/lower-order.h \
   %D%/lower-replicated.c \
+  %D%/lower-sites.c \
   %D%/lower-step.c %D%/lower-step.h \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
@@ -66,6 +67,7 @@ libplanner_a_SOURCES = \
   %D%/schedule-text.c \
   %D%/safetensors.c %D%/safetensors.h \
   %D%/scratch.c %D%/scratch.h \
+  %D%/sites.c %D%/sites.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h \

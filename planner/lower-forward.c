@@ -172,11 +172,11 @@ copy_weights (PlanLower *self, PlanLowerUnit unit)
       const PlanNode *node = &self->net.nodes[i];
       if (node->kind != PLAN_NODE_LINEAR)
         continue;
-      plan_lower_compute (self, PLAN_OP_QUANTIZE,
-                          PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
-                                     plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
-                                     plan_lower_weight (self, node->weight, unit)),
-                          PLAN_DIMS (node->cols, node->depth));
+      plan_lower_quantise (self, node->weight, PLAN_SITE_WEIGHT, unit,
+                           PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
+                                      plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
+                                      plan_lower_weight (self, node->weight, unit)),
+                           node->cols, node->depth);
     }
 }
 
@@ -385,7 +385,7 @@ head_forward (PlanLower *self)
   if (self->layout.by_size)
     reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
   plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
-                   self->final_norm_bias, PLAN_NO_UNIT, net->split_rows);
+                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, net->split_rows);
   if (self->is_eval)
     {
       plan_lower_free (self, x);

@@ -213,9 +213,9 @@ quantise_weight (Layer *self, const PlanNode *node)
   plan_lower_alloc (lower, row);
   if (col.array >= 0)
     plan_lower_alloc (lower, col);
-  plan_lower_compute (lower, PLAN_OP_QUANTIZE,
-                      PLAN_REFS (row, col, plan_lower_weight (lower, node->weight, self->unit)),
-                      PLAN_DIMS (node->cols, node->depth));
+  plan_lower_quantise (lower, node->weight, PLAN_SITE_WEIGHT, self->unit,
+                       PLAN_REFS (row, col, plan_lower_weight (lower, node->weight, self->unit)),
+                       node->cols, node->depth);
 }
 
 static void
@@ -312,11 +312,12 @@ node_forward (Layer *self, const PlanNode *node)
     {
     case PLAN_NODE_NORM:
       plan_lower_norm (lower, out, value_ref (self, node->stats), in, node->weight, node->bias,
-                       self->unit, node->rows);
+                       node->feeds, self->unit, node->rows);
       return;
     case PLAN_NODE_QUANTIZE:
-      plan_lower_compute (lower, PLAN_OP_QUANTIZE, PLAN_REFS (out, value_ref (self, node->col), in),
-                          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_quantise (lower, node->feeds, PLAN_SITE_INPUT, self->unit,
+                           PLAN_REFS (out, value_ref (self, node->col), in), node->rows,
+                           node->cols);
       return;
     case PLAN_NODE_TRANSPOSE:
       plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),
@@ -553,9 +554,9 @@ quantise_gradient (Layer *self, const PlanNode *node, PlanRef *out_row, PlanRef 
   plan_lower_alloc (lower, *out_row);
   if (self->net->has_columns)
     plan_lower_alloc (lower, col);
-  plan_lower_compute (lower, PLAN_OP_QUANTIZE,
-                      PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
-                      PLAN_DIMS (node->rows, node->cols));
+  plan_lower_quantise (lower, node->weight, PLAN_SITE_GRADIENT, self->unit,
+                       PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
+                       node->rows, node->cols);
 }
 
 static void

@@ -1,6 +1,7 @@
 /* How one layer, and the parameters around the layers, become ops of either pass. */
 #pragma once
 #include "planner/lower-private.h"
+#include "planner/sites.h"
 G_BEGIN_DECLS
 
 /* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
@@ -29,11 +30,26 @@ void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qk
 void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
                                     PlanRef lse, PlanRef qkv);
 
+/* `feeds`: whose product reads what it leaves in the format of products; else PLAN_N_TENSORS. */
 void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
-                      PlanTensorRole weight, PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);
+                      PlanTensorRole weight, PlanTensorRole bias, PlanTensorRole feeds,
+                      PlanLowerUnit unit, gint64 rows);
 void plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanRef in,
                                PlanRef stats, PlanTensorRole weight, PlanTensorRole bias,
                                PlanLowerUnit unit, gint64 rows);
+
+/* The scale by which one site of a layer quantises, and what it has seen in this step; and those of
+ * all of a layer's. None where scales are of what is quantised. */
+PlanRef plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+                               PlanLowerUnit unit);
+PlanRef plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+                              PlanLowerUnit unit);
+PlanRef plan_lower_layer_scales (const PlanLower *self, PlanLowerUnit unit);
+PlanRef plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit);
+
+/* refs: what becomes the factor of the product with that weight, transposed, and of what. */
+void plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanSite site, PlanLowerUnit unit,
+                          const PlanRef *refs, gint64 rows, gint64 cols);
 
 /* Makes room for the gradient of a parameter and says where a kernel writes it; put_gradient then
  * moves it to where it accumulates or is reduced. `adds`: that holds a share of it already. */

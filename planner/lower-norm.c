@@ -7,16 +7,19 @@
 
 void
 plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
-                 PlanTensorRole bias, PlanLowerUnit unit, gint64 rows)
+                 PlanTensorRole bias, PlanTensorRole feeds, PlanLowerUnit unit, gint64 rows)
 {
   const gint64 cols = self->model->hidden;
+  const PlanRef scale = plan_lower_site_scale (self, feeds, PLAN_SITE_INPUT, unit);
+  const PlanRef amax = plan_lower_site_amax (self, feeds, PLAN_SITE_INPUT, unit);
   const PlanRef gain = plan_lower_weight (self, weight, unit);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
-    plan_lower_compute (self, PLAN_OP_LAYERNORM,
-                        PLAN_REFS (out, stats, in, gain, plan_lower_weight (self, bias, unit)),
-                        PLAN_DIMS (rows, cols));
+    plan_lower_compute (
+        self, PLAN_OP_LAYERNORM,
+        PLAN_REFS (out, stats, in, gain, plan_lower_weight (self, bias, unit), scale, amax),
+        PLAN_DIMS (rows, cols));
   else
-    plan_lower_compute (self, PLAN_OP_RMSNORM, PLAN_REFS (out, stats, in, gain),
+    plan_lower_compute (self, PLAN_OP_RMSNORM, PLAN_REFS (out, stats, in, gain, scale, amax),
                         PLAN_DIMS (rows, cols));
 }
 

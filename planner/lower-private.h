@@ -129,7 +129,8 @@ typedef struct
   gint32 exchanged;           /* event: the last communication within the tensor-parallel group */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
   gint32 kv_here, dkv_here;
-  gint32 unrounded, work, amax, scales; /* what quantising after the step takes */
+  gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
+  gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
   gboolean is_first_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;

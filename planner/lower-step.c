@@ -92,17 +92,12 @@ round_for_quantising (PlanLower *self, PlanLowerUnit unit)
                       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
 }
 
-/* Quantising by the last step's magnitudes finds this one's by the way. */
-static gboolean
-measures_first (const PlanLower *self)
-{
-  return self->amax >= 0 && self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED;
-}
-
 /* Of one unit. */
 static gint64
 n_magnitudes (const PlanLower *self)
 {
+  if (self->amax < 0)
+    return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
   return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
          / self->model->layers;
 }
@@ -125,8 +120,8 @@ quantise_unit (PlanLower *self, PlanLowerUnit unit)
       PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
                  self->gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
                                        : PLAN_REF_NONE,
-                 in, measures_first (self) ? ONE (amax) : PLAN_REF_NONE,
-                 plan_lower_unit_ref (self->scales, unit, 0)),
+                 in, ONE (amax), plan_lower_unit_ref (self->scales, unit, 0),
+                 plan_lower_layer_scales (self, unit), plan_lower_layer_amax (self, unit)),
       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
 
@@ -156,7 +151,8 @@ take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, Plan
     }
 }
 
-/* Of every parameter, on every rank. */
+/* Of every parameter, on every rank; quantising by earlier magnitudes finds this one's by the way.
+ */
 static void
 find_largest (PlanLower *self)
 {
@@ -164,10 +160,8 @@ find_largest (PlanLower *self)
     return;
   const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
   const gboolean is_shared = self->ranks * self->replicas > 1;
-  if (is_shared || measures_first (self))
-    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
-  if (measures_first (self))
-    each_unit (self, measure_unit);
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
+  each_unit (self, measure_unit);
   if (!is_shared)
     return;
   plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
@@ -477,6 +471,9 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->loss_rows,
                             self->nan_sum,
                             self->scratch,
+                            self->site_scales,
+                            self->site_history,
+                            self->site_amax,
                             static_value (self, PLAN_VALUE_NORM1_FULL),
                             static_value (self, PLAN_VALUE_NORM2_FULL) };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
@@ -524,6 +521,7 @@ plan_lower_setup (PlanLower *self)
   plan_lower_host_memory (self, TRUE);
   plan_lower_each_bucket (self, setup_bucket);
   each_derived (self, take_derived);
+  plan_lower_init_sites (self);
   quantise_weights (self);
   publish_together (self);
   kick (self);
@@ -638,6 +636,7 @@ plan_lower_end_step (PlanLower *self)
   if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
     plan_lower_each_bucket (self, cast_gradients);
   plan_lower_sum_replicated (self);
+  plan_lower_rescale (self);
   plan_lower_each_bucket (self, measure_gradients);
   share_sums (self);
   /* Where gradients are whole on every rank, one rank's sum is the sum. */

@@ -54,6 +54,12 @@ void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUn
 PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
                                         PlanLowerUnit unit);
 
+/* Sites that quantise by earlier magnitudes: what they keep, as a run begins, and as a step ends.
+ */
+void plan_lower_declare_sites (PlanLower *self);
+void plan_lower_init_sites (PlanLower *self);
+void plan_lower_rescale (PlanLower *self);
+
 /* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
 void plan_lower_declare_replicated (PlanLower *self);
 void plan_lower_sum_replicated (PlanLower *self);

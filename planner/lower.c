@@ -341,8 +341,10 @@ declare_quantising (PlanLower *self)
   /* Largest magnitudes: of 128 x 128 blocks in fp32; of 32 or 16 elements in bf16, by rows and by
    * columns; of a tensor one number. */
   const guint64 all = layer->raw * (guint64)layers;
+  const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
   self->amax
-      = blockwise
+      = delayed ? -1
+        : blockwise
             ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER)
         : mx || nv
             ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
@@ -510,9 +512,7 @@ measure (PlanLower *self, guint rank)
   self->syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
   self->gather_time = gather_time (self);
 
-  /* Collectives scale what they sum by themselves, but not in bf16. */
-  self->scales_buckets
-      = self->ranks > 1 && IS (self, PER_TOKEN_LOSS, OFF) && self->grad_comm == PLAN_DTYPE_BF16;
+  self->scales_buckets = plan_scales_gradients (plan, self->ranks);
   const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
   self->copies_weights = self->net.quantises && !quantised;
   self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
@@ -571,6 +571,7 @@ declare (PlanLower *self)
   declare_raw (self);
   declare_derived (self);
   declare_quantising (self);
+  plan_lower_declare_sites (self);
   declare_rest (self);
   declare_values (self);
   declare_head (self);

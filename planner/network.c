@@ -104,7 +104,8 @@ add (PlanNetwork *self, PlanNodeKind kind, PlanModule module, PlanValueId in, Pl
                       .kept = PLAN_NO_VALUE,
                       .saved = PLAN_NO_VALUE,
                       .weight = NONE,
-                      .bias = NONE };
+                      .bias = NONE,
+                      .feeds = NONE };
   return node;
 }
 
@@ -131,14 +132,15 @@ role (const Builder *b, PlanTensorRole wanted)
 
 static void
 add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId stats,
-          PlanTensorRole weight, PlanTensorRole bias, gboolean feeds_product)
+          PlanTensorRole weight, PlanTensorRole bias, PlanTensorRole feeds)
 {
-  const gboolean fused = feeds_product && b->fuses_norms;
+  const gboolean fused = feeds != NONE && b->fuses_norms;
   const gint64 rows = b->net->split_rows, cols = b->model->hidden;
   PlanNode *node = add (b->net, PLAN_NODE_NORM, module, in, out);
   node->stats = stats;
   node->weight = weight;
   node->bias = role (b, bias);
+  node->feeds = fused ? feeds : NONE;
   node->rows = rows;
   node->cols = cols;
   define (b->net, out, rows * cols, fused ? b->net->linear : b->net->compute);
@@ -149,7 +151,7 @@ add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanVa
  * reads is returned, which the backward one is stored. */
 static PlanValueId
 add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId col,
-              gint64 rows, gint64 cols, PlanValueId *out_kept)
+              PlanTensorRole feeds, gint64 rows, gint64 cols, PlanValueId *out_kept)
 {
   PlanNetwork *net = b->net;
   *out_kept = in;
@@ -160,6 +162,7 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
   if (!is_done)
     {
       PlanNode *node = add (net, PLAN_NODE_QUANTIZE, module, in, out);
+      node->feeds = feeds;
       node->rows = rows;
       node->cols = cols;
       node->col = net->has_columns ? col : PLAN_NO_VALUE;
@@ -183,12 +186,13 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
 /* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
 static PlanValueId
 add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValueId *v,
-                   PlanValueId *out_kept)
+                   PlanTensorRole feeds, PlanValueId *out_kept)
 {
   /* v: norm, its quantised forms, its whole forms */
   PlanNetwork *net = b->net;
   const gint64 hidden = b->model->hidden;
-  PlanValueId kept, read = add_quantize (b, module, in, v[1], v[2], net->split_rows, hidden, &kept);
+  PlanValueId kept,
+      read = add_quantize (b, module, in, v[1], v[2], feeds, net->split_rows, hidden, &kept);
   if (b->tp > 1 && !b->splits)
     {
       add (net, PLAN_NODE_COPY_TP, module, read, read);
@@ -247,7 +251,7 @@ add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId s
     }
   if (role (b, weight) == NONE)
     return branch;
-  add_norm (b, PLAN_MODULE_OTHER, branch, post, stats, weight, NONE, FALSE);
+  add_norm (b, PLAN_MODULE_OTHER, branch, post, stats, weight, NONE, NONE);
   return post;
 }
 
@@ -321,15 +325,16 @@ add_attention_branch (Builder *b)
   PlanValueId kept;
   const gint64 attn_cols = net->heads * net->head_dim;
   add_norm (b, PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1, PLAN_VALUE_STATS1,
-            PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS, TRUE);
-  PlanValueId read = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, &kept);
+            PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
+  PlanValueId read
+      = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, PLAN_TENSOR_QKV, &kept);
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
               PLAN_TENSOR_QKV_BIAS, (net->heads + 2 * net->kv_heads) * net->head_dim,
               b->model->hidden);
   save (b, PLAN_VALUE_QKV_SAVED, (net->heads + net->kv_heads) * net->head_dim);
   add_attention (b, PLAN_VALUE_QKV);
   read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
-                       PLAN_VALUE_ATTN_COL, net->rows, attn_cols, &kept);
+                       PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, net->rows, attn_cols, &kept);
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
   return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
@@ -345,8 +350,9 @@ add_mlp_branch (Builder *b, PlanValueId in)
   PlanValueId kept;
   const gint64 up = b->model->gated ? 2 * net->ffn : net->ffn;
   add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
-            PLAN_TENSOR_MLP_NORM_BIAS, TRUE);
-  PlanValueId read = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, &kept);
+            PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
+  PlanValueId read
+      = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, PLAN_TENSOR_GATE_UP, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
   save (b, PLAN_VALUE_UP_SAVED, net->ffn);
@@ -360,7 +366,7 @@ add_mlp_branch (Builder *b, PlanValueId in)
       define (net, PLAN_VALUE_GATE, net->rows * net->ffn, net->compute);
     }
   read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
-                       net->rows, net->ffn, &kept);
+                       PLAN_TENSOR_DOWN, net->rows, net->ffn, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, b->model->hidden, net->ffn);
   save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);

@@ -107,6 +107,7 @@ typedef struct
   gboolean is_lazy;            /* only the backward pass wants it */
   gboolean is_cheap;           /* its output is made again rather than kept */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
+  PlanTensorRole feeds;        /* whose product reads what is quantised here; else none */
   gint64 rows, cols, depth;    /* of `out` [rows, cols]; of a product, its inner dimension; of
                                   communication, `cols` is this rank's share */
 } PlanNode;

@@ -13,9 +13,10 @@
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
  * is the transposed copy: what products over the other dimension read; that of a part of parameters
- * lies as the part does, and products turn it. A unit has `parts` magnitudes. `kind` of an
- * activation is a PlanActivation, `keys` of attention the tokens that each query may see at most;
- * with `kv` those are other ranks' tokens, and the gradient is that of the queries alone. */
+ * lies as the part does, and products turn it. A unit has `parts` magnitudes. What has a `scale` is
+ * multiplied by it and rounded, and `amax` raised to the largest of it (planner/sites.h). `kind` of
+ * an activation is a PlanActivation, `keys` of attention the tokens that each query may see at
+ * most; with `kv` those are other ranks' tokens, and the gradient is that of the queries alone. */
 #pragma once
 
 /* clang-format off */
@@ -29,9 +30,11 @@
   X (PREPARE, "prepare", HOST, "", "tensors", "the host's own work on parameters for the optimizer")                                                      \
   X (ZERO, "zero", COMPUTE, "out:w", "count", "fill with zeros")                                                                                      \
   X (CAST, "cast", COMPUTE, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
-  X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r", "rows cols", "to a scaled format, with its scales; and transposed")                           \
+  X (QUANTIZE, "quantize", COMPUTE, "out:w col:W in:r scale:R amax:U", "rows cols", "to a scaled format, with its scales; and transposed")                           \
   X (PARAM_AMAX, "param_amax", COMPUTE, "amax:u in:r", "count parts", "largest magnitudes of each of a unit's parameters in this rank's part of them") \
-  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R scales:W", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
+  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, "out:w col:W in:r amax:R scales:W site_scales:R site_amax:U", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
+  X (INIT_SCALES, "init_scales", HOST, "scales:w history:W", "count length", "scales of sites, and the magnitudes of their last steps: a run's that is taken up, else 1") \
+  X (RESCALE, "rescale", COMPUTE, "scales:u history:u amax:u", "count length", "next scales of sites, by the largest magnitudes of their last `length` steps; `amax` begins afresh") \
   X (TRANSPOSE, "transpose", COMPUTE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
   X (ACCUMULATE, "accumulate", COMPUTE, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
   X (SUM_PARTS, "sum_parts", COMPUTE, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
@@ -40,16 +43,16 @@
   X (DROPOUT, "dropout", COMPUTE, "out:w mask:w in:r", "count", "zeroes some elements at random; a byte of the mask says which stay") \
   X (DROPOUT_ADD, "dropout_add", COMPUTE, "out:w mask:w a:r b:r", "count", "out = a + dropout (b)") \
   X (DROPOUT_BWD, "dropout_bwd", COMPUTE, "din:w dout:r mask:r", "count", "gradient of what was dropped from") \
-  X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant")                                                                                   \
+  X (SCALE, "scale", COMPUTE, "buf:u", "count", "times a constant: of gradients, 1 / the data-parallel size")                                                                                   \
   X (SOFTCAP, "softcap", COMPUTE, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
   X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, "grad:u out:r", "count", "its gradient, in place")                                                          \
   X (POSITIONS, "positions", COMPUTE, "out:u table:r", "rows cols seq", "adds each position's row of the table")                                      \
   X (POSITIONS_BWD, "positions_bwd", COMPUTE, "dtable:w dout:r", "rows cols seq", "gradient of the table's first seq rows")                           \
   X (EMBED, "embed", COMPUTE, "out:w table:r tokens:r", "rows cols vocab", "look token rows up")                                                      \
   X (EMBED_BWD, "embed_bwd", COMPUTE, "dtable:w dout:r tokens:r work:s", "rows cols vocab", "gradient of the table; rows nobody used become 0")       \
-  X (RMSNORM, "rmsnorm", COMPUTE, "out:w rstd:w in:r weight:r", "rows cols", "root-mean-square norm")                                                 \
+  X (RMSNORM, "rmsnorm", COMPUTE, "out:w rstd:w in:r weight:r scale:R amax:U", "rows cols", "root-mean-square norm")                                                 \
   X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, "din:w dweight:w dout:r in:r weight:r rstd:r work:s", "rows cols", "its gradients")                         \
-  X (LAYERNORM, "layernorm", COMPUTE, "out:w stats:w in:r weight:r bias:R", "rows cols", "norm by mean and variance")                                 \
+  X (LAYERNORM, "layernorm", COMPUTE, "out:w stats:w in:r weight:r bias:R scale:R amax:U", "rows cols", "norm by mean and variance")                                 \
   X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, "din:w dweight:w dbias:W dout:r in:r weight:r stats:r", "rows cols", "its gradients")                   \
   X (HEAD_NORM, "head_norm", COMPUTE, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
   X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r", "rows heads kv_heads head_dim", "its gradients")          \

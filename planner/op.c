@@ -3,6 +3,8 @@
 
 #include "planner/op.h"
 
+#include "planner/sites.h"
+
 #include <string.h>
 
 #define MAX_NAME 20
@@ -188,11 +190,11 @@ row_op_elements (const PlanOp *op, guint i)
     case PLAN_OP_EMBED_BWD:
       return (guint64[]){ (guint64)op->dims[2] * cols, matrix, rows, 0 }[i];
     case PLAN_OP_RMSNORM:
-      return (guint64[]){ matrix, rows, matrix, cols }[i];
+      return (guint64[]){ matrix, rows, matrix, cols, 1, 1 }[i];
     case PLAN_OP_RMSNORM_BWD:
       return (guint64[]){ matrix, cols, matrix, matrix, cols, rows, 0 }[i];
     case PLAN_OP_LAYERNORM:
-      return (guint64[]){ matrix, 2 * rows, matrix, cols, cols }[i];
+      return (guint64[]){ matrix, 2 * rows, matrix, cols, cols, 1, 1 }[i];
     case PLAN_OP_LAYERNORM_BWD:
       return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows }[i];
     case PLAN_OP_BIAS_BWD:
@@ -204,6 +206,7 @@ row_op_elements (const PlanOp *op, guint i)
     case PLAN_OP_POSITIONS_BWD:
       return i == 0 ? (guint64)op->dims[2] * cols : matrix;
     case PLAN_OP_QUANTIZE:
+      return i < 3 ? matrix : 1;
     case PLAN_OP_TRANSPOSE:
       return matrix;
     case PLAN_OP_ACTIVATE:
@@ -291,7 +294,10 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_PARAM_AMAX:
       return i == 0 ? MIN (d1, d0 / 16 + 1) : d0; /* blocks of 32, both ways */
     case PLAN_OP_PARAM_QUANTIZE:
-      return i >= 3 ? d1 : d0;
+      return i >= 5 ? PLAN_SITES_OF_PRODUCT * d1 : i >= 3 ? d1 : d0;
+    case PLAN_OP_INIT_SCALES:
+    case PLAN_OP_RESCALE:
+      return i == 1 ? d0 * d1 : d0;
     case PLAN_OP_SUM_PARTS:
       return i == 0 ? d0 : d0 * d1;
     case PLAN_OP_ALL_TO_ALL:

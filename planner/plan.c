@@ -588,3 +588,10 @@ plan_drops_hidden (const Plan *self)
 {
   return self->value[PLAN_HIDDEN_DROPOUT] > 0 && self->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }
+
+gboolean
+plan_scales_gradients (const Plan *self, gint64 ranks)
+{
+  return ranks > 1 && self->value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF
+         && plan_field_dtype (self, PLAN_GRAD_COMM) == PLAN_DTYPE_BF16;
+}

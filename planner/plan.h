@@ -89,4 +89,8 @@ PlanDtype plan_grad_dtype (const Plan *self);
 /* Whether a training step drops some of what branches add. */
 gboolean plan_drops_hidden (const Plan *self);
 
+/* Whether gradients are divided by the data-parallel size before `ranks` sum them: collectives
+ * scale what they sum by themselves, but not in bf16. */
+gboolean plan_scales_gradients (const Plan *self, gint64 ranks);
+
 G_END_DECLS

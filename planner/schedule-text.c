@@ -33,7 +33,7 @@ print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean 
                                  : plan_schedule_buffer (self, array)->count;
   g_string_append (out, is_event ? plan_schedule_event (self, array)->name
                                  : plan_schedule_buffer (self, array)->name);
-  if (ref->loop >= 0 || count > 1)
+  if (ref->loop >= 0 || count > 1 || ref->modulus > 0)
     {
       g_string_append_c (out, '[');
       if (ref->loop >= 0)

@@ -42,6 +42,7 @@ check_tests = \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-csv.tap \
+  %D%/unit/test-delayed.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
@@ -101,6 +102,7 @@ comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_delayed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
 EXTRA_DIST += %D%/unit/double.h

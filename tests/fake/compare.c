@@ -54,9 +54,9 @@ static const Kernel kernels[] = {
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
-  { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn", REDUCED, FALSE },
+  { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
-  { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnp", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnp", REDUCED, FALSE },
@@ -69,7 +69,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
   { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
-  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk", EXACT, TRUE },
+  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk--", EXACT, TRUE },
 };
 
 static const CompareDevice *device;

@@ -80,6 +80,7 @@ static const struct
   gint64 other; /* than the default */
 } wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP16 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_FP8_DELAYED },
                     { PLAN_COMPUTE, PLAN_COMPUTE_MXFP8 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
                     { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_FP8 },
@@ -107,6 +108,7 @@ static const struct
                     { PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN },
                     { PLAN_RECOMPUTE_MODULES,
                       1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN | 1 << PLAN_RECOMPUTE_MODULES_MLP },
+                    { PLAN_PER_TOKEN_LOSS, PLAN_PER_TOKEN_LOSS_OFF },
                     { PLAN_GRAD_ACCUM_FUSION, PLAN_GRAD_ACCUM_FUSION_ON },
                     { PLAN_NAN_CHECK, PLAN_NAN_CHECK_LOSS },
                     { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
@@ -150,7 +152,8 @@ widen_plan (Case *c, int seed)
                                             : PLAN_PARAM_GATHER_MXFP8;
       else if (i == 3 && seed % 3 == 0)
         {
-          plan.value[PLAN_COMPUTE] = PLAN_COMPUTE_FP8_TENSORWISE;
+          plan.value[PLAN_COMPUTE]
+              = g_rand_int_range (rand, PLAN_COMPUTE_FP8_DELAYED, PLAN_COMPUTE_FP8_TENSORWISE + 1);
           plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
           plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
         }

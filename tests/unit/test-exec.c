@@ -341,8 +341,13 @@ START_TEST (buffers_reused_too_early_are_caught)
 END_TEST
 
 /* Adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
- * #3067); an own scale on every rank makes one tensor of different numbers. Nothing is stale or
- * missing then: what catches them is that ranks and evaluator disagree. */
+ * #3067); an own scale on every rank makes one tensor of different numbers, one that is never
+ * remade, or another layer's, other numbers; and the mean is taken of what travels, once, not of
+ * what it was added to (PR #3023). Nothing is stale or missing then: what catches them is that
+ * ranks and evaluator disagree. */
+#define DELAYED "strategy=optim_grads_params compute=fp8-delayed"
+#define MEAN "strategy=optim grad_comm=bf16 per_token_loss=off"
+
 START_TEST (wrong_sums_are_seen_by_the_evaluator)
 {
   static const struct
@@ -351,7 +356,13 @@ START_TEST (wrong_sums_are_seen_by_the_evaluator)
     Plant plant;
   } cases[] = { { "strategy=optim grad_comm=bf16",
                   { REPLACE, "cast reduce out=grads", "accumulate reduce out=grads" } },
-                { FP8_PARAMS, { LEAVE_OUT, "all_reduce_max", NULL } } };
+                { FP8_PARAMS, { LEAVE_OUT, "all_reduce_max", NULL } },
+                { DELAYED, { LEAVE_OUT, "all_reduce_max", NULL } },
+                { DELAYED, { LEAVE_OUT, "rescale compute", NULL } },
+                { DELAYED " param_gather=fp8",
+                  { REPLACE, "site_scales=site_scales[l%1]", "site_scales=site_scales[0%1]" } },
+                { MEAN, { LEAVE_OUT, "scale reduce buf=bucket", NULL } },
+                { MEAN, { REPLACE, "scale reduce buf=bucket", "scale reduce buf=grads" } } };
   Case c;
   double losses[4];
   g_auto (ExecResult) expected = { 0 };
@@ -459,7 +470,7 @@ START_TEST (what_is_not_executed_is_refused_by_name)
           { "hidden_dropout", "0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
           { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
-          { "compute", "fp8-delayed", "compute=fp8-delayed is modelled and not executed yet" },
+          { "compute", "fp8-blockwise", "compute=fp8-blockwise is modelled and not executed yet" },
           { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" },
           { "exp_avg", "fp8", "exp_avg=fp8 is modelled and not executed yet: it must be" } };
   Case c;
@@ -521,7 +532,7 @@ main (void)
   tcase_add_test (tcase, stale_columns_are_caught);
   tcase_add_test (tcase, missing_gathers_are_caught);
   tcase_add_test (tcase, buffers_reused_too_early_are_caught);
-  tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 2);
+  tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 7);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
   tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 9);

@@ -4,10 +4,12 @@
  * against differences of those. */
 #include "config.h"
 
+#include "exec/number.h"
 #include "planner/model.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -405,6 +407,8 @@ run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
 
   for (guint i = 0; i < plan_op_n_refs (kind); i++)
     {
+      if (operands[i] == NULL)
+        continue;
       const guint64 at = operands[i]->count == n ? from : 0; /* magnitudes and scales are whole */
 
       args.dtype[i] = operands[i]->dtype;
@@ -486,6 +490,137 @@ START_TEST (kernels_param_amax_keeps_nan)
 }
 END_TEST
 
+static guint8
+rounded (PlanDtype format, float value)
+{
+  return format == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 ((double)value)
+                                   : exec_number_to_e5m2 ((double)value);
+}
+
+/* By a scale of before: every element is multiplied in fp32 and rounded, saturating; the site sees
+ * the largest magnitude of what was there. As a part of a parameter it has the same bits. */
+START_TEST (kernels_quantize_by_scale)
+{
+  const PlanDtype format = _i % 2 ? PLAN_DTYPE_E5M2 : PLAN_DTYPE_E4M3;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), cols = between (rand, 1, 9), n = rows * cols;
+  float scales[3], scale_value = (float)exp2 (g_rand_double_range (rand, -9, 9));
+  g_auto (Tensor) in = tensor_random (rand, format_of (_i / 2), (guint64)n, exp2 (_i % 9));
+  g_auto (Tensor) row = tensor_blank (format, (guint64)n), col = tensor_blank (format, (guint64)n);
+  g_auto (Tensor) part = tensor_blank (format, (guint64)n);
+  g_auto (Tensor) scale = tensor_blank (PLAN_DTYPE_FP32, 1);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  float largest = _i % 3 ? 0 : 100;
+
+  row.scale = &scales[0];
+  col.scale = &scales[1];
+  part.scale = &scales[2];
+  *(float *)scale.data = scale_value;
+  *(float *)amax.data = largest;
+  for (gint64 i = 0; i < n; i++)
+    largest = fmaxf (largest, (float)fabs (in.value[i]));
+  run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&row, &col, &in, &scale, &amax), (gint64[]){ rows, cols },
+              PLAN_DTYPE_FP32);
+  ck_assert_float_eq (*(float *)amax.data, largest);
+  run_kernel (PLAN_OP_PARAM_QUANTIZE, OPERANDS (&part, NULL, &in, NULL, NULL, &scale, NULL),
+              (gint64[]){ n, 1 }, PLAN_DTYPE_FP32);
+  for (guint i = 0; i < 3; i++)
+    ck_assert_float_eq (scales[i], 1 / scale_value);
+  for (gint64 i = 0; i < n; i++)
+    {
+      const guint8 want = rounded (format, (float)in.value[i] * scale_value);
+      ck_assert_uint_eq (((guint8 *)row.data)[i], want);
+      ck_assert_uint_eq (((guint8 *)part.data)[i], want);
+      ck_assert_uint_eq (((guint8 *)col.data)[i % cols * rows + i / cols], want);
+    }
+}
+END_TEST
+
+/* A norm that leaves the format of products rounds once, from fp32. */
+START_TEST (kernels_norms_quantize)
+{
+  const PlanOpKind kind = _i % 2 ? PLAN_OP_LAYERNORM : PLAN_OP_RMSNORM;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 5), cols = between (rand, 1, 600);
+  const guint64 n = (guint64)(rows * cols);
+  const gint64 *dims = (gint64[]){ rows, cols };
+  float inverse, scale_value = (float)exp2 (g_rand_double_range (rand, 0, 8)), largest = 0;
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, n, 1);
+  g_auto (Tensor) gain = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)cols, 1);
+  g_auto (Tensor) stats = tensor_blank (PLAN_DTYPE_FP32, 2 * (guint64)rows);
+  g_auto (Tensor) wide = tensor_blank (PLAN_DTYPE_FP32, n), out = tensor_blank (PLAN_DTYPE_E4M3, n);
+  g_auto (Tensor) scale = tensor_blank (PLAN_DTYPE_FP32, 1);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+
+  out.scale = &inverse;
+  *(float *)scale.data = scale_value;
+  *(float *)amax.data = 0;
+  run_kernel (kind, OPERANDS (&wide, &stats, &in, &gain), dims, PLAN_DTYPE_BF16);
+  run_kernel (kind,
+              kind == PLAN_OP_RMSNORM ? OPERANDS (&out, &stats, &in, &gain, &scale, &amax)
+                                      : OPERANDS (&out, &stats, &in, &gain, NULL, &scale, &amax),
+              dims, PLAN_DTYPE_BF16);
+  for (guint64 i = 0; i < n; i++)
+    {
+      const float value = ((const float *)wide.data)[i];
+      largest = fmaxf (largest, fabsf (value));
+      ck_assert_uint_eq (((guint8 *)out.data)[i], rounded (PLAN_DTYPE_E4M3, value * scale_value));
+    }
+  ck_assert_float_eq (*(float *)amax.data, largest);
+  ck_assert_float_eq (inverse, 1 / scale_value);
+}
+END_TEST
+
+/* What a step may see: mostly numbers, and what makes no scale. */
+static float
+seen_by (GRand *rand)
+{
+  static const float odd[] = { 0, 1e-42f, INFINITY, NAN };
+  const gint32 draw = g_rand_int_range (rand, 0, 12);
+  return draw < 4 ? odd[draw] : (float)exp2 (g_rand_double_range (rand, -40, 40));
+}
+
+/* Against all that was ever seen, of which the last steps count: every third site is in e5m2; zeros
+ * and what is no number leave the scale as it is. */
+START_TEST (kernels_rescale)
+{
+  enum
+  {
+    SITES = 6,
+    STEPS = 20
+  };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 length = between (rand, 1, 7);
+  g_auto (Tensor) scales = tensor_blank (PLAN_DTYPE_FP32, SITES);
+  g_auto (Tensor) history = tensor_blank (PLAN_DTYPE_FP32, SITES * (guint64)length);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, SITES);
+  float seen[SITES][STEPS], want[SITES], *found = scales.data, *now = amax.data;
+
+  memset (history.data, 0, SITES * (gsize)length * sizeof (float));
+  for (guint site = 0; site < SITES; site++)
+    found[site] = want[site] = 1;
+  for (gint64 step = 0; step < STEPS; step++)
+    {
+      for (guint site = 0; site < SITES; site++)
+        now[site] = seen[site][step] = seen_by (rand);
+      run_kernel (PLAN_OP_RESCALE, OPERANDS (&scales, &history, &amax), (gint64[]){ SITES, length },
+                  PLAN_DTYPE_FP32);
+      for (guint site = 0; site < SITES; site++)
+        {
+          double most = 0;
+          for (gint64 s = MAX (0, step + 1 - length); s <= step; s++)
+            most = isnan (seen[site][s]) ? NAN : fmax ((double)seen[site][s], most) + 0 * most;
+          if (most > 0 && isfinite (most))
+            want[site] = (float)MIN ((site % 3 == 2 ? 57344 : 448) / most, (double)FLT_MAX);
+          ck_assert_float_eq (found[site], want[site]);
+          ck_assert_float_eq (now[site], 0);
+          ck_assert_mem_eq (&((float *)history.data)[site * (guint)length], &seen[site][step],
+                            sizeof (float));
+        }
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -502,6 +637,9 @@ main (void)
   tcase_add_loop_test (tcase, kernels_param_quantize, 0, 40);
   tcase_add_loop_test (tcase, kernels_param_quantize_blocks, 0, 20);
   tcase_add_test (tcase, kernels_param_amax_keeps_nan);
+  tcase_add_loop_test (tcase, kernels_quantize_by_scale, 0, 40);
+  tcase_add_loop_test (tcase, kernels_norms_quantize, 0, 20);
+  tcase_add_loop_test (tcase, kernels_rescale, 0, 20);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

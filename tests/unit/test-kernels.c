@@ -556,10 +556,9 @@ END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_SCALE,      PLAN_OP_SOFTCAP,        PLAN_OP_SOFTCAP_BWD,
-        PLAN_OP_ROW_STAT,   PLAN_OP_ATTENTION_JOIN, PLAN_OP_COPY,
-        PLAN_OP_ADAMW_HOST, PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD,
-        PLAN_OP_DROPOUT,    PLAN_OP_DROPOUT_ADD,    PLAN_OP_DROPOUT_BWD };
+    = { PLAN_OP_SOFTCAP,        PLAN_OP_SOFTCAP_BWD,  PLAN_OP_ROW_STAT,        PLAN_OP_COPY,
+        PLAN_OP_ATTENTION_JOIN, PLAN_OP_ADAMW_HOST,   PLAN_OP_DROPOUT,         PLAN_OP_DROPOUT_ADD,
+        PLAN_OP_DROPOUT_BWD,    PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs that quantise by the magnitudes of earlier steps: what sites keep is part of a run. */
+#include "config.h"
+
+#include "exec/evaluate.h"
+#include "exec/exec.h"
+#include "exec/probe.h"
+#include "planner/error.h"
+
+#include <check.h>
+#include <glib/gstdio.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 4
+#define MAX_RANKS 8
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan, eval_plan;
+  ExecJob job;
+  guint ranks;
+  ExecResult results[MAX_RANKS], expected;
+} Case;
+
+#define must(call, error) \
+  do \
+    { \
+      const gboolean is_ok = (call); \
+      ck_assert_msg (is_ok, "%s", (error) ? (error)->message : "no error"); \
+    } \
+  while (0)
+
+static void
+resolve (const Case *c, const char *fields, Plan *out)
+{
+  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  plan_init (&plan);
+  for (guint i = 0; words[i]; i++)
+    {
+      g_auto (GStrv) pair = g_strsplit (words[i], "=", 2);
+      must (plan_set (&plan, pair[0], pair[1], &error), error);
+    }
+  must (plan_resolve (&plan, c->model, c->cluster, out, &error), error);
+}
+
+#define DELAYED "stack=native gbs=8 seq=32 compute=fp8-delayed"
+
+static void
+case_init (Case *c, guint ranks, const char *fields)
+{
+  g_autoptr (GError) error = NULL;
+  *c = (Case){ .ranks = ranks };
+  c->model = plan_model_new ("llama-tiny", &error);
+  must (c->model != NULL, error);
+  c->cluster = exec_probe_cluster (ranks, &error);
+  must (c->cluster != NULL, error);
+  resolve (c, fields, &c->plan);
+  c->job = (ExecJob){ .model = c->model,
+                      .plan = &c->plan,
+                      .cluster = c->cluster,
+                      .kernels = &exec_kernels_cpu,
+                      .seed = 1,
+                      .steps = STEPS,
+                      .constants = { .norm_eps = 1e-5,
+                                     .rope_theta = 10000,
+                                     .lr = 1e-2,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .adam_eps = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .max_norm = 1 } };
+}
+
+static void
+case_evaluates (Case *c, const char *fields)
+{
+  g_autofree char *eval = g_strconcat (fields, " task=eval", NULL);
+  resolve (c, eval, &c->eval_plan);
+  c->job.eval_plan = &c->eval_plan;
+  c->job.eval_every = 1;
+}
+
+static void
+case_clear (Case *c)
+{
+  for (guint r = 0; r < MAX_RANKS; r++)
+    exec_result_clear (&c->results[r]);
+  exec_result_clear (&c->expected);
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+}
+
+static void
+run (Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  for (guint r = 0; r < MAX_RANKS; r++)
+    exec_result_clear (&c->results[r]);
+  must (exec_run_threads (&c->job, c->ranks, FALSE, NULL, NULL, c->results, &error), error);
+}
+
+static void
+evaluate (Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  exec_result_clear (&c->expected);
+  must (exec_evaluate (&c->job, c->ranks, &c->expected, &error), error);
+}
+
+static void
+assert_same (const Case *c, const ExecResult *a, const ExecResult *b, const char *what)
+{
+  const gsize bytes = (gsize)c->job.steps * sizeof (double);
+  ck_assert_msg (memcmp (a->losses, b->losses, bytes) == 0, "%s: loss %.9g, not %.9g", what,
+                 a->losses[c->job.steps - 1], b->losses[c->job.steps - 1]);
+  ck_assert_msg (memcmp (a->grad_norms, b->grad_norms, bytes) == 0, "%s: norm %.9g, not %.9g", what,
+                 a->grad_norms[c->job.steps - 1], b->grad_norms[c->job.steps - 1]);
+}
+
+/* Every way to hold weights, on every number of ranks: as the evaluator says. What changes neither
+ * sums nor rounding is the same run: where weights are quantised, and what is computed again. */
+START_TEST (runs_equal_the_evaluator)
+{
+  static const guint ranks[] = { 1, 2, 4 };
+  static const char *const ways[]
+      = { "strategy=no_shard",
+          "strategy=no_shard recompute=full",
+          "strategy=optim_grads_params",
+          "strategy=optim_grads_params recompute=selective recompute_modules=mlp",
+          "strategy=optim_grads_params param_gather=fp8",
+          "strategy=optim_grads_params param_gather=fp8 recompute=full keep_transpose=on",
+          "strategy=optim param_gather=fp8",
+          "strategy=optim_grads param_gather=fp8 double_buffer=on",
+          "strategy=optim_grads_params param_gather=fp8 dp_outer=2 outer_strategy=optim",
+          "strategy=optim_grads_params dp_outer=2 param_gather=fp8 fine_grained=on" };
+  const guint n = ranks[_i];
+  for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
+    {
+      Case c;
+      g_autofree char *fields = g_strconcat (DELAYED " ", ways[way], NULL);
+      if (n < 4 && strstr (ways[way], "dp_outer"))
+        continue;
+      case_init (&c, n, fields);
+      case_evaluates (&c, fields);
+      evaluate (&c);
+      run (&c);
+      for (guint r = 0; r < n; r++)
+        {
+          assert_same (&c, &c.results[r], &c.expected, fields);
+          ck_assert_msg (
+              memcmp (c.results[r].eval_losses, c.expected.eval_losses, STEPS * sizeof (double))
+                  == 0,
+              "%s: evaluation", fields);
+        }
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* An evaluation sees other magnitudes and keeps none of them. */
+START_TEST (evaluations_leave_no_trace)
+{
+  Case with, without;
+  const char *const fields = DELAYED " strategy=optim_grads_params param_gather=fp8";
+  case_init (&with, 2, fields);
+  case_evaluates (&with, fields);
+  case_init (&without, 2, fields);
+  run (&with);
+  run (&without);
+  assert_same (&with, &with.results[0], &without.results[0], fields);
+  case_clear (&with);
+  case_clear (&without);
+}
+END_TEST
+
+static void
+remove_folder (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_folder (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
+}
+
+/* Two steps, saved. */
+static ExecCheckpoint *
+saved_by (guint ranks, const char *fields, const char *folder)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init (&c, ranks, fields);
+  c.job.steps = 2;
+  c.job.save = folder;
+  run (&c);
+  ExecCheckpoint *checkpoint = exec_checkpoint_open (folder, c.model, &error);
+  must (checkpoint != NULL, error);
+  case_clear (&c);
+  return checkpoint;
+}
+
+static void
+take_up (Case *c, const ExecCheckpoint *checkpoint)
+{
+  c->job.resume = checkpoint;
+  c->job.first_step = exec_checkpoint_step (checkpoint);
+  c->job.steps = STEPS - c->job.first_step;
+}
+
+/* What one number of ranks saved, another goes on with: as the evaluator does from there, and on
+ * as many ranks as before as if nothing had happened. */
+START_TEST (checkpoints_hold_the_scales)
+{
+  static const guint before[] = { 1, 2, 4, 2 }, after[] = { 2, 4, 1, 2 };
+  const char *const gathers[] = { "compute", "fp8" };
+  g_autofree char *folder = g_dir_make_tmp ("delayed-XXXXXX", NULL);
+  g_autofree char *fields
+      = g_strconcat (DELAYED " strategy=optim_grads_params param_gather=", gathers[_i / 4], NULL);
+  g_autoptr (ExecCheckpoint) checkpoint = saved_by (before[_i % 4], fields, folder);
+  Case c, whole;
+  float scales[3];
+  g_autoptr (GError) error = NULL;
+  must (exec_checkpoint_read (checkpoint, EXEC_STATE_SCALES, PLAN_TENSOR_DOWN, 3, 0, 3, scales,
+                              &error),
+        error);
+  for (guint i = 0; i < 3; i++)
+    ck_assert_msg (scales[i] > 1 && isfinite (scales[i]), "scale %u is %g", i, (double)scales[i]);
+  case_init (&c, after[_i % 4], fields);
+  take_up (&c, checkpoint);
+  evaluate (&c);
+  run (&c);
+  assert_same (&c, &c.results[0], &c.expected, fields);
+  case_init (&whole, after[_i % 4], fields);
+  run (&whole);
+  if (before[_i % 4] == after[_i % 4])
+    ck_assert_mem_eq (c.results[0].losses, whole.results[0].losses + 2, 2 * sizeof (double));
+  case_clear (&c);
+  case_clear (&whole);
+  remove_folder (folder);
+}
+END_TEST
+
+START_TEST (checkpoints_without_scales_are_refused)
+{
+  g_autofree char *folder = g_dir_make_tmp ("delayed-XXXXXX", NULL);
+  g_autoptr (ExecCheckpoint) checkpoint
+      = saved_by (1, "stack=native gbs=8 seq=32 compute=fp8-tensorwise", folder);
+  g_autoptr (GError) error = NULL;
+  Case c;
+  case_init (&c, 1, DELAYED);
+  take_up (&c, checkpoint);
+  ck_assert (!exec_run_threads (&c.job, 1, FALSE, NULL, NULL, c.results, &error));
+  ck_assert_msg (strstr (error->message, "lacks element 0 of scales/qkv/0: it was written with "
+                                         "another compute"),
+                 "%s", error->message);
+  case_clear (&c);
+  remove_folder (folder);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("delayed");
+  TCase *tcase = tcase_create ("delayed");
+  tcase_set_timeout (tcase, 300);
+  tcase_add_loop_test (tcase, runs_equal_the_evaluator, 0, 3);
+  tcase_add_test (tcase, evaluations_leave_no_trace);
+  tcase_add_loop_test (tcase, checkpoints_hold_the_scales, 0, 8);
+  tcase_add_test (tcase, checkpoints_without_scales_are_refused);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
