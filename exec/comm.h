@@ -37,8 +37,8 @@ typedef struct
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
 
-  /* buf = element by element the largest of the ranks', which are no less than 0, or a NaN where
-   * one is; NULL: not here. */
+  /* buf = element by element the largest of the ranks', which are no less than 0; where one is a
+   * NaN, that, or infinity. */
   gboolean (*all_reduce_max) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);

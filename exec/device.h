@@ -21,6 +21,7 @@ typedef struct
   const PlanSchedule *schedule; /* its ops, events, and how many buffers there are */
   ExecComm *comm;               /* of all ranks: which GPU is this rank's, whether one is lost */
   guint64 memory_bytes;
+  guint param_scales;     /* of quantised parameters */
   gboolean is_registered; /* with the communicator, where that knows how to */
   gboolean is_deterministic;
 } ExecDeviceNeeds;
@@ -30,7 +31,8 @@ struct _ExecDevice
 {
   const ExecDeviceOps *ops;
   guint8 *memory; /* memory_bytes of it */
-  float *scales;  /* one per buffer id, beside the memory: of formats that have one per tensor */
+  float *scales;  /* one per buffer id, then of parameters, beside the memory: of formats that have
+                     one per tensor */
 };
 
 struct _ExecDeviceOps

@@ -30,10 +30,18 @@ find_array (const ExecWalk *self, const char *name)
   return -1;
 }
 
+guint
+exec_walk_n_param_scales (const ExecWalk *self)
+{
+  return self->plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+             ? (guint)self->job->model->layers * PLAN_N_TENSORS
+             : 0;
+}
+
 void
 exec_walk_find_params (ExecWalk *self)
 {
-  const gboolean is_quantised = self->plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+  const gboolean is_quantised = exec_walk_n_param_scales (self) > 0;
   self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
   self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
   self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;

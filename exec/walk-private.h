@@ -81,7 +81,7 @@ struct _ExecWalk
   PlanLayout layout;
   PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
-  float *param_scales; /* of quantised parameters, by layer and role: on every rank, unsharded */
+  float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
   struct
   {
     gint32 weights, columns, scales;
@@ -136,6 +136,7 @@ GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
 
 /* exec/walk-params.c */
+guint exec_walk_n_param_scales (const ExecWalk *self);
 void exec_walk_find_params (ExecWalk *self);
 void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                             ExecArgs *args);

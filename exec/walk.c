@@ -537,9 +537,12 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
+          .param_scales = exec_walk_n_param_scales (walk),
           .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
+  if (walk->device && needs.param_scales > 0)
+    walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
   return walk->device != NULL;
 }
 
@@ -569,7 +572,6 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .spans = g_array_new (FALSE, FALSE, sizeof (ExecSpan)),
                       .samples = g_array_new (FALSE, FALSE, sizeof (ExecSample)),
                       .looks = g_array_new (FALSE, FALSE, sizeof (ExecLook)),
-                      .param_scales = g_new0 (float, job->model->layers *PLAN_N_TENSORS),
                       .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
@@ -597,7 +599,6 @@ exec_walk_close (ExecWalk *self)
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
-  g_free (self->param_scales);
   g_array_unref (self->shards);
   g_array_unref (self->spans);
   g_array_unref (self->samples);

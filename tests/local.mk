@@ -479,13 +479,16 @@ fake_headers = \
   %D%/fake/include/library_types.h
 compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
-  %D%/fake/compare-operand.c %D%/fake/compare-operand.h
+  %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
+  %D%/fake/compare-narrow.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
   %D%/fake/test-cublaslt.c \
   %D%/fake/test-cuda-fake.c \
   %D%/fake/test-cuda-order.c
-fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c
+cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h
+fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
+  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-params.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
@@ -506,6 +509,8 @@ fake_tests = \
   %D%/fake/test-cuda-kernels.tap \
   %D%/fake/test-cuda-order.tap \
   %D%/fake/test-cuda-gemm.tap \
+  %D%/fake/test-cuda-blocks.tap \
+  %D%/fake/test-cuda-params.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
@@ -526,7 +531,17 @@ tests_fake_test_cuda_gemm_tap_SOURCES = \
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
-tests_fake_test_cuda_walk_tap_SOURCES = %D%/fake/test-cuda-walk.c exec/gemm-plain.c
+tests_fake_test_cuda_blocks_tap_SOURCES = %D%/fake/test-cuda-blocks.c
+tests_fake_test_cuda_blocks_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_blocks_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_blocks_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_params_tap_SOURCES = \
+  %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/gemm-plain.c
+tests_fake_test_cuda_params_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_params_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_params_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_walk_tap_SOURCES = \
+  %D%/fake/test-cuda-walk.c $(cuda_case_sources) exec/gemm-plain.c
 tests_fake_test_cuda_walk_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -572,7 +587,7 @@ check_PROGRAMS += %D%/gpu/test-nccl.tap
 TESTS += %D%/gpu/test-nccl.tap
 tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources)
 tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
-tests_gpu_test_nccl_tap_LDADD = libexecnccl.a $(exec_test_ldadd) $(NCCL_LIBS)
+tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(NCCL_LIBS)
 endif
 endif
 

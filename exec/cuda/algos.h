@@ -13,12 +13,13 @@ typedef struct
   gint64 m, n, k;
   guint32 workspace_mib;
   guint16 sms;         /* that it may use; 0: all */
-  guint8 layout;       /* of the op list */
+  guint8 layout;       /* of the op list, as factors lie in memory */
   guint8 accumulates;  /* out += product */
-  guint8 dtype[4];     /* out, a, b, bias; PLAN_N_DTYPES: no bias */
+  guint8 dtype[4];     /* out, a, b, bias; PLAN_N_DTYPES: no bias; with blocks, however they lie */
   guint8 alignment[4]; /* of their addresses, in bytes; 0: 256 or more */
   guint8 is_deterministic;
-  guint8 unused[7];
+  guint8 is_foreign; /* scales of blocks are not where cuBLASLt reads them */
+  guint8 unused[6];
 } ExecCudaProduct;
 
 guint exec_cuda_product_hash (gconstpointer product);

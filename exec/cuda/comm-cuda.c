@@ -143,15 +143,19 @@ copy (void *to, const void *from, guint64 bytes, cudaStream_t stream, GError **e
   return TRUE;
 }
 
-/* out = the sum of `count` elements from element `from` on of what each rank brought. */
+/* Makes one array of those of all ranks: exec_cuda_sum, exec_cuda_max. */
+typedef int (*Fold) (void *out, const void *const *in, unsigned ranks, uint64_t count,
+                     PlanDtype dtype, void *stream);
+
+/* out = the fold of `count` elements from element `from` on of what each rank brought. */
 static gboolean
-sum (const CudaComm *self, const Post *posts, void *out, guint64 from, guint64 count,
-     PlanDtype dtype, cudaStream_t stream, GError **error)
+fold_posts (const CudaComm *self, const Post *posts, Fold fold, void *out, guint64 from,
+            guint64 count, PlanDtype dtype, cudaStream_t stream, GError **error)
 {
   const void *in[EXEC_CUDA_MAX_SUMMED];
   for (guint rank = 0; rank < self->comm.ranks; rank++)
     in[rank] = posts[rank].in + plan_dtype_bytes (dtype, from);
-  return exec_cuda_check (exec_cuda_sum (out, in, self->comm.ranks, count, dtype, stream),
+  return exec_cuda_check (fold (out, in, self->comm.ranks, count, dtype, stream),
                           "the sum over ranks", error);
 }
 
@@ -183,7 +187,8 @@ cuda_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
   if (!stream)
     return self->host->ops->reduce_scatter (self->host, out, in, count, dtype, NULL, error);
   return begin (self, "reduce_scatter", out, in, count, dtype, stream, posts, error)
-         && sum (self, posts, out, comm->rank * count, count, dtype, stream, error)
+         && fold_posts (self, posts, exec_cuda_sum, out, comm->rank * count, count, dtype, stream,
+                        error)
          && meet_again (self, stream, error);
 }
 
@@ -212,22 +217,20 @@ slice_start (const ExecComm *comm, guint rank, guint64 count)
   return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
 }
 
-/* Each rank sums a slice in its place, where no other reads; then all copy the others'. */
+/* Each rank folds a slice in its place, where no other reads; then all copy the others'. */
 static gboolean
-cuda_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
-                 GError **error)
+fold_everywhere (CudaComm *self, const char *name, Fold fold, void *buf, guint64 count,
+                 PlanDtype dtype, cudaStream_t stream, GError **error)
 {
-  CudaComm *self = (CudaComm *)comm;
+  const ExecComm *comm = &self->comm;
   const guint64 from = slice_start (comm, comm->rank, count);
   const guint64 n = slice_start (comm, comm->rank + 1, count) - from;
   g_autofree Post *posts = g_new0 (Post, comm->ranks);
-  if (!stream)
-    return self->host->ops->all_reduce (self->host, buf, count, dtype, NULL, error);
-  if (!begin (self, "all_reduce", buf, buf, count, dtype, stream, posts, error)
-      || !sum (self, posts, (guint8 *)buf + plan_dtype_bytes (dtype, from), from, n, dtype, stream,
-               error)
+  if (!begin (self, name, buf, buf, count, dtype, stream, posts, error)
+      || !fold_posts (self, posts, fold, (guint8 *)buf + plan_dtype_bytes (dtype, from), from, n,
+                      dtype, stream, error)
       || !meet_again (self, stream, error)
-      || !begin (self, "all_reduce", buf, buf, count, dtype, stream, posts, error))
+      || !begin (self, name, buf, buf, count, dtype, stream, posts, error))
     return FALSE;
   for (guint rank = 0; rank < comm->ranks; rank++)
     {
@@ -238,6 +241,26 @@ cuda_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void
         return FALSE;
     }
   return meet_again (self, stream, error);
+}
+
+static gboolean
+cuda_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                 GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  if (!stream)
+    return self->host->ops->all_reduce (self->host, buf, count, dtype, NULL, error);
+  return fold_everywhere (self, "all_reduce", exec_cuda_sum, buf, count, dtype, stream, error);
+}
+
+static gboolean
+cuda_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                     GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  if (!stream)
+    return self->host->ops->all_reduce_max (self->host, buf, count, dtype, NULL, error);
+  return fold_everywhere (self, "all_reduce_max", exec_cuda_max, buf, count, dtype, stream, error);
 }
 
 static gboolean
@@ -280,6 +303,7 @@ static const ExecCommOps cuda_ops = {
   .reduce_scatter = cuda_reduce_scatter,
   .all_to_all = cuda_all_to_all,
   .all_reduce = cuda_all_reduce,
+  .all_reduce_max = cuda_all_reduce_max,
   .barrier = cuda_barrier,
   .check = cuda_check,
   .group = cuda_group,

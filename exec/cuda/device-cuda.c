@@ -86,9 +86,11 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 
 /* Formats that have a scale per tensor. */
 static gboolean
-take_scales (CudaDevice *self, const PlanSchedule *schedule, GError **error)
+take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
-  gboolean any = FALSE;
+  const PlanSchedule *schedule = needs->schedule;
+  const gsize count = plan_schedule_n_buffer_ids (schedule) + needs->param_scales;
+  gboolean any = needs->param_scales > 0;
   void *scales;
   for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
     {
@@ -97,7 +99,7 @@ take_scales (CudaDevice *self, const PlanSchedule *schedule, GError **error)
     }
   if (!any)
     return TRUE;
-  CUDA_TRY (cudaMalloc (&scales, plan_schedule_n_buffer_ids (schedule) * sizeof (float)), error);
+  CUDA_TRY (cudaMalloc (&scales, count * sizeof (float)), error);
   self->device.scales = scales;
   return TRUE;
 }
@@ -195,7 +197,7 @@ cuda_close (ExecDevice *device)
 static gboolean
 take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
-  return take_memory (self, needs, error) && take_scales (self, needs->schedule, error)
+  return take_memory (self, needs, error) && take_scales (self, needs, error)
          && make_streams (self, needs->schedule, error)
          && make_events (self, needs->schedule, error);
 }

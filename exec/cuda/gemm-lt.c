@@ -4,8 +4,12 @@
  *
  *   layout  b there                 a there
  *   0       [n, k], ld n            [k, m], ld k
- *   1       [k, n], ld k, turned    [k, m], ld k       the only one that fp8 has before Blackwell
- *   2       [n, k], ld n            [m, k], ld m, turned */
+ *   1       [k, n], ld k, turned    [k, m], ld k       the only one that fp8 has before Blackwell,
+ *                                                      and nvfp4 anywhere
+ *   2       [n, k], ld n            [m, k], ld m, turned
+ *
+ * Blocks that share a scale lie along k; their scales in tiles, see EXEC_CUDA_IS_TILED. Of nvfp4
+ * the tensors' own scales are what the product is multiplied with, on the device. */
 #include "config.h"
 
 #include "exec/cuda/gemm-lt.h"
@@ -47,7 +51,8 @@ typedef struct
 typedef struct
 {
   guint opened;
-  guint16 sms; /* of the GPU */
+  guint16 sms;    /* of the GPU */
+  float *factors; /* of the device: what a product is multiplied with, and what it is added to */
   cublasLtHandle_t handle;
   GHashTable *products; /* ExecCudaProduct -> Product */
 } Thread;
@@ -81,6 +86,12 @@ exec_cuda_gemm_open (GError **error)
   CUDA_TRY (cudaGetDevice (&device), error);
   CUDA_TRY (cudaDeviceGetAttribute (&sms, cudaDevAttrMultiProcessorCount, device), error);
   CUDA_TRY (exec_cuda_lt_code ((int)cublasLtCreate (&thread.handle)), error);
+  if (!exec_cuda_check ((int)cudaMalloc ((void **)&thread.factors, 2 * sizeof (float)),
+                        "cudaMalloc", error))
+    {
+      CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
+      return FALSE;
+    }
   thread.sms = (guint16)sms;
   thread.products = g_hash_table_new_full (exec_cuda_product_hash, exec_cuda_product_equal, g_free,
                                            product_free);
@@ -95,6 +106,7 @@ exec_cuda_gemm_close (void)
   if (--thread.opened > 0)
     return;
   g_clear_pointer (&thread.products, g_hash_table_unref);
+  CUDA_WARN (cudaFree (thread.factors));
   CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
 }
 
@@ -108,7 +120,10 @@ type_of (guint8 dtype)
     case PLAN_DTYPE_BF16:
       return CUDA_R_16BF;
     case PLAN_DTYPE_E4M3:
+    case PLAN_DTYPE_MXFP8:
       return CUDA_R_8F_E4M3;
+    case PLAN_DTYPE_NVFP4:
+      return CUDA_R_4F_E2M1;
     case PLAN_DTYPE_E5M2:
       return CUDA_R_8F_E5M2;
     default:
@@ -122,11 +137,48 @@ is_narrow (PlanDtype dtype)
   return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2;
 }
 
-/* Formats that a pointer to a scale goes with, or none. */
+/* Elements that share a scale byte; 0: none do. */
+static gint64
+block_of (guint8 dtype)
+{
+  return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
+}
+
 static gboolean
 has_format (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || is_narrow (dtype);
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || is_narrow (dtype)
+         || block_of ((guint8)dtype) > 0;
+}
+
+/* What an operand is in, wherever its scales are. */
+static PlanDtype
+format_of (const ExecArgs *args, guint i)
+{
+  if (!args->blocks[i].scales)
+    return args->dtype[i];
+  return args->dtype[i] == PLAN_DTYPE_E2M1 ? PLAN_DTYPE_NVFP4 : PLAN_DTYPE_MXFP8;
+}
+
+/* The scales of an operand's blocks. */
+static const guint8 *
+scales_of (const ExecArgs *args, guint i)
+{
+  const guint64 count = (guint64)(args->op->dims[i == A ? 0 : 1] * args->op->dims[2]);
+  if (args->blocks[i].scales)
+    return args->blocks[i].scales;
+  return (const guint8 *)args->ptr[i] + plan_dtype_bits (args->dtype[i]) * count / 8;
+}
+
+/* Whether cuBLASLt finds the scales of an operand with blocks, which begin on 16 bytes. */
+static gboolean
+is_foreign (const ExecArgs *args, guint i)
+{
+  const gint64 rows = args->op->dims[i == A ? 0 : 1], k = args->op->dims[2];
+  const gint64 block = block_of (format_of (args, i));
+  return block > 0
+         && (args->op->dims[3] != 1 || k % block != 0 || !EXEC_CUDA_IS_TILED (rows, k / block)
+             || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
 /* The largest power of two that an address is a multiple of; 0 for 256 and more. */
@@ -156,16 +208,17 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   out->m = dims[0];
   out->n = dims[1];
   out->k = dims[2];
-  out->layout = (guint8)dims[3];
+  out->layout = dims[3] == 1 && args->blocks[B].is_turned ? 0 : (guint8)dims[3];
+  out->is_foreign = (guint8)(is_foreign (args, A) || is_foreign (args, B));
   out->accumulates = (guint8)accumulates;
   out->is_deterministic = (guint8)args->is_deterministic;
   out->dtype[BIAS] = PLAN_N_DTYPES;
   for (guint i = 0; i < n_operands; i++)
     if (args->ptr[i])
       {
-        out->dtype[i] = (guint8)args->dtype[i];
+        out->dtype[i] = (guint8)format_of (args, i);
         out->alignment[i] = alignment_of (args->ptr[i]);
-        if (!has_format (args->dtype[i]))
+        if (!has_format (out->dtype[i]))
           return FALSE;
       }
   if (!accumulates)
@@ -189,6 +242,22 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
 
 static int
+set_modes (Product *self, const ExecCudaProduct *key)
+{
+  const gint32 device = CUBLASLT_POINTER_MODE_DEVICE;
+  const gint32 blocks = key->dtype[A] == PLAN_DTYPE_NVFP4
+                            ? (gint32)CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
+                            : (gint32)CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  if (block_of (key->dtype[A]) == 0)
+    return 0;
+  SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks);
+  SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, blocks);
+  if (key->dtype[A] == PLAN_DTYPE_NVFP4)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, device);
+  return 0;
+}
+
+static int
 make_desc (Product *self, const ExecCudaProduct *key)
 {
   const cublasOperation_t turned = CUBLAS_OP_T;
@@ -201,6 +270,9 @@ make_desc (Product *self, const ExecCudaProduct *key)
     SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSB, turned);
   if (sms > 0)
     SET (self->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
+  const int code = set_modes (self, key);
+  if (code != 0)
+    return code;
   if (key->dtype[BIAS] == PLAN_N_DTYPES)
     return 0;
   const cudaDataType_t type = type_of (key->dtype[BIAS]);
@@ -228,10 +300,13 @@ set_pointers (Product *self, const ExecArgs *args, gboolean has_bias)
 {
   if (has_bias)
     SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args->ptr[BIAS]);
-  if (is_narrow (args->dtype[A]))
-    SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args->scale[A]);
-  if (is_narrow (args->dtype[B]))
-    SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args->scale[B]);
+  const gboolean is_block = block_of (format_of (args, A)) > 0;
+  const void *scale_a = is_block ? (const void *)scales_of (args, A) : args->scale[A];
+  const void *scale_b = is_block ? (const void *)scales_of (args, B) : args->scale[B];
+  if (is_block || is_narrow (args->dtype[A]))
+    SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
+  if (is_block || is_narrow (args->dtype[B]))
+    SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
   return 0;
 }
 
@@ -239,12 +314,22 @@ static int
 issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
        const cublasLtMatmulAlgo_t *algo, cudaStream_t stream)
 {
-  const float alpha = 1, beta = key->accumulates ? 1 : 0;
+  const float host[2] = { 1, key->accumulates ? 1 : 0 };
+  const gboolean is_scaled = key->dtype[A] == PLAN_DTYPE_NVFP4;
+  const float *factors = is_scaled ? thread.factors : host;
   guint64 unused;
+  if (is_scaled)
+    {
+      const int code = exec_cuda_multiply_scales (args->scale[A], args->scale[B], host[1],
+                                                  thread.factors, stream);
+      if (code != 0)
+        return code;
+    }
   void *work = key->workspace_mib > 0 ? workspace_of (args, &unused) : NULL;
-  TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, args->ptr[B], self->first, args->ptr[A],
-                       self->second, &beta, args->ptr[OUT], self->out, args->ptr[OUT], self->out,
-                       algo, work, key->workspace_mib * PLAN_MIB, stream));
+  TRY (cublasLtMatmul (thread.handle, self->desc, &factors[0], args->ptr[B], self->first,
+                       args->ptr[A], self->second, &factors[1], args->ptr[OUT], self->out,
+                       args->ptr[OUT], self->out, algo, work, key->workspace_mib * PLAN_MIB,
+                       stream));
   return 0;
 }
 
@@ -357,7 +442,8 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
   if (!key->is_deterministic && exec_cuda_algos_find (key, &self->algo)
       && is_usable (self, key, &self->algo))
     return 0;
-  const int code = propose (self, key, results, &found);
+  const int code = key->is_foreign ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED)
+                                   : propose (self, key, results, &found);
   self->is_plain = code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
   if (self->is_plain)
     g_info ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT

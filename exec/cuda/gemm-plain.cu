@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of factors in any format, in fp32 alone: what a library refuses (shapes that are
- * not of whole pieces, blocks with scales in row order, GPUs without a format), and what its
+ * not of whole pieces or tiles of scales), and what its
  * results are checked with.
  *
  * Launch shape   256 threads per tile of 64 x 64 of the result, at most 2048 blocks; 17 KiB of
  *                shared memory. A thread has 4 x 4 sums.
  * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
  *                s: bytes per element, of each operand's own format
- * Checked with   run_gemm and run_gemm_add of exec/kernels-cpu.c, by tests/fake and tests/gpu. A sum
- *                is made by one thread, in ascending k; a BLAS library's order is another, so they
- *                differ by at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
+ * Checked with   run_gemm and run_gemm_add of exec/kernels-cpu.c, by tests/fake and tests/gpu. A
+ * sum is made by one thread, in ascending k; a BLAS library's order is another, so they differ by
+ * at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
 #include "exec/cuda/narrow.cuh"
 
 namespace
@@ -23,13 +23,16 @@ enum : unsigned
   GEMM_MINE = 4    /* rows, and columns, of a thread; both GEMM_SIDE apart */
 };
 
-/* Element (i, k) of a factor lies at i * i_step + k * k_step; one of the steps is 1. */
+/* Element (i, k) of a factor lies at i * i_step + k * k_step; one of the steps is 1. Blocks lie
+ * along rows in memory, or along k where they are turned. */
 struct Factor
 {
   const void *at;
   PlanDtype dtype;
   const float *scale;
-  uint64_t count, i_step, k_step;
+  uint64_t count, i_step, k_step, block; /* elements that share a scale byte; 1 where none do */
+  const uint8_t *scales;                 /* of blocks */
+  ScalePlaces places;
 };
 
 struct Product
@@ -63,13 +66,22 @@ gemm_tiles ()
 }
 
 __device__ inline float
-element_of (const Factor &factor, uint64_t at)
+element_of (const Factor &factor, uint64_t i, uint64_t k)
 {
+  uint64_t at = i * factor.i_step + k * factor.k_step;
+  bool is_along_k = factor.k_step == 1 || factor.places.is_turned;
+
   if (factor.dtype == PLAN_DTYPE_FP32)
     return ((const float *)factor.at)[at];
   if (factor.dtype == PLAN_DTYPE_BF16)
     return float_of ((uint32_t)((const uint16_t *)factor.at)[at] << 16);
-  return narrow_at ((const uint8_t *)factor.at, factor.dtype, factor.scale, factor.count, at);
+  float code = code_at ((const uint8_t *)factor.at, factor.dtype, at);
+  if (factor.block == 1)
+    return code * *factor.scale;
+  uint64_t outer = is_along_k ? i : k, inner = (is_along_k ? k : i) / factor.block;
+  bool is_linear = !factor.places.is_tiled && !factor.places.is_turned;
+  uint64_t place = is_linear ? at / factor.block : place_of (factor.places, outer, inner);
+  return scaled (code, factor.dtype, factor.scales[place], factor.scale);
 }
 
 /* Neighbouring threads read neighbouring elements, whichever way the factor lies. */
@@ -83,9 +95,7 @@ load_factor (const Factor &factor, uint64_t first, uint64_t rows, uint64_t k, ui
       unsigned j = factor.k_step == 1 ? e % GEMM_SLICE : e / GEMM_TILE;
       bool is_there = first + i < rows && k + j < depth;
 
-      to[i][j] = is_there
-                     ? element_of (factor, (first + i) * factor.i_step + (k + j) * factor.k_step)
-                     : 0.0f;
+      to[i][j] = is_there ? element_of (factor, first + i, k + j) : 0.0f;
     }
 }
 
@@ -141,22 +151,42 @@ __launch_bounds__ (THREADS) gemm_plain (Product shape)
     }
 }
 
+/* Of `rows` by k as the product reads it. Scales follow the elements, unless they lie apart. */
 Factor
 factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along_k)
 {
-  return { args->ptr[i], args->dtype[i],      args->scale[i],
-           rows * k,     is_along_k ? k : 1u, is_along_k ? 1u : rows };
+  const ExecBlocks &apart = args->blocks[i];
+  PlanDtype dtype = args->dtype[i];
+  uint64_t count = rows * k, block = block_of (dtype);
+  const uint8_t *at = (const uint8_t *)args->ptr[i], *scales = apart.scales;
+
+  if (scales != NULL)
+    {
+      block = dtype == PLAN_DTYPE_E2M1 ? NV_BLOCK : MX_BLOCK;
+      is_along_k = is_along_k && !apart.is_turned;
+    }
+  else
+    scales = at + (dtype == PLAN_DTYPE_NVFP4 ? count / 2 : count);
+  bool runs_along_k = is_along_k || apart.is_turned;
+  uint64_t outers = runs_along_k ? rows : k, inners = count / (outers > 0 ? outers : 1);
+  return { at,
+           dtype,
+           args->scale[i],
+           count,
+           is_along_k ? k : 1u,
+           is_along_k ? 1u : rows,
+           block,
+           scales,
+           places_of (outers, block > 1 && inners % block == 0 ? inners / block : 1,
+                      apart.is_turned) };
 }
 
 bool
 is_factor (const Factor &factor)
 {
-  uint64_t block = block_of (factor.dtype);
-
   return factor.dtype == PLAN_DTYPE_FP32 || factor.dtype == PLAN_DTYPE_BF16
-         || (block != 0 && factor.count % block == 0);
+         || (factor.block != 0 && factor.count % factor.block == 0);
 }
-
 
 /* Scratch is not used. */
 int

@@ -24,8 +24,28 @@ open_cuda (GError **error)
   return FALSE;
 }
 
-/* cuBLASLt wants block scales in tiles of its own, which nothing here makes, and has them from
- * Blackwell on. */
+#define FIRST_WITH_BLOCKS 100 /* capability */
+
+/* Of this thread's GPU, ten times. */
+static int
+capability (void)
+{
+  int device, major = 0, minor = 0;
+  if (cudaGetDevice (&device) != cudaSuccess
+      || cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess
+      || cudaDeviceGetAttribute (&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
+    cudaGetLastError (); /* it has been seen */
+  return 10 * major + minor;
+}
+
+static gboolean
+has_blocks (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_MXFP8 || dtype == PLAN_DTYPE_NVFP4 || dtype == PLAN_DTYPE_E8M0
+         || dtype == PLAN_DTYPE_E2M1;
+}
+
+/* Products of formats with scales of blocks there are from Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
@@ -34,12 +54,14 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
-      if (!buffer || (buffer->dtype != PLAN_DTYPE_MXFP8 && buffer->dtype != PLAN_DTYPE_NVFP4))
+      if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                   "this plan keeps %s in %s, which is modelled and not executed by cuda yet: "
-                   "compute must be fp32, bf16 or fp8-tensorwise",
-                   buffer->name, plan_dtype_name (buffer->dtype));
+                   "this plan keeps %s in %s, which cuBLASLt multiplies on GPUs of compute "
+                   "capability 10.0 and later: this one has %d.%d, compute must be fp32, bf16 or "
+                   "fp8-tensorwise",
+                   buffer->name, plan_dtype_name (buffer->dtype), capability () / 10,
+                   capability () % 10);
       return FALSE;
     }
   return TRUE;
@@ -65,11 +87,15 @@ const ExecKernels exec_kernels_cuda = {
   .describe = describe_cuda,
   .check = check_cuda,
   .device = &exec_device_cuda,
+  .more_formats = 1u << PLAN_DTYPE_E8M0 | 1u << PLAN_DTYPE_E2M1,
   .launch = {
     [PLAN_OP_ZERO] = exec_cuda_zero,
     [PLAN_OP_CAST] = exec_cuda_cast,
     [PLAN_OP_ACCUMULATE] = exec_cuda_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
+    [PLAN_OP_PARAM_AMAX] = exec_cuda_param_amax,
+    [PLAN_OP_PARAM_QUANTIZE] = exec_cuda_param_quantize,
+    [PLAN_OP_TRANSPOSE] = exec_cuda_transpose,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,
     [PLAN_OP_POSITIONS] = exec_cuda_positions,

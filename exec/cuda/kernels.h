@@ -8,6 +8,13 @@
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 
+/* Scales of blocks, whose matrices are of whole tiles of so many rows and blocks, lie tile by tile,
+ * as cuBLASLt reads them; others in the order of rows, as on the CPU. */
+#define EXEC_CUDA_SCALE_ROWS 128
+#define EXEC_CUDA_SCALE_COLS 4
+#define EXEC_CUDA_IS_TILED(rows, blocks) \
+  ((rows) % EXEC_CUDA_SCALE_ROWS == 0 && (blocks) % EXEC_CUDA_SCALE_COLS == 0)
+
 typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
 
 /* exec/cuda/elementwise.cu */
@@ -56,6 +63,15 @@ int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
 int exec_cuda_clip (const ExecArgs *args, void *stream);
 int exec_cuda_adamw (const ExecArgs *args, void *stream);
 int exec_cuda_sgd (const ExecArgs *args, void *stream);
+
+/* exec/cuda/param.cu; for each parameter that a rank has a part of */
+int exec_cuda_param_amax (const ExecArgs *args, void *stream);
+int exec_cuda_param_quantize (const ExecArgs *args, void *stream);
+int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a byte */
+
+/* The scales of two tensors multiplied: where cuBLASLt has one factor for both. */
+int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
+                               void *stream);
 
 /* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to fp32 or bf16. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);

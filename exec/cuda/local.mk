@@ -23,6 +23,7 @@ cuda_sources = \
   %D%/loss.cu \
   %D%/norm.cu \
   %D%/optimizer.cu \
+  %D%/param.cu \
   %D%/quantize.cu \
   %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)

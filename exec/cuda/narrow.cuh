@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats of eight bits and fewer, bit for bit those of exec/number-small.c, and the arrays with
- * scales that exec/kernels-cpu-quantize.c makes of them. */
+ * scales that exec/kernels-cpu-quantize.c makes of them; but the scales of blocks lie in tiles of
+ * 128 rows by 4 blocks where those are whole, as cuBLASLt reads them (the cuBLAS documentation, 1D
+ * block scaling). */
 #pragma once
 #include "exec/cuda/launch.cuh"
 
@@ -24,7 +26,7 @@ narrow_of (PlanDtype dtype)
 {
   if (dtype == PLAN_DTYPE_E5M2)
     return { 2, 15, 0x7b, 0x7e, 0x80 };
-  if (dtype == PLAN_DTYPE_NVFP4)
+  if (dtype == PLAN_DTYPE_NVFP4 || dtype == PLAN_DTYPE_E2M1)
     return { 1, 1, 0x7, 0x7, 0x8 };
   return { 3, 7, 0x7e, 0x7f, 0x80 };
 }
@@ -117,17 +119,66 @@ from_e8m0 (unsigned code)
   return code == 0xff ? NAN : float_of (code > 0 ? code << 23 : 0x400000u);
 }
 
-/* Element i of an array of `count`, in fp32. */
+/* The code of element i by itself. */
 __device__ inline float
-narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t i)
+code_at (const uint8_t *in, PlanDtype dtype, uint64_t i)
 {
   Narrow format = narrow_of (dtype);
 
+  return from_narrow (format, format.sign == 0x8 ? in[i / 2] >> i % 2 * 4 & 0xf : in[i]);
+}
+
+/* Times the scale of its block, and of the tensor, which mxfp8 has none of. */
+__device__ inline float
+scaled (float code, PlanDtype dtype, unsigned scale, const float *tensor)
+{
+  if (dtype == PLAN_DTYPE_NVFP4 || dtype == PLAN_DTYPE_E2M1)
+    return code * from_narrow (narrow_of (PLAN_DTYPE_E4M3), scale) * *tensor;
+  return code * from_e8m0 (scale);
+}
+
+/* Element i of an array of `count`, in fp32; scales in row order. */
+__device__ inline float
+narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t i)
+{
+  float code = code_at (in, dtype, i);
+
   if (dtype == PLAN_DTYPE_NVFP4)
-    return from_narrow (format, in[i / 2] >> i % 2 * 4 & 0xf)
-           * from_narrow (narrow_of (PLAN_DTYPE_E4M3), in[count / 2 + i / NV_BLOCK]) * *scale;
-  return from_narrow (format, in[i])
-         * (dtype == PLAN_DTYPE_MXFP8 ? from_e8m0 (in[count + i / MX_BLOCK]) : *scale);
+    return scaled (code, dtype, in[count / 2 + i / NV_BLOCK], scale);
+  return dtype == PLAN_DTYPE_MXFP8 ? scaled (code, dtype, in[count + i / MX_BLOCK], scale)
+                                   : code * *scale;
+}
+
+/* --- tiles of scales ---------------------------------------------------------------------- */
+
+enum : unsigned
+{
+  SCALE_ROWS = EXEC_CUDA_SCALE_ROWS, /* of a tile */
+  SCALE_COLS = EXEC_CUDA_SCALE_COLS
+};
+
+/* Scales of a matrix: of `inners` blocks of each of its `outers` rows. */
+struct ScalePlaces
+{
+  uint64_t outers, inners;
+  bool is_tiled, is_turned; /* else in the order of rows, or where turned of blocks */
+};
+
+inline ScalePlaces
+places_of (uint64_t outers, uint64_t inners, bool is_turned)
+{
+  return { outers, inners, EXEC_CUDA_IS_TILED (outers, inners), is_turned };
+}
+
+__device__ inline uint64_t
+place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
+{
+  uint64_t tile = outer / SCALE_ROWS * (places.inners / SCALE_COLS) + inner / SCALE_COLS;
+
+  if (!places.is_tiled)
+    return places.is_turned ? inner * places.outers + outer : outer * places.inners + inner;
+  return tile * (SCALE_ROWS * SCALE_COLS) + outer % 32 * 16 + outer % SCALE_ROWS / 32 * SCALE_COLS
+         + inner % SCALE_COLS;
 }
 
 /* Elements that share a scale byte; 1 where none do, 0 in other formats. */

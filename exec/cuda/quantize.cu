@@ -61,6 +61,8 @@ struct Target
   uint8_t *at; /* elements, then scales of blocks */
   PlanDtype dtype;
   float *scale; /* of the tensor */
+  uint64_t cols, count;
+  ScalePlaces places;
 };
 
 __device__ inline double
@@ -130,10 +132,10 @@ largest_of (const Segment &segment)
   return max;
 }
 
-/* What elements are multiplied with; stores the scale of a block. `begin` is the segment's first
- * element among `count` in all. Every thread of a warp comes here. */
+/* What elements are multiplied with; stores the scale of a block. Every thread of a warp comes
+ * here. */
 __device__ inline double
-inverse_of (const Target &to, const Segment &segment, uint64_t begin, uint64_t count, unsigned n)
+inverse_of (const Target &to, const Segment &segment, uint64_t row, uint64_t col, unsigned n)
 {
   double tensor = to.dtype == PLAN_DTYPE_MXFP8 ? 1.0 : (double)*to.scale, scale;
   uint32_t max;
@@ -146,13 +148,13 @@ inverse_of (const Target &to, const Segment &segment, uint64_t begin, uint64_t c
     {
       max = larger (max, __shfl_xor_sync (0xffffffffu, max, 1));
       code = to_e8m0_up ((double)float_of (max) / 448.0);
-      if (n > 0 && begin % MX_BLOCK == 0)
-        to.at[count + begin / MX_BLOCK] = (uint8_t)code;
+      if (n > 0 && col % MX_BLOCK == 0)
+        to.at[to.count + place_of (to.places, row, col / MX_BLOCK)] = (uint8_t)code;
       return 1.0 / (double)from_e8m0 (code);
     }
   code = to_narrow (narrow_of (PLAN_DTYPE_E4M3), (double)float_of (max) / 6.0 / tensor);
   if (n > 0)
-    to.at[count / 2 + begin / SEGMENT] = (uint8_t)code;
+    to.at[to.count / 2 + place_of (to.places, row, col / SEGMENT)] = (uint8_t)code;
   scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * tensor;
   return scale == 0 ? 0.0 : 1.0 / scale;
 }
@@ -162,14 +164,15 @@ struct __attribute__ ((aligned (8), may_alias)) Pair
   uint32_t word[2];
 };
 
-/* Stores n elements as codes, n being SEGMENT wherever codes have half a byte. */
+/* Stores n elements from a column of a row on as codes, n being SEGMENT wherever codes have half a
+ * byte. */
 __device__ inline void
-convert (const Target &to, const Segment &segment, uint64_t begin, uint64_t count, unsigned n)
+convert (const Target &to, const Segment &segment, uint64_t row, uint64_t col, unsigned n)
 {
   Narrow format = narrow_of (to.dtype);
-  double inverse = inverse_of (to, segment, begin, count, n);
+  double inverse = inverse_of (to, segment, row, col, n);
   unsigned bits = to.dtype == PLAN_DTYPE_NVFP4 ? 4 : 8;
-  uint8_t *at = to.at + begin * bits / 8;
+  uint8_t *at = to.at + (row * to.cols + col) * bits / 8;
   Quad codes = {};
 
   for (unsigned i = 0; i < SEGMENT; i++)
@@ -230,10 +233,10 @@ quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in)
       __syncthreads (); /* the last tile has been read */
       load_tile (rows, cols, in, r, c);
       __syncthreads ();
-      convert (row, segment_of (false), (r + line) * cols + c + part, rows * cols,
+      convert (row, segment_of (false), r + line, c + part,
                r + line < rows ? segment_length (c + part, cols) : 0);
       if (col.at != NULL)
-        convert (col, segment_of (true), (c + line) * rows + r + part, rows * cols,
+        convert (col, segment_of (true), c + line, r + part,
                  c + line < cols ? segment_length (r + part, rows) : 0);
     }
 }
@@ -257,13 +260,30 @@ dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const
 
 }
 
+namespace
+{
+
+Target
+target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
+{
+  uint64_t block = block_of (args->dtype[i]);
+
+  return { (uint8_t *)args->ptr[i],
+           args->dtype[i],
+           args->scale[i],
+           cols,
+           rows * cols,
+           places_of (rows, block > 1 ? cols / block : 0, false) };
+}
+
+}
+
 extern "C" int
 exec_cuda_quantize (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
-  Target row = { (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0] };
-  Target col = { (uint8_t *)args->ptr[1], args->dtype[1], args->scale[1] };
+  Target row = target_of (args, 0, rows, cols), col = target_of (args, 1, cols, rows);
   Array in = operands.rows_of (2, cols);
   Array all = operands.array (2);
   uint64_t tiles

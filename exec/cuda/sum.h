@@ -1,4 +1,5 @@
-/* The sum over ranks that share a GPU, as exec_comm_sum is that of ranks on the host. */
+/* The sum, and the largest, over ranks that share a GPU, as exec_comm_sum and exec_comm_max are
+ * those of ranks on the host. */
 #pragma once
 #include "planner/dtype.h"
 #include <glib.h>
@@ -12,5 +13,12 @@ G_BEGIN_DECLS
  * once. The stream is a cudaStream_t, the result a cudaError_t. */
 int exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
+
+/* The same of the largest of what is no less than 0; a NaN where one is. */
+int exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count,
+                   PlanDtype dtype, void *stream);
+
+/* NaNs among what is no less than 0, in bf16 or fp16, become infinity, which no maximum drops. */
+int exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream);
 
 G_END_DECLS

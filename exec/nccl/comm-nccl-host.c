@@ -111,8 +111,8 @@ exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64
 }
 
 gboolean
-exec_comm_nccl_host_scatter_sum (NcclComm *self, void *out, const void *in, guint64 count,
-                                 PlanDtype dtype, GError **error)
+exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *out, const void *in,
+                             guint64 count, PlanDtype dtype, GError **error)
 {
   const guint ranks = self->comm.ranks;
   const guint64 limit = MAX (piece_bytes (self) / plan_dtype_bytes (dtype, 1), 1);
@@ -131,14 +131,15 @@ exec_comm_nccl_host_scatter_sum (NcclComm *self, void *out, const void *in, guin
         return FALSE;
       for (guint rank = 0; rank < ranks; rank++)
         pieces[rank] = received + rank * bytes;
-      exec_comm_sum ((guint8 *)out + from, pieces, ranks, n, dtype);
+      fold ((guint8 *)out + from, pieces, ranks, n, dtype);
     }
   return TRUE;
 }
 
-/* Every rank sums a part of a copy that all divide. */
+/* Every rank folds a part of a copy that all divide. */
 gboolean
-exec_comm_nccl_host_sum (NcclComm *self, void *buf, guint64 count, PlanDtype dtype, GError **error)
+exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,
+                            PlanDtype dtype, GError **error)
 {
   const guint64 ranks = self->comm.ranks, part = (count + ranks - 1) / ranks;
   const guint64 bytes = plan_dtype_bytes (dtype, part), used = plan_dtype_bytes (dtype, count);
@@ -146,7 +147,7 @@ exec_comm_nccl_host_sum (NcclComm *self, void *buf, guint64 count, PlanDtype dty
   guint8 *own = copy + self->comm.rank * bytes;
 
   memcpy (copy, buf, used);
-  if (!exec_comm_nccl_host_scatter_sum (self, own, copy, part, dtype, error)
+  if (!exec_comm_nccl_host_scatter (self, fold, own, copy, part, dtype, error)
       || !exec_comm_nccl_host_gather (self, copy, own, bytes, error))
     return FALSE;
   memcpy (buf, copy, used);

@@ -82,10 +82,10 @@ gboolean exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, 
                                      GError **error);
 gboolean exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
                                        GError **error);
-gboolean exec_comm_nccl_host_scatter_sum (NcclComm *self, void *out, const void *in, guint64 count,
-                                          PlanDtype dtype, GError **error);
-gboolean exec_comm_nccl_host_sum (NcclComm *self, void *buf, guint64 count, PlanDtype dtype,
-                                  GError **error);
+gboolean exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *out, const void *in,
+                                      guint64 count, PlanDtype dtype, GError **error);
+gboolean exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,
+                                     PlanDtype dtype, GError **error);
 
 /* exec/nccl/comm-nccl-memory.c */
 void *exec_comm_nccl_take (ExecComm *comm, guint64 bytes, GError **error);

@@ -6,6 +6,7 @@
  * communicators of this rank are aborted, which is what ends their kernels. */
 #include "config.h"
 
+#include "exec/cuda/sum.h"
 #include "exec/nccl/comm-nccl-private.h"
 #include "planner/error.h"
 
@@ -377,7 +378,7 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
   if (!exec_comm_nccl_is_usable (self, error))
     return FALSE;
   if (stream == NULL)
-    return exec_comm_nccl_host_scatter_sum (self, out, in, count, dtype, error);
+    return exec_comm_nccl_host_scatter (self, exec_comm_sum, out, in, count, dtype, error);
   return type_of (dtype, &type, error)
          && issued (self, ncclReduceScatter (in, out, count, type, ncclSum, self->handle, stream),
                     "reduce_scatter", stream, error);
@@ -429,10 +430,33 @@ nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void
   if (!exec_comm_nccl_is_usable (self, error))
     return FALSE;
   if (stream == NULL)
-    return exec_comm_nccl_host_sum (self, buf, count, dtype, error);
+    return exec_comm_nccl_host_reduce (self, exec_comm_sum, buf, count, dtype, error);
   return type_of (dtype, &type, error)
          && issued (self, ncclAllReduce (buf, buf, count, type, ncclSum, self->handle, stream),
                     "all_reduce", stream, error);
+}
+
+/* NCCL's largest drops NaNs. In fp32 what is no less than 0 is ordered as its bits are, NaNs above
+ * all; there are no integers of two bytes. */
+static gboolean
+nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
+                     GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  ncclDataType_t type;
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_reduce (self, exec_comm_max, buf, count, dtype, error);
+  if (dtype == PLAN_DTYPE_FP32)
+    type = ncclUint32;
+  else if (!type_of (dtype, &type, error))
+    return FALSE;
+  else
+    CUDA_TRY ((cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
+  return issued (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
+                 "all_reduce_max", stream, error);
 }
 
 /* A byte of everybody's is here once everybody has come. */
@@ -465,6 +489,7 @@ const ExecCommOps exec_comm_nccl_ops = {
   .reduce_scatter = nccl_reduce_scatter,
   .all_to_all = nccl_all_to_all,
   .all_reduce = nccl_all_reduce,
+  .all_reduce_max = nccl_all_reduce_max,
   .barrier = nccl_barrier,
   .check = nccl_check,
   .take = exec_comm_nccl_take,

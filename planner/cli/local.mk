@@ -69,14 +69,15 @@ fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_
 if HAVE_CUDA
 bin_PROGRAMS += fsdplan-exec-cuda
 fsdplan_exec_cuda_SOURCES = $(exec_shared) %D%/backend-cuda.c
-cuda_archives = libexeccuda.a
+cuda_archives =
+if HAVE_NCCL
+cuda_archives += libexecnccl.a
+endif
+cuda_archives += libexeccuda.a
 if HAVE_CUDNN
 cuda_archives += libexeccudnn.a
 endif
 cuda_archives += libcudakernels.a
-if HAVE_NCCL
-cuda_archives += libexecnccl.a
-endif
 fsdplan_exec_cuda_LDADD = \
   libplots.a libdb.a $(cuda_archives) libexec.a libsim.a libprobe.a libplanner.a \
   $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(CUDNN_LIBS) $(NCCL_LIBS) $(CUDA_LIBS)

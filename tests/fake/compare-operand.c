@@ -34,6 +34,8 @@ fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
       guint32 word = g_rand_int_range (rand, 0, 4) == 0
                          ? hard_words[g_rand_int_range (rand, 0, G_N_ELEMENTS (hard_words))]
                          : g_rand_int (rand);
+      if (self->draw == COMPARE_MAGNITUDES)
+        word &= 0x7fffffff;
       guint16 high = (guint16)(word >> 16);
 
       if (self->dtype == PLAN_DTYPE_BF16)
@@ -121,7 +123,7 @@ fill_narrow (CompareOperand *self, guint8 *at, GRand *rand)
 static void
 fill (CompareOperand *self, guint8 *at, GRand *rand)
 {
-  if (!is_number (self->dtype) && self->draw < COMPARE_INDEX)
+  if (!is_number (self->dtype) && self->draw < COMPARE_INDEX && self->draw != COMPARE_BYTES)
     {
       fill_narrow (self, at, rand);
       return;
@@ -129,6 +131,7 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
   switch (self->draw)
     {
     case COMPARE_BITS:
+    case COMPARE_MAGNITUDES:
       fill_bits (self, at, rand);
       return;
     case COMPARE_TIES:
@@ -145,7 +148,51 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
     case COMPARE_SUM:
       fill_sums (self, at, rand);
       return;
+    case COMPARE_BYTES:
+      memset (at, 0x5a, self->bytes);
+      return;
     }
+}
+
+/* --- tiles of scales ---------------------------------------------------------------------- */
+
+/* The cuBLAS documentation, 1D block scaling: tiles of 128 rows by 4, in row order; in one, row
+ * 32 i + j of column c is at 16 j + 4 i + c. */
+void
+compare_tile_scales (guint8 *scales, guint64 rows, guint64 cols, gboolean is_back)
+{
+  g_autofree guint8 *from = g_memdup2 (scales, rows * cols);
+
+  if (rows % 128 != 0 || cols % 4 != 0)
+    return;
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 col = 0; col < cols; col++)
+      {
+        guint64 tile = row / 128 * (cols / 4) + col / 4, i = row % 128 / 32, j = row % 32;
+        guint64 tiled = 512 * tile + 16 * j + 4 * i + col % 4, plain = row * cols + col;
+
+        scales[is_back ? plain : tiled] = from[is_back ? tiled : plain];
+      }
+}
+
+static void
+tile (const CompareOperand *self, guint8 *allocation, gboolean is_back)
+{
+  const guint block = exec_cpu_block (self->dtype);
+
+  if (block > 0 && self->rows > 0 && self->cols % block == 0)
+    compare_tile_scales (allocation + self->at + plan_dtype_bits (self->dtype) * self->count / 8,
+                         self->rows, self->cols / block, is_back);
+}
+
+/* The device's is in tiles. */
+static void
+send (const CompareOperand *self, const CompareDevice *device, guint64 bytes)
+{
+  g_autofree guint8 *tiled = g_memdup2 (self->before, bytes);
+
+  tile (self, tiled, FALSE);
+  device->copy (self->device, tiled, bytes);
 }
 
 /* --- life --------------------------------------------------------------------------------- */
@@ -173,7 +220,7 @@ compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *
   self->want = g_memdup2 (self->before, whole);
   self->got = g_malloc (whole);
   self->device = device->take (whole);
-  device->copy (self->device, self->before, whole);
+  send (self, device, whole);
   self->device_scale = device->take (sizeof *self->device_scale);
   device->copy (self->device_scale, &self->want_scale, sizeof self->want_scale);
 }
@@ -192,13 +239,14 @@ void
 compare_operand_keep (CompareOperand *self, const CompareDevice *device)
 {
   memcpy (self->before, self->want, whole_bytes (self));
-  device->copy (self->device, self->before, whole_bytes (self));
+  send (self, device, whole_bytes (self));
 }
 
 void
 compare_operand_fetch (CompareOperand *self, const CompareDevice *device)
 {
   device->copy (self->got, self->device, whole_bytes (self));
+  tile (self, self->got, TRUE);
   device->copy (&self->got_scale, self->device_scale, sizeof self->got_scale);
 }
 

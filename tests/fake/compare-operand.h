@@ -12,10 +12,12 @@ typedef enum
   COMPARE_SMALL, /* in [-3, 3], many near 0 */
   COMPARE_UNIT,  /* in [-1, 1] */
   COMPARE_TIES,  /* numbers of 5 bits times a scale that has no good inverse; at most 448 of it */
-  COMPARE_POSITIVE, /* in [0.2, 2] */
-  COMPARE_BITS,     /* any bits: infinities, NaNs, numbers of any size */
-  COMPARE_INDEX,    /* in [0, limit); with `minus` now and then -1 */
-  COMPARE_SUM,      /* exact sums of squares */
+  COMPARE_POSITIVE,   /* in [0.2, 2] */
+  COMPARE_BITS,       /* any bits: infinities, NaNs, numbers of any size */
+  COMPARE_MAGNITUDES, /* the same, none of them below 0 */
+  COMPARE_BYTES,      /* of what is no number: all the same */
+  COMPARE_INDEX,      /* in [0, limit); with `minus` now and then -1 */
+  COMPARE_SUM,        /* exact sums of squares */
 } CompareDraw;
 
 typedef struct
@@ -25,12 +27,19 @@ typedef struct
   gint32 limit;
   gboolean minus;
   guint64 count, bytes; /* bytes: of the array */
+  /* Of an array with scales of blocks: its matrix, so that the device has the scales in tiles where
+   * those are whole, and the host in row order. 0: always in row order. */
+  guint64 rows, cols;
   /* The allocations: what was in them, what the CPU made of it, what the device did. */
   guint8 *before, *want, *got, *device;
   guint64 at; /* of the array, in each of them */
   float want_scale, got_scale;
   float *device_scale;
 } CompareOperand;
+
+/* In place: scales of `cols` blocks for each of `rows` rows, from row order to tiles or back; not
+ * where tiles are not whole. */
+void compare_tile_scales (guint8 *scales, guint64 rows, guint64 cols, gboolean is_back);
 
 void compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand);
 void compare_operand_clear (CompareOperand *self, const CompareDevice *device);

@@ -5,7 +5,6 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
 #include "planner/model.h"
 #include "planner/scratch.h"
 #include "tests/fake/compare-operand.h"
@@ -132,6 +131,22 @@ is_absent (const Kernel *kernel, guint i, GRand *rand)
              && g_rand_boolean (rand));
 }
 
+/* Which rows an operand with scales of blocks has. */
+static void
+set_matrix (Call *call, guint i)
+{
+  const gint64 *dims = call->op.dims;
+  CompareOperand *self = &call->operand[i];
+
+  self->rows = self->cols = 0;
+  if (call->kernel->kind == PLAN_OP_QUANTIZE)
+    self->rows = (guint64)dims[i == 1];
+  else if (call->kernel->kind == PLAN_OP_GEMM || call->kernel->kind == PLAN_OP_GEMM_ADD)
+    self->rows = (guint64)(i == 1 ? dims[dims[3] == 2 ? 2 : 0] : dims[dims[3] == 1 ? 1 : 2]);
+  if (self->rows > 0)
+    self->cols = self->count / self->rows;
+}
+
 static void
 open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 {
@@ -168,6 +183,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
       self->draw = any_bits ? COMPARE_BITS : COMPARE_SMALL;
       break;
     }
+  set_matrix (call, i);
   compare_operand_init (self, device, rand);
 }
 
@@ -440,6 +456,27 @@ draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
     }
 }
 
+/* Of what may be in formats with blocks: whole ones, and one time in three whole tiles of scales.
+ */
+static void
+draw_block_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  const gboolean is_tiled = g_rand_int_range (rand, 0, 3) == 0;
+
+  if (kind == PLAN_OP_QUANTIZE)
+    {
+      out_dims[0]
+          = is_tiled ? 128 * g_rand_int_range (rand, 1, 3) : 32 * g_rand_int_range (rand, 1, 6);
+      out_dims[1]
+          = is_tiled ? 128 * g_rand_int_range (rand, 1, 4) : 32 * g_rand_int_range (rand, 1, 9);
+      return;
+    }
+  out_dims[0] = is_tiled ? 128 : odd_size (rand, 150);
+  out_dims[1] = is_tiled ? 128 : odd_size (rand, 150);
+  out_dims[2] = is_tiled ? 128 : 32 * g_rand_int_range (rand, 1, 5);
+  out_dims[3] = g_rand_int_range (rand, 0, 3);
+}
+
 static void
 draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -462,14 +499,8 @@ draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       return;
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
-      out_dims[0] = odd_size (rand, 150);
-      out_dims[1] = odd_size (rand, 150);
-      out_dims[2] = 32 * g_rand_int_range (rand, 1, 5);
-      out_dims[3] = g_rand_int_range (rand, 0, 3);
-      return;
-    case PLAN_OP_QUANTIZE: /* whole blocks, both ways */
-      out_dims[0] = 32 * g_rand_int_range (rand, 1, 6);
-      out_dims[1] = 32 * g_rand_int_range (rand, 1, 9);
+    case PLAN_OP_QUANTIZE:
+      draw_block_dims (kind, rand, out_dims);
       return;
     case PLAN_OP_ACTIVATE:
     case PLAN_OP_ACTIVATE_BWD:
@@ -537,39 +568,6 @@ START_TEST (cuda_grid_strides)
 }
 END_TEST
 
-/* What quantize writes, or any bytes, back to numbers. */
-START_TEST (cuda_dequantizes)
-{
-  static const PlanDtype formats[]
-      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_MXFP8, PLAN_DTYPE_NVFP4 };
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  CompareOperand in = { .dtype = formats[_i % 4] };
-  CompareOperand out
-      = { .dtype = _i / 4 % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, .draw = COMPARE_SMALL };
-  float scale = (float)ldexp (g_rand_double_range (rand, 1, 2), g_rand_int_range (rand, -140, 120));
-
-  in.count = out.count
-      = _i % 4 < 2 ? (guint64)odd_size (rand, 3000) : 32 * (guint64)odd_size (rand, 60);
-  compare_operand_init (&in, device, rand);
-  compare_operand_init (&out, device, rand);
-  for (guint64 i = 0; i < in.bytes; i++)
-    in.want[in.at + i] = (guint8)g_rand_int (rand);
-  compare_operand_keep (&in, device);
-  g_autofree float *values = g_new (float, out.count);
-  exec_cpu_dequantize (in.want + in.at, in.dtype, &scale, in.count, values);
-  exec_number_narrow (out.want + out.at, out.dtype, values, out.count);
-  device->copy (in.device_scale, &scale, sizeof scale);
-  ck_assert_int_eq (exec_cuda_dequantize (in.device + in.at, in.dtype, in.device_scale, in.count,
-                                          out.device + out.at, out.dtype, NULL),
-                    0);
-  ck_assert_ptr_null (device->wait ());
-  compare_operand_fetch (&out, device);
-  compare_operand_check (&out, (CompareBound){ .any_nan = TRUE }, "dequantize");
-  compare_operand_clear (&in, device);
-  compare_operand_clear (&out, device);
-}
-END_TEST
-
 START_TEST (cuda_refuses_other_formats)
 {
   const Kernel *kernel = &kernels[_i];
@@ -614,6 +612,7 @@ void
 compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
   device = on;
+  compare_add_narrow_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
@@ -623,7 +622,6 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
       tcase_add_loop_test (tcase, cuda_grid_strides, i, i + 1);
       tcase_add_loop_test (tcase, cuda_refuses_other_formats, i, i + 1);
     }
-  tcase_add_loop_test (open_case (suite, "dequantize", setup), cuda_dequantizes, 0, ROUNDS);
 }
 
 /* --- speed -------------------------------------------------------------------------------- */

@@ -23,4 +23,7 @@ void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
  * rows of 4096 elements, and returns how many there are. */
 guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FILE *out);
 
+/* tests/fake/compare-narrow.c: those of the above that no table says. */
+void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 G_END_DECLS

@@ -149,6 +149,10 @@ check_scales (const Product &self, std::string &why)
       why = "a scale mode that is not known here";
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
+  why = "scales of blocks that do not begin on 16 bytes";
+  if (desc.mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+      && ((guintptr)desc.scale_a % 16 != 0 || (guintptr)desc.scale_b % 16 != 0))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   why = "no scales for a mode that needs them";
   return desc.scale_a != nullptr && desc.scale_b != nullptr ? CUBLAS_STATUS_SUCCESS
                                                             : CUBLAS_STATUS_INVALID_VALUE;

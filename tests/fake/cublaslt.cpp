@@ -418,12 +418,13 @@ cublasLtMatmulAlgoGetHeuristic (cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     return CUBLAS_STATUS_INVALID_VALUE;
   *found = 0;
   status = check_product (product, why);
-  if (status == CUBLAS_STATUS_SUCCESS && is_fp8 (product.a.type))
+  if (status == CUBLAS_STATUS_SUCCESS
+      && (is_fp8 (product.a.type) || product.a.type == CUDA_R_4F_E2M1))
     for (guint32 alignment : preference->alignment)
       if (alignment % 16 != 0)
         {
           status = CUBLAS_STATUS_NOT_SUPPORTED;
-          why = "fp8 needs operands on 16 bytes";
+          why = "formats of few bits need operands on 16 bytes";
         }
   if (status != CUBLAS_STATUS_SUCCESS)
     return refuse (status, why);

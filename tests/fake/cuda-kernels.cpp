@@ -15,5 +15,6 @@
 #include "exec/cuda/loss.cu"
 #include "exec/cuda/norm.cu"
 #include "exec/cuda/optimizer.cu"
+#include "exec/cuda/param.cu"
 #include "exec/cuda/quantize.cu"
 #include "exec/cuda/sum.cu"

@@ -5,6 +5,7 @@
 #include "tests/fake/nccl-fake-private.h"
 #include "tests/fake/order.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const kind_names[]
@@ -14,8 +15,8 @@ static const char *const kind_names[]
 
 static const PlanDtype dtypes[] = {
   [ncclInt8] = PLAN_DTYPE_U8,      [ncclUint8] = PLAN_DTYPE_U8,     [ncclInt32] = PLAN_DTYPE_I32,
-  [ncclInt64] = PLAN_DTYPE_I64,    [ncclUint64] = PLAN_DTYPE_I64,   [ncclFloat16] = PLAN_DTYPE_FP16,
-  [ncclFloat32] = PLAN_DTYPE_FP32, [ncclBfloat16] = PLAN_DTYPE_BF16
+  [ncclUint32] = PLAN_DTYPE_I32,   [ncclInt64] = PLAN_DTYPE_I64,    [ncclUint64] = PLAN_DTYPE_I64,
+  [ncclFloat16] = PLAN_DTYPE_FP16, [ncclFloat32] = PLAN_DTYPE_FP32, [ncclBfloat16] = PLAN_DTYPE_BF16
 };
 
 static size_t
@@ -217,6 +218,49 @@ add_up (const Team *team, guint8 *const *in, guint owner, const Call *call, size
   exec_number_narrow (out, dtype, &sum, 1);
 }
 
+/* Element `i` of the largest of all ranks, which drops NaNs as fmaxf does; of types that have one
+ * here. */
+static void
+find_largest (const Team *team, guint8 *const *in, const Call *call, size_t i, void *out)
+{
+  float max = -INFINITY;
+  guint32 most = 0;
+
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const guint8 *at = in[rank] + bytes_of (call, i);
+      float term;
+      guint32 word;
+
+      if (call->type == ncclUint32)
+        {
+          memcpy (&word, at, sizeof word);
+          most = MAX (most, word);
+          continue;
+        }
+      exec_number_widen (&term, at, dtypes[call->type], 1);
+      max = rank == 0 ? term : fmaxf (max, term);
+    }
+  if (call->type == ncclUint32)
+    memcpy (out, &most, sizeof most);
+  else
+    exec_number_narrow (out, dtypes[call->type], &max, 1);
+}
+
+/* Element `at` of what a rank gets from a reduction. */
+static void
+reduce (const Team *team, guint8 *const *in, guint rank, const Call *call, size_t at, gboolean wide)
+{
+  const gboolean scatters = call->kind == CALL_REDUCE_SCATTER;
+  guint8 *out = call->out + bytes_of (call, at);
+
+  if (call->op == ncclMax)
+    find_largest (team, in, call, at, out);
+  else
+    add_up (team, in, scatters ? rank : (guint)(at % team->ranks), call,
+            scatters ? rank * call->count + at : at, wide, out);
+}
+
 /* One collective, from copies of what everybody brings. */
 static void
 carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
@@ -231,12 +275,7 @@ carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
           memcpy (call->out + peer * bytes, in[peer], bytes);
       else
         for (size_t at = 0; at < call->count; at++)
-          {
-            const gboolean scatters = call->kind == CALL_REDUCE_SCATTER;
-
-            add_up (team, in, scatters ? rank : (guint)(at % team->ranks), call,
-                    scatters ? rank * call->count + at : at, wide, call->out + bytes_of (call, at));
-          }
+          reduce (team, in, rank, call, at, wide);
     }
 }
 

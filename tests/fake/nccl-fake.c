@@ -586,7 +586,7 @@ ncclAllReduce (const void *in, void *out, size_t count, ncclDataType_t type, ncc
   const Call call
       = { .kind = CALL_ALL_REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op };
 
-  return op == ncclSum ? make_call (comm, &call, stream) : ncclInvalidArgument;
+  return op == ncclSum || op == ncclMax ? make_call (comm, &call, stream) : ncclInvalidArgument;
 }
 
 ncclResult_t

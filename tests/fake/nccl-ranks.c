@@ -94,6 +94,7 @@ copy_arrays (Rank *self, const Arrays *arrays, gboolean to_device, cudaStream_t 
     { self->scattered_in_place, arrays->scattered_in_place, all },
     { self->reduced, arrays->reduced, all },
     { self->exchanged, arrays->exchanged, all },
+    { self->largest, arrays->largest, all },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (copies); i++)
@@ -122,6 +123,7 @@ call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
          && ops->reduce_scatter (comm, arrays->scattered, arrays->in, count, dtype, stream, error)
          && ops->reduce_scatter (comm, scattered + own, scattered, count, dtype, stream, error)
          && ops->all_reduce (comm, arrays->reduced, all, dtype, stream, error)
+         && ops->all_reduce_max (comm, arrays->largest, all, dtype, stream, error)
          && ops->all_to_all (comm, arrays->exchanged, arrays->in, count, dtype, stream, error)
          && ops->check (comm, error);
 }
@@ -130,7 +132,7 @@ void *
 take_arrays (Rank *self, Arrays *arrays)
 {
   const guint64 each = rank_bytes (self, self->comm->ranks * self->count) + 64;
-  guint8 *memory = self->comm->ops->take (self->comm, 7 * each, &self->error);
+  guint8 *memory = self->comm->ops->take (self->comm, 8 * each, &self->error);
 
   if (memory != NULL)
     *arrays = (Arrays){ .in = memory,
@@ -139,7 +141,8 @@ take_arrays (Rank *self, Arrays *arrays)
                         .scattered = memory + 3 * each,
                         .scattered_in_place = memory + 4 * each,
                         .reduced = memory + 5 * each,
-                        .exchanged = memory + 6 * each };
+                        .exchanged = memory + 6 * each,
+                        .largest = memory + 7 * each };
   return memory;
 }
 

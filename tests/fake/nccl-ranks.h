@@ -13,7 +13,8 @@ extern int nccl_gpu_step; /* from one rank's GPU to the next one's */
 /* What a rank's collectives work on, on its device: one block taken from its communicator. */
 typedef struct
 {
-  guint8 *in, *gathered, *gathered_in_place, *scattered, *scattered_in_place, *reduced, *exchanged;
+  guint8 *in, *gathered, *gathered_in_place, *scattered, *scattered_in_place, *reduced, *exchanged,
+      *largest;
 } Arrays;
 
 void *take_arrays (Rank *self, Arrays *arrays);

@@ -520,12 +520,12 @@ END_TEST
 #define BF16 FORMATS (16BF, 16BF, 16BF, 16BF)
 #define FP8 FORMATS (8F_E4M3, 8F_E4M3, 16BF, 16BF)
 #define TN .turns_a = TRUE
-#define SCALES .scale_a = &somewhere, .scale_b = &somewhere
+#define SCALES .scale_a = somewhere, .scale_b = somewhere
 #define DONE CUBLAS_STATUS_SUCCESS
 #define INVALID CUBLAS_STATUS_INVALID_VALUE
 #define REFUSED CUBLAS_STATUS_NOT_SUPPORTED
 
-static float somewhere;
+static float somewhere[8] __attribute__ ((aligned (16)));
 
 static const struct
 {
@@ -540,7 +540,7 @@ static const struct
   { "a leading dimension below the rows", { SIZES, BF16, .ld_a = 31 }, 90, INVALID },
   { "bf16 times fp32", { SIZES, FORMATS (16BF, 32F, 16BF, 16BF) }, 90, REFUSED },
   { "fp32 from a bf16 C", { SIZES, FORMATS (16BF, 16BF, 16BF, 32F) }, 90, REFUSED },
-  { "bf16 with a scale", { SIZES, BF16, .scale_a = &somewhere }, 90, INVALID },
+  { "bf16 with a scale", { SIZES, BF16, .scale_a = somewhere }, 90, INVALID },
   { "bf16 with fp32 bias",
     { SIZES, BF16, .has_bias = TRUE, .bias_type = CUDA_R_32F },
     90,
@@ -570,6 +570,38 @@ static const struct
     { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), TN, SCALES, .scale_mode = 1 },
     100,
     DONE },
+  { "nvfp4, the other turned",
+    { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), .turns_b = TRUE, SCALES, .scale_mode = 1 },
+    100,
+    REFUSED },
+  { "nvfp4 of 48 terms",
+    { .m = 32,
+      .n = 16,
+      .k = 48,
+      FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF),
+      TN,
+      SCALES,
+      .scale_mode = 1 },
+    100,
+    REFUSED },
+  { "nvfp4 on 8 bytes",
+    { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), TN, SCALES, .scale_mode = 1, .alignment = 8 },
+    100,
+    REFUSED },
+  { "nvfp4 on Hopper",
+    { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), TN, SCALES, .scale_mode = 1 },
+    90,
+    REFUSED },
+  { "mxfp8, neither turned, on B200", { SIZES, FP8, SCALES, .scale_mode = 2 }, 100, DONE },
+  { "mxfp8, neither turned, on RTX 6000", { SIZES, FP8, SCALES, .scale_mode = 2 }, 120, REFUSED },
+  { "mxfp8 of 48 terms",
+    { .m = 32, .n = 16, .k = 48, FP8, TN, SCALES, .scale_mode = 2 },
+    100,
+    REFUSED },
+  { "mxfp8, scales on 4 bytes",
+    { SIZES, FP8, TN, .scale_a = somewhere + 1, .scale_b = somewhere, .scale_mode = 2 },
+    100,
+    REFUSED },
 };
 
 START_TEST (lt_refuses)

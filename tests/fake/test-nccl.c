@@ -103,11 +103,66 @@ START_TEST (nccl_device_memory_equals_naive)
       init_ranks (ranks, n, (guint32)_i, dtype, counts[c], TRUE);
       run_on_nccl (call_on_own_device, ranks, n);
       check_ranks (ranks, n);
-      ck_assert_uint_eq (fake_nccl_symmetric (), nccl_options.is_registered ? 5 : 0);
+      ck_assert_uint_eq (fake_nccl_symmetric (), nccl_options.is_registered ? 6 : 0);
       ck_assert_uint_eq (fake_nccl_by_copy_engine (), nccl_options.spares_processors ? 2 : 0);
       clear_ranks (ranks, n);
       finish ();
     }
+}
+END_TEST
+
+/* Magnitudes of which some are no numbers: in the host's memory, and on a stream. */
+static gpointer
+find_largest (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  const guint64 bytes = rank_bytes (self, self->count);
+  cudaStream_t stream = NULL;
+  Arrays arrays;
+  void *memory = take_arrays (self, &arrays);
+
+  memcpy (self->reduced, self->in, bytes);
+  if (memory != NULL
+      && check_cuda (self, cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking))
+      && comm->ops->all_reduce_max (comm, self->reduced, self->count, self->dtype, NULL,
+                                    &self->error)
+      && check_cuda (
+          self, cudaMemcpyAsync (arrays.largest, self->in, bytes, cudaMemcpyHostToDevice, stream))
+      && comm->ops->all_reduce_max (comm, arrays.largest, self->count, self->dtype, stream,
+                                    &self->error)
+      && check_cuda (self, cudaMemcpyAsync (self->largest, arrays.largest, bytes,
+                                            cudaMemcpyDeviceToHost, stream)))
+    check_cuda (self, cudaStreamSynchronize (stream));
+  cudaStreamDestroy (stream);
+  comm->ops->give_back (comm, memory);
+  return NULL;
+}
+
+/* Where one rank has a NaN, none has a number afterwards: a weight that is none is not hidden. */
+START_TEST (nccl_largest_hides_no_nan)
+{
+  const PlanDtype dtype = _i == 0 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
+  const float values[3][4] = { { 1, NAN, 3, 0 }, { 2, 1, INFINITY, 0 }, { 0.5f, 7, NAN, 0 } };
+  Rank ranks[3];
+
+  begin (3);
+  init_ranks (ranks, 3, 1, dtype, 4, TRUE);
+  for (guint i = 0; i < 3; i++)
+    exec_number_narrow (ranks[i].in, dtype, values[i], 4);
+  run_on_nccl (find_largest, ranks, 3);
+  for (guint i = 0; i < 3; i++)
+    for (guint way = 0; way < 2; way++)
+      {
+        float found[4];
+
+        ck_assert_msg (ranks[i].error == NULL, "%s", ranks[i].error ? ranks[i].error->message : "");
+        exec_number_widen (found, way == 0 ? ranks[i].reduced : ranks[i].largest, dtype, 4);
+        ck_assert (found[0] == 2 && found[3] == 0);
+        ck_assert (!isfinite (found[1]) && !isfinite (found[2]));
+      }
+  clear_ranks (ranks, 3);
+  finish ();
 }
 END_TEST
 
@@ -530,6 +585,7 @@ main (void)
 
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, nccl_host_memory_equals_naive, 0, 2 * MAX_RANKS);
+  tcase_add_loop_test (tcase, nccl_largest_hides_no_nan, 0, 2);
   tcase_add_loop_test (tcase, nccl_device_memory_equals_naive, 0, 2 * MAX_RANKS);
   tcase_add_loop_test (tcase, nccl_sums_are_within_the_bound, 0, MAX_RANKS);
   tcase_add_loop_test (tcase, nccl_groups_equal_naive, 0, N_SPLITS);

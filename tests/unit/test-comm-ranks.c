@@ -91,13 +91,12 @@ rank_call_all (Rank *self)
   GError **error = &self->error;
 
   rank_prepare (self);
-  self->has_max = ops->all_reduce_max != NULL;
   return ops->all_gather (comm, self->gathered, self->in, count, dtype, NULL, error)
          && ops->all_gather (comm, gathered, gathered + own, count, dtype, NULL, error)
          && ops->reduce_scatter (comm, self->scattered, self->in, count, dtype, NULL, error)
          && ops->reduce_scatter (comm, scattered + own, scattered, count, dtype, NULL, error)
          && ops->all_reduce (comm, self->reduced, all, dtype, NULL, error)
-         && (!self->has_max || ops->all_reduce_max (comm, self->largest, all, dtype, NULL, error))
+         && ops->all_reduce_max (comm, self->largest, all, dtype, NULL, error)
          && ops->all_to_all (comm, self->exchanged, self->in, count, dtype, NULL, error)
          && ops->barrier (comm, error);
 }
@@ -167,8 +166,7 @@ check_ranks (const Rank *ranks, guint n)
           slow_sum (ranks, n, i, sum);
           ck_assert_mem_eq (self->reduced + i * size, sum, size);
           slow_max (ranks, n, i, max);
-          if (self->has_max)
-            ck_assert_mem_eq (self->largest + i * size, max, size);
+          ck_assert_mem_eq (self->largest + i * size, max, size);
           if (i / count != rank)
             continue;
           ck_assert_mem_eq (self->scattered + own * size, sum, size);

@@ -19,7 +19,6 @@ typedef struct
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
   guint8 *reduced, *exchanged, *largest;
-  gboolean has_max; /* what finds the largest is optional */
   GError *error;
 } Rank;
 

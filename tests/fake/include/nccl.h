@@ -18,6 +18,7 @@
   X (ncclInt8, 0) \
   X (ncclUint8, 1) \
   X (ncclInt32, 2) \
+  X (ncclUint32, 3) \
   X (ncclInt64, 4) \
   X (ncclUint64, 5) \
   X (ncclFloat16, 6) \

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank's part of a parameter in a scaled format, each by the magnitudes of the whole: e4m3 and
+ * e5m2 by one, mxfp8 and nvfp4 by those of blocks of each row, and once more of each column. And
+ * bytes transposed, and the one factor for two tensors' scales.
+ *
+ * Launch shape   param_amax: a thread per piece of 8 elements, or per block of a row and per block
+ * of a column of the part, 256 a block, at most 2048 blocks. param_quantize: one per magnitude,
+ * then one per piece. transpose: 256 threads per tile of 64 x 64, 17 KiB of shared memory. Per call
+ * s: bytes per element of `in`, q: of the result, b: elements of a block op bytes instructions
+ *   param_amax                  count s                     a comparison per element
+ *     of blocks                 2 count s, 8 count / b      the same, twice
+ *   param_quantize              count (s + q)               a product in fp64 and about 25 of
+ * integers of blocks                 count (s + 2 q), 3 parts    per element and copy transpose 2
+ * rows cols Checked with   exec_cpu_param_amax, exec_cpu_param_quantize and exec_cpu_transpose, by
+ * tests/fake and tests/gpu: equal byte for byte, whichever NaN. See settle for divisions. */
+#include "exec/cuda/narrow.cuh"
+
+namespace
+{
+
+/* A part of a parameter, and which blocks of it there are. */
+struct Part
+{
+  uint64_t cols, first, count, block;
+  unsigned shift;      /* of a block's power of two */
+  uint64_t row_blocks; /* of the whole parameter: so many magnitudes come before those of columns */
+};
+
+Part
+part_of (const ExecArgs *args)
+{
+  const ExecParam &param = args->param;
+  uint64_t block = param.block, row_blocks = block > 0 ? param.rows * param.cols / block : 0;
+
+  return { param.cols, param.first,           (uint64_t)args->op->dims[0],
+           block,      block == 32 ? 5u : 4u, row_blocks };
+}
+
+/* --- magnitudes --------------------------------------------------------------------------- */
+
+/* As words: in the order of the numbers, NaN above all. */
+__device__ inline uint32_t
+magnitude_word (const Array &in, uint64_t at)
+{
+  return word_of (read_one (in, at)) & 0x7fffffffu;
+}
+
+/* *amax: what others found, or before. */
+__global__ void
+param_amax (uint64_t count, uint32_t *amax, Array in)
+{
+  uint32_t own = 0;
+
+  EXEC_CUDA_UNROLL
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      Piece piece = read (in, at, piece_of (at, count));
+
+      for (unsigned i = 0; i < PIECE; i++)
+        {
+          uint32_t word = word_of (piece.at[i]) & 0x7fffffffu;
+
+          own = word > own ? word : own;
+        }
+    }
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    {
+      uint32_t other = __shfl_xor_sync (0xffffffffu, own, distance);
+
+      own = other > own ? other : own;
+    }
+  if (threadIdx.x % WARP == 0)
+    atomicMax (amax, own);
+}
+
+/* What one thread found of a block, which no other has. */
+__device__ inline void
+raise_to (const Array &amax, uint64_t at, uint32_t word)
+{
+  if (word > magnitude_word (amax, at))
+    write_one (amax, at, float_of (word));
+}
+
+__global__ void
+param_amax_rows (Part part, Array amax, Array in)
+{
+  uint64_t from = part.first / part.block, end = part.first + part.count;
+
+  for (uint64_t b = from + first_x (); b * part.block < end; b += stride_x ())
+    {
+      uint64_t begin = b * part.block, stop = at_most (begin + part.block, end);
+      uint32_t max = 0;
+
+      for (uint64_t e = begin > part.first ? begin : part.first; e < stop; e++)
+        {
+          uint32_t word = magnitude_word (in, e - part.first);
+
+          max = word > max ? word : max;
+        }
+      raise_to (amax, b, max);
+    }
+}
+
+/* Neighbouring threads have neighbouring columns. */
+__global__ void
+param_amax_columns (Part part, Array amax, Array in)
+{
+  uint64_t end = part.first + part.count, height = part.block * part.cols;
+  uint64_t from = part.first / height * part.cols; /* the first block that may have an element */
+
+  for (uint64_t b = from + first_x (); b / part.cols * height < end; b += stride_x ())
+    {
+      uint64_t begin = b / part.cols * height + b % part.cols;
+      uint32_t max = 0;
+
+      for (uint64_t e = begin; e < begin + height; e += part.cols)
+        if (e >= part.first && e < end)
+          {
+            uint32_t word = magnitude_word (in, e - part.first);
+
+            max = word > max ? word : max;
+          }
+      if (max > 0)
+        raise_to (amax, part.row_blocks + b, max);
+    }
+}
+
+/* --- one scale for all -------------------------------------------------------------------- */
+
+__device__ inline float
+tensor_scale (float max, double limit)
+{
+  return max == 0 ? 1.0f : (float)((double)max / limit);
+}
+
+__device__ inline unsigned
+code_of (const Narrow &format, float value, double inverse)
+{
+  return to_narrow (format, settle ((double)value * inverse));
+}
+
+/* Stores the first n codes of a byte each. */
+__device__ inline void
+store_codes (uint8_t *at, const uint8_t codes[PIECE], unsigned n)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      at[i] = codes[i];
+}
+
+__global__ void
+param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Array amax, Array in)
+{
+  Narrow format = narrow_of (dtype);
+  float own = tensor_scale (read_one (amax, 0), dtype == PLAN_DTYPE_E4M3 ? 448.0 : 57344.0);
+  double inverse = 1.0 / (double)own;
+
+  if (first_x () == 0)
+    *scale = own;
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = read (in, at, n);
+      uint8_t codes[PIECE];
+
+      for (unsigned i = 0; i < PIECE; i++)
+        codes[i] = (uint8_t)code_of (format, piece.at[i], inverse);
+      store_codes (out + at, codes, n);
+    }
+}
+
+/* --- scales of blocks --------------------------------------------------------------------- */
+
+/* *scale: the largest of all magnitudes. By one thread. */
+__global__ void
+param_unit (float *scale)
+{
+  *scale = tensor_scale (*scale, 6.0 * 448.0);
+}
+
+/* What scales of both directions are in, and where they lie. */
+struct BlockScales
+{
+  uint8_t *at;
+  const float *unit; /* of nvfp4; NULL: of mxfp8 */
+  ScalePlaces rows, columns;
+};
+
+/* Of the block-th of all rows' blocks, which is in that row: a row need not be of whole ones. */
+__device__ inline uint64_t
+place_by_row (const BlockScales &scales, uint64_t block, uint64_t row)
+{
+  return scales.rows.is_tiled ? place_of (scales.rows, row, block - row * scales.rows.inners)
+                              : block;
+}
+
+/* Columns come behind all rows. */
+__device__ inline uint64_t
+place_by_column (const BlockScales &scales, const Part &part, uint64_t row_block, uint64_t col)
+{
+  return part.row_blocks + place_of (scales.columns, col, row_block);
+}
+
+__global__ void
+param_scales (uint64_t magnitudes, Part part, BlockScales scales, Array amax)
+{
+  for (uint64_t i = first_x (); i < magnitudes; i += stride_x ())
+    {
+      double max = (double)read_one (amax, i);
+      unsigned code = scales.unit == NULL ? to_e8m0_up (max / 448.0)
+                                          : to_narrow (narrow_of (PLAN_DTYPE_E4M3),
+                                                       max / 6.0 / (double)*scales.unit);
+
+      uint64_t column = i - part.row_blocks;
+
+      scales.at[i < part.row_blocks
+                    ? place_by_row (scales, i, (i << part.shift) / part.cols)
+                    : place_by_column (scales, part, column / part.cols, column % part.cols)]
+          = (uint8_t)code;
+    }
+}
+
+/* What an element of a block is multiplied with. */
+__device__ inline double
+inverse_at (const BlockScales &scales, uint64_t place)
+{
+  unsigned code = scales.at[place];
+  double scale;
+
+  if (scales.unit == NULL)
+    return 1.0 / (double)from_e8m0 (code);
+  scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * (double)*scales.unit;
+  return scale == 0 ? 0.0 : 1.0 / scale;
+}
+
+__device__ inline unsigned
+block_code (const Narrow &format, float value, double inverse)
+{
+  return format.sign == 0x8 && inverse == 0 ? 0 : code_of (format, value, inverse);
+}
+
+/* Of e2m1 two in a byte, the first in its lower half; `n` is even then. */
+__device__ inline void
+store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, bool is_half)
+{
+  if (!is_half)
+    store_codes (out + at, codes, n);
+  else
+    for (unsigned i = 0; i < PIECE; i += 2)
+      if (i < n)
+        out[(at + i) / 2] = (uint8_t)(codes[i] | codes[i + 1] << 4);
+}
+
+__global__ void
+param_quantize_blocks (Part part, uint8_t *out, uint8_t *col, PlanDtype dtype, BlockScales scales,
+                       Array in)
+{
+  Narrow format = narrow_of (dtype);
+
+  for (uint64_t at = first_piece (); at < part.count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, part.count);
+      Piece piece = read (in, at, n);
+      uint8_t by_row[PIECE] = {}, by_column[PIECE] = {};
+      uint64_t e = part.first + at, row = e / part.cols, c = e % part.cols;
+
+      for (unsigned i = 0; i < n; i++, e++)
+        {
+          uint64_t by = place_by_row (scales, e >> part.shift, row);
+
+          by_row[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
+          by = place_by_column (scales, part, row >> part.shift, c);
+          by_column[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
+          if (++c == part.cols)
+            {
+              c = 0;
+              row++;
+            }
+        }
+      store_piece (out, at, by_row, n, format.sign == 0x8);
+      store_piece (col, at, by_column, n, format.sign == 0x8);
+    }
+}
+
+int
+quantize_blocks (const ExecArgs *args, const Part &part, Array in, Array amax, void *stream)
+{
+  uint64_t magnitudes = (uint64_t)args->op->dims[1], rows = args->param.rows, cols = part.cols;
+  PlanDtype dtype = args->dtype[0];
+  uint8_t *out = (uint8_t *)args->ptr[0], *col = (uint8_t *)args->ptr[1];
+  float *unit = dtype == PLAN_DTYPE_E2M1 ? args->scale[0] : NULL;
+  BlockScales scales = { (uint8_t *)args->ptr[4], unit,
+                         places_of (rows, cols % part.block == 0 ? cols / part.block : 1, false),
+                         places_of (cols, rows / part.block, true) };
+  int code = 0;
+
+  if (unit != NULL)
+    {
+      uint32_t *word = (uint32_t *)unit;
+
+      code = (int)cudaMemsetAsync (unit, 0, sizeof *unit, (cudaStream_t)stream);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (param_amax, shape_of_pieces (magnitudes), stream, magnitudes, word,
+                                 amax);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (param_unit, shape_of_blocks (1, 1), stream, unit);
+    }
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (param_scales, shape_of_items (magnitudes), stream, magnitudes, part,
+                             scales, amax);
+  if (code == 0 && part.count > 0)
+    code = EXEC_CUDA_LAUNCH (param_quantize_blocks, shape_of_pieces (part.count), stream, part, out,
+                             col, dtype, scales, in);
+  return code;
+}
+
+/* --- transposes --------------------------------------------------------------------------- */
+
+enum : unsigned
+{
+  TURN_TILE = 64
+};
+
+struct TurnTile
+{
+  uint32_t at[TURN_TILE][TURN_TILE + 1]; /* a bank for each */
+};
+
+__device__ inline TurnTile &
+turn_tile ()
+{
+  __shared__ TurnTile shared;
+
+  return shared;
+}
+
+/* Neighbouring threads read, and write, neighbouring bytes. */
+__global__ void
+transpose (uint64_t rows, uint64_t cols, uint8_t *out, const uint8_t *in, float *out_scale,
+           const float *in_scale)
+{
+  TurnTile &tile = turn_tile ();
+  uint64_t across = (cols + TURN_TILE - 1) / TURN_TILE;
+  uint64_t tiles = (rows + TURN_TILE - 1) / TURN_TILE * across;
+
+  if (first_x () == 0 && out_scale != NULL && in_scale != NULL)
+    *out_scale = *in_scale;
+  for (uint64_t t = blockIdx.x; t < tiles; t += gridDim.x)
+    {
+      uint64_t r = t / across * TURN_TILE, c = t % across * TURN_TILE;
+
+      __syncthreads (); /* the last tile has been written */
+      for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
+        if (r + i / TURN_TILE < rows && c + i % TURN_TILE < cols)
+          tile.at[i / TURN_TILE][i % TURN_TILE]
+              = in[(r + i / TURN_TILE) * cols + c + i % TURN_TILE];
+      __syncthreads ();
+      for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
+        if (c + i / TURN_TILE < cols && r + i % TURN_TILE < rows)
+          out[(c + i / TURN_TILE) * rows + r + i % TURN_TILE]
+              = (uint8_t)tile.at[i % TURN_TILE][i / TURN_TILE];
+    }
+}
+
+/* --- one factor --------------------------------------------------------------------------- */
+
+__global__ void
+multiply_scales (const float *a, const float *b, float addend, float *out)
+{
+  out[0] = *a * *b;
+  out[1] = addend;
+}
+
+}
+
+extern "C" int
+exec_cuda_param_amax (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Array amax = operands.array (0), in = operands.array (1);
+  Part part = part_of (args);
+  uint64_t count = part.count;
+  uint32_t *word = (uint32_t *)args->ptr[0];
+  int code = operands.code;
+
+  if (part.block == 0 && args->dtype[0] != PLAN_DTYPE_FP32)
+    return (int)cudaErrorInvalidValue;
+  if (code != 0 || count == 0)
+    return code;
+  if (part.block == 0)
+    return EXEC_CUDA_LAUNCH (param_amax, shape_of_pieces (count), stream, count, word, in);
+  code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_items (count / part.block + 2), stream, part,
+                           amax, in);
+  if (code == 0)
+    code
+        = EXEC_CUDA_LAUNCH (param_amax_columns, shape_of_items (count / part.block + 2 * part.cols),
+                            stream, part, amax, in);
+  return code;
+}
+
+/* A part of e2m1 begins and ends between two bytes. */
+extern "C" int
+exec_cuda_param_quantize (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Array in = operands.array (2), amax = operands.array (3);
+  Part part = part_of (args);
+  PlanDtype dtype = args->dtype[0];
+  uint8_t *out = (uint8_t *)args->ptr[0];
+  float *scale = args->scale[0];
+  uint64_t count = part.count;
+  bool is_half = dtype == PLAN_DTYPE_E2M1;
+
+  if (operands.code != 0)
+    return operands.code;
+  if ((!is_half && dtype != PLAN_DTYPE_E5M2 && dtype != PLAN_DTYPE_E4M3)
+      || (is_half && (count % 2 != 0 || part.first % 2 != 0))
+      || (part.block != 0 && part.block != NV_BLOCK && part.block != MX_BLOCK))
+    return (int)cudaErrorInvalidValue;
+  if (part.block > 0)
+    return quantize_blocks (args, part, in, amax, stream);
+  return EXEC_CUDA_LAUNCH (param_quantize, shape_of_pieces (count), stream, count, out, dtype,
+                           scale, amax, in);
+}
+
+extern "C" int
+exec_cuda_transpose (const ExecArgs *args, void *stream)
+{
+  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
+  uint64_t tiles = (rows + TURN_TILE - 1) / TURN_TILE * ((cols + TURN_TILE - 1) / TURN_TILE);
+  uint8_t *out = (uint8_t *)args->ptr[0];
+  const uint8_t *in = (const uint8_t *)args->ptr[1];
+  float *out_scale = args->scale[0];
+  const float *in_scale = args->scale[1];
+
+  if (block_of (args->dtype[0]) != 1 || args->dtype[1] != args->dtype[0])
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, rows, cols, out, in,
+                           out_scale, in_scale);
+}
+
+extern "C" int
+exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (multiply_scales, shape_of_blocks (1, 1), stream, a, b, addend, out);
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats of few bits: the device's kernels are the CPU's, for any part of a parameter of any
+ * shape; and what is folded over ranks. */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/sum.h"
+#include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
+#include "tests/fake/compare-operand.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROUNDS 60
+
+static const CompareDevice *device;
+
+/* A parameter, a rank's part of it, and the format it goes to. */
+typedef struct
+{
+  ExecParam param;
+  guint64 count, magnitudes;
+  PlanDtype dtype;
+} Case;
+
+static gint64
+from_to (GRand *rand, guint64 least, guint64 most)
+{
+  return g_rand_int_range (rand, (gint32)least, (gint32)most + 1);
+}
+
+/* Blocks of rows may go on in the next row; whole tiles of scales now and then. */
+static void
+draw_case (Case *c, int seed, GRand *rand)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_E4M3, PLAN_DTYPE_E2M1 };
+  const guint format = (guint)seed % 4;
+  const guint block = format < 2 ? 0 : format == 2 ? 32 : 16;
+  const guint64 side = block == 0 ? 1 : seed / 4 % 3 == 0 ? 128 : block;
+
+  c->dtype = formats[format];
+  c->param.block = block;
+  c->param.rows = side * (guint64)from_to (rand, 1, block == 0 ? 90 : 3);
+  c->param.cols = side == block && seed / 4 % 3 == 1 ? (guint64)from_to (rand, 1, 40)
+                                                     : side * (guint64)from_to (rand, 1, 3);
+  const guint64 all = c->param.rows * c->param.cols, even = c->dtype == PLAN_DTYPE_E2M1 ? 2 : 1;
+  c->param.first = (guint64)from_to (rand, 0, all) / even * even;
+  c->count = (guint64)from_to (rand, 0, all - c->param.first) / even * even;
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    {
+      c->param.first = 0;
+      c->count = all;
+    }
+  c->magnitudes = block == 0 ? 1 : 2 * all / block;
+}
+
+static void
+take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GRand *rand)
+{
+  *self = (CompareOperand){ .dtype = dtype, .draw = draw, .count = MAX (count, 1), .limit = 256 };
+  compare_operand_init (self, device, rand);
+}
+
+static void
+point (ExecArgs *cpu, ExecArgs *cuda, guint i, CompareOperand *operand)
+{
+  cpu->ptr[i] = operand->want + operand->at;
+  cuda->ptr[i] = operand->device + operand->at;
+  cpu->dtype[i] = cuda->dtype[i] = operand->dtype;
+}
+
+static void
+must (int code, const char *what)
+{
+  const char *error = device->wait ();
+
+  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", what, code,
+                 error ? error : "");
+}
+
+static void
+check_and_clear (CompareOperand *self, const char *what)
+{
+  compare_operand_fetch (self, device);
+  compare_operand_check (self, (CompareBound){ .any_nan = TRUE }, what);
+  compare_operand_clear (self, device);
+}
+
+START_TEST (magnitudes_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  PlanOp op = { .kind = PLAN_OP_PARAM_AMAX };
+  CompareOperand amax, in;
+  Case c;
+
+  draw_case (&c, _i, rand);
+  op.dims[0] = (gint64)c.count;
+  op.dims[1] = (gint64)c.magnitudes;
+  ExecArgs cpu = { .op = &op, .param = c.param }, cuda = cpu;
+  take (&amax, c.param.block > 0 && _i % 8 < 4 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+        COMPARE_POSITIVE, c.magnitudes, rand);
+  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
+  point (&cpu, &cuda, 0, &amax);
+  point (&cpu, &cuda, 1, &in);
+  exec_cpu_param_amax (&cpu);
+  must (exec_cuda_param_amax (&cuda, NULL), "param_amax");
+  check_and_clear (&amax, "magnitudes");
+  check_and_clear (&in, "the parameter");
+}
+END_TEST
+
+/* What the CPU makes of whole tiles is in row order. */
+static void
+tile_both (guint8 *scales, const Case *c)
+{
+  const guint64 n = c->param.rows * c->param.cols / c->param.block;
+  const guint64 row_blocks = c->param.cols / c->param.block,
+                heights = c->param.rows / c->param.block;
+  g_autofree guint8 *turned = g_malloc (n);
+
+  if (c->param.cols % c->param.block == 0)
+    compare_tile_scales (scales, c->param.rows, row_blocks, FALSE);
+  if (c->param.cols % 128 != 0 || heights % 4 != 0)
+    return;
+  for (guint64 i = 0; i < heights; i++) /* of columns they are in the order of blocks */
+    for (guint64 col = 0; col < c->param.cols; col++)
+      turned[col * heights + i] = scales[n + i * c->param.cols + col];
+  compare_tile_scales (turned, c->param.cols, heights, FALSE);
+  memcpy (scales + n, turned, n);
+}
+
+/* One of some bits must become no number where the CPU's does, whichever. */
+static void
+check_codes (const CompareOperand *self, PlanDtype dtype, const char *what)
+{
+  const guint8 nan = dtype == PLAN_DTYPE_E5M2 ? 0x7c : 0x7e;
+
+  for (guint64 i = 0; i < self->bytes; i++)
+    {
+      const guint8 got = self->got[self->at + i], want = self->want[self->at + i];
+
+      ck_assert_msg (
+          got == want || (dtype != PLAN_DTYPE_E2M1 && (got & 0x7f) > nan && (want & 0x7f) > nan),
+          "%s: byte %" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT " is %02x instead of %02x", what,
+          i, self->bytes, got, want);
+    }
+  ck_assert_mem_eq (self->got, self->before, self->at);
+  ck_assert_mem_eq (self->got + self->at + self->bytes, self->before + self->at + self->bytes, 64);
+}
+
+static void
+check_scale (const float *on_device, float want)
+{
+  float got;
+
+  device->copy (&got, on_device, sizeof got);
+  ck_assert_msg (memcmp (&got, &want, sizeof got) == 0 || (isnan (got) && isnan (want)),
+                 "the parameter's scale is %a instead of %a", (double)got, (double)want);
+}
+
+enum
+{
+  OUT,
+  COL,
+  IN,
+  AMAX,
+  SCALES,
+  N_OPERANDS
+};
+
+START_TEST (quantised_parts_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  PlanOp op = { .kind = PLAN_OP_PARAM_QUANTIZE };
+  CompareOperand operand[N_OPERANDS];
+  Case c;
+  float scale = 0;
+
+  draw_case (&c, _i, rand);
+  const guint n_operands = c.param.block > 0 ? N_OPERANDS : SCALES;
+  const guint64 bytes = plan_dtype_bytes (c.dtype, c.count);
+  op.dims[0] = (gint64)c.count;
+  op.dims[1] = (gint64)c.magnitudes;
+  ExecArgs cpu = { .op = &op, .param = c.param }, cuda = cpu;
+  take (&operand[OUT], PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
+  take (&operand[COL], PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
+  take (&operand[IN], g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+        _i % 5 == 0 && c.dtype != PLAN_DTYPE_E2M1 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
+  take (&operand[AMAX], c.param.block > 0 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, COMPARE_POSITIVE,
+        c.magnitudes, rand);
+  take (&operand[SCALES], PLAN_DTYPE_U8, COMPARE_BYTES, c.magnitudes, rand);
+  for (guint i = 0; i < n_operands; i++)
+    point (&cpu, &cuda, i, &operand[i]);
+  cpu.dtype[OUT] = cpu.dtype[COL] = cuda.dtype[OUT] = cuda.dtype[COL] = c.dtype;
+  cpu.scale[OUT] = &scale;
+  cuda.scale[OUT] = operand[OUT].device_scale;
+  exec_cpu_param_quantize (&cpu);
+  if (c.param.block > 0)
+    tile_both (operand[SCALES].want + operand[SCALES].at, &c);
+  must (exec_cuda_param_quantize (&cuda, NULL), "param_quantize");
+  for (guint i = 0; i < N_OPERANDS; i++)
+    compare_operand_fetch (&operand[i], device);
+  check_codes (&operand[OUT], c.dtype, "by rows");
+  check_codes (&operand[COL], c.dtype, "by columns");
+  check_codes (&operand[SCALES], PLAN_DTYPE_E2M1, "scales");
+  if (c.param.block != 32)
+    check_scale (cuda.scale[OUT], scale);
+  for (guint i = 0; i < N_OPERANDS; i++)
+    compare_operand_clear (&operand[i], device);
+}
+END_TEST
+
+START_TEST (transposes_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E5M2;
+  PlanOp op
+      = { .kind = PLAN_OP_TRANSPOSE, .dims = { from_to (rand, 1, 200), from_to (rand, 1, 200) } };
+  ExecArgs cpu = { .op = &op }, cuda = cpu;
+  CompareOperand out, in;
+
+  take (&out, dtype, COMPARE_SMALL, (guint64)(op.dims[0] * op.dims[1]), rand);
+  take (&in, dtype, COMPARE_SMALL, out.count, rand);
+  point (&cpu, &cuda, 0, &out);
+  point (&cpu, &cuda, 1, &in);
+  cpu.scale[0] = &out.want_scale;
+  cpu.scale[1] = &in.want_scale;
+  cuda.scale[0] = out.device_scale;
+  cuda.scale[1] = in.device_scale;
+  exec_cpu_transpose (&cpu);
+  must (exec_cuda_transpose (&cuda, NULL), "transpose");
+  check_and_clear (&out, "transpose out");
+  check_and_clear (&in, "transpose in");
+}
+END_TEST
+
+#define MAX_FOLDED 5
+
+/* Of ranks' arrays, also in place of one of them. */
+START_TEST (folds_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  const guint ranks = (guint)from_to (rand, 1, MAX_FOLDED),
+              at = (guint)from_to (rand, 0, ranks - 1);
+  const guint64 count = (guint64)from_to (rand, 1, 700);
+  const gboolean adds = _i / 2 % 2 == 0;
+  CompareOperand in[MAX_FOLDED];
+  const void *host[MAX_FOLDED], *there[MAX_FOLDED];
+
+  for (guint i = 0; i < ranks; i++)
+    {
+      take (&in[i], dtype,
+            adds     ? COMPARE_SMALL
+            : _i % 3 ? COMPARE_POSITIVE
+                     : COMPARE_MAGNITUDES,
+            count, rand);
+      host[i] = in[i].want + in[i].at;
+      there[i] = in[i].device + in[i].at;
+    }
+  if (adds)
+    exec_comm_sum (in[at].want + in[at].at, host, ranks, count, dtype);
+  else
+    exec_comm_max (in[at].want + in[at].at, host, ranks, count, dtype);
+  must (adds ? exec_cuda_sum (in[at].device + in[at].at, there, ranks, count, dtype, NULL)
+             : exec_cuda_max (in[at].device + in[at].at, there, ranks, count, dtype, NULL),
+        "fold");
+  for (guint i = 0; i < ranks; i++)
+    check_and_clear (&in[i], "fold");
+}
+END_TEST
+
+/* What quantize writes, or any bytes, back to numbers. */
+START_TEST (cuda_dequantizes)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_MXFP8, PLAN_DTYPE_NVFP4 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  CompareOperand in = { .dtype = formats[_i % 4] };
+  CompareOperand out
+      = { .dtype = _i / 4 % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, .draw = COMPARE_SMALL };
+  float scale = (float)ldexp (g_rand_double_range (rand, 1, 2), g_rand_int_range (rand, -140, 120));
+
+  in.count = out.count
+      = _i % 4 < 2 ? (guint64)from_to (rand, 1, 3000) : 32 * (guint64)from_to (rand, 1, 60);
+  compare_operand_init (&in, device, rand);
+  compare_operand_init (&out, device, rand);
+  for (guint64 i = 0; i < in.bytes; i++)
+    in.want[in.at + i] = (guint8)g_rand_int (rand);
+  compare_operand_keep (&in, device);
+  g_autofree float *values = g_new (float, out.count);
+  exec_cpu_dequantize (in.want + in.at, in.dtype, &scale, in.count, values);
+  exec_number_narrow (out.want + out.at, out.dtype, values, out.count);
+  device->copy (in.device_scale, &scale, sizeof scale);
+  ck_assert_int_eq (exec_cuda_dequantize (in.device + in.at, in.dtype, in.device_scale, in.count,
+                                          out.device + out.at, out.dtype, NULL),
+                    0);
+  ck_assert_ptr_null (device->wait ());
+  compare_operand_fetch (&out, device);
+  compare_operand_check (&out, (CompareBound){ .any_nan = TRUE }, "dequantize");
+  compare_operand_clear (&in, device);
+  compare_operand_clear (&out, device);
+}
+END_TEST
+
+START_TEST (other_parts_are_refused)
+{
+  PlanOp op = { .kind = PLAN_OP_PARAM_QUANTIZE, .dims = { 3, 1 } };
+  ExecArgs args = { .op = &op, .param = { 4, 16, 0, 16 } };
+  float nothing[8] = { 0 };
+
+  for (guint i = 0; i < N_OPERANDS; i++)
+    args.ptr[i] = nothing;
+  args.dtype[OUT] = PLAN_DTYPE_E2M1; /* of an odd count */
+  ck_assert_int_ne (exec_cuda_param_quantize (&args, NULL), 0);
+  args.dtype[OUT] = PLAN_DTYPE_BF16;
+  ck_assert_int_ne (exec_cuda_param_quantize (&args, NULL), 0);
+  args.dtype[0] = PLAN_DTYPE_BF16; /* an atomic maximum is of words */
+  args.param.block = 0;
+  ck_assert_int_ne (exec_cuda_param_amax (&args, NULL), 0);
+  args.dtype[0] = args.dtype[1] = PLAN_DTYPE_MXFP8; /* scales have directions */
+  ck_assert_int_ne (exec_cuda_transpose (&args, NULL), 0);
+  ck_assert_ptr_null (device->wait ());
+}
+END_TEST
+
+void
+compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
+{
+  TCase *tcase = tcase_create ("narrow");
+
+  device = on;
+  tcase_set_timeout (tcase, 120);
+  if (setup != NULL)
+    tcase_add_checked_fixture (tcase, setup, NULL);
+  tcase_add_loop_test (tcase, magnitudes_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, quantised_parts_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, transposes_are_the_cpus, 0, ROUNDS / 3);
+  tcase_add_loop_test (tcase, folds_are_the_cpus, 0, ROUNDS / 3);
+  tcase_add_loop_test (tcase, cuda_dequantizes, 0, ROUNDS);
+  tcase_add_test (tcase, other_parts_are_refused);
+  suite_add_tcase (suite, tcase);
+}

@@ -1,0 +1,65 @@
+/* What tests of whole runs on the fake device share: a plan on a small model, run there and by the
+ * CPU's kernels. */
+#pragma once
+#include "exec/cuda/device-cuda.h"
+#include "exec/exec.h"
+#include "planner/error.h"
+#include "planner/model.h"
+#include <check.h>
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define STEPS 2
+#define MAX_RANKS 4
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *gpus, *processors;
+  Plan plan; /* resolved for either */
+  guint ranks;
+  ExecJob job; /* on the GPU */
+  ExecResult results[MAX_RANKS];
+} Case;
+
+/* A device as new, and a model, unless it is NULL, on that many of a shipped GPU. */
+void case_open_on (Case *c, const char *model, const char *gpu, guint ranks);
+void case_open (Case *c, const char *model, guint ranks);
+void case_set_job (Case *c, guint seed);
+
+/* After case_open: a plan by its text, resolved. */
+void case_set_plan (Case *c, const char *fields);
+
+/* A plan by its text, on a small model; with heads of that many elements. */
+void case_init_heads (Case *c, guint ranks, guint head_dim, const char *fields);
+void case_init (Case *c, guint ranks, const char *fields);
+
+void case_clear_results (Case *c);
+void case_free (Case *c);
+
+/* Everything that was taken has been given back, and nothing went wrong on the device. */
+void case_clear (Case *c, const char *what);
+
+gboolean case_run (Case *c, GError **error);
+void case_must_run (Case *c, const char *what);
+
+/* The same by the CPU's kernels. */
+void run_on_cpu (const Case *c, const char *what, ExecResult results[MAX_RANKS]);
+
+double distance (double a, double b);
+void assert_near (const Case *c, const char *what, const ExecResult *found,
+                  const ExecResult *expected);
+
+/* Runs on both. */
+void check_against_cpu (Case *c, const char *what);
+
+/* Losses and norms of the first rank are the same bits. */
+void assert_equal_losses (const Case *a, const Case *b, const char *what);
+
+/* Lines of the log that begin with these words. */
+guint count_logged (const char *words);
+
+/* The run fails with that; clears. */
+void assert_refused (Case *c, PlanErrorCode code, const char *message);
+
+G_END_DECLS

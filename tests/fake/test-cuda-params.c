@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole runs in formats with scales on the fake device: parameters that are quantised before they
+ * are gathered, scales of blocks in cuBLASLt's tiles; and copies of weights that were not made
+ * again. */
+#include "config.h"
+
+#include "exec/cuda/device-cuda.h"
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "tests/fake/cuda-case.h"
+#include "tests/fake/cuda-fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of whole blocks in every direction; of whole tiles of scales. */
+#define BLOCKS "layers=2,hidden=64,ffn=96,heads=2,kv_heads=1,head_dim=32,vocab=40,max_seq=64"
+#define TILES "layers=1,hidden=128,ffn=256,heads=2,kv_heads=1,head_dim=64,vocab=40,max_seq=128"
+
+static void
+case_init_on (Case *c, guint ranks, int major, const char *sizes, const char *fields)
+{
+  g_autofree char *model = g_strconcat ("family=llama,", sizes, NULL);
+  case_open_on (c, model, major >= 10 ? "b200" : "h100-80gb", ranks);
+  fake_cuda_set_machine (1, (guint64)2 << 30, major, 0);
+  case_set_plan (c, fields);
+}
+
+static const struct
+{
+  const char *fields;
+  int major;
+  const char *sizes;
+} plans[] = {
+  { "compute=fp8-tensorwise param_gather=fp8 seq=16", 9, BLOCKS },
+  { "compute=fp8-tensorwise param_gather=fp8 keep_transpose=on seq=16", 9, BLOCKS },
+  { "compute=mxfp8 seq=32", 10, BLOCKS },
+  { "compute=mxfp8 param_gather=mxfp8 seq=32", 10, BLOCKS },
+  { "compute=nvfp4 seq=32", 10, BLOCKS },
+  { "compute=nvfp4 param_gather=nvfp4 seq=32", 10, BLOCKS },
+  { "compute=mxfp8 seq=128", 10, TILES },
+  { "compute=mxfp8 param_gather=mxfp8 seq=128", 10, TILES },
+  { "compute=nvfp4 seq=128", 10, TILES },
+  { "compute=nvfp4 param_gather=nvfp4 seq=128", 10, TILES },
+};
+
+#define STRATEGIES 3
+static const char *const strategies[STRATEGIES] = { "optim", "optim_grads", "optim_grads_params" };
+
+/* 1 to 4 ranks; a plan that rules forbid has no strategy of the three. */
+START_TEST (quantised_parameters_are_near_the_cpus)
+{
+  const guint at = (guint)_i / STRATEGIES, strategy = (guint)_i % STRATEGIES;
+  g_autofree char *fields
+      = g_strdup_printf ("%s strategy=%s deterministic=on", plans[at].fields, strategies[strategy]);
+  Case c;
+  case_init_on (&c, 1 + (at + strategy) % MAX_RANKS, plans[at].major, plans[at].sizes, fields);
+  check_against_cpu (&c, fields);
+  case_clear (&c, fields);
+}
+END_TEST
+
+/* Where tiles are whole all products are cuBLASLt's, but those of nvfp4 that turn what was
+ * gathered; elsewhere the plain kernel takes those of blocks. */
+START_TEST (whole_tiles_are_cublaslts)
+{
+  static const struct
+  {
+    const char *sizes, *fields;
+    gboolean has_plain;
+  } cases[] = {
+    { TILES, "compute=mxfp8 seq=128", FALSE },
+    { TILES, "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads_params seq=128", FALSE },
+    { TILES, "compute=nvfp4 seq=128", FALSE },
+    { TILES, "compute=nvfp4 param_gather=nvfp4 strategy=optim_grads_params seq=128", TRUE },
+    { BLOCKS, "compute=mxfp8 seq=32", TRUE },
+  };
+  Case c;
+  case_init_on (&c, 1, 10, cases[_i].sizes, cases[_i].fields);
+  case_must_run (&c, cases[_i].fields);
+  ck_assert_msg ((count_logged ("gemm_plain") > 0) == cases[_i].has_plain, "%s: %u plain products",
+                 cases[_i].fields, count_logged ("gemm_plain"));
+  ck_assert_uint_gt (count_logged ("gemm m"), 0);
+  case_clear (&c, cases[_i].fields);
+}
+END_TEST
+
+/* Strategies move shards about: each gives every parameter the same scales. */
+START_TEST (strategies_agree_bit_for_bit)
+{
+  static const char *const formats[]
+      = { "compute=fp8-tensorwise param_gather=fp8 seq=16",
+          "compute=mxfp8 param_gather=mxfp8 seq=32", "compute=nvfp4 param_gather=nvfp4 seq=32" };
+  Case first;
+  for (guint i = 0; i < STRATEGIES; i++)
+    {
+      g_autofree char *fields
+          = g_strdup_printf ("%s strategy=%s main_grads=fp32 grad_comm=fp32 deterministic=on",
+                             formats[_i], strategies[i]);
+      Case c;
+      case_init_on (&c, 3, _i == 0 ? 9 : 10, BLOCKS, fields);
+      case_must_run (&c, fields);
+      if (i == 0)
+        {
+          first = c;
+          continue;
+        }
+      assert_equal_losses (&c, &first, fields);
+      case_clear (&c, fields);
+    }
+  case_free (&first);
+}
+END_TEST
+
+/* --- planted mistakes --------------------------------------------------------------------- */
+
+/* The schedule without the ops of its step that begin with `what`, after so many of them. */
+static PlanSchedule *
+schedule_without (const Case *c, guint rank, const char *what, guint kept)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) whole = plan_lower (c->model, c->gpus, &c->plan, rank, &error);
+  g_autofree char *text = plan_schedule_print (whole);
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  g_autoptr (GString) less = g_string_new (NULL);
+  gboolean in_step = FALSE;
+  guint found = 0;
+  for (char **line = lines; *line; line++)
+    {
+      in_step |= g_str_has_prefix (*line, "section step");
+      if (in_step && strstr (*line, what) && found++ >= kept)
+        continue;
+      g_string_append_printf (less, "%s\n", *line);
+    }
+  ck_assert_msg (found > kept, "no '%s' in the step", what);
+  PlanSchedule *made = plan_schedule_parse (less->str, "text", &error);
+  ck_assert_msg (made != NULL, "%s", error ? error->message : "");
+  return made;
+}
+
+typedef struct
+{
+  const Case *c;
+  const char *what;
+  ExecComm *comm;
+  ExecResult result;
+  GError *error;
+} Rank;
+
+static gpointer
+run_rank (gpointer data)
+{
+  Rank *self = data;
+  g_autoptr (PlanSchedule) schedule = schedule_without (self->c, self->comm->rank, self->what, 0);
+  if (!exec_run_schedule (&self->c->job, schedule, self->comm, FALSE, NULL, NULL, &self->result,
+                          &self->error))
+    self->comm->ops->abort (self->comm, self->error->message);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+/* What a rank said of its own when ops were left out on all of them. */
+static char *
+message_without (const Case *c, const char *what)
+{
+  Rank rank[MAX_RANKS] = { 0 };
+  GThread *threads[MAX_RANKS];
+  ExecComm *comms[MAX_RANKS];
+  char *message = NULL;
+  ck_assert (exec_comm_cuda_open (c->ranks, comms, NULL));
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      rank[r] = (Rank){ .c = c, .what = what, .comm = comms[r] };
+      threads[r] = g_thread_new ("rank", run_rank, &rank[r]);
+    }
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      g_thread_join (threads[r]);
+      if (rank[r].error && !message && !strstr (rank[r].error->message, "failed"))
+        message = g_strdup (rank[r].error->message);
+      g_clear_error (&rank[r].error);
+      exec_result_clear (&rank[r].result);
+    }
+  return message;
+}
+
+static const struct
+{
+  const char *fields;
+  int major;
+  const char *what, *message;
+} planted[] = {
+  { "compute=fp8-tensorwise param_gather=fp8 strategy=optim_grads_params", 9,
+    "param_quantize compute", "holds weights of step 1" },
+  { "compute=fp8-tensorwise param_gather=fp8 strategy=optim_grads_params", 9,
+    "transpose compute out=transposed.gate_up", "is read before anything wrote it" },
+  { "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads seq=32", 10,
+    "all_gather gather group=inner out=columns.layer", "columns.layer holds weights of step 2 in" },
+  { "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads_params seq=32", 10,
+    "all_gather gather group=inner out=columns.layer",
+    "columns.layer is read before anything wrote it" },
+};
+
+START_TEST (stale_copies_are_caught)
+{
+  Case c;
+  case_init_on (&c, 2, planted[_i].major, BLOCKS, planted[_i].fields);
+  g_autofree char *message = message_without (&c, planted[_i].what);
+  ck_assert_msg (message && strstr (message, planted[_i].message), "without '%s': '%s'",
+                 planted[_i].what, message ? message : "");
+  case_free (&c);
+}
+END_TEST
+
+/* --- refusals ----------------------------------------------------------------------------- */
+
+START_TEST (blocks_are_refused_before_blackwell)
+{
+  Case c;
+  case_init_on (&c, 1, 10, BLOCKS, "compute=mxfp8 seq=32");
+  fake_cuda_set_machine (1, (guint64)2 << 30, 9, 0);
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
+                  " in mxfp8, which cuBLASLt multiplies on GPUs of compute capability 10.0 and "
+                  "later: this one has 9.0, compute must be fp32, bf16 or fp8-tensorwise");
+  case_init_on (&c, 2, 10, BLOCKS, "compute=nvfp4 param_gather=nvfp4 seq=32");
+  fake_cuda_set_machine (1, (guint64)2 << 30, 8, 9);
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED, "this one has 8.9");
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cuda-params");
+  TCase *tcase = tcase_create ("params");
+  tcase_set_timeout (tcase, 600);
+  tcase_add_loop_test (tcase, quantised_parameters_are_near_the_cpus, 0,
+                       STRATEGIES * (int)G_N_ELEMENTS (plans));
+  tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 5);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
+  tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
+  tcase_add_test (tcase, blocks_are_refused_before_blackwell);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
