@@ -223,6 +223,7 @@ self_close (ExecComm *comm)
 static const ExecCommOps self_ops = {
   .name = "self",
   .summary = "one rank",
+  .has_graphs = TRUE,
   .all_gather = self_copy,
   .reduce_scatter = self_copy,
   .all_to_all = self_copy,

@@ -20,6 +20,7 @@ typedef struct
 {
   const char *name;
   const char *summary;
+  gboolean has_graphs; /* what streams are given can be kept by ExecDeviceOps.keep */
 
   /* out = every rank's `count` elements in rank order; `in` may lie inside `out` in its place. */
   gboolean (*all_gather) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,

@@ -12,6 +12,7 @@ G_BEGIN_DECLS
 
 typedef struct _ExecKernels ExecKernels;
 typedef struct _ExecArgs ExecArgs;
+typedef struct _ExecConstants ExecConstants;
 typedef struct _ExecDevice ExecDevice;
 typedef struct _ExecDeviceOps ExecDeviceOps;
 
@@ -24,6 +25,7 @@ typedef struct
   guint param_scales;     /* of quantised parameters */
   gboolean is_registered; /* with the communicator, where that knows how to */
   gboolean is_deterministic;
+  gboolean keeps_steps; /* `keep` will be called */
 } ExecDeviceNeeds;
 
 /* Devices put this first in a struct of their own. */
@@ -74,6 +76,16 @@ struct _ExecDeviceOps
 
   /* Begins a section: staged memory is free again. Where `is_timed`, stamps count from now. */
   gboolean (*begin) (ExecDevice *self, gboolean is_timed, GError **error);
+
+  /* What a step is made of, issued once and run again and again: from `keep` on ops, collectives
+   * and copies are not run but kept, up to the next `launch`, which runs all of them, as every
+   * later one does, with the constants it is given. All ranks call them together, between a `begin`
+   * and a `settle`; staged memory that is copied from is read at each launch. Where steps may be
+   * kept `vary` comes before the ops of each, with the constants of that step. NULL: the device
+   * keeps nothing. */
+  gboolean (*vary) (ExecDevice *self, const ExecConstants *constants, GError **error);
+  gboolean (*keep) (ExecDevice *self, GError **error);
+  gboolean (*launch) (ExecDevice *self, const ExecConstants *constants, GError **error);
 
   /* When the stream gets here; the number to ask for it by, once everything is finished. */
   gboolean (*stamp) (ExecDevice *self, PlanStream stream, guint *out_stamp, GError **error);

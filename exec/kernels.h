@@ -10,13 +10,13 @@
 G_BEGIN_DECLS
 
 /* Constants of the model and the optimizer that are not in any op. */
-typedef struct
+struct _ExecConstants
 {
   double norm_eps, rope_theta;
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gint64 step;                                               /* of Adam, from 1 */
   gint64 mean_of; /* gradients are divided by it before they are reduced; 0: they are not */
-} ExecConstants;
+};
 
 /* A part of a parameter: elements from `first` on. */
 typedef struct
@@ -42,7 +42,8 @@ struct _ExecArgs
   ExecParam param;       /* which one an op on parameters is called for */
   guint64 scratch_bytes; /* of the scratch operand */
   const ExecConstants *constants;
-  guint taken_sms; /* of a GPU's, by collectives that may run meanwhile */
+  const void *varying; /* the device's own copy of what of them changes by step; NULL: none */
+  guint taken_sms;     /* of a GPU's, by collectives that may run meanwhile */
   gboolean is_deterministic;
 };
 

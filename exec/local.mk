@@ -44,7 +44,7 @@ libexec_a_SOURCES = \
   %D%/tensor-file.c %D%/tensor-file.h \
   %D%/tokens.c %D%/tokens.h \
   %D%/walk.c %D%/walk-private.h \
-  %D%/walk-state.c %D%/walk-params.c \
+  %D%/walk-kept.c %D%/walk-kept.h %D%/walk-params.c %D%/walk-state.c \
   %D%/weights.c %D%/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)

@@ -85,8 +85,6 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan,
                          value[PLAN_EXP_AVG] == PLAN_EXP_AVG_FP8 ? PLAN_EXP_AVG : PLAN_EXP_AVG_SQ,
                          LATER ": it must be fp32, bf16 or fp16", error);
-  if (value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
-    return refuse_field (plan, PLAN_CUDA_GRAPH, LATER ": it must be off", error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,

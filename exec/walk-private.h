@@ -4,6 +4,7 @@
 #pragma once
 #include "exec/device.h"
 #include "exec/exec.h"
+#include "exec/walk-kept.h"
 #include "planner/arena.h"
 #include "planner/layout.h"
 #include "planner/meter.h"
@@ -107,7 +108,8 @@ struct _ExecWalk
   guint next_alloc;   /* in this section */
   double loss, grad_norm;
   gint64 collective_ns; /* of this step, that calls of the communicator took */
-  gint32 suspect;       /* array of a gradient that is not a number; -1: none is */
+  ExecKept kept;
+  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
   gboolean poisons;
 };
 

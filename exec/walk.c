@@ -228,22 +228,34 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 }
 
 /* Sequences are dealt out by micro batch, then rank. */
+gboolean
+exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
+{
+  const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
+  const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
+  const gint64 first = exec_source_first_sequence (walk->job, walk->step) + turn * mbs;
+  for (gint64 i = 0; i < mbs; i++)
+    if (!exec_source_sequence (walk->job, walk->trained != NULL, first + i, load->tokens + i * seq,
+                               load->targets + i * seq, error))
+      return FALSE;
+  return TRUE;
+}
+
 static gboolean
 run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
 {
   ExecDevice *device = walk->device;
-  const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
-  const gint64 turn = walk->micro_batch++ * walk->comm->ranks + walk->comm->rank;
-  const gint64 first = exec_source_first_sequence (walk->job, walk->step) + turn * mbs;
-  const guint64 bytes = (guint64)(mbs * seq) * sizeof (gint32);
-  gint32 *tokens = device->ops->stage (device, bytes, error);
-  gint32 *targets = tokens ? device->ops->stage (device, bytes, error) : NULL;
-  for (gint64 i = 0; targets && i < mbs; i++)
-    if (!exec_source_sequence (walk->job, walk->trained != NULL, first + i, tokens + i * seq,
-                               targets + i * seq, error))
-      return FALSE;
-  return targets && device->ops->put (device, args->ptr[0], tokens, bytes, args->op->stream, error)
-         && device->ops->put (device, args->ptr[1], targets, bytes, args->op->stream, error);
+  const guint64 bytes
+      = (guint64)(walk->plan->value[PLAN_SEQ] * walk->plan->value[PLAN_MBS]) * sizeof (gint32);
+  ExecLoad load = { .micro_batch = walk->micro_batch++ };
+  if (!(load.tokens = device->ops->stage (device, bytes, error))
+      || !(load.targets = device->ops->stage (device, bytes, error))
+      || !exec_walk_fill_batch (walk, &load, error))
+    return FALSE;
+  if (walk->kept.is_keeping)
+    g_array_append_val (walk->kept.loads, load);
+  return device->ops->put (device, args->ptr[0], load.tokens, bytes, args->op->stream, error)
+         && device->ops->put (device, args->ptr[1], load.targets, bytes, args->op->stream, error);
 }
 
 gint64
@@ -327,8 +339,8 @@ look (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **e
 
 /* Looks at all that is there by now. Of a gradient that is not finite, where it is put next shows
  * to which layer it belongs. */
-static gboolean
-take_looks (ExecWalk *walk, GError **error)
+gboolean
+exec_walk_take_looks (ExecWalk *walk, GError **error)
 {
   gboolean ok = TRUE;
   for (guint i = 0; ok && i < walk->looks->len; i++)
@@ -383,6 +395,8 @@ static gboolean
 await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
   ExecDevice *device = walk->device;
+  if (walk->kept.is_keeping && op->stream == PLAN_STREAM_HOST)
+    return TRUE; /* it waits for the launch, see exec_walk_check_kept */
   for (guint i = 0; i < op->n_waits; i++)
     {
       const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
@@ -393,7 +407,7 @@ await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **erro
       if (op->stream == PLAN_STREAM_COMPUTE || op->stream == PLAN_STREAM_HOST)
         walk->joined[record->stream] = MAX (walk->joined[record->stream], record->collectives);
     }
-  return op->stream != PLAN_STREAM_HOST || take_looks (walk, error);
+  return op->stream != PLAN_STREAM_HOST || exec_walk_take_looks (walk, error);
 }
 
 static gboolean
@@ -441,7 +455,7 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
     return FALSE;
   mark_written (walk, cursor, op);
   if (!look (walk, cursor, &args, error)
-      || (walk->device->ops->is_immediate && !take_looks (walk, error)))
+      || (walk->device->ops->is_immediate && !exec_walk_take_looks (walk, error)))
     return FALSE;
   if (is_suspect (walk, op))
     return blame_gradient (walk, cursor, &op->refs[0], error);
@@ -493,34 +507,46 @@ fill_trace (ExecWalk *walk)
 gboolean
 exec_walk_finish (ExecWalk *walk, GError **error)
 {
-  return walk->device->ops->finish (walk->device, error) && take_looks (walk, error);
+  return walk->device->ops->finish (walk->device, error) && exec_walk_take_looks (walk, error);
 }
 
-gboolean
-exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
+static gboolean
+run_ops (ExecWalk *walk, PlanSection section, GError **error)
 {
-  ExecDevice *device = walk->device;
   const PlanOp *op;
   PlanCursor cursor;
-  walk->next_alloc = 0;
-  walk->micro_batch = 0;
-  g_array_set_size (walk->spans, 0);
-  g_array_set_size (walk->samples, 0);
-  if (!device->ops->begin (device, walk->trace != NULL, error))
-    return FALSE;
   plan_cursor_start (&cursor, walk->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
     if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
             ? !apply_memory (walk, &cursor, section, op, error)
             : !run_op (walk, &cursor, op, error))
       return FALSE;
+  return TRUE;
+}
+
+gboolean
+exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const gboolean is_step = section == PLAN_SECTION_STEP;
+  walk->next_alloc = 0;
+  walk->micro_batch = 0;
+  g_array_set_size (walk->spans, 0);
+  g_array_set_size (walk->samples, 0);
+  if (!device->ops->begin (device, walk->trace != NULL, error))
+    return FALSE;
+  if (is_step && walk->kept.is_kept && !walk->trace)
+    return exec_walk_run_kept (walk, error);
+  if ((is_step && !exec_walk_begin_step (walk, error)) || !run_ops (walk, section, error)
+      || (is_step && !exec_walk_end_step (walk, error)))
+    return FALSE;
   /* Only the step that is recorded, and what is no step, waits for what the next would wait for. */
-  if (section != PLAN_SECTION_STEP || walk->trace)
+  if (!is_step || walk->trace)
     {
       if (!exec_walk_finish (walk, error))
         return FALSE;
     }
-  else if (!device->ops->settle (device, error) || !take_looks (walk, error))
+  else if (!device->ops->settle (device, error) || !exec_walk_take_looks (walk, error))
     return FALSE;
   if (walk->trace)
     fill_trace (walk);
@@ -539,6 +565,7 @@ open_device (ExecWalk *walk, GError **error)
           .memory_bytes = walk->arena.size_bytes,
           .param_scales = exec_walk_n_param_scales (walk),
           .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
+          .keeps_steps = walk->kept.is_wanted,
           .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   if (walk->device && needs.param_scales > 0)
@@ -575,12 +602,14 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
+                      .kept = { .is_wanted = plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON },
                       .suspect = -1,
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = comm->ranks;
   const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
-  if (!stack || !exec_runnable_check (job, plan, schedule, error) || !find_groups (self, error)
+  if (!stack || !exec_runnable_check (job, plan, schedule, error)
+      || !exec_walk_check_kept (self, error) || !find_groups (self, error)
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
@@ -603,4 +632,5 @@ exec_walk_close (ExecWalk *self)
   g_array_unref (self->spans);
   g_array_unref (self->samples);
   g_array_unref (self->looks);
+  exec_walk_clear_kept (self);
 }

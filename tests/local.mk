@@ -488,7 +488,7 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
-  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-params.c $(cuda_case_sources)
+  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-params.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
@@ -510,6 +510,7 @@ fake_tests = \
   %D%/fake/test-cuda-order.tap \
   %D%/fake/test-cuda-gemm.tap \
   %D%/fake/test-cuda-blocks.tap \
+  %D%/fake/test-cuda-graph.tap \
   %D%/fake/test-cuda-params.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
@@ -535,6 +536,11 @@ tests_fake_test_cuda_blocks_tap_SOURCES = %D%/fake/test-cuda-blocks.c
 tests_fake_test_cuda_blocks_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_blocks_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_blocks_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_graph_tap_SOURCES = \
+  %D%/fake/test-cuda-graph.c $(cuda_case_sources) exec/gemm-plain.c
+tests_fake_test_cuda_graph_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_graph_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_graph_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_params_tap_SOURCES = \
   %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/gemm-plain.c
 tests_fake_test_cuda_params_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)

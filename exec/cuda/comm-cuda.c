@@ -299,6 +299,7 @@ static ExecComm *cuda_group (ExecComm *comm, guint size, guint stride, GError **
 static const ExecCommOps cuda_ops = {
   .name = "threads",
   .summary = "ranks as threads of one process that share a GPU",
+  .has_graphs = TRUE,
   .all_gather = cuda_all_gather,
   .reduce_scatter = cuda_reduce_scatter,
   .all_to_all = cuda_all_to_all,

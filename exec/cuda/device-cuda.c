@@ -5,48 +5,16 @@
 
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/cuda-check.h"
+#include "exec/cuda/device-private.h"
 #include "exec/cuda/gemm-lt.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
-#include <cuda_runtime_api.h>
 #include <time.h>
 
 /* Pinned memory is taken in pieces of at least this size, and kept. */
 #define CHUNK_BYTES (G_GUINT64_CONSTANT (1) << 20)
 #define CHUNK_ALIGNMENT 64
-
-typedef struct
-{
-  guint8 *bytes;
-  guint64 size, used;
-} Chunk;
-
-/* When a stream got somewhere: its event, or the host's clock where that is NULL. */
-typedef struct
-{
-  cudaEvent_t event;
-  gint64 host_ns;
-} Stamp;
-
-typedef struct
-{
-  ExecDevice device;
-  const ExecKernels *kernels;
-  ExecComm *comm;
-  gboolean memory_is_comms;             /* taken from it */
-  cudaStream_t streams[PLAN_N_STREAMS]; /* NULL: the schedule has no op there */
-  cudaEvent_t copied[PLAN_N_STREAMS];   /* behind the last copy in or out */
-  gboolean has_copies[PLAN_N_STREAMS];
-  guint n_events;
-  cudaEvent_t *events; /* of the schedule */
-  GArray *chunks;      /* Chunk */
-  cudaEvent_t begin;   /* timed */
-  gint64 begin_ns;
-  GArray *stamps;    /* Stamp */
-  GPtrArray *clocks; /* timed events; the first of them are those of stamps */
-  guint n_clocks;    /* in use */
-} CudaDevice;
 
 static gint64
 now_ns (void)
@@ -132,6 +100,7 @@ make_events (CudaDevice *self, const PlanSchedule *schedule, GError **error)
   self->events = g_new0 (cudaEvent_t, self->n_events + 1);
   for (guint i = 0; i < self->n_events; i++)
     CUDA_TRY (cudaEventCreateWithFlags (&self->events[i], cudaEventDisableTiming), error);
+  self->was_kept = g_new0 (guint8, self->n_events + 1);
   CUDA_TRY (cudaEventCreate (&self->begin), error);
   return TRUE;
 }
@@ -173,6 +142,7 @@ static void
 cuda_close (ExecDevice *device)
 {
   CudaDevice *self = (CudaDevice *)device;
+  exec_cuda_graph_close (self);
   drain (self);
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
     if (self->streams[s])
@@ -188,6 +158,7 @@ cuda_close (ExecDevice *device)
   exec_cuda_fused_close ();
   exec_cuda_gemm_close ();
   g_free (self->events);
+  g_free (self->was_kept);
   g_array_unref (self->chunks);
   g_array_unref (self->stamps);
   g_ptr_array_unref (self->clocks);
@@ -199,7 +170,8 @@ take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
   return take_memory (self, needs, error) && take_scales (self, needs, error)
          && make_streams (self, needs->schedule, error)
-         && make_events (self, needs->schedule, error);
+         && make_events (self, needs->schedule, error)
+         && (!needs->keeps_steps || exec_cuda_graph_open (self, error));
 }
 
 static ExecDevice *
@@ -239,7 +211,9 @@ static gboolean
 cuda_run (ExecDevice *device, const ExecArgs *args, PlanStream stream, GError **error)
 {
   const CudaDevice *self = (const CudaDevice *)device;
-  return exec_cuda_check (self->kernels->launch[args->op->kind](args, self->streams[stream]),
+  ExecArgs own = *args;
+  own.varying = self->varying;
+  return exec_cuda_check (self->kernels->launch[args->op->kind](&own, self->streams[stream]),
                           "cannot be issued", error);
 }
 
@@ -286,9 +260,9 @@ cuda_stage (ExecDevice *device, guint64 bytes, GError **error)
   return chunk.bytes;
 }
 
-static gboolean
-copy_across (CudaDevice *self, void *to, const void *from, guint64 bytes, enum cudaMemcpyKind kind,
-             PlanStream stream, GError **error)
+gboolean
+exec_cuda_copy_across (CudaDevice *self, void *to, const void *from, guint64 bytes,
+                       enum cudaMemcpyKind kind, PlanStream stream, GError **error)
 {
   CUDA_TRY (cudaMemcpyAsync (to, from, bytes, kind, self->streams[stream]), error);
   CUDA_TRY (cudaEventRecord (self->copied[stream], self->streams[stream]), error);
@@ -300,16 +274,16 @@ static gboolean
 cuda_put (ExecDevice *device, void *to, const void *staged, guint64 bytes, PlanStream stream,
           GError **error)
 {
-  return copy_across ((CudaDevice *)device, to, staged, bytes, cudaMemcpyHostToDevice, stream,
-                      error);
+  return exec_cuda_copy_across ((CudaDevice *)device, to, staged, bytes, cudaMemcpyHostToDevice,
+                                stream, error);
 }
 
 static gboolean
 cuda_get (ExecDevice *device, void *staged, const void *from, guint64 bytes, PlanStream stream,
           GError **error)
 {
-  return copy_across ((CudaDevice *)device, staged, from, bytes, cudaMemcpyDeviceToHost, stream,
-                      error);
+  return exec_cuda_copy_across ((CudaDevice *)device, staged, from, bytes, cudaMemcpyDeviceToHost,
+                                stream, error);
 }
 
 /* --- order -------------------------------------------------------------------------------- */
@@ -319,14 +293,18 @@ cuda_record (ExecDevice *device, guint32 event, PlanStream stream, GError **erro
 {
   const CudaDevice *self = (const CudaDevice *)device;
   CUDA_TRY (cudaEventRecord (self->events[event], self->streams[stream]), error);
+  self->was_kept[event] = (guint8)self->is_keeping;
   return TRUE;
 }
 
+/* What is kept comes as a whole after all that was issued before, and before all that is issued
+ * behind it. */
 static gboolean
 cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
 {
   const CudaDevice *self = (const CudaDevice *)device;
-  CUDA_TRY (cudaStreamWaitEvent (self->streams[stream], self->events[event], 0), error);
+  if (self->was_kept[event] == self->is_keeping)
+    CUDA_TRY (cudaStreamWaitEvent (self->streams[stream], self->events[event], 0), error);
   return TRUE;
 }
 
@@ -359,7 +337,8 @@ static gboolean
 cuda_sync (ExecDevice *device, guint32 event, GError **error)
 {
   const CudaDevice *self = (const CudaDevice *)device;
-  return wait_for (self, self->events[event], error);
+  return wait_for (
+      self, self->was_kept[event] ? self->copied[PLAN_STREAM_COMPUTE] : self->events[event], error);
 }
 
 static gboolean
@@ -468,6 +447,9 @@ const ExecDeviceOps exec_device_cuda = {
   .settle = cuda_settle,
   .finish = cuda_finish,
   .begin = cuda_begin,
+  .vary = exec_cuda_graph_vary,
+  .keep = exec_cuda_graph_keep,
+  .launch = exec_cuda_graph_launch,
   .stamp = cuda_stamp,
   .stamp_ns = cuda_stamp_ns,
 };

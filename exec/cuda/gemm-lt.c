@@ -433,6 +433,15 @@ is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmul
          && result.workspaceSize <= key->workspace_mib * PLAN_MIB;
 }
 
+/* What is kept for later is not run now, and cannot be timed. */
+static gboolean
+is_kept (cudaStream_t stream)
+{
+  enum cudaStreamCaptureStatus status;
+  return cudaStreamIsCapturing (stream, &status) == cudaSuccess
+         && status != cudaStreamCaptureStatusNone;
+}
+
 /* Sums that are added to cannot be tried: each call changes them. */
 static int
 choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream)
@@ -452,7 +461,7 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
   if (code != 0)
     return self->is_plain ? 0 : code;
   self->algo = results[0].algo;
-  if (key->is_deterministic || key->accumulates || found == 1)
+  if (key->is_deterministic || key->accumulates || found == 1 || is_kept (stream))
     return 0;
   const int tried = try_all (self, key, args, stream, results, found, &self->algo);
   if (tried == 0)

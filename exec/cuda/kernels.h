@@ -8,6 +8,12 @@
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 
+/* What ExecArgs.varying points to: where it is, this stands for what constants say. */
+typedef struct
+{
+  float lr, correction1, correction2; /* of Adam's two averages */
+} ExecCudaVarying;
+
 /* Scales of blocks, whose matrices are of whole tiles of so many rows and blocks, lie tile by tile,
  * as cuBLASLt reads them; others in the order of rows, as on the CPU. */
 #define EXEC_CUDA_SCALE_ROWS 128
@@ -58,7 +64,8 @@ int exec_cuda_layernorm (const ExecArgs *args, void *stream);
 int exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_bias_bwd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/optimizer.cu */
+/* exec/cuda/optimizer.cu; the first is no op. */
+ExecCudaVarying exec_cuda_varying (const ExecConstants *constants);
 int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
 int exec_cuda_clip (const ExecArgs *args, void *stream);
 int exec_cuda_adamw (const ExecArgs *args, void *stream);

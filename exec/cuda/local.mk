@@ -45,8 +45,9 @@ cuda_host_sources = \
   %D%/attention-fused.h \
   %D%/comm-cuda.c \
   %D%/cuda-check.c %D%/cuda-check.h \
-  %D%/device-cuda.c %D%/device-cuda.h \
+  %D%/device-cuda.c %D%/device-cuda.h %D%/device-private.h \
   %D%/gemm-lt.c %D%/gemm-lt.h \
+  %D%/graph.c \
   %D%/kernels-cuda.c \
   %D%/sum.h
 EXTRA_DIST += $(cuda_host_sources) %D%/attention-fused.c %D%/attention-fused-none.c

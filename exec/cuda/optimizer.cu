@@ -19,26 +19,28 @@
 namespace
 {
 
-/* Adam's hyperparameters at one step, converted once. */
+/* Adam's hyperparameters, converted once. */
 struct Adam
 {
-  float lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float correction1, correction2, eps, weight_decay;
+  float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, weight_decay;
 };
+
+/* Of this step: those given, or the device's own. */
+__device__ inline ExecCudaVarying
+varying_of (const ExecCudaVarying &given, const ExecCudaVarying *own)
+{
+  return own != NULL ? *own : given;
+}
 
 Adam
 adam_of (const ExecConstants *constants)
 {
-  double step = (double)constants->step;
   Adam adam;
 
-  adam.lr = (float)constants->lr;
   adam.beta1 = (float)constants->beta1;
   adam.beta2 = (float)constants->beta2;
   adam.one_minus_beta1 = (float)(1 - constants->beta1);
   adam.one_minus_beta2 = (float)(1 - constants->beta2);
-  adam.correction1 = (float)(1 - pow (constants->beta1, step));
-  adam.correction2 = (float)(1 - pow (constants->beta2, step));
   adam.eps = (float)constants->adam_eps;
   adam.weight_decay = (float)constants->weight_decay;
   return adam;
@@ -46,9 +48,10 @@ adam_of (const ExecConstants *constants)
 
 /* coef[0] scales the gradient; it is on the device because the gradient's norm is. */
 __global__ void
-adamw (uint64_t count, Adam adam, Array main, Array exp_avg, Array exp_avg_sq, Array grad,
-       const float *coef)
+adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
+       Array exp_avg, Array exp_avg_sq, Array grad, const float *coef)
 {
+  ExecCudaVarying step = varying_of (given, own);
   float scale = coef[0];
 
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
@@ -64,9 +67,9 @@ adamw (uint64_t count, Adam adam, Array main, Array exp_avg, Array exp_avg_sq, A
           float d = g.at[i] * scale, w = weight.at[i];
           float m = adam.beta1 * avg.at[i] + adam.one_minus_beta1 * d;
           float v = adam.beta2 * sq.at[i] + adam.one_minus_beta2 * d * d;
-          float update = m / adam.correction1 / (sqrtf (v / adam.correction2) + adam.eps);
+          float update = m / step.correction1 / (sqrtf (v / step.correction2) + adam.eps);
 
-          weight.at[i] = w - adam.lr * (update + adam.weight_decay * w);
+          weight.at[i] = w - step.lr * (update + adam.weight_decay * w);
           avg.at[i] = m;
           sq.at[i] = v;
         }
@@ -78,13 +81,14 @@ adamw (uint64_t count, Adam adam, Array main, Array exp_avg, Array exp_avg_sq, A
 
 struct Sgd
 {
-  float lr, momentum, weight_decay;
+  float momentum, weight_decay;
 };
 
 __global__ void
-sgd (uint64_t count, Sgd rule, Array main, Array momentum, Array grad, const float *coef)
+sgd (uint64_t count, Sgd rule, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
+     Array momentum, Array grad, const float *coef)
 {
-  float scale = coef[0];
+  float scale = coef[0], lr = varying_of (given, own).lr;
 
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
@@ -98,7 +102,7 @@ sgd (uint64_t count, Sgd rule, Array main, Array momentum, Array grad, const flo
         {
           speed.at[i]
               = rule.momentum * speed.at[i] + (g.at[i] * scale + rule.weight_decay * weight.at[i]);
-          weight.at[i] = weight.at[i] - rule.lr * speed.at[i];
+          weight.at[i] = weight.at[i] - lr * speed.at[i];
         }
       write (main, at, n, weight);
       write (momentum, at, n, speed);
@@ -258,6 +262,15 @@ clip (Clip shape, float *coef, const Limb *sums)
 
 }
 
+extern "C" ExecCudaVarying
+exec_cuda_varying (const ExecConstants *constants)
+{
+  double step = (double)constants->step;
+
+  return { (float)constants->lr, (float)(1 - pow (constants->beta1, step)),
+           (float)(1 - pow (constants->beta2, step)) };
+}
+
 extern "C" int
 exec_cuda_adamw (const ExecArgs *args, void *stream)
 {
@@ -267,11 +280,13 @@ exec_cuda_adamw (const ExecArgs *args, void *stream)
   Array grad = operands.array (3);
   const float *coef = operands.floats (4);
   Adam adam = adam_of (args->constants);
+  ExecCudaVarying given = exec_cuda_varying (args->constants);
+  const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (adamw, shape_of_pieces (count), stream, count, adam, main, exp_avg,
-                           exp_avg_sq, grad, coef);
+  return EXEC_CUDA_LAUNCH (adamw, shape_of_pieces (count), stream, count, adam, given, own, main,
+                           exp_avg, exp_avg_sq, grad, coef);
 }
 
 extern "C" int
@@ -281,13 +296,14 @@ exec_cuda_sgd (const ExecArgs *args, void *stream)
   uint64_t count = operands.dim (0);
   Array main = operands.array (0), momentum = operands.array (1), grad = operands.array (2);
   const float *coef = operands.floats (3);
-  Sgd rule = { (float)args->constants->lr, (float)args->constants->beta1,
-               (float)args->constants->weight_decay };
+  Sgd rule = { (float)args->constants->beta1, (float)args->constants->weight_decay };
+  ExecCudaVarying given = exec_cuda_varying (args->constants);
+  const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (sgd, shape_of_pieces (count), stream, count, rule, main, momentum, grad,
-                           coef);
+  return EXEC_CUDA_LAUNCH (sgd, shape_of_pieces (count), stream, count, rule, given, own, main,
+                           momentum, grad, coef);
 }
 
 extern "C" int

@@ -464,7 +464,9 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     const char *field, *value, *message;
   } cases[]
       = { { "task", "eval", "task=eval is modelled and not executed by itself" },
-          { "cuda_graph", "on", "cuda_graph=on is modelled and not executed yet" },
+          { "cuda_graph", "on",
+            "cuda_graph=on is for devices that run ops by themselves, which the CPU does not: it "
+            "must be off" },
           { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
           { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
           { "hidden_dropout", "0.1",
