@@ -42,11 +42,11 @@ check_tests = \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-csv.tap \
-  %D%/unit/test-delayed.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
+  %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
@@ -100,8 +100,8 @@ comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
-tests_unit_test_delayed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
