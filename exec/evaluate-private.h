@@ -18,6 +18,16 @@ typedef struct
   ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
 } ExecEvaluatorLayer;
 
+/* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
+ * else all. */
+typedef struct
+{
+  PlanTensorRole role;
+  gint64 layer;
+  guint64 first, at, count; /* in the parameter, and among all */
+  float scale[2];           /* of exp_avg, exp_avg_sq */
+} ExecEvaluatorPart;
+
 typedef struct
 {
   const ExecJob *job;
@@ -41,6 +51,7 @@ typedef struct
   PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
   guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
+  GArray *parts;          /* ExecEvaluatorPart: what is updated at once */
   ExecArray product_raw;  /* weight gradients in fp32, as products add them */
   ExecArray output_raw;   /* tied: the output layer's part of the table's gradient */
   ExecArray *kept, *sent; /* per rank: accumulated here; as it travels */
@@ -72,6 +83,11 @@ guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gi
 
 /* Where the gradient of a parameter goes before any sum. */
 ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+
+/* exec/evaluate-moments.c */
+void exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack);
+gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
+void exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad);
 
 /* exec/evaluate-network.c: takes its activations; computes gradients into the raw ones. */
 void exec_evaluator_take_activations (ExecEvaluator *self);

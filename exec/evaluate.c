@@ -340,10 +340,7 @@ update (ExecEvaluator *self, gint64 step)
     exec_evaluator_run (self, PLAN_OP_SGD,
                         EXEC_OPERANDS (self->main_params, self->exp_avg, grad, self->coef), count);
   else
-    exec_evaluator_run (
-        self, PLAN_OP_ADAMW,
-        EXEC_OPERANDS (self->main_params, self->exp_avg, self->exp_avg_sq, grad, self->coef),
-        count);
+    exec_evaluator_adamw (self, grad);
   cast (self, self->weights, self->main_params, self->parameters);
 }
 
@@ -437,6 +434,13 @@ take_arrays (ExecEvaluator *self, guint n, PlanDtype dtype)
 }
 
 static gboolean
+init_moments (ExecEvaluator *self, GError **error)
+{
+  return init_state (self, self->exp_avg, EXEC_STATE_EXP_AVG, error)
+         && (self->is_sgd || init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error));
+}
+
+static gboolean
 init_params (ExecEvaluator *self, GError **error)
 {
   self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
@@ -451,8 +455,7 @@ init_params (ExecEvaluator *self, GError **error)
   self->kept = take_arrays (self, self->ranks, self->grad);
   self->sent = take_arrays (self, self->ranks, self->wire);
   if (!init_state (self, self->main_params, EXEC_STATE_MAIN, error)
-      || !init_state (self, self->exp_avg, EXEC_STATE_EXP_AVG, error)
-      || (!self->is_sgd && !init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error)))
+      || !(self->parts ? exec_evaluator_init_moments (self, error) : init_moments (self, error)))
     return FALSE;
   cast (self, self->weights, self->main_params, self->parameters);
   return !self->is_delayed || init_delayed (self, error);
@@ -464,11 +467,19 @@ is_trained_in (PlanDtype dtype)
   return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
+/* Moments alone may be in eight bits. */
+static PlanDtype
+in_evaluator (PlanDtype moment)
+{
+  return moment == PLAN_DTYPE_E4M3 ? PLAN_DTYPE_FP32 : moment;
+}
+
 static gboolean
 check (const ExecEvaluator *self, GError **error)
 {
   const PlanDtype dtypes[]
-      = { self->compute, self->main_format, self->grad, self->wire, self->avg, self->avg_sq };
+      = { self->compute, self->main_format,        self->grad,
+          self->wire,    in_evaluator (self->avg), in_evaluator (self->avg_sq) };
 
   if (self->micro_batches * self->mbs * self->ranks != self->gbs)
     {
@@ -542,6 +553,8 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
   read_plan (self, job->plan);
   self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
   lay_out (self);
+  if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
+    exec_evaluator_find_parts (self, stack);
   return check (self, error);
 }
 
@@ -561,6 +574,8 @@ clear (ExecEvaluator *self)
 {
   g_ptr_array_unref (self->owned);
   g_free (self->scratch);
+  if (self->parts != NULL)
+    g_array_unref (self->parts);
 }
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)

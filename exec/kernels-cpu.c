@@ -491,35 +491,104 @@ adam_of (const ExecConstants *constants, float scale)
   };
 }
 
+/* A piece of both moments, before it is rounded. */
+typedef struct
+{
+  float avg[BLOCK], avg_sq[BLOCK];
+} Moments;
+
+static const float *
+read_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
+             float *storage)
+{
+  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
+    return exec_cpu_read (args->ptr[operand], args->dtype[operand], at, count, storage);
+  exec_number_widen_scaled (storage, (const guint8 *)args->ptr[operand] + at, scale, count);
+  return storage;
+}
+
+static void
+write_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
+              const float *values)
+{
+  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
+    exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
+  else
+    exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, values, scale, count);
+}
+
+static void
+next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guint64 at, guint64 n,
+              Moments *out)
+{
+  float storage[3][BLOCK];
+  const float *avg = read_moment (args, 1, scale[0], at, n, storage[0]);
+  const float *avg_sq = read_moment (args, 2, scale[1], at, n, storage[1]);
+  const float *grad = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage[2]);
+
+  for (guint64 i = 0; i < n; i++)
+    {
+      float g = grad[i] * adam->scale;
+
+      out->avg[i] = adam->beta1 * avg[i] + adam->one_minus_beta1 * g;
+      out->avg_sq[i] = adam->beta2 * avg_sq[i] + adam->one_minus_beta2 * g * g;
+    }
+}
+
+/* Of moments in eight bits: their scales are those of all of them. */
+static void
+find_moment_scales (const ExecArgs *args, const Adam *adam, const float before[2], float out[2])
+{
+  guint64 count = (guint64)args->op->dims[0];
+  float largest[2] = { 0, 0 };
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      Moments next;
+
+      next_moments (args, adam, before, at, n, &next);
+      for (guint moment = 0; moment < 2; moment++)
+        {
+          float of_piece = exec_number_largest (moment == 0 ? next.avg : next.avg_sq, n);
+
+          if (!(of_piece <= largest[moment]) && !isnan (largest[moment]))
+            largest[moment] = of_piece;
+        }
+    }
+  for (guint moment = 0; moment < 2; moment++)
+    if (args->dtype[1 + moment] == PLAN_DTYPE_E4M3)
+      *args->scale[1 + moment] = out[moment] = exec_number_scale (largest[moment]);
+}
+
 static void
 run_adamw (const ExecArgs *args)
 {
   Adam adam = adam_of (args->constants, ((const float *)args->ptr[4])[0]);
   guint64 count = (guint64)args->op->dims[0];
-  float storage[4][BLOCK], main_out[BLOCK], avg_out[BLOCK], sq_out[BLOCK];
+  gboolean is_scaled[] = { args->dtype[1] == PLAN_DTYPE_E4M3, args->dtype[2] == PLAN_DTYPE_E4M3 };
+  float before[2] = { is_scaled[0] ? *args->scale[1] : 1, is_scaled[1] ? *args->scale[2] : 1 };
+  float scale[2] = { 1, 1 }, storage[BLOCK], main_out[BLOCK];
+  Moments next;
 
+  if (is_scaled[0] || is_scaled[1])
+    find_moment_scales (args, &adam, before, scale);
   for (guint64 at = 0; at < count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, count - at);
-      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage[0]);
-      const float *avg_in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage[1]);
-      const float *sq_in = exec_cpu_read (args->ptr[2], args->dtype[2], at, n, storage[2]);
-      const float *grad = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage[3]);
+      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
 
+      next_moments (args, &adam, before, at, n, &next);
       for (guint64 i = 0; i < n; i++)
         {
-          float g = grad[i] * adam.scale;
-          float m = adam.beta1 * avg_in[i] + adam.one_minus_beta1 * g;
-          float v = adam.beta2 * sq_in[i] + adam.one_minus_beta2 * g * g;
-          float update = m / adam.correction1 / (sqrtf (v / adam.correction2) + adam.eps);
+          float update = next.avg[i] / adam.correction1
+                         / (sqrtf (next.avg_sq[i] / adam.correction2) + adam.eps);
 
           main_out[i] = main_in[i] - adam.lr * (update + adam.weight_decay * main_in[i]);
-          avg_out[i] = m;
-          sq_out[i] = v;
         }
       exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
-      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, avg_out);
-      exec_cpu_write (args->ptr[2], args->dtype[2], at, n, sq_out);
+      write_moment (args, 1, scale[0], at, n, next.avg);
+      write_moment (args, 2, scale[1], at, n, next.avg_sq);
     }
 }
 

@@ -24,7 +24,7 @@ libexec_a_SOURCES = \
   %D%/device.h \
   %D%/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
-  %D%/evaluate-network.c \
+  %D%/evaluate-network.c %D%/evaluate-moments.c \
   %D%/exact.c %D%/exact.h \
   %D%/exec.c %D%/exec.h \
   %D%/kernels.h \
@@ -44,7 +44,8 @@ libexec_a_SOURCES = \
   %D%/tensor-file.c %D%/tensor-file.h \
   %D%/tokens.c %D%/tokens.h \
   %D%/walk.c %D%/walk-private.h \
-  %D%/walk-kept.c %D%/walk-kept.h %D%/walk-params.c %D%/walk-state.c \
+  %D%/walk-kept.c %D%/walk-kept.h %D%/walk-moments.c %D%/walk-moments.h \
+  %D%/walk-params.c %D%/walk-state.c \
   %D%/weights.c %D%/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)

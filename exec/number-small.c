@@ -6,6 +6,7 @@
 
 #include "exec/number.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -118,4 +119,44 @@ double
 exec_number_from_e8m0 (guint8 bits)
 {
   return bits == 0xff ? NAN : power_of_two (bits - 127);
+}
+
+float
+exec_number_scale (float largest)
+{
+  float scale = largest / (float)e4m3.max;
+  guint32 bits;
+
+  if (largest == 0 || !isfinite (largest))
+    return largest == 0 ? 1 : largest;
+  scale = fmaxf (scale, FLT_MIN);
+  memcpy (&bits, &scale, sizeof bits);
+  bits = (bits + 7) & ~7u;
+  memcpy (&scale, &bits, sizeof scale);
+  return scale;
+}
+
+float
+exec_number_largest (const float *in, guint64 count)
+{
+  float largest = 0;
+
+  for (guint64 i = 0; i < count && !isnan (largest); i++)
+    if (!(fabsf (in[i]) <= largest))
+      largest = fabsf (in[i]);
+  return largest;
+}
+
+void
+exec_number_widen_scaled (float *out, const guint8 *in, float scale, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] = exec_number_from_e4m3 (in[i]) * scale;
+}
+
+void
+exec_number_narrow_scaled (guint8 *out, const float *in, float scale, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] = exec_number_to_e4m3 ((double)in[i] / (double)scale);
 }

@@ -21,6 +21,14 @@ float exec_number_from_e2m1 (guint8 bits);
 guint8 exec_number_to_e8m0_up (double value);
 double exec_number_from_e8m0 (guint8 bits);
 
+/* e4m3 with one scale: what is multiplied by it when widened. It is `largest` over the format's,
+ * and so much more that three bits of it are zero: then the largest number comes out exactly, and
+ * what was widened gets the same scale, and the same bits, when it is narrowed again. */
+float exec_number_scale (float largest);
+float exec_number_largest (const float *in, guint64 count); /* magnitude; NaN if one is */
+void exec_number_widen_scaled (float *out, const guint8 *in, float scale, guint64 count);
+void exec_number_narrow_scaled (guint8 *out, const float *in, float scale, guint64 count);
+
 /* `count` elements; from or to fp32, bf16 or fp16. */
 void exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count);
 void exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count);

@@ -61,6 +61,7 @@ typedef struct
   gint64 unit;
   guint64 first, count; /* elements of the bucket */
   gboolean is_owner;    /* of several ranks that hold it, the first */
+  float *scales;        /* of moments in eight bits: both, of each parameter's part; else NULL */
   struct
   {
     gboolean exists;

@@ -3,7 +3,7 @@
  * begin, and what is saved of them. */
 #include "config.h"
 
-#include "exec/walk-private.h"
+#include "exec/walk-moments.h"
 
 #include "exec/number.h"
 #include "exec/source.h"
@@ -14,18 +14,16 @@
 /* Elements made, or read, at once. */
 #define BLOCK (G_GUINT64_CONSTANT (1) << 20)
 
-static guint8 *
-state_bytes (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
+guint8 *
+exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
 {
   return self->tags[shard->state[state].buffer].bytes
          + plan_dtype_bytes (shard->state[state].dtype, shard->state[state].at + element);
 }
 
-/* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
- * parameter. FALSE where none does. */
-static gboolean
-part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at, guint64 *out_count,
-         guint64 *out_first)
+gboolean
+exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at,
+                   guint64 *out_count, guint64 *out_first)
 {
   const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
   const guint64 from = MAX (shard->first, slot->offset);
@@ -50,7 +48,7 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at, n, first;
-      if (!part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
+      if (!exec_walk_part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
         continue;
       const guint64 from = MAX (at, begin), to = MIN (at + n, end);
       if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
@@ -66,6 +64,8 @@ fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **er
 {
   g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
   const PlanDtype dtype = shard->state[state].dtype;
+  if (dtype == PLAN_DTYPE_E4M3)
+    return exec_walk_fill_scaled (self, shard, state, error);
   g_autofree float *values = g_new (float, BLOCK);
   g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (dtype, BLOCK));
   for (guint64 at = 0; at < shard->count; at += BLOCK)
@@ -74,7 +74,7 @@ fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **er
       if (!read_source (self, shard, slots, state, at, n, values, error))
         return FALSE;
       exec_number_narrow (narrow, dtype, values, n);
-      if (!exec_device_write (self->device, state_bytes (self, shard, state, at), narrow,
+      if (!exec_device_write (self->device, exec_walk_state (self, shard, state, at), narrow,
                               plan_dtype_bytes (dtype, n), error))
         return FALSE;
     }
@@ -105,7 +105,7 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   g_assert (trained->first == shard.first && trained->count == shard.count
             && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[0]);
   return self->device->ops->copy (self->device, args->ptr[0],
-                                  state_bytes (self->trained, trained, EXEC_STATE_MAIN, 0),
+                                  exec_walk_state (self->trained, trained, EXEC_STATE_MAIN, 0),
                                   plan_dtype_bytes (args->dtype[0], part), op->stream, error);
 }
 
@@ -117,6 +117,21 @@ set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, 
   shard->state[state].buffer = plan_cursor_buffer (cursor, ref);
   shard->state[state].dtype = plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
   shard->state[state].at = ref->at;
+}
+
+/* Moments begin as zeros, of any scale. */
+static void
+take_scales (const ExecWalk *self, ExecShard *shard)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  gboolean is_scaled = FALSE;
+  for (ExecState state = EXEC_STATE_EXP_AVG; state <= EXEC_STATE_EXP_AVG_SQ; state++)
+    is_scaled |= shard->state[state].exists && shard->state[state].dtype == PLAN_DTYPE_E4M3;
+  if (!is_scaled)
+    return;
+  shard->scales = g_new (float, 2 * slots->len);
+  for (guint i = 0; i < 2 * slots->len; i++)
+    shard->scales[i] = 1;
 }
 
 /* The optimizer's ops say which moments belong to which weights. */
@@ -137,6 +152,7 @@ exec_walk_find_moments (ExecWalk *self)
         set_moment (self, &cursor, &op->refs[1], shard, EXEC_STATE_EXP_AVG);
         if (op->kind == PLAN_OP_ADAMW)
           set_moment (self, &cursor, &op->refs[2], shard, EXEC_STATE_EXP_AVG_SQ);
+        take_scales (self, shard);
       }
 }
 
@@ -153,8 +169,10 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
   return TRUE;
 }
 
+/* Numbers with scales are saved as what they are: `widened` keeps those. */
 static void
-add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces)
+add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
+            GPtrArray *widened)
 {
   g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
@@ -165,9 +183,15 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
                           .role = slot->tensor.role,
                           .layer = shard->unit + slot->layer,
                           .dtype = shard->state[state].dtype };
-      if (!part_of (shard, slot, &at, &piece.count, &piece.first))
+      if (!exec_walk_part_of (shard, slot, &at, &piece.count, &piece.first))
         continue;
-      piece.data = state_bytes (self, shard, state, at);
+      piece.data = exec_walk_state (self, shard, state, at);
+      if (piece.dtype == PLAN_DTYPE_E4M3)
+        {
+          piece.dtype = PLAN_DTYPE_FP32;
+          piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count);
+          g_ptr_array_add (widened, (gpointer)piece.data);
+        }
       g_array_append_val (pieces, piece);
     }
 }
@@ -253,6 +277,7 @@ exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
 {
   const ExecJob *job = self->job;
   g_autoptr (GArray) pieces = g_array_new (FALSE, FALSE, sizeof (ExecPiece));
+  g_autoptr (GPtrArray) widened = g_ptr_array_new_with_free_func (g_free);
   const ExecCheckpointHead head = { .folder = job->save,
                                     .step = steps_done,
                                     .sequences = exec_source_first_sequence (job, steps_done),
@@ -262,7 +287,7 @@ exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
       for (ExecState state = 0; shard->is_owner && state < EXEC_N_STATES; state++)
         if (shard->state[state].exists)
-          add_pieces (self, shard, state, pieces);
+          add_pieces (self, shard, state, pieces, widened);
     }
   add_sites (self, pieces);
   return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
@@ -281,8 +306,8 @@ exec_walk_main_params (const ExecWalk *self, GError **error)
       const guint64 bytes = plan_dtype_bytes (dtype, shard->count);
       const guint begin = out->len;
       g_autofree guint8 *narrow = g_malloc (bytes);
-      if (!exec_device_read (self->device, narrow, state_bytes (self, shard, EXEC_STATE_MAIN, 0),
-                             bytes, error))
+      if (!exec_device_read (self->device, narrow,
+                             exec_walk_state (self, shard, EXEC_STATE_MAIN, 0), bytes, error))
         return NULL;
       g_byte_array_set_size (out, begin + (guint)(shard->count * sizeof (float)));
       exec_number_widen ((float *)(gpointer)(out->data + begin), narrow, dtype, shard->count);

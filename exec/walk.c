@@ -10,6 +10,7 @@
 #include "exec/exact.h"
 #include "exec/runnable.h"
 #include "exec/source.h"
+#include "exec/walk-moments.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
@@ -441,6 +442,8 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return run_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
     return exec_walk_run_params (walk, cursor, args, error);
+  if (exec_walk_has_scaled_moments (args))
+    return exec_walk_run_update (walk, cursor, args, error);
   return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT || op->kind == PLAN_OP_PREPARE
          || walk->device->ops->run (walk->device, args, op->stream, error);
 }
@@ -628,6 +631,8 @@ exec_walk_close (ExecWalk *self)
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
+  for (guint i = 0; i < self->shards->len; i++)
+    g_free (g_array_index (self->shards, ExecShard, i).scales);
   g_array_unref (self->shards);
   g_array_unref (self->spans);
   g_array_unref (self->samples);

@@ -42,12 +42,12 @@ check_tests = \
   %D%/unit/test-cost.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-csv.tap \
-  %D%/unit/test-delayed.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-gradients.tap \
+  %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
@@ -102,7 +102,6 @@ comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
 tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
-tests_unit_test_delayed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
 EXTRA_DIST += %D%/unit/double.h
@@ -113,6 +112,7 @@ tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-netwo
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
+tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)

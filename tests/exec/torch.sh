@@ -1,6 +1,8 @@
 #!/bin/sh
 # A hundred steps of a llama and of a gpt2 against PyTorch's, which torch-losses.py wrote: in fp32 on
-# one rank and on four within 1e-5, in bf16 within 0.02 and in fp8 within 0.03 of the same losses.
+# one rank and on four within 1e-5, in bf16 within 0.02 and in fp8 within 0.03 of the same losses,
+# with the first moment in fp8 within 0.02. (The second one in e4m3 loses what is small: a spike of 0.6
+# on the way to the same loss.)
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,6 +31,9 @@ check ()
   compare "$work/four.csv" 1e-5 "$kind"
   fsdplan run --model "$model" "$@" --set compute=bf16 --ranks 2 >"$work/bf16.csv"
   compare "$work/bf16.csv" 0.02 "$kind"
+  fsdplan run --model "$model" "$@" --set compute=fp32 --set precision_aware=on --set exp_avg=fp8 \
+    --ranks 2 >"$work/moments.csv"
+  compare "$work/moments.csv" 0.02 "$kind"
   for recipe in tensorwise delayed; do
     fsdplan run --model "$model" "$@" --set "compute=fp8-$recipe" --ranks 2 >"$work/fp8.csv"
     compare "$work/fp8.csv" 0.03 "$kind"

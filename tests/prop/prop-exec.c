@@ -104,6 +104,8 @@ static const struct
                     { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_BF16 },
                     { PLAN_EXP_AVG, PLAN_EXP_AVG_FP16 },
                     { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_FP16 },
+                    { PLAN_EXP_AVG, PLAN_EXP_AVG_FP8 },
+                    { PLAN_EXP_AVG_SQ, PLAN_EXP_AVG_SQ_FP8 },
                     { PLAN_OPTIMIZER, PLAN_OPTIMIZER_SGD },
                     { PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN },
                     { PLAN_RECOMPUTE_MODULES,

@@ -514,6 +514,57 @@ START_TEST (kernels_adamw)
 }
 END_TEST
 
+/* Moments in eight bits: the parameters and each moment are those of moments in fp32 that begin as
+ * what is there, and only then rounded, by the scale of the largest. */
+START_TEST (kernels_adamw_scaled)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gboolean narrow[] = { _i % 3 != 1, _i % 3 != 2 };
+  gint64 count[] = { between (rand, 1, 600) };
+  guint64 n = (guint64)count[0];
+  g_auto (Tensor) params = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
+  g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 2), n, 1);
+  g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  g_auto (Tensor) wide_params = tensor_copy (&params);
+  Tensor moment[2], wide[2];
+  float scale[2];
+
+  for (guint m = 0; m < 2; m++)
+    {
+      wide[m] = tensor_random (rand, PLAN_DTYPE_FP32, n, exp2 (_i % 5 * 10 - 20));
+      for (guint64 i = 0; m == 1 && i < n; i++)
+        ((float *)wide[m].data)[i] = fabsf (((float *)wide[m].data)[i]);
+      moment[m] = narrow[m] ? tensor_blank (PLAN_DTYPE_E4M3, n) : tensor_copy (&wide[m]);
+      moment[m].scale = &scale[m];
+      scale[m] = exec_number_scale (exec_number_largest (wide[m].data, n));
+      if (narrow[m])
+        {
+          exec_number_narrow_scaled (moment[m].data, wide[m].data, scale[m], n);
+          exec_number_widen_scaled (wide[m].data, moment[m].data, scale[m], n);
+        }
+    }
+  run_kernel (PLAN_OP_ADAMW, OPERANDS (&params, &moment[0], &moment[1], &grad, &coef), count,
+              PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_ADAMW, OPERANDS (&wide_params, &wide[0], &wide[1], &grad, &coef), count,
+              PLAN_DTYPE_FP32);
+  ck_assert_mem_eq (params.data, wide_params.data, n * sizeof (float));
+  for (guint m = 0; m < 2; m++)
+    {
+      g_autofree guint8 *want = g_malloc (n);
+      if (narrow[m])
+        {
+          ck_assert_float_eq (scale[m], exec_number_scale (exec_number_largest (wide[m].data, n)));
+          exec_number_narrow_scaled (want, wide[m].data, scale[m], n);
+          ck_assert_mem_eq (moment[m].data, want, n);
+        }
+      else
+        ck_assert_mem_eq (moment[m].data, wide[m].data, n * sizeof (float));
+      tensor_clear (&moment[m]);
+      tensor_clear (&wide[m]);
+    }
+}
+END_TEST
+
 START_TEST (kernels_sgd)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -607,6 +658,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);
   tcase_add_loop_test (tcase, kernels_adamw, 0, 8);
+  tcase_add_loop_test (tcase, kernels_adamw_scaled, 0, 30);
   tcase_add_loop_test (tcase, kernels_sgd, 0, 8);
   tcase_add_loop_test (tcase, kernels_sum_parts, 0, 8);
   suite_add_tcase (suite, tcase);

@@ -4,6 +4,7 @@
 #include "exec/number.h"
 
 #include <check.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,6 +235,48 @@ START_TEST (number_arrays_equal_elements)
 }
 END_TEST
 
+/* What has been narrowed and widened is the same after it is done again, with the scale of what
+ * came out; the largest comes out as it was but for the last bits, and nothing is larger. */
+START_TEST (number_scaled_survives_widening)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  float in[40], once[40], twice[40], scale, again;
+  guint8 bits[40], bits_again[40];
+  const double size = exp2 (_i - 140);
+
+  for (guint i = 0; i < 40; i++)
+    in[i] = (float)(size * g_rand_double_range (rand, -1, 1));
+  scale = exec_number_scale (exec_number_largest (in, 40));
+  exec_number_narrow_scaled (bits, in, scale, 40);
+  exec_number_widen_scaled (once, bits, scale, 40);
+  again = exec_number_scale (exec_number_largest (once, 40));
+  exec_number_narrow_scaled (bits_again, once, again, 40);
+  exec_number_widen_scaled (twice, bits_again, again, 40);
+  if (exec_number_largest (once, 40) > 0)
+    ck_assert_float_eq (scale, again);
+  ck_assert_mem_eq (bits, bits_again, sizeof bits);
+  ck_assert_mem_eq (once, twice, sizeof once);
+  if (scale > FLT_MIN)
+    ck_assert_double_eq_tol ((double)exec_number_largest (once, 40),
+                             (double)exec_number_largest (in, 40),
+                             0x1p-20 * (double)exec_number_largest (in, 40));
+  for (guint i = 0; i < 40; i++)
+    ck_assert_double_eq_tol ((double)once[i], (double)in[i],
+                             fabs ((double)in[i]) * 0x1p-4 + (double)scale * 0x1p-10);
+}
+END_TEST
+
+START_TEST (number_scales_what_is_no_number)
+{
+  const float odd[] = { 1, NAN, 2 };
+
+  ck_assert_float_eq (exec_number_scale (0), 1);
+  ck_assert (isnan (exec_number_scale (NAN)) && isinf (exec_number_scale (INFINITY)));
+  ck_assert (isnan (exec_number_largest (odd, 3)));
+  ck_assert_float_eq (exec_number_largest (odd, 0), 0);
+}
+END_TEST
+
 START_TEST (number_fp32_is_copied)
 {
   float in[] = { 1.5f, -0.0f, NAN, 3e-45f }, wide[4], narrow[4];
@@ -263,6 +306,8 @@ main (void)
   tcase_add_test (tcase, number_e8m0_rounds_up);
   tcase_add_test (tcase, number_arrays_equal_elements);
   tcase_add_test (tcase, number_fp32_is_copied);
+  tcase_add_loop_test (tcase, number_scaled_survives_widening, 0, 260);
+  tcase_add_test (tcase, number_scales_what_is_no_number);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

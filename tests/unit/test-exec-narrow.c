@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs that quantise by the magnitudes of earlier steps: what sites keep is part of a run. */
+/* Runs of which state is in few bits, with scales: what quantising by the magnitudes of earlier
+ * steps keeps, and moments. */
 #include "config.h"
 
 #include "exec/evaluate.h"
 #include "exec/exec.h"
 #include "exec/probe.h"
 #include "planner/error.h"
+#include "planner/sites.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
@@ -50,6 +52,7 @@ resolve (const Case *c, const char *fields, Plan *out)
 }
 
 #define DELAYED "stack=native gbs=8 seq=32 compute=fp8-delayed"
+#define MOMENTS "stack=native gbs=8 seq=32 compute=bf16 precision_aware=on"
 
 static void
 case_init (Case *c, guint ranks, const char *fields)
@@ -125,9 +128,30 @@ assert_same (const Case *c, const ExecResult *a, const ExecResult *b, const char
 
 /* Every way to hold weights, on every number of ranks: as the evaluator says. What changes neither
  * sums nor rounding is the same run: where weights are quantised, and what is computed again. */
-START_TEST (runs_equal_the_evaluator)
+static void
+assert_evaluated (guint ranks, const char *fields)
 {
-  static const guint ranks[] = { 1, 2, 4 };
+  Case c;
+  if (ranks < 4 && strstr (fields, "dp_outer"))
+    return;
+  case_init (&c, ranks, fields);
+  case_evaluates (&c, fields);
+  evaluate (&c);
+  run (&c);
+  for (guint r = 0; r < ranks; r++)
+    {
+      assert_same (&c, &c.results[r], &c.expected, fields);
+      ck_assert_msg (
+          memcmp (c.results[r].eval_losses, c.expected.eval_losses, STEPS * sizeof (double)) == 0,
+          "%s: evaluation", fields);
+    }
+  case_clear (&c);
+}
+
+static const guint some_ranks[] = { 1, 2, 4 };
+
+START_TEST (delayed_equals_the_evaluator)
+{
   static const char *const ways[]
       = { "strategy=no_shard",
           "strategy=no_shard recompute=full",
@@ -139,26 +163,28 @@ START_TEST (runs_equal_the_evaluator)
           "strategy=optim_grads param_gather=fp8 double_buffer=on",
           "strategy=optim_grads_params param_gather=fp8 dp_outer=2 outer_strategy=optim",
           "strategy=optim_grads_params dp_outer=2 param_gather=fp8 fine_grained=on" };
-  const guint n = ranks[_i];
   for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
     {
-      Case c;
       g_autofree char *fields = g_strconcat (DELAYED " ", ways[way], NULL);
-      if (n < 4 && strstr (ways[way], "dp_outer"))
-        continue;
-      case_init (&c, n, fields);
-      case_evaluates (&c, fields);
-      evaluate (&c);
-      run (&c);
-      for (guint r = 0; r < n; r++)
-        {
-          assert_same (&c, &c.results[r], &c.expected, fields);
-          ck_assert_msg (
-              memcmp (c.results[r].eval_losses, c.expected.eval_losses, STEPS * sizeof (double))
-                  == 0,
-              "%s: evaluation", fields);
-        }
-      case_clear (&c);
+      assert_evaluated (some_ranks[_i], fields);
+    }
+}
+END_TEST
+
+/* A part of a parameter has a scale of its own: shards cut parameters, also where buckets go by
+ * size.
+ */
+START_TEST (moments_equal_the_evaluator)
+{
+  static const char *const ways[]
+      = { "strategy=no_shard exp_avg=fp8 exp_avg_sq=fp8", "strategy=optim_grads_params exp_avg=fp8",
+          "strategy=optim exp_avg=bf16 exp_avg_sq=fp8 main_params=bf16",
+          "strategy=optim_grads_params dp_outer=2 exp_avg=fp8 exp_avg_sq=fp8",
+          "strategy=optim_grads_params dp_outer=2 outer_strategy=optim exp_avg=fp8" };
+  for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
+    {
+      g_autofree char *fields = g_strconcat (MOMENTS " ", ways[way], NULL);
+      assert_evaluated (some_ranks[_i], fields);
     }
 }
 END_TEST
@@ -224,19 +250,13 @@ take_up (Case *c, const ExecCheckpoint *checkpoint)
 START_TEST (checkpoints_hold_the_scales)
 {
   static const guint before[] = { 1, 2, 4, 2 }, after[] = { 2, 4, 1, 2 };
-  const char *const gathers[] = { "compute", "fp8" };
-  g_autofree char *folder = g_dir_make_tmp ("delayed-XXXXXX", NULL);
-  g_autofree char *fields
-      = g_strconcat (DELAYED " strategy=optim_grads_params param_gather=", gathers[_i / 4], NULL);
+  const char *const kinds[] = { DELAYED " strategy=optim_grads_params",
+                                DELAYED " strategy=optim_grads_params param_gather=fp8",
+                                MOMENTS " strategy=optim_grads_params exp_avg=fp8 exp_avg_sq=fp8" };
+  const char *const fields = kinds[_i / 4];
+  g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
   g_autoptr (ExecCheckpoint) checkpoint = saved_by (before[_i % 4], fields, folder);
   Case c, whole;
-  float scales[3];
-  g_autoptr (GError) error = NULL;
-  must (exec_checkpoint_read (checkpoint, EXEC_STATE_SCALES, PLAN_TENSOR_DOWN, 3, 0, 3, scales,
-                              &error),
-        error);
-  for (guint i = 0; i < 3; i++)
-    ck_assert_msg (scales[i] > 1 && isfinite (scales[i]), "scale %u is %g", i, (double)scales[i]);
   case_init (&c, after[_i % 4], fields);
   take_up (&c, checkpoint);
   evaluate (&c);
@@ -252,9 +272,34 @@ START_TEST (checkpoints_hold_the_scales)
 }
 END_TEST
 
+START_TEST (scales_are_found)
+{
+  g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
+  g_autoptr (ExecCheckpoint) checkpoint = saved_by (2, DELAYED, folder);
+  g_autoptr (GError) error = NULL;
+  float scales[PLAN_SITES_OF_PRODUCT], history[PLAN_SITES_OF_PRODUCT * PLAN_SITE_HISTORY];
+  must (exec_checkpoint_read (checkpoint, EXEC_STATE_SCALES, PLAN_TENSOR_DOWN, 3, 0,
+                              G_N_ELEMENTS (scales), scales, &error),
+        error);
+  must (exec_checkpoint_read (checkpoint, EXEC_STATE_HISTORY, PLAN_TENSOR_DOWN, 3, 0,
+                              G_N_ELEMENTS (history), history, &error),
+        error);
+  for (guint i = 0; i < G_N_ELEMENTS (scales); i++)
+    {
+      const float *seen = history + i * PLAN_SITE_HISTORY;
+      const float most = i == PLAN_SITE_GRADIENT ? 57344 : 448;
+      ck_assert_float_eq (scales[i], most / fmaxf (seen[0], seen[1]));
+      ck_assert_float_gt (seen[0], 0);
+      ck_assert_float_gt (seen[1], 0);
+      ck_assert_float_eq (seen[2], 0); /* two steps were made */
+    }
+  remove_folder (folder);
+}
+END_TEST
+
 START_TEST (checkpoints_without_scales_are_refused)
 {
-  g_autofree char *folder = g_dir_make_tmp ("delayed-XXXXXX", NULL);
+  g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
   g_autoptr (ExecCheckpoint) checkpoint
       = saved_by (1, "stack=native gbs=8 seq=32 compute=fp8-tensorwise", folder);
   g_autoptr (GError) error = NULL;
@@ -273,12 +318,14 @@ END_TEST
 int
 main (void)
 {
-  Suite *suite = suite_create ("delayed");
-  TCase *tcase = tcase_create ("delayed");
+  Suite *suite = suite_create ("exec-narrow");
+  TCase *tcase = tcase_create ("narrow");
   tcase_set_timeout (tcase, 300);
-  tcase_add_loop_test (tcase, runs_equal_the_evaluator, 0, 3);
+  tcase_add_loop_test (tcase, delayed_equals_the_evaluator, 0, 3);
+  tcase_add_loop_test (tcase, moments_equal_the_evaluator, 0, 3);
   tcase_add_test (tcase, evaluations_leave_no_trace);
-  tcase_add_loop_test (tcase, checkpoints_hold_the_scales, 0, 8);
+  tcase_add_loop_test (tcase, checkpoints_hold_the_scales, 0, 12);
+  tcase_add_test (tcase, scales_are_found);
   tcase_add_test (tcase, checkpoints_without_scales_are_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
