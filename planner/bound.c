@@ -10,10 +10,9 @@
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
  * moments, each over the ranks that share it. */
 static guint64
-state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
-             const PlanStack *stack)
+state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayout *layout,
+             const Plan *plan, const PlanStack *stack)
 {
-  PlanLayout layout;
   const gint64 *value = plan->value;
   const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
   const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
@@ -21,12 +20,11 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
   const gboolean shards_grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS;
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   guint64 elements = 0, linear;
-  plan_layout_init (&layout, model, stack, plan, all);
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
-    elements += layout.buckets[b].padded * (guint64)layout.buckets[b].units;
+    elements += layout->buckets[b].padded * (guint64)layout->buckets[b].units;
   linear = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
                ? 0
-               : layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
+               : layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
   const guint64 own
       = elements / (strategy >= PLAN_STRATEGY_OPTIM ? inner : 1)
         / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
@@ -37,10 +35,10 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
   const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
   const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
   /* What is no layer's may stay gathered, too. */
-  const guint64 whole
-      = cut > 1 && stack->outer == PLAN_OUTER_STAYS
-            ? layout.buckets[PLAN_BUCKET_EMBEDDING].padded + layout.buckets[PLAN_BUCKET_HEAD].padded
-            : 0;
+  const guint64 whole = cut > 1 && stack->outer == PLAN_OUTER_STAYS
+                            ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
+                                  + layout->buckets[PLAN_BUCKET_HEAD].padded
+                            : 0;
   const guint64 others = MIN (elements - linear, (elements - linear) / cut + whole);
   guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
                                + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
@@ -54,6 +52,36 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const Plan *pla
   if (has_main)
     bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_PARAMS), own);
   return bytes;
+}
+
+/* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
+ * every rank. */
+static guint64
+derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout *layout,
+               const Plan *plan, const PlanStack *stack)
+{
+  const gint64 gather = plan->value[PLAN_PARAM_GATHER];
+  const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
+  guint64 copies = 0, elements = 0;
+  if (!net->quantises)
+    return 0;
+  if (gather == PLAN_PARAM_GATHER_COMPUTE && !stack->quantises_on_use)
+    copies = net->has_columns ? 2 : 1;
+  else if (gather == PLAN_PARAM_GATHER_FP8 && net->has_columns && !layout->by_size
+           && plan->value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
+    copies = 1;
+  for (guint i = 0; copies > 0 && i < net->n_nodes; i++)
+    if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+      {
+        const PlanTensor tensor
+            = plan_buckets_part (model, net->nodes[i].weight, layout->rule.vocab, layout->rule.tp);
+        elements += tensor.rows * tensor.cols;
+      }
+  const guint64 scales = layout->by_size                     ? 0
+                         : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
+                         : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
+                                                             : 0;
+  return (guint64)model->layers * (copies * plan_dtype_bytes (net->linear, elements) + scales);
 }
 
 /* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
@@ -141,9 +169,13 @@ plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Pla
                    const PlanStack *stack)
 {
   PlanNetwork net;
+  PlanLayout layout;
   plan_network_init (&net, model, resolved, stack, cluster);
+  plan_layout_init (&layout, model, stack, resolved,
+                    plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
   return loss_bytes (&net, resolved, stack) + activation_bytes (model, &net, resolved)
-         + state_bytes (model, cluster, resolved, stack)
+         + state_bytes (model, cluster, &layout, resolved, stack)
+         + derived_bytes (model, &net, &layout, resolved, stack)
          + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
          + stack->context_bytes;
 }
