@@ -49,9 +49,22 @@ double_copy (void *out, const void *in, PlanDtype dtype, guint64 count)
   memmove (out, in, count * sizeof (double));
 }
 
+/* Nothing is in eight bits here. */
+static inline double
+double_never (const void *values, double scale, guint64 count)
+{
+  (void)values, (void)scale, (void)count;
+  g_assert_not_reached ();
+}
+
 #define plan_dtype_bytes double_bytes
 #define exec_number_widen(out, in, dtype, count) double_copy (out, in, dtype, count)
 #define exec_number_narrow(out, dtype, in, count) double_copy (out, in, dtype, count)
+#define exec_number_widen_scaled(out, in, scale, count) \
+  ((void)(out), double_never (in, scale, count))
+#define exec_number_narrow_scaled(out, in, scale, count) \
+  ((void)(out), double_never (in, scale, count))
+#define exec_number_largest(values, count) double_never (values, 1, count)
 #define exec_exact_value double_sum
 #define exec_exact_add_float double_add
 #define exec_exact_add_square double_add_square
