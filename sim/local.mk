@@ -11,6 +11,7 @@ libsim_a_SOURCES = \
   %D%/cost-params.h \
   %D%/cost-private.h \
   %D%/cost-timed.c \
+  %D%/crowd.c %D%/crowd.h \
   %D%/engine.c %D%/engine.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/fold.c %D%/fold.h \
