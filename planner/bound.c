@@ -259,3 +259,34 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
       = micro_batches * MAX (relaxed.value[PLAN_MBS], 1) * plan_data_parallel (&relaxed, cluster);
   *out_plan = relaxed;
 }
+
+/* What is gathered ahead may be gathered for nothing, and activations that are made again may ask
+ * for weights once more. */
+void
+plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
+{
+  Plan plan = *resolved;
+  plan.value[PLAN_COMM_UNIT] = 1;
+  plan.value[PLAN_MBS] = plan.value[PLAN_GBS] = 1;
+  if (plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_OFF)
+    SET (&plan, DOUBLE_BUFFER, OFF);
+  SET (&plan, AG_GROUP, OFF);
+  SET (&plan, EXP_AVG, FP32);
+  SET (&plan, EXP_AVG_SQ, FP32);
+  SET (&plan, RECOMPUTE, NONE);
+  SET (&plan, RECOMPUTE_METHOD, UNIFORM);
+  plan.value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN;
+  plan.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  plan.value[PLAN_OFFLOAD_LAYERS] = plan.value[PLAN_OFFLOAD_MODULES] = 0;
+  plan.value[PLAN_OFFLOAD_OPTIMIZER] = 0;
+  SET (&plan, CUDA_GRAPH, OFF);
+  *out_plan = plan;
+}
+
+void
+plan_bound_exchange (const Plan *resolved, const PlanCluster *cluster, gint64 micro_batches,
+                     Plan *out_plan)
+{
+  plan_bound_distil_exchange (resolved, out_plan);
+  out_plan->value[PLAN_GBS] = micro_batches * plan_data_parallel (out_plan, cluster);
+}

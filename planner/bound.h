@@ -36,4 +36,12 @@ void plan_bound_leanest (const Plan *plan, Plan *out_plan);
 void plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_batches,
                        Plan *out_plan);
 
+/* Drops from a resolved plan what changes nothing about the gathers and reductions of a micro
+ * batch, or adds to them only: plans that look alike then have these in common. Not resolved. */
+void plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan);
+
+/* That plan in a step of so many micro batches. */
+void plan_bound_exchange (const Plan *resolved, const PlanCluster *cluster, gint64 micro_batches,
+                          Plan *out_plan);
+
 G_END_DECLS

@@ -178,13 +178,19 @@ bound_thread (gpointer data)
   return NULL;
 }
 
-/* A bound of memory that was asked for within the block. */
+/* A bound that was asked for within the block, of bytes or nanoseconds. */
 typedef struct
 {
   guint hash;
-  guint64 bytes;
+  guint64 least;
   Plan key;
 } Bound;
+
+/* Those of the block that is looked into. */
+typedef struct
+{
+  GArray *memory, *time; /* Bound */
+} Bounds;
 
 guint
 plan_search_key_hash (gconstpointer data)
@@ -203,27 +209,53 @@ plan_search_key_equal (gconstpointer a, gconstpointer b)
   return memcmp (a, b, sizeof (Plan)) == 0;
 }
 
-/* Most plans of a block share their bound with some others. */
-static guint64
-bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, GArray *bounds)
+/* The bound of plans with that key; NULL: `out_new` is a place for it. */
+static const Bound *
+find_bound (GArray *bounds, const Plan *key, Bound **out_new)
 {
-  Bound bound = { .key = *resolved };
-  plan_bound_distil (&bound.key);
-  bound.hash = plan_search_key_hash (&bound.key);
+  const guint hash = plan_search_key_hash (key);
   for (guint i = 0; i < bounds->len; i++)
     {
       const Bound *known = &g_array_index (bounds, Bound, i);
-      if (known->hash == bound.hash && plan_search_key_equal (&known->key, &bound.key))
-        return known->bytes;
+      if (known->hash == hash && plan_search_key_equal (&known->key, key))
+        return known;
     }
-  bound.bytes = plan_bound_memory (s->model, s->cluster, resolved, stack);
-  g_array_append_val (bounds, bound);
-  return bound.bytes;
+  g_array_set_size (bounds, bounds->len + 1);
+  *out_new = &g_array_index (bounds, Bound, bounds->len - 1);
+  **out_new = (Bound){ .hash = hash, .key = *key };
+  return NULL;
+}
+
+/* Most plans of a block share their bound with some others. */
+static guint64
+bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, Bounds *bounds)
+{
+  Plan key = *resolved;
+  Bound *bound;
+  plan_bound_distil (&key);
+  const Bound *known = find_bound (bounds->memory, &key, &bound);
+  if (known)
+    return known->least;
+  return bound->least = plan_bound_memory (s->model, s->cluster, resolved, stack);
+}
+
+static gint64
+bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bounds)
+{
+  Plan key;
+  Bound *bound;
+  if (s->least_memory || !s->plan_floor)
+    return block_ns;
+  plan_bound_distil_exchange (resolved, &key);
+  const Bound *known = find_bound (bounds->time, &key, &bound);
+  if (!known)
+    bound->least = (guint64)MAX (block_ns, s->plan_floor (resolved, G_MAXINT64, s->user_data));
+  return (gint64)(known ? known : bound)->least;
 }
 
 /* What rules and bounds say of one point. */
 static void
-filter_point (const Work *work, const Block *block, guint64 point, GArray *bounds, GArray *kept,
+filter_point (const Work *work, const Block *block, guint64 point, Bounds *bounds, GArray *kept,
               PlanSearchResult *counts)
 {
   const PlanSearch *s = work->search;
@@ -236,12 +268,17 @@ filter_point (const Work *work, const Block *block, guint64 point, GArray *bound
       counts->by_rule++;
       return;
     }
-  const guint64 bytes = bound_bytes (s, &resolved, stack, bounds);
-  const Candidate candidate = { .point = point,
-                                .memory_bytes = bytes,
-                                .time_ns = s->least_memory ? (gint64)bytes : block->least };
-  if (bytes > s->memory_bytes)
-    counts->by_memory++;
+  Candidate candidate = { .point = point };
+  candidate.memory_bytes = bound_bytes (s, &resolved, stack, bounds);
+  if (candidate.memory_bytes > s->memory_bytes)
+    {
+      counts->by_memory++;
+      return;
+    }
+  candidate.time_ns = s->least_memory ? (gint64)candidate.memory_bytes
+                                      : bound_ns (s, &resolved, block->least, bounds);
+  if (!s->least_memory && is_too_slow (work, candidate.time_ns))
+    counts->by_bound++;
   else
     g_array_append_val (kept, candidate);
 }
@@ -252,17 +289,20 @@ filter_thread (gpointer data)
   Work *work = data;
   const guint64 size = plan_space_block_size (work->search->space);
   g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
-  g_autoptr (GArray) bounds = g_array_new (FALSE, FALSE, sizeof (Bound));
+  g_autoptr (GArray) memory = g_array_new (FALSE, FALSE, sizeof (Bound));
+  g_autoptr (GArray) time = g_array_new (FALSE, FALSE, sizeof (Bound));
+  Bounds bounds = { memory, time };
   PlanSearchResult counts = { 0 };
   for (guint64 b; take_next (work, &b);)
     {
-      g_array_set_size (bounds, 0);
+      g_array_set_size (memory, 0);
+      g_array_set_size (time, 0);
       const Block *block = &g_array_index (work->blocks, Block, b);
       if (is_too_slow (work, block->least))
         counts.by_bound += size;
       else
         for (guint64 i = 0; i < size; i++)
-          filter_point (work, block, block->index * size + i, bounds, kept, &counts);
+          filter_point (work, block, block->index * size + i, &bounds, kept, &counts);
     }
   g_mutex_lock (&work->lock);
   g_array_append_vals (work->candidates, kept->data, kept->len);

@@ -74,6 +74,8 @@ typedef struct
   double front;           /* the front goes up to so many times the best's time */
   PlanScoreFunc score;
   PlanFloorFunc floor;         /* may be NULL */
+  PlanFloorFunc plan_floor;    /* may be NULL: of a plan; asked once for those of a block that
+                                  plan_bound_distil_exchange makes alike */
   PlanSearchProgress progress; /* may be NULL */
   gpointer user_data;
 } PlanSearch;

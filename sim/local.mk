@@ -12,6 +12,7 @@ libsim_a_SOURCES = \
   %D%/cost-launch.c \
   %D%/cost-private.h \
   %D%/cost-timed.c \
+  %D%/crowd.c %D%/crowd.h \
   %D%/engine.c %D%/engine.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/fold.c %D%/fold.h \

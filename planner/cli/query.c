@@ -266,6 +266,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
                               .front = 1 + choice->question->front / 100,
                               .score = cli_scorer_score,
                               .floor = cli_scorer_floor,
+                              .plan_floor = cli_scorer_plan_floor,
                               .progress = show_progress,
                               .user_data = scorer };
   const gint64 start_us = g_get_monotonic_time ();

@@ -273,3 +273,10 @@ cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
   CliScorer *self = data;
   return cli_floors_ns (self->floors, resolved, enough_ns);
 }
+
+gint64
+cli_scorer_plan_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
+{
+  CliScorer *self = data;
+  return cli_floors_beside_ns (self->floors, resolved);
+}

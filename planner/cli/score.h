@@ -14,11 +14,12 @@ CliScorer *cli_scorer_new (const CliInput *input);
 void cli_scorer_free (CliScorer *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
 
-/* PlanScoreFunc and PlanFloorFunc of a search; `self` is the CliScorer. Without an inquiry
- * everything matters. */
+/* PlanScoreFunc and two PlanFloorFunc of a search, of blocks and of plans; `self` is the CliScorer.
+ * Without an inquiry everything matters. */
 gboolean cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self,
                            PlanScore *out_score);
 gint64 cli_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer self);
+gint64 cli_scorer_plan_floor (const Plan *resolved, gint64 enough_ns, gpointer self);
 
 /* Schedules simulated so far. */
 guint64 cli_scorer_n_simulated (const CliScorer *self);

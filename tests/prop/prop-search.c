@@ -193,6 +193,7 @@ START_TEST (the_search_equals_trying_everything)
                               .front = G_MAXDOUBLE,
                               .score = cli_scorer_score,
                               .floor = cli_scorer_floor,
+                              .plan_floor = cli_scorer_plan_floor,
                               .user_data = c.scorer };
   plan_search_run (&search, &result);
   ck_assert_uint_eq (result.total,
@@ -241,6 +242,9 @@ START_TEST (bounds_are_never_above_the_simulation)
   const gint64 floor_ns = cli_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
   ck_assert_msg (floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.time_ns, text);
+  const gint64 plan_floor_ns = cli_scorer_plan_floor (&plan, G_MAXINT64, c.scorer);
+  ck_assert_msg (plan_floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
+                 (long)plan_floor_ns, (long)found.time_ns, text);
   Plan lean, resolved, distilled = plan;
   plan_bound_distil (&distilled);
   ck_assert_uint_eq (plan_bound_memory (c.model, c.cluster, &distilled, stack), memory);
@@ -248,6 +252,40 @@ START_TEST (bounds_are_never_above_the_simulation)
   if (plan_resolve (&lean, c.model, c.cluster, &resolved, NULL))
     ck_assert_msg (plan_bound_memory (c.model, c.cluster, &resolved, stack) <= found.memory_bytes,
                    "seed %d: the leanest\n%s", _i, text);
+  case_clear (&c);
+}
+END_TEST
+
+/* Where products take longer than to issue them, so that communication lies beside them: the bound
+ * of a plan, and how close it comes. */
+START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
+{
+  static const char *const models[] = {
+    "layers=6,hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,vocab=32000,max_seq=8192",
+    "layers=9,hidden=8192,ffn=28672,heads=64,kv_heads=8,head_dim=128,vocab=128256,max_seq=8192",
+    "layers=3,hidden=2048,ffn=8192,heads=32,kv_heads=8,head_dim=64,vocab=50304,max_seq=8192",
+  };
+  const guint seed = (guint)_i;
+  Case c = { 0 };
+  Plan resolved;
+  c.model = plan_model_new (models[seed % G_N_ELEMENTS (models)], NULL);
+  c.cluster = plan_cluster_new (seed % 4 == 0   ? "dgx-h100:1"
+                                : seed % 4 == 1 ? "dgx-h100:2"
+                                : seed % 4 == 2 ? "dgx-a100:1"
+                                                : "dgx-b200:4",
+                                NULL);
+  c.input = (CliInput){ .model = c.model, .cluster = c.cluster };
+  c.scorer = cli_scorer_new (&c.input);
+  Plan plan = random_wide_plan (seed, c.model, c.cluster);
+  plan.value[PLAN_SEQ] *= 4 << seed % 4;
+  plan.value[PLAN_GBS] *= 1 + seed % 3;
+  ck_assert (plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
+  SimSummary found;
+  ck_assert (cli_measure_plan (&c.input, &resolved, &found, NULL));
+  const gint64 floor_ns = cli_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
+  g_autofree char *text = plan_print (&resolved);
+  ck_assert_msg (floor_ns <= found.step_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
+                 (long)floor_ns, (long)found.step_ns, text);
   case_clear (&c);
 }
 END_TEST
@@ -286,6 +324,7 @@ START_TEST (bounds_change_no_answer)
   g_auto (PlanSearchResult) unbounded = { 0 }, bounded = { 0 };
   plan_search_run (&search, &unbounded);
   search.floor = cli_scorer_floor;
+  search.plan_floor = cli_scorer_plan_floor;
   search.threads = 3;
   plan_search_run (&search, &bounded);
   g_autofree char *expected = describe (&unbounded), *found = describe (&bounded);
@@ -421,6 +460,7 @@ main (void)
   tcase_set_timeout (tcase, 240);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, FIRST_OPEN + 8);
   tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
+  tcase_add_loop_test (tcase, bounds_of_plans_hold_where_compute_is_slowed, 0, 200);
   tcase_add_loop_test (tcase, bounds_change_no_answer, 0, 8);
   tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
   tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
