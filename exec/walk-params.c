@@ -50,16 +50,6 @@ exec_walk_find_params (ExecWalk *self)
   self->sites.amax = find_array (self, "site_amax");
 }
 
-/* What is kept of a layer's sites lies behind that of the layers before. */
-void
-exec_walk_find_sites (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
-{
-  const PlanRef *ref = &args->op->refs[operand];
-  if (ref->array == self->sites.scales || ref->array == self->sites.amax)
-    args->ptr[operand]
-        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_SITES_OF_LAYER;
-}
-
 /* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
 static guint
 block_of (const ExecWalk *self)
@@ -91,7 +81,18 @@ scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
   return &self->param_scales[layer * PLAN_N_TENSORS + role];
 }
 
-/* Those of the parameter that an operand begins with, if it is one. */
+/* What is kept of a layer's sites lies behind that of the layers before. */
+static void
+find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
+{
+  const PlanRef *ref = &args->op->refs[operand];
+  if (ref->array == self->sites.scales || ref->array == self->sites.amax)
+    args->ptr[operand]
+        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_SITES_OF_LAYER;
+}
+
+/* Those of the parameter that an operand begins with, if it is one; and of sites the layer's part.
+ */
 void
 exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                        ExecArgs *args)
@@ -101,6 +102,7 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
   const gint64 layer = exec_walk_unit_of (cursor, ref);
   const gboolean is_column = ref->array == self->quantised.columns;
   guint s = 0;
+  find_site (self, cursor, operand, args);
   if (!is_column && ref->array != self->quantised.weights)
     return;
   while (s < bucket->n_slots && bucket->slots[s].offset != ref->at)

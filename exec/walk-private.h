@@ -143,8 +143,6 @@ guint exec_walk_n_param_scales (const ExecWalk *self);
 void exec_walk_find_params (ExecWalk *self);
 void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                             ExecArgs *args);
-void exec_walk_find_sites (const ExecWalk *self, const PlanCursor *cursor, guint operand,
-                           ExecArgs *args);
 gboolean exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 

@@ -185,7 +185,6 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
         args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
       args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
       exec_walk_find_scales (walk, cursor, i, args);
-      exec_walk_find_sites (walk, cursor, i, args);
     }
   return TRUE;
 }

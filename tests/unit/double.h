@@ -71,6 +71,8 @@ double_never (const void *values, double scale, guint64 count)
 #define exec_exact_merge double_merge
 #define float double
 #define erff erf
+#define fabsf fabs
+#define fminf fmin
 #define expf exp
 #define logf log
 #define sqrtf sqrt
