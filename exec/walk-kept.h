@@ -1,9 +1,20 @@
 /* A step that the device keeps, as the walk has it: see exec/walk-kept.c. */
 #pragma once
+#include "planner/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
 typedef struct _ExecWalk ExecWalk;
+
+/* What the host looks at of an op's results, once they are there. */
+typedef struct
+{
+  const PlanOp *op;
+  guint32 node;
+  gint64 unit;
+  gint64 micro_batch;
+  const void *bytes;
+} ExecLook;
 
 /* Where a micro batch is staged. */
 typedef struct

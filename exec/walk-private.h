@@ -43,16 +43,6 @@ typedef struct
   guint collectives;
 } ExecRecord;
 
-/* What the host looks at of an op's results, once they are there. */
-typedef struct
-{
-  const PlanOp *op;
-  guint32 node;
-  gint64 unit;
-  gint64 micro_batch;
-  const void *bytes;
-} ExecLook;
-
 /* This rank's part of a bucket, as its init op said: where it is in the bucket, and what is kept of
  * it. */
 typedef struct

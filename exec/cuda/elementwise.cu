@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels in which no element waits for another: zero, cast, sums, activations and their
+/* Kernels in which no element waits for another: zero, cast, scale, sums, activations and their
  * gradients, rope.
  *
  * Launch shape   a thread per piece of 8 elements. Over a count: 256 threads a block, at most 2048
@@ -16,6 +16,7 @@
  *   op             bytes                              FLOPs
  *   zero           count s                            -
  *   cast           count (s + s)                      -
+ *   scale          count 2 s                          count
  *   accumulate     count (2 s + s)                    count
  *   sum_parts      count (s + parts s)                count (parts - 1)
  *   add            count (s + s + s)                  count
@@ -43,6 +44,20 @@ cast (uint64_t count, Array out, Array in)
 }
 
 /* out may be a or b. */
+__global__ void
+scale (uint64_t count, float factor, Array buf)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = read (buf, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] *= factor;
+      write (buf, at, n, piece);
+    }
+}
+
 __global__ void
 add (uint64_t count, Array out, Array a, Array b)
 {
@@ -359,6 +374,19 @@ exec_cuda_cast (const ExecArgs *args, void *stream)
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (cast, shape_of_pieces (count), stream, count, out, in);
+}
+
+extern "C" int
+exec_cuda_scale (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  float factor = (float)(1.0 / (double)args->constants->mean_of);
+  Array buf = operands.array (0);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (scale, shape_of_pieces (count), stream, count, factor, buf);
 }
 
 extern "C" int

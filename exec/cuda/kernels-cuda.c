@@ -58,8 +58,8 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                    "this plan keeps %s in %s, which cuBLASLt multiplies on GPUs of compute "
-                   "capability 10.0 and later: this one has %d.%d, compute must be fp32, bf16 or "
-                   "fp8-tensorwise",
+                   "capability 10.0 and later: this one has %d.%d, compute must be fp32, bf16, "
+                   "fp8-delayed or fp8-tensorwise",
                    buffer->name, plan_dtype_name (buffer->dtype), capability () / 10,
                    capability () % 10);
       return FALSE;
@@ -95,6 +95,8 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cuda_param_amax,
     [PLAN_OP_PARAM_QUANTIZE] = exec_cuda_param_quantize,
+    [PLAN_OP_SCALE] = exec_cuda_scale,
+    [PLAN_OP_RESCALE] = exec_cuda_rescale,
     [PLAN_OP_TRANSPOSE] = exec_cuda_transpose,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,

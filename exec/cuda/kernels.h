@@ -26,6 +26,7 @@ typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
 /* exec/cuda/elementwise.cu */
 int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
 int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
+int exec_cuda_scale (const ExecArgs *args, void *stream);
 int exec_cuda_accumulate (const ExecArgs *args, void *stream);
 int exec_cuda_add (const ExecArgs *args, void *stream);
 int exec_cuda_sum_parts (const ExecArgs *args, void *stream);
@@ -74,6 +75,7 @@ int exec_cuda_sgd (const ExecArgs *args, void *stream);
 /* exec/cuda/param.cu; for each parameter that a rank has a part of */
 int exec_cuda_param_amax (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize (const ExecArgs *args, void *stream);
+int exec_cuda_rescale (const ExecArgs *args, void *stream);
 int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a byte */
 
 /* The scales of two tensors multiplied: where cuBLASLt has one factor for both. */

@@ -149,6 +149,52 @@ narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t coun
                                    : code * *scale;
 }
 
+/* --- scales that are known before --------------------------------------------------------- */
+
+/* What a site multiplies by, and the largest magnitude it has seen; both NULL where there is none.
+ */
+struct Site
+{
+  const float *scale;
+  uint32_t *amax;
+};
+
+inline Site
+site_of (const ExecArgs *args, int scale)
+{
+  return { (const float *)args->ptr[scale], (uint32_t *)args->ptr[scale + 1] };
+}
+
+/* One rounding to fp32, as the product of two floats, then that to the format. */
+__device__ inline unsigned
+site_code (const Narrow &format, float value, float scale)
+{
+  return to_narrow (format, (double)(value * scale));
+}
+
+/* Magnitudes as words: in the order of the numbers, NaN above all. */
+__device__ inline uint32_t
+magnitude_of (float value)
+{
+  return word_of (value) & 0x7fffffffu;
+}
+
+__device__ inline uint32_t
+larger (uint32_t a, uint32_t b)
+{
+  return a > b ? a : b;
+}
+
+/* *max: what others found, or before. Every thread of a warp comes here. */
+__device__ inline void
+raise_max (uint32_t *max, uint32_t own)
+{
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    own = larger (own, __shfl_xor_sync (0xffffffffu, own, distance));
+  if (threadIdx.x % WARP == 0)
+    atomicMax (max, own);
+}
+
 /* --- tiles of scales ---------------------------------------------------------------------- */
 
 enum : unsigned

@@ -25,6 +25,7 @@
  *                depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most
  *                (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms'
  *                magnitudes; rstd by half of that of itself. */
+#include "exec/cuda/narrow.cuh"
 #include "exec/cuda/reduce.cuh"
 
 namespace
@@ -55,9 +56,61 @@ col_stride ()
   return blockDim.x * (uint64_t)PIECE;
 }
 
-__global__ void
-rmsnorm (Norm shape, Array out, float *rstd, Array in, Array weight)
+/* Numbers, or where a site says how what a product multiplies. */
+struct NormOut
 {
+  Array plain;
+  uint8_t *codes; /* NULL: plain */
+  PlanDtype dtype;
+  float *tensor_scale;
+  Site site;
+};
+
+/* `own`: the largest magnitude that this thread has written. */
+__device__ inline void
+write_norm (const NormOut &out, uint64_t at, unsigned n, const Piece &piece, uint32_t *own)
+{
+  if (out.codes == NULL)
+    {
+      write (out.plain, at, n, piece);
+      return;
+    }
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      {
+        *own = larger (*own, magnitude_of (piece.at[i]));
+        out.codes[at + i]
+            = (uint8_t)site_code (narrow_of (out.dtype), piece.at[i], *out.site.scale);
+      }
+}
+
+/* After the last row. */
+__device__ inline void
+finish_norm (const NormOut &out, uint32_t own)
+{
+  if (out.codes != NULL && first_x () == 0)
+    *out.tensor_scale = 1.0f / *out.site.scale;
+  if (out.codes != NULL && out.site.amax != NULL)
+    raise_max (out.site.amax, own);
+}
+
+NormOut
+norm_out (Operands *operands, uint64_t cols, int scale)
+{
+  const ExecArgs *args = operands->args;
+
+  if (args->ptr[scale] == NULL)
+    return { operands->rows_of (0, cols), NULL, args->dtype[0], NULL, {} };
+  if (args->dtype[0] != PLAN_DTYPE_E5M2)
+    operands->need (0, PLAN_DTYPE_E4M3);
+  return { {}, (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0], site_of (args, scale) };
+}
+
+__global__ void
+rmsnorm (Norm shape, NormOut out, float *rstd, Array in, Array weight)
+{
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
       float squares = 0;
@@ -81,14 +134,17 @@ rmsnorm (Norm shape, Array out, float *rstd, Array in, Array weight)
 
           for (unsigned i = 0; i < PIECE; i++)
             x.at[i] = x.at[i] * scale * w.at[i];
-          write (out, at, n, x);
+          write_norm (out, at, n, x, &own);
         }
     }
+  finish_norm (out, own);
 }
 
 __global__ void
-layernorm (Norm shape, Array out, float *stats, Array in, Array weight, Array bias)
+layernorm (Norm shape, NormOut out, float *stats, Array in, Array weight, Array bias)
 {
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
       float sum = 0, squares = 0;
@@ -132,9 +188,10 @@ layernorm (Norm shape, Array out, float *stats, Array in, Array weight, Array bi
               if (bias.at != NULL)
                 x.at[i] += b.at[i];
             }
-          write (out, at, n, x);
+          write_norm (out, at, n, x, &own);
         }
     }
+  finish_norm (out, own);
 }
 
 /* --- gradients of rows -------------------------------------------------------------------- */
@@ -280,8 +337,8 @@ exec_cuda_rmsnorm (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Norm shape = norm_of (operands);
-  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (2, shape.cols);
-  Array weight = operands.rows_of (3, shape.cols);
+  NormOut out = norm_out (&operands, shape.cols, 4);
+  Array in = operands.rows_of (2, shape.cols), weight = operands.rows_of (3, shape.cols);
   float *rstd = operands.floats (1);
 
   if (operands.code != 0)
@@ -304,7 +361,8 @@ exec_cuda_layernorm (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Norm shape = norm_of (operands);
-  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (2, shape.cols);
+  NormOut out = norm_out (&operands, shape.cols, 5);
+  Array in = operands.rows_of (2, shape.cols);
   Array weight = operands.rows_of (3, shape.cols), bias = operands.rows_of (4, shape.cols);
   float *stats = operands.floats (1);
 

@@ -235,7 +235,7 @@ carry (Limb *sum)
 struct Clip
 {
   uint64_t ranks, norms;
-  double tokens, max_norm;
+  double tokens, mean_of, max_norm; /* gradients are divided by mean_of already */
 };
 
 /* Of each rank there are its loss and its squared norm. By one thread. */
@@ -249,12 +249,13 @@ clip (Clip shape, float *coef, const Limb *sums)
     exact_merge (loss, sums + 2 * rank * LIMBS);
   for (uint64_t rank = 0; rank < shape.norms; rank++)
     exact_merge (square, sums + (2 * rank + 1) * LIMBS);
-  double grad_norm = sqrt (exact_value (square)) / shape.tokens;
+  double left = shape.tokens / shape.mean_of;
+  double grad_norm = sqrt (exact_value (square)) / left;
   if (shape.max_norm > 0)
     factor = shape.max_norm / (grad_norm + 1e-6);
   if (factor > 1) /* a NaN stays one: the step must not look sound */
     factor = 1;
-  coef[0] = (float)(1 / shape.tokens * factor);
+  coef[0] = (float)(1 / left * factor);
   coef[1] = (float)grad_norm;
   coef[2] = (float)(exact_value (loss) / shape.tokens);
   coef[3] = 0;
@@ -330,8 +331,9 @@ exec_cuda_clip (const ExecArgs *args, void *stream)
   Operands operands (args);
   float *coef = operands.floats (0);
   const Limb *sums = (const Limb *)args->ptr[1];
+  gint64 mean_of = args->constants->mean_of;
   Clip shape = { operands.dim (0), operands.dim (1), (double)args->op->dims[2],
-                 args->constants->max_norm };
+                 (double)(mean_of > 1 ? mean_of : 1), args->constants->max_norm };
 
   if (operands.code != 0)
     return operands.code;

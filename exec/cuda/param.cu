@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's part of a parameter in a scaled format, each by the magnitudes of the whole: e4m3 and
- * e5m2 by one, mxfp8 and nvfp4 by those of blocks of each row, and once more of each column. And
- * bytes transposed, and the one factor for two tensors' scales.
+ * e5m2 by one, or by a scale that is known before, mxfp8 and nvfp4 by those of blocks of each row,
+ * and once more of each column. Scales of sites, bytes transposed, and one factor for two scales.
  *
  * Launch shape   param_amax: a thread per piece of 8 elements, or per block of a row and per block
- * of a column of the part, 256 a block, at most 2048 blocks. param_quantize: one per magnitude,
- * then one per piece. transpose: 256 threads per tile of 64 x 64, 17 KiB of shared memory. Per call
- * s: bytes per element of `in`, q: of the result, b: elements of a block op bytes instructions
- *   param_amax                  count s                     a comparison per element
- *     of blocks                 2 count s, 8 count / b      the same, twice
- *   param_quantize              count (s + q)               a product in fp64 and about 25 of
- * integers of blocks                 count (s + 2 q), 3 parts    per element and copy transpose 2
- * rows cols Checked with   exec_cpu_param_amax, exec_cpu_param_quantize and exec_cpu_transpose, by
- * tests/fake and tests/gpu: equal byte for byte, whichever NaN. See settle for divisions. */
+ *                of a column of the part, 256 a block, at most 2048 blocks. param_quantize: one per
+ *                magnitude, then one per piece. rescale: a warp per site. transpose: 256 threads
+ *                per tile of 64 x 64, 17 KiB of shared memory.
+ * Per call       s: bytes per element of `in`, q: of the result, b: elements of a block
+ *   op                    bytes                      instructions
+ *   param_amax            count s                    a comparison per element
+ *     of blocks           2 count s, 8 count / b     the same, twice
+ *   param_quantize        count (s + q)              a product in fp64, about 25 of integers
+ *     by a given scale    count (s + q)              a product in fp32, and the same
+ *     of blocks           count (s + 2 q), 3 parts   of either, per element and copy
+ *   rescale               8 count length             a comparison per number
+ *   transpose             2 rows cols
+ * Checked with   exec_cpu_param_amax, exec_cpu_param_quantize, exec_cpu_rescale and
+ *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
+ *                NaN. See settle for divisions. */
 #include "exec/cuda/narrow.cuh"
+
+#include "planner/sites.h"
 
 namespace
 {
@@ -38,11 +46,10 @@ part_of (const ExecArgs *args)
 
 /* --- magnitudes --------------------------------------------------------------------------- */
 
-/* As words: in the order of the numbers, NaN above all. */
 __device__ inline uint32_t
-magnitude_word (const Array &in, uint64_t at)
+magnitude_at (const Array &in, uint64_t at)
 {
-  return word_of (read_one (in, at)) & 0x7fffffffu;
+  return magnitude_of (read_one (in, at));
 }
 
 /* *amax: what others found, or before. */
@@ -57,27 +64,16 @@ param_amax (uint64_t count, uint32_t *amax, Array in)
       Piece piece = read (in, at, piece_of (at, count));
 
       for (unsigned i = 0; i < PIECE; i++)
-        {
-          uint32_t word = word_of (piece.at[i]) & 0x7fffffffu;
-
-          own = word > own ? word : own;
-        }
+        own = larger (own, magnitude_of (piece.at[i]));
     }
-  for (int distance = WARP / 2; distance > 0; distance /= 2)
-    {
-      uint32_t other = __shfl_xor_sync (0xffffffffu, own, distance);
-
-      own = other > own ? other : own;
-    }
-  if (threadIdx.x % WARP == 0)
-    atomicMax (amax, own);
+  raise_max (amax, own);
 }
 
 /* What one thread found of a block, which no other has. */
 __device__ inline void
 raise_to (const Array &amax, uint64_t at, uint32_t word)
 {
-  if (word > magnitude_word (amax, at))
+  if (word > magnitude_at (amax, at))
     write_one (amax, at, float_of (word));
 }
 
@@ -92,11 +88,7 @@ param_amax_rows (Part part, Array amax, Array in)
       uint32_t max = 0;
 
       for (uint64_t e = begin > part.first ? begin : part.first; e < stop; e++)
-        {
-          uint32_t word = magnitude_word (in, e - part.first);
-
-          max = word > max ? word : max;
-        }
+        max = larger (max, magnitude_at (in, e - part.first));
       raise_to (amax, b, max);
     }
 }
@@ -115,11 +107,7 @@ param_amax_columns (Part part, Array amax, Array in)
 
       for (uint64_t e = begin; e < begin + height; e += part.cols)
         if (e >= part.first && e < end)
-          {
-            uint32_t word = magnitude_word (in, e - part.first);
-
-            max = word > max ? word : max;
-          }
+          max = larger (max, magnitude_at (in, e - part.first));
       if (max > 0)
         raise_to (amax, part.row_blocks + b, max);
     }
@@ -166,6 +154,67 @@ param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Arr
       for (unsigned i = 0; i < PIECE; i++)
         codes[i] = (uint8_t)code_of (format, piece.at[i], inverse);
       store_codes (out + at, codes, n);
+    }
+}
+
+/* The same by a scale that is known before. */
+__global__ void
+param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Site site,
+                      Array in)
+{
+  Narrow format = narrow_of (dtype);
+  float given = *site.scale;
+  uint32_t own = 0;
+
+  if (first_x () == 0)
+    *scale = 1.0f / given;
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = read (in, at, n);
+      uint8_t codes[PIECE];
+
+      for (unsigned i = 0; i < PIECE; i++)
+        {
+          own = larger (own, magnitude_of (piece.at[i]));
+          codes[i] = (uint8_t)site_code (format, piece.at[i], given);
+        }
+      store_codes (out + at, codes, n);
+    }
+  if (site.amax != NULL)
+    raise_max (site.amax, own);
+}
+
+/* A warp per site: the newest magnitude comes first, the last goes; then the next scale. Infinity
+ * and NaN stay, and the scale as it was until they have left. */
+__global__ void
+rescale (uint64_t count, uint64_t length, float *scales, float *history, float *amax)
+{
+  for (uint64_t site = blockIdx.x; site < count; site += gridDim.x)
+    {
+      float *own = history + site * length, newest = amax[site];
+      uint32_t max = 0;
+
+      for (uint64_t chunk = (length + WARP - 1) / WARP; chunk-- > 0;)
+        {
+          uint64_t i = chunk * WARP + threadIdx.x;
+          float moved = i >= length ? 0.0f : i > 0 ? own[i - 1] : newest;
+
+          max = larger (max, magnitude_of (moved));
+          __syncwarp (); /* all have read what others write */
+          if (i < length)
+            own[i] = moved;
+        }
+      for (int distance = WARP / 2; distance > 0; distance /= 2)
+        max = larger (max, __shfl_xor_sync (0xffffffffu, max, distance));
+      if (threadIdx.x == 0)
+        {
+          float limit = site % PLAN_SITES_OF_PRODUCT == PLAN_SITE_GRADIENT ? 57344.0f : 448.0f;
+
+          amax[site] = 0;
+          if (max > 0 && max < 0x7f800000u)
+            scales[site] = fminf (limit / float_of (max), float_of (0x7f7fffffu));
+        }
     }
 }
 
@@ -409,6 +458,7 @@ exec_cuda_param_quantize (const ExecArgs *args, void *stream)
   uint8_t *out = (uint8_t *)args->ptr[0];
   float *scale = args->scale[0];
   uint64_t count = part.count;
+  Site site = site_of (args, 5);
   bool is_half = dtype == PLAN_DTYPE_E2M1;
 
   if (operands.code != 0)
@@ -419,8 +469,24 @@ exec_cuda_param_quantize (const ExecArgs *args, void *stream)
     return (int)cudaErrorInvalidValue;
   if (part.block > 0)
     return quantize_blocks (args, part, in, amax, stream);
+  if (site.scale != NULL)
+    return EXEC_CUDA_LAUNCH (param_quantize_given, shape_of_pieces (count), stream, count, out,
+                             dtype, scale, site, in);
   return EXEC_CUDA_LAUNCH (param_quantize, shape_of_pieces (count), stream, count, out, dtype,
                            scale, amax, in);
+}
+
+extern "C" int
+exec_cuda_rescale (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0), length = operands.dim (1);
+  float *scales = operands.floats (0), *history = operands.floats (1), *amax = operands.floats (2);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (rescale, shape_of_blocks (count, WARP), stream, count, length, scales,
+                           history, amax);
 }
 
 extern "C" int

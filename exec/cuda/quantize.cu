@@ -10,6 +10,7 @@
  *   op                       bytes                   instructions
  *   quantize, mxfp8          n (s + q), with col     a product in fp64 and about 25 of integers per
  *                            n (s + 2 q)             element and copy
+ *   quantize, by a given scale, as mxfp8: a product in fp32
  *   quantize, the others     n s more: their scales need the largest element first
  *   dequantize               n (q + s)               a product per element
  * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
@@ -21,19 +22,6 @@ namespace
 {
 
 /* --- the scale of a tensor ---------------------------------------------------------------- */
-
-/* Magnitudes as words: in the order of the numbers, NaN above all. */
-__device__ inline uint32_t
-magnitude_of (float value)
-{
-  return word_of (value) & 0x7fffffffu;
-}
-
-__device__ inline uint32_t
-larger (uint32_t a, uint32_t b)
-{
-  return a > b ? a : b;
-}
 
 /* *max: 0, or what others found. */
 __global__ void
@@ -49,10 +37,7 @@ largest (uint64_t count, uint32_t *max, Array in)
       for (unsigned i = 0; i < PIECE; i++)
         own = larger (own, magnitude_of (piece.at[i]));
     }
-  for (int distance = WARP / 2; distance > 0; distance /= 2)
-    own = larger (own, __shfl_xor_sync (0xffffffffu, own, distance));
-  if (threadIdx.x % WARP == 0)
-    atomicMax (max, own);
+  raise_max (max, own);
 }
 
 /* One of the results. */
@@ -63,6 +48,7 @@ struct Target
   float *scale; /* of the tensor */
   uint64_t cols, count;
   ScalePlaces places;
+  const float *given; /* what elements are multiplied with; NULL: see inverse_of */
 };
 
 __device__ inline double
@@ -81,6 +67,15 @@ set_scales (Target row, Target col)
   *row.scale = scale;
   if (col.at != NULL)
     *col.scale = scale;
+}
+
+/* The same of a scale that is given. */
+__global__ void
+set_given (Target row, Target col)
+{
+  *row.scale = 1.0f / *row.given;
+  if (col.at != NULL)
+    *col.scale = *row.scale;
 }
 
 /* --- tiles -------------------------------------------------------------------------------- */
@@ -170,14 +165,15 @@ __device__ inline void
 convert (const Target &to, const Segment &segment, uint64_t row, uint64_t col, unsigned n)
 {
   Narrow format = narrow_of (to.dtype);
-  double inverse = inverse_of (to, segment, row, col, n);
+  double inverse = to.given != NULL ? 0.0 : inverse_of (to, segment, row, col, n);
   unsigned bits = to.dtype == PLAN_DTYPE_NVFP4 ? 4 : 8;
   uint8_t *at = to.at + (row * to.cols + col) * bits / 8;
   Quad codes = {};
 
   for (unsigned i = 0; i < SEGMENT; i++)
     {
-      unsigned code = inverse == 0 && to.dtype == PLAN_DTYPE_NVFP4
+      unsigned code = to.given != NULL ? site_code (format, segment.at[i], *to.given)
+                      : inverse == 0 && to.dtype == PLAN_DTYPE_NVFP4
                           ? 0
                           : to_narrow (format, settle ((double)segment.at[i] * inverse));
 
@@ -220,8 +216,9 @@ load_tile (uint64_t rows, uint64_t cols, const Array &in, uint64_t first_row, ui
 }
 
 __global__ void
-quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in)
+quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in, uint32_t *amax)
 {
+  uint32_t own = 0;
   uint64_t across = (cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE;
   uint64_t tiles = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * across;
 
@@ -233,12 +230,16 @@ quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in)
       __syncthreads (); /* the last tile has been read */
       load_tile (rows, cols, in, r, c);
       __syncthreads ();
+      if (amax != NULL)
+        own = larger (own, largest_of (segment_of (false)));
       convert (row, segment_of (false), r + line, c + part,
                r + line < rows ? segment_length (c + part, cols) : 0);
       if (col.at != NULL)
         convert (col, segment_of (true), c + line, r + part,
                  c + line < cols ? segment_length (r + part, rows) : 0);
     }
+  if (amax != NULL)
+    raise_max (amax, own);
 }
 
 /* --- back --------------------------------------------------------------------------------- */
@@ -273,7 +274,8 @@ target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
            args->scale[i],
            cols,
            rows * cols,
-           places_of (rows, block > 1 ? cols / block : 0, false) };
+           places_of (rows, block > 1 ? cols / block : 0, false),
+           site_of (args, 3).scale };
 }
 
 }
@@ -286,14 +288,18 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
   Target row = target_of (args, 0, rows, cols), col = target_of (args, 1, cols, rows);
   Array in = operands.rows_of (2, cols);
   Array all = operands.array (2);
+  uint32_t *amax = site_of (args, 3).amax;
   uint64_t tiles
       = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * ((cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE);
   int code = operands.code;
 
   if (code != 0 || block == 0 || cols % block != 0
-      || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0)))
+      || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0))
+      || (row.given != NULL && block != 1))
     return (int)cudaErrorInvalidValue;
-  if (row.dtype != PLAN_DTYPE_MXFP8)
+  if (row.given != NULL)
+    code = EXEC_CUDA_LAUNCH (set_given, shape_of_blocks (1, 1), stream, row, col);
+  else if (row.dtype != PLAN_DTYPE_MXFP8)
     {
       code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
       if (code == 0)
@@ -304,7 +310,7 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
     }
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (tiles, THREADS), stream, rows, cols, row,
-                             col, in);
+                             col, in, amax);
   return code;
 }
 

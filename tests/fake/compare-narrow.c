@@ -214,6 +214,152 @@ START_TEST (quantised_parts_are_the_cpus)
 }
 END_TEST
 
+/* --- scales that are known before --------------------------------------------------------- */
+
+/* A site: its scale, and its largest magnitude, which may be larger already. */
+static void
+take_site (CompareOperand *scale, CompareOperand *amax, GRand *rand)
+{
+  take (scale, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 1, rand);
+  take (amax, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 1, rand);
+  if (g_rand_boolean (rand))
+    {
+      *(float *)(gpointer)(amax->want + amax->at) = 0;
+      compare_operand_keep (amax, device);
+    }
+}
+
+START_TEST (quantised_by_a_site_is_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  PlanOp op
+      = { .kind = PLAN_OP_QUANTIZE, .dims = { from_to (rand, 1, 150), from_to (rand, 1, 150) } };
+  const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E5M2;
+  const guint64 count = (guint64)(op.dims[0] * op.dims[1]);
+  ExecArgs cpu = { .op = &op }, cuda = cpu;
+  CompareOperand out[2], in, scale, amax;
+
+  for (guint i = 0; i < 2; i++)
+    {
+      take (&out[i], dtype, COMPARE_SMALL, count, rand);
+      cpu.scale[i] = &out[i].want_scale;
+      cuda.scale[i] = out[i].device_scale;
+      if (i == 0 || _i % 3 > 0)
+        point (&cpu, &cuda, i, &out[i]);
+    }
+  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
+  take_site (&scale, &amax, rand);
+  point (&cpu, &cuda, 2, &in);
+  point (&cpu, &cuda, 3, &scale);
+  if (_i % 4 > 0)
+    point (&cpu, &cuda, 4, &amax);
+  exec_cpu_quantize (&cpu);
+  must (exec_cuda_quantize (&cuda, NULL), "quantize");
+  check_and_clear (&out[0], "by a site");
+  check_and_clear (&out[1], "by a site, turned");
+  check_and_clear (&in, "in");
+  check_and_clear (&scale, "the site's scale");
+  check_and_clear (&amax, "the site's largest");
+}
+END_TEST
+
+START_TEST (parts_by_a_site_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint64 count = (guint64)from_to (rand, 1, 3000);
+  PlanOp op = { .kind = PLAN_OP_PARAM_QUANTIZE, .dims = { (gint64)count, 1 } };
+  ExecArgs cpu = { .op = &op, .param = { 1, count, 0, 0 } }, cuda = cpu;
+  CompareOperand out, in, scale, amax;
+
+  take (&out, PLAN_DTYPE_E4M3, COMPARE_SMALL, count, rand);
+  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
+  take_site (&scale, &amax, rand);
+  cpu.scale[0] = &out.want_scale;
+  cuda.scale[0] = out.device_scale;
+  point (&cpu, &cuda, 0, &out);
+  point (&cpu, &cuda, 2, &in);
+  point (&cpu, &cuda, 5, &scale);
+  point (&cpu, &cuda, 6, &amax);
+  exec_cpu_param_quantize (&cpu);
+  must (exec_cuda_param_quantize (&cuda, NULL), "param_quantize");
+  check_and_clear (&out, "a part by a site");
+  check_and_clear (&in, "in");
+  check_and_clear (&scale, "the site's scale");
+  check_and_clear (&amax, "the site's largest");
+}
+END_TEST
+
+START_TEST (next_scales_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint64 sites = (guint64)from_to (rand, 1, 20), length = (guint64)from_to (rand, 1, 130);
+  PlanOp op = { .kind = PLAN_OP_RESCALE, .dims = { (gint64)sites, (gint64)length } };
+  const CompareDraw draw = _i % 3 ? COMPARE_POSITIVE : COMPARE_MAGNITUDES;
+  ExecArgs cpu = { .op = &op }, cuda = cpu;
+  CompareOperand operand[3];
+
+  for (guint i = 0; i < 3; i++)
+    {
+      take (&operand[i], PLAN_DTYPE_FP32, i == 0 ? COMPARE_POSITIVE : draw,
+            i == 1 ? sites * length : sites, rand);
+      point (&cpu, &cuda, i, &operand[i]);
+    }
+  exec_cpu_rescale (&cpu);
+  must (exec_cuda_rescale (&cuda, NULL), "rescale");
+  for (guint i = 0; i < 3; i++)
+    check_and_clear (&operand[i], "rescale");
+}
+END_TEST
+
+/* Norms sum in another order, so a number next to the middle of two codes may fall to the other: by
+ * one, in few places. */
+START_TEST (norms_by_a_site_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gboolean is_layernorm = _i % 2;
+  PlanOp op = { .kind = is_layernorm ? PLAN_OP_LAYERNORM : PLAN_OP_RMSNORM,
+                .dims = { from_to (rand, 1, 12), from_to (rand, 2, 700) } };
+  const guint64 rows = (guint64)op.dims[0], cols = (guint64)op.dims[1];
+  const guint site = is_layernorm ? 5 : 4;
+  const ExecConstants constants = { .norm_eps = 1e-5 };
+  ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
+  CompareOperand operand[7];
+  guint64 different = 0;
+
+  take (&operand[0], PLAN_DTYPE_E4M3, COMPARE_SMALL, rows * cols, rand);
+  take (&operand[1], PLAN_DTYPE_FP32, COMPARE_SMALL, rows * (is_layernorm ? 2 : 1), rand);
+  take (&operand[2], PLAN_DTYPE_BF16, COMPARE_SMALL, rows * cols, rand);
+  take (&operand[3], PLAN_DTYPE_BF16, COMPARE_POSITIVE, cols, rand);
+  if (is_layernorm)
+    take (&operand[4], PLAN_DTYPE_BF16, COMPARE_SMALL, cols, rand);
+  take_site (&operand[site], &operand[site + 1], rand);
+  for (guint i = 0; i < site + 2; i++)
+    point (&cpu, &cuda, i, &operand[i]);
+  cpu.scale[0] = &operand[0].want_scale;
+  cuda.scale[0] = operand[0].device_scale;
+  exec_kernels_cpu.run[op.kind](&cpu);
+  must (is_layernorm ? exec_cuda_layernorm (&cuda, NULL) : exec_cuda_rmsnorm (&cuda, NULL), "norm");
+  compare_operand_fetch (&operand[0], device);
+  for (guint64 i = 0; i < rows * cols; i++)
+    {
+      const gint got = operand[0].got[operand[0].at + i], want = operand[0].want[operand[0].at + i];
+
+      ck_assert_int_le (ABS (got - want), (got & 0x7f) == 0 || (want & 0x7f) == 0 ? 0x81 : 1);
+      different += got != want;
+    }
+  ck_assert_uint_le (different, rows * cols / 50 + 2);
+  ck_assert (operand[0].got_scale == operand[0].want_scale);
+  compare_operand_clear (&operand[0], device);
+  compare_operand_fetch (&operand[site + 1], device);
+  compare_operand_check (&operand[site + 1], (CompareBound){ 0, 0x1p-12, FALSE }, "largest");
+  compare_operand_clear (&operand[site + 1], device);
+  for (guint i = 1; i < site + 1; i++)
+    compare_operand_clear (&operand[i], device);
+}
+END_TEST
+
 START_TEST (transposes_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -339,6 +485,10 @@ compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
     tcase_add_checked_fixture (tcase, setup, NULL);
   tcase_add_loop_test (tcase, magnitudes_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, quantised_parts_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, quantised_by_a_site_is_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, parts_by_a_site_are_the_cpus, 0, ROUNDS / 3);
+  tcase_add_loop_test (tcase, next_scales_are_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, norms_by_a_site_are_near_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, transposes_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, folds_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, cuda_dequantizes, 0, ROUNDS);

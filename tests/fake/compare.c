@@ -39,6 +39,7 @@ typedef struct
 static const Kernel kernels[] = {
   { PLAN_OP_ZERO, exec_cuda_zero, "n", MOVED, TRUE },
   { PLAN_OP_CAST, exec_cuda_cast, "nn", MOVED, TRUE },
+  { PLAN_OP_SCALE, exec_cuda_scale, "n", EXACT, TRUE },
   { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, "nn", EXACT, TRUE },
   { PLAN_OP_SUM_PARTS, exec_cuda_sum_parts, "nm", EXACT, TRUE },
   { PLAN_OP_ADD, exec_cuda_add, "nnn", EXACT, TRUE },
@@ -370,6 +371,7 @@ run_both (Call *call, GRand *rand)
     .weight_decay = 0.1,
     .max_norm = g_rand_boolean (rand) ? 1 : 0,
     .step = g_rand_int_range (rand, 1, 1000),
+    .mean_of = g_rand_int_range (rand, 1, 9),
   };
   ExecArgs cpu = { .op = &call->op, .constants = &constants }, cuda = cpu;
   guint n = plan_op_n_refs (call->kernel->kind);

@@ -34,6 +34,8 @@ static const struct
 } plans[] = {
   { "compute=fp8-tensorwise param_gather=fp8 seq=16", 9, BLOCKS },
   { "compute=fp8-tensorwise param_gather=fp8 keep_transpose=on seq=16", 9, BLOCKS },
+  { "compute=fp8-delayed seq=16", 9, BLOCKS },
+  { "compute=fp8-delayed param_gather=fp8 seq=16", 9, BLOCKS },
   { "compute=mxfp8 seq=32", 10, BLOCKS },
   { "compute=mxfp8 param_gather=mxfp8 seq=32", 10, BLOCKS },
   { "compute=nvfp4 seq=32", 10, BLOCKS },
@@ -90,7 +92,8 @@ START_TEST (strategies_agree_bit_for_bit)
 {
   static const char *const formats[]
       = { "compute=fp8-tensorwise param_gather=fp8 seq=16",
-          "compute=mxfp8 param_gather=mxfp8 seq=32", "compute=nvfp4 param_gather=nvfp4 seq=32" };
+          "compute=mxfp8 param_gather=mxfp8 seq=32", "compute=nvfp4 param_gather=nvfp4 seq=32",
+          "compute=fp8-delayed param_gather=fp8 seq=16" };
   Case first;
   for (guint i = 0; i < STRATEGIES; i++)
     {
@@ -98,7 +101,7 @@ START_TEST (strategies_agree_bit_for_bit)
           = g_strdup_printf ("%s strategy=%s main_grads=fp32 grad_comm=fp32 deterministic=on",
                              formats[_i], strategies[i]);
       Case c;
-      case_init_on (&c, 3, _i == 0 ? 9 : 10, BLOCKS, fields);
+      case_init_on (&c, 3, strstr (formats[_i], "fp8-") ? 9 : 10, BLOCKS, fields);
       case_must_run (&c, fields);
       if (i == 0)
         {
@@ -221,7 +224,8 @@ START_TEST (blocks_are_refused_before_blackwell)
   fake_cuda_set_machine (1, (guint64)2 << 30, 9, 0);
   assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
                   " in mxfp8, which cuBLASLt multiplies on GPUs of compute capability 10.0 and "
-                  "later: this one has 9.0, compute must be fp32, bf16 or fp8-tensorwise");
+                  "later: this one has 9.0, compute must be fp32, bf16, "
+                  "fp8-delayed or fp8-tensorwise");
   case_init_on (&c, 2, 10, BLOCKS, "compute=nvfp4 param_gather=nvfp4 seq=32");
   fake_cuda_set_machine (1, (guint64)2 << 30, 8, 9);
   assert_refused (&c, PLAN_ERROR_UNSUPPORTED, "this one has 8.9");
@@ -237,7 +241,7 @@ main (void)
   tcase_add_loop_test (tcase, quantised_parameters_are_near_the_cpus, 0,
                        STRATEGIES * (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 5);
-  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 4);
   tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
   suite_add_tcase (suite, tcase);

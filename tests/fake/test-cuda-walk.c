@@ -78,6 +78,8 @@ random_case (Case *c, guint seed)
                { PLAN_NAN_CHECK, PLAN_NAN_CHECK_PARAMS },
                { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON },
                { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
+               { PLAN_COMPUTE, PLAN_COMPUTE_FP8_DELAYED },
+               { PLAN_PER_TOKEN_LOSS, PLAN_PER_TOKEN_LOSS_OFF },
                { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_FP8 },
                { PLAN_DP_OUTER, 2 } };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
