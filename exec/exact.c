@@ -3,6 +3,8 @@
 
 #include "exec/exact.h"
 
+#include "exec/wide.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -72,6 +74,116 @@ exec_exact_add_square (ExecExact *self, float value)
   limb[0] += (gint64)(square << shift % LIMB_BITS & LIMB_MASK);
   limb[1] += (gint64)(above & LIMB_MASK);
   limb[2] += (gint64)(above >> LIMB_BITS);
+}
+
+/* A sum of squares in pieces: of every square, what is a multiple of a grid, and of the rest, what
+ * is one of a finer grid, until nothing is left. Grids are so coarse that a sum of MAX_SQUARES
+ * multiples is one that a double holds: additions of doubles do not round, in whatever order. */
+#define SLICE_BITS 40
+#define MAX_SQUARES 256
+#define LANES 8
+
+/* Replaces squares by what is left of them. Returns the sum of what was taken; whether any is left.
+ */
+static EXEC_WIDE double
+take_slice (double *squares, guint count, double grid, gboolean *out_left)
+{
+  const double rounder = 0x1.8p52 * grid; /* what is added to it is rounded to the grid */
+  double sum[LANES] = { 0 }, left[LANES] = { 0 };
+
+  for (guint i = 0; i < count; i += LANES)
+    for (guint l = 0; l < LANES; l++)
+      {
+        double taken = squares[i + l] + rounder - rounder, rest = squares[i + l] - taken;
+
+        sum[l] += taken;
+        left[l] = rest != 0 ? 1 : left[l];
+        squares[i + l] = rest;
+      }
+  for (guint l = 1; l < LANES; l++)
+    {
+      sum[0] += sum[l];
+      left[0] += left[l];
+    }
+  *out_left = left[0] > 0;
+  return sum[0];
+}
+
+/* A multiple of 2^LOWEST_EXPONENT below 2^270. */
+static void
+add_double (ExecExact *self, double value)
+{
+  int exponent;
+  double fraction = frexp (fabs (value), &exponent);
+  gint64 sign = value < 0 ? -1 : 1;
+
+  exponent = MAX (exponent - 53, LOWEST_EXPONENT);
+  fraction = ldexp (fabs (value), -exponent); /* an integer below 2^53 */
+
+  guint shift = (guint)(exponent - LOWEST_EXPONENT);
+  guint64 mantissa = (guint64)fraction, low = mantissa & LIMB_MASK, high = mantissa >> LIMB_BITS;
+  gint64 *limb = self->limb + shift / LIMB_BITS;
+
+  low <<= shift % LIMB_BITS;
+  high <<= shift % LIMB_BITS;
+  limb[0] += sign * (gint64)(low & LIMB_MASK);
+  limb[1] += sign * (gint64)((low >> LIMB_BITS) + (high & LIMB_MASK));
+  limb[2] += sign * (gint64)(high >> LIMB_BITS);
+}
+
+/* The bits of the largest |value|; those of infinities and NaNs are the largest. */
+static EXEC_WIDE guint32
+largest_magnitude (const float *values, guint count)
+{
+  guint32 lane[LANES] = { 0 }, max = 0;
+
+  for (guint i = 0; i < count; i += LANES)
+    {
+      guint32 words[LANES];
+
+      memcpy (words, values + i, sizeof words);
+      for (guint l = 0; l < LANES; l++)
+        lane[l] = MAX (lane[l], words[l] & 0x7fffffffu);
+    }
+  for (guint l = 0; l < LANES; l++)
+    max = MAX (max, lane[l]);
+  return max;
+}
+
+static EXEC_WIDE void
+square (double *out, const float *values, guint count)
+{
+  for (guint i = 0; i < count; i++)
+    out[i] = (double)values[i] * (double)values[i];
+}
+
+void
+exec_exact_add_squares (ExecExact *self, const float *values, guint count)
+{
+  guint whole = count - count % LANES;
+  guint32 word = largest_magnitude (values, whole);
+  gboolean left = word > 0;
+  double squares[MAX_SQUARES];
+  float largest;
+  int exponent;
+
+  g_assert (count <= MAX_SQUARES);
+  memcpy (&largest, &word, sizeof largest);
+  if (!isfinite (largest))
+    {
+      whole = 0;
+      left = FALSE;
+    }
+  for (guint i = whole; i < count; i++)
+    exec_exact_add_square (self, values[i]);
+  frexp (left ? (double)largest : 1, &exponent);
+  exponent *= 2; /* squares are below 2^exponent */
+  square (squares, values, whole);
+  while (left)
+    {
+      exponent -= SLICE_BITS;
+      add_double (self, take_slice (squares, whole, ldexp (1, exponent), &left));
+    }
 }
 
 void

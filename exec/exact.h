@@ -17,6 +17,9 @@ typedef struct
 
 void exec_exact_add_float (ExecExact *self, float value);
 void exec_exact_add_square (ExecExact *self, float value);
+
+/* The same for `count` values, at most 256, faster than one by one. */
+void exec_exact_add_squares (ExecExact *self, const float *values, guint count);
 void exec_exact_merge (ExecExact *self, const ExecExact *other);
 
 /* The nearest double; NaN once a NaN or infinity was added. */

@@ -8,10 +8,17 @@
 
 #define BLOCK EXEC_CPU_BLOCK
 
-static float
+static inline float
 sigmoid (float x)
 {
-  return 1.0f / (1.0f + expf (-x));
+  return 1.0f / (1.0f + EXEC_CPU_EXP (-x));
+}
+
+static EXEC_WIDE void
+swiglu_block (float *restrict out, const float *gate, const float *up, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    out[i] = gate[i] * sigmoid (gate[i]) * up[i];
 }
 
 void
@@ -27,10 +34,22 @@ exec_cpu_swiglu (const ExecArgs *args)
         const float *gate = exec_cpu_read (args->ptr[1], args->dtype[1], in_at, n, gate_storage);
         const float *up = exec_cpu_read (args->ptr[1], args->dtype[1], in_at + cols, n, up_storage);
 
-        for (guint64 i = 0; i < n; i++)
-          out[i] = gate[i] * sigmoid (gate[i]) * up[i];
+        swiglu_block (out, gate, up, n);
         exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
       }
+}
+
+static EXEC_WIDE void
+swiglu_bwd_block (float *restrict dgate, float *restrict dup, const float *dout, const float *gate,
+                  const float *up, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float s = sigmoid (gate[i]);
+
+      dgate[i] = dout[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+      dup[i] = dout[i] * gate[i] * s;
+    }
 }
 
 void
@@ -48,13 +67,7 @@ exec_cpu_swiglu_bwd (const ExecArgs *args)
         const float *gate = exec_cpu_read (args->ptr[2], args->dtype[2], in_at, n, gate_storage);
         const float *up = exec_cpu_read (args->ptr[2], args->dtype[2], in_at + cols, n, up_storage);
 
-        for (guint64 i = 0; i < n; i++)
-          {
-            float s = sigmoid (gate[i]);
-
-            dgate[i] = dout[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
-            dup[i] = dout[i] * gate[i] * s;
-          }
+        swiglu_bwd_block (dgate, dup, dout, gate, up, n);
         exec_cpu_write (args->ptr[0], args->dtype[0], in_at, n, dgate);
         exec_cpu_write (args->ptr[0], args->dtype[0], in_at + cols, n, dup);
       }

@@ -65,29 +65,39 @@ scatter_head (const Shape *shape, void *array, PlanDtype dtype, guint64 width, g
     }
 }
 
+/* Queries are taken in runs of so many, each with the keys up to its last one: what comes later has
+ * no weight. */
+#define RUN 128
+
+typedef struct
+{
+  gint64 first, rows; /* queries */
+  gint64 keys;        /* that the last of them sees */
+} Run;
+
+static Run
+run_from (const Shape *shape, guint64 first)
+{
+  guint64 end = MIN (first + RUN, shape->seq);
+
+  return (Run){ (gint64)first, (gint64)(end - first), (gint64)end };
+}
+
 /* Rows of scores become rows of probabilities: causal softmax of scale * score. */
 static void
-softmax (const Shape *shape, float *scores, float *lse)
+softmax (const Shape *shape, const Run *run, float *scores, float *lse)
 {
-  for (guint64 t = 0; t < shape->seq; t++)
+  for (gint64 i = 0; i < run->rows; i++)
     {
-      float *row = scores + t * shape->seq;
-      float max = -INFINITY, sum = 0;
+      guint64 seen = (guint64)(run->first + i + 1);
+      float *row = scores + i * run->keys, lanes[EXEC_CPU_LANES] = { 0 };
+      float max = exec_cpu_largest (row, seen) * shape->scale;
 
-      for (guint64 s = 0; s <= t; s++)
-        {
-          row[s] *= shape->scale;
-          max = row[s] > max ? row[s] : max;
-        }
-      for (guint64 s = 0; s <= t; s++)
-        {
-          row[s] = expf (row[s] - max);
-          sum += row[s];
-        }
-      for (guint64 s = 0; s <= t; s++)
-        row[s] /= sum;
-      memset (row + t + 1, 0, (shape->seq - t - 1) * sizeof *row);
-      lse[t] = max + logf (sum);
+      exec_cpu_exp_row (row, row, seen, shape->scale, max, lanes);
+      float sum = exec_cpu_total (lanes);
+      exec_cpu_divide_row (row, seen, sum);
+      memset (row + seen, 0, ((guint64)run->keys - seen) * sizeof *row);
+      lse[run->first + i] = max + logf (sum);
     }
 }
 
@@ -96,7 +106,7 @@ exec_cpu_attention (const ExecArgs *args)
 {
   Shape shape = shape_of (args->op);
   guint64 image = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
-  gint64 seq = (gint64)shape.seq, dim = (gint64)shape.dim;
+  gint64 dim = (gint64)shape.dim;
   float *scores = args->ptr[3], *q = scores + shape.seq * shape.seq;
   float *k = q + image, *v = k + image, *out = v + image;
 
@@ -112,9 +122,14 @@ exec_cpu_attention (const ExecArgs *args)
             gather_head (&shape, k, args->ptr[2], args->dtype[2], qkv_width (&shape), b, key);
             gather_head (&shape, v, args->ptr[2], args->dtype[2], qkv_width (&shape), b, value);
           }
-        exec_gemm_fp32 (seq, seq, dim, 1, q, k, scores);
-        softmax (&shape, scores, lse);
-        exec_gemm_fp32 (seq, dim, seq, 0, scores, v, out);
+        for (guint64 first = 0; first < shape.seq; first += RUN)
+          {
+            Run run = run_from (&shape, first);
+
+            exec_gemm_fp32 (run.rows, run.keys, dim, 1, q + first * shape.dim, k, scores);
+            softmax (&shape, &run, scores, lse);
+            exec_gemm_fp32 (run.rows, dim, run.keys, 0, scores, v, out + first * shape.dim);
+          }
         scatter_head (&shape, args->ptr[0], args->dtype[0], shape.heads * shape.dim, b, head, out);
       }
 }
@@ -147,51 +162,63 @@ head_of (const Shape *shape, float *work)
   };
 }
 
+static EXEC_WIDE void
+scale_gradients (float *restrict dprob, const float *restrict prob, guint64 count, float dot,
+                 float scale)
+{
+  for (guint64 i = 0; i < count; i++)
+    dprob[i] = prob[i] * (dprob[i] - dot) * scale;
+}
+
 /* From scores and the gradient of the probabilities to probabilities and the gradient of the
  * scores: ds = p * (dp - sum (dout * out)). */
 static void
-softmax_bwd (const Shape *shape, const Head *head, const float *lse)
+softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *lse)
 {
-  for (guint64 t = 0; t < shape->seq; t++)
+  for (gint64 i = 0; i < run->rows; i++)
     {
-      float *prob = head->prob + t * shape->seq, *dprob = head->dprob + t * shape->seq;
-      const float *out = head->out + t * shape->dim, *dout = head->dout + t * shape->dim;
-      float dot = 0;
+      guint64 t = (guint64)(run->first + i), seen = t + 1, unseen = (guint64)run->keys - seen;
+      float *prob = head->prob + i * run->keys, *dprob = head->dprob + i * run->keys;
+      float lanes[EXEC_CPU_LANES] = { 0 }, unused[EXEC_CPU_LANES] = { 0 };
 
-      for (guint64 i = 0; i < shape->dim; i++)
-        dot += dout[i] * out[i];
-      for (guint64 s = 0; s <= t; s++)
-        {
-          prob[s] = expf (prob[s] * shape->scale - lse[t]);
-          dprob[s] = prob[s] * (dprob[s] - dot) * shape->scale;
-        }
-      memset (prob + t + 1, 0, (shape->seq - t - 1) * sizeof *prob);
-      memset (dprob + t + 1, 0, (shape->seq - t - 1) * sizeof *dprob);
+      exec_cpu_add_products (lanes, head->dout + t * shape->dim, head->out + t * shape->dim,
+                             shape->dim);
+      exec_cpu_exp_row (prob, prob, seen, shape->scale, lse[t], unused);
+      scale_gradients (dprob, prob, seen, exec_cpu_total (lanes), shape->scale);
+      memset (prob + seen, 0, unseen * sizeof *prob);
+      memset (dprob + seen, 0, unseen * sizeof *dprob);
     }
 }
 
-static void
-add_to (float *out, const float *in, guint64 count)
+static EXEC_WIDE void
+add_to (float *restrict out, const float *restrict in, guint64 count)
 {
   for (guint64 i = 0; i < count; i++)
     out[i] += in[i];
 }
 
-/* Gradients of one query head: dq is set, dk and dv grow. Overwrites `out`. */
+/* Gradients of one query head: dq is set, dk and dv grow. Overwrites `out`, of a run what is of
+ * keys that it sees: later ones do not read that any more. */
 static void
 query_head_bwd (const Shape *shape, const Head *head, const float *lse)
 {
-  gint64 seq = (gint64)shape->seq, dim = (gint64)shape->dim;
-  guint64 image = shape->seq * shape->dim;
+  gint64 dim = (gint64)shape->dim;
 
-  exec_gemm_fp32 (seq, seq, dim, 1, head->q, head->k, head->prob);
-  exec_gemm_fp32 (seq, seq, dim, 1, head->dout, head->v, head->dprob);
-  softmax_bwd (shape, head, lse);
-  exec_gemm_fp32 (seq, dim, seq, 0, head->dprob, head->k, head->dq);
-  exec_gemm_fp32 (seq, dim, seq, 2, head->dprob, head->q, head->out);
-  add_to (head->dk, head->out, image);
-  exec_gemm_fp32 (seq, dim, seq, 2, head->prob, head->dout, head->out);
-  add_to (head->dv, head->out, image);
+  for (guint64 first = 0; first < shape->seq; first += RUN)
+    {
+      Run run = run_from (shape, first);
+      guint64 from = first * shape->dim, seen = (guint64)run.keys * shape->dim;
+      const float *q = head->q + from, *dout = head->dout + from;
+
+      exec_gemm_fp32 (run.rows, run.keys, dim, 1, q, head->k, head->prob);
+      exec_gemm_fp32 (run.rows, run.keys, dim, 1, dout, head->v, head->dprob);
+      softmax_bwd (shape, &run, head, lse);
+      exec_gemm_fp32 (run.rows, dim, run.keys, 0, head->dprob, head->k, head->dq + from);
+      exec_gemm_fp32 (run.keys, dim, run.rows, 2, head->dprob, q, head->out);
+      add_to (head->dk, head->out, seen);
+      exec_gemm_fp32 (run.keys, dim, run.rows, 2, head->prob, dout, head->out);
+      add_to (head->dv, head->out, seen);
+    }
 }
 
 void

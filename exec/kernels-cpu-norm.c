@@ -8,18 +8,6 @@
 
 #define BLOCK EXEC_CPU_BLOCK
 
-static void
-add_products (float sum[EXEC_CPU_LANES], const float *a, const float *b, guint64 count)
-{
-  guint64 i = 0;
-
-  for (; i + EXEC_CPU_LANES <= count; i += EXEC_CPU_LANES)
-    for (guint lane = 0; lane < EXEC_CPU_LANES; lane++)
-      sum[lane] += a[i + lane] * b[i + lane];
-  for (; i < count; i++)
-    sum[i % EXEC_CPU_LANES] += a[i] * b[i];
-}
-
 float
 exec_cpu_total (const float sum[EXEC_CPU_LANES])
 {
@@ -36,7 +24,7 @@ write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const 
     exec_cpu_write (args->ptr[0], args->dtype[0], at, count, values);
 }
 
-void
+EXEC_WIDE void
 exec_cpu_rmsnorm (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
@@ -54,7 +42,7 @@ exec_cpu_rmsnorm (const ExecArgs *args)
           const float *in
               = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
 
-          add_products (squares, in, in, n);
+          exec_cpu_add_products (squares, in, in, n);
         }
       rstd[row] = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + eps);
       for (guint64 at = 0; at < cols; at += BLOCK)
@@ -79,7 +67,7 @@ typedef struct
 } NormPiece;
 
 /* Returns dout, which lies in `storage` or where it always did. */
-static const float *
+static EXEC_WIDE const float *
 read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
                  float *storage)
 {
@@ -101,7 +89,7 @@ read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, N
 
 /* din = rstd * (dout * weight - normal * mean (dout * weight * normal)); dweight = sum over rows of
  * dout * normal. */
-void
+EXEC_WIDE void
 exec_cpu_rmsnorm_bwd (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
@@ -120,7 +108,7 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
           guint64 n = MIN (BLOCK, cols - at);
           const float *dout = read_norm_piece (args, row, at, n, &piece, storage);
 
-          add_products (sum, piece.scaled, piece.normal, n);
+          exec_cpu_add_products (sum, piece.scaled, piece.normal, n);
           for (guint64 i = 0; i < n; i++)
             dweight[at + i] += dout[i] * piece.normal[i];
         }
@@ -286,7 +274,7 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
                 }
               for (guint64 i = 0; i < n; i++)
                 sums[i % EXEC_CPU_LANES] += scaled[i];
-              add_products (products, scaled, normal, n);
+              exec_cpu_add_products (products, scaled, normal, n);
             }
         }
     }
@@ -345,7 +333,7 @@ exec_cpu_head_norm (const ExecArgs *args)
               const float *in
                   = exec_cpu_read (args->ptr[2], args->dtype[2], from + at, n, in_storage);
 
-              add_products (squares, in, in, n);
+              exec_cpu_add_products (squares, in, in, n);
             }
           *rstd = 1.0f
                   / sqrtf (exec_cpu_total (squares) / (float)heads.dim
@@ -397,7 +385,7 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
               din[i] = rstd * (scaled[i] - normal[i] * mean);
             }
           if (pass == 0)
-            add_products (sum, scaled, normal, n);
+            exec_cpu_add_products (sum, scaled, normal, n);
           else
             exec_cpu_write (args->ptr[0], args->dtype[0], from + at, n, din);
         }

@@ -1,7 +1,10 @@
 /* What the files of the CPU kernels share. */
 #pragma once
 #include "exec/kernels.h"
+#include "exec/wide.h"
 #include <glib.h>
+#include <math.h>
+#include <string.h>
 G_BEGIN_DECLS
 
 /* Kernels work on pieces of this many elements, widened to fp32 on the stack. */
@@ -17,6 +20,46 @@ void exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, co
 /* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
  * vectorises. */
 #define EXEC_CPU_LANES 8
+
+/* e^x within 2^-22 of it, without branches so that loops vectorise; libm's does not. x is split
+ * into n log 2 + r with |r| < 0.35, e^r is a polynomial, and 2^n goes in by halves, as it may be
+ * too small or too large for a float of its own. */
+#ifndef EXEC_CPU_EXP
+#define EXEC_CPU_EXP exec_cpu_exp
+static inline float
+exec_cpu_exp (float x)
+{
+  const float rounder = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const float rounded = x * 1.44269504f + rounder, n = rounded - rounder;
+  const float r = x - n * 0.693359375f + n * 2.12194440e-4f; /* log 2 = 0.693359375 - 0.00021... */
+  float power = 1.9875691500e-4f, low, high;
+  power = power * r + 1.3981999507e-3f;
+  power = power * r + 8.3334519073e-3f;
+  power = power * r + 4.1665795894e-2f;
+  power = power * r + 1.6666665459e-1f;
+  power = power * r + 5.0000001201e-1f;
+  power = power * (r * r) + r + 1.0f;
+  guint32 word;
+  memcpy (&word, &rounded, sizeof word);
+  const gint32 exponent = (gint32)(word - 0x4b400000u);
+  const guint32 half = (guint32)(exponent >> 1), rest = (guint32)exponent - half;
+  word = (half + 127) << 23;
+  memcpy (&low, &word, sizeof low);
+  word = (rest + 127) << 23;
+  memcpy (&high, &word, sizeof high);
+  return power * low * high;
+}
+#endif
+
+/* exec/kernels-cpu-row.c: of `count` elements of a row; those that are summed, in lanes. */
+float exec_cpu_largest (const float *in, guint64 count);
+void exec_cpu_exp_row (float *out, const float *in, guint64 count, float scale, float minus,
+                       float sum[EXEC_CPU_LANES]);
+void exec_cpu_divide_row (float *row, guint64 count, float divisor);
+void exec_cpu_add_products (float sum[EXEC_CPU_LANES], const float *a, const float *b,
+                            guint64 count);
 
 /* exec/kernels-cpu-norm.c */
 float exec_cpu_total (const float sum[EXEC_CPU_LANES]);

@@ -74,6 +74,13 @@ run_scale (const ExecArgs *args)
     }
 }
 
+static EXEC_WIDE void
+add_block (float *out, const float *a, const float *b, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    out[i] = a[i] + b[i];
+}
+
 /* Operand 0 = operand `a` + operand `b`. */
 static void
 add (const ExecArgs *args, guint a, guint b)
@@ -87,8 +94,7 @@ add (const ExecArgs *args, guint a, guint b)
       const float *x = exec_cpu_read (args->ptr[a], args->dtype[a], at, n, a_storage);
       const float *y = exec_cpu_read (args->ptr[b], args->dtype[b], at, n, b_storage);
 
-      for (guint64 i = 0; i < n; i++)
-        out[i] = x[i] + y[i];
+      add_block (out, x, y, n);
       exec_cpu_write (args->ptr[0], args->dtype[0], at, n, out);
     }
 }
@@ -270,6 +276,22 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
   return image;
 }
 
+/* The product of operands 1 and 2, in fp32. */
+static void
+multiply (const ExecArgs *args, float *out, float *a_image, float *b_image)
+{
+  const gint64 *dims = args->op->dims;
+  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
+  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
+
+  if (args->dtype[1] == PLAN_DTYPE_BF16 && args->dtype[2] == PLAN_DTYPE_BF16
+      && exec_gemm_amx (dims[0], dims[1], dims[2], (int)dims[3], args->ptr[1], args->ptr[2], out,
+                        a_image, b_image))
+    return;
+  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
+                  read_factor (args, 2, b_count, b_image), out);
+}
+
 static void
 run_gemm (const ExecArgs *args)
 {
@@ -285,8 +307,7 @@ run_gemm (const ExecArgs *args)
                 && args->dtype[2] == PLAN_DTYPE_FP32));
   b_image = a_image != NULL ? a_image + a_count : NULL;
   out = args->dtype[0] == PLAN_DTYPE_FP32 ? args->ptr[0] : b_image + b_count;
-  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
-                  read_factor (args, 2, b_count, b_image), out);
+  multiply (args, out, a_image, b_image);
   if (args->ptr[3] != NULL)
     add_bias (args, out);
   if (args->dtype[0] != PLAN_DTYPE_FP32)
@@ -300,20 +321,17 @@ run_gemm_add (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
-  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
   guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
   float *product = args->ptr[3], *a_image = product + out_count, *b_image = a_image + a_count;
   float storage[BLOCK];
 
-  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
-                  read_factor (args, 2, b_count, b_image), product);
+  multiply (args, product, a_image, b_image);
   for (guint64 at = 0; at < out_count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, out_count - at);
       const float *before = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
 
-      for (guint64 i = 0; i < n; i++)
-        product[at + i] += before[i];
+      add_block (product + at, product + at, before, n);
       exec_cpu_write (args->ptr[0], args->dtype[0], at, n, product + at);
     }
 }
@@ -353,9 +371,9 @@ largest (const void *array, PlanDtype dtype, guint64 at, guint64 count)
     {
       guint64 n = MIN (BLOCK, count - done);
       const float *in = exec_cpu_read (array, dtype, at + done, n, storage);
+      float here = exec_cpu_largest (in, n);
 
-      for (guint64 i = 0; i < n; i++)
-        max = in[i] > max ? in[i] : max;
+      max = here > max ? here : max;
     }
   return max;
 }
@@ -383,15 +401,10 @@ run_cross_entropy (const ExecArgs *args)
 
           if (targets[row] >= 0 && (guint64)targets[row] - at < n)
             target_logit = logits[(guint64)targets[row] - at];
-          for (guint64 i = 0; i < n; i++)
-            {
-              prob[at + i] = expf (logits[i] - max);
-              parts[i % EXEC_CPU_LANES] += prob[at + i];
-            }
+          exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
         }
       float sum = exec_cpu_total (parts);
-      for (guint64 i = 0; i < cols; i++)
-        prob[i] /= sum;
+      exec_cpu_divide_row (prob, cols, sum);
       if (targets[row] >= 0)
         exec_exact_add_float (loss, logf (sum) - (target_logit - max));
     }
@@ -434,8 +447,7 @@ run_norm_sq (const ExecArgs *args)
       const float *in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage);
       ExecExact sum = { 0 };
 
-      for (guint64 i = 0; i < n; i++)
-        exec_exact_add_square (&sum, in[i]);
+      exec_exact_add_squares (&sum, in, (guint)n);
       exec_exact_merge (args->ptr[0], &sum);
     }
 }
@@ -517,6 +529,32 @@ write_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guin
     exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, values, scale, count);
 }
 
+static EXEC_WIDE void
+step_moments (const Adam *restrict adam, guint64 n, const float *avg, const float *avg_sq,
+              const float *grad, Moments *restrict out)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float g = grad[i] * adam->scale;
+
+      out->avg[i] = adam->beta1 * avg[i] + adam->one_minus_beta1 * g;
+      out->avg_sq[i] = adam->beta2 * avg_sq[i] + adam->one_minus_beta2 * g * g;
+    }
+}
+
+static EXEC_WIDE void
+step_weights (const Adam *restrict adam, guint64 n, const float *in, const Moments *moments,
+              float *restrict out)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float update = moments->avg[i] / adam->correction1
+                     / (sqrtf (moments->avg_sq[i] / adam->correction2) + adam->eps);
+
+      out[i] = in[i] - adam->lr * (update + adam->weight_decay * in[i]);
+    }
+}
+
 static void
 next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guint64 at, guint64 n,
               Moments *out)
@@ -526,13 +564,7 @@ next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guin
   const float *avg_sq = read_moment (args, 2, scale[1], at, n, storage[1]);
   const float *grad = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage[2]);
 
-  for (guint64 i = 0; i < n; i++)
-    {
-      float g = grad[i] * adam->scale;
-
-      out->avg[i] = adam->beta1 * avg[i] + adam->one_minus_beta1 * g;
-      out->avg_sq[i] = adam->beta2 * avg_sq[i] + adam->one_minus_beta2 * g * g;
-    }
+  step_moments (adam, n, avg, avg_sq, grad, out);
 }
 
 /* Of moments in eight bits: their scales are those of all of them. */
@@ -579,13 +611,7 @@ run_adamw (const ExecArgs *args)
       const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
 
       next_moments (args, &adam, before, at, n, &next);
-      for (guint64 i = 0; i < n; i++)
-        {
-          float update = next.avg[i] / adam.correction1
-                         / (sqrtf (next.avg_sq[i] / adam.correction2) + adam.eps);
-
-          main_out[i] = main_in[i] - adam.lr * (update + adam.weight_decay * main_in[i]);
-        }
+      step_weights (&adam, n, main_in, &next, main_out);
       exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
       write_moment (args, 1, scale[0], at, n, next.avg);
       write_moment (args, 2, scale[1], at, n, next.avg_sq);
@@ -649,7 +675,7 @@ check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 static char *
 describe_cpu (void)
 {
-  return g_strdup (exec_gemm_name ());
+  return g_strconcat (exec_gemm_name (), exec_gemm_amx_open () ? ", bf16 by AMX" : NULL, NULL);
 }
 
 const ExecKernels exec_kernels_cpu = {

@@ -27,12 +27,14 @@ libexec_a_SOURCES = \
   %D%/evaluate-network.c %D%/evaluate-moments.c \
   %D%/exact.c %D%/exact.h \
   %D%/exec.c %D%/exec.h \
+  %D%/gemm-amx.c \
   %D%/kernels.h \
   %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
   %D%/kernels-cpu-activation.c \
   %D%/kernels-cpu-attention.c \
   %D%/kernels-cpu-norm.c \
   %D%/kernels-cpu-quantize.c \
+  %D%/kernels-cpu-row.c \
   %D%/launch.c %D%/launch.h \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
@@ -46,8 +48,10 @@ libexec_a_SOURCES = \
   %D%/walk.c %D%/walk-private.h \
   %D%/walk-kept.c %D%/walk-kept.h %D%/walk-moments.c %D%/walk-moments.h \
   %D%/walk-params.c %D%/walk-state.c \
+  %D%/wide.h \
   %D%/weights.c %D%/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
+libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
 
 if HAVE_BLAS

@@ -3,6 +3,8 @@
 
 #include "exec/number.h"
 
+#include "exec/wide.h"
+
 #include <string.h>
 
 /* Elements converted by one call of a fixed length, which compilers turn into vector code. */
@@ -73,14 +75,14 @@ exec_number_to_fp16 (float value)
   return (guint16)(sign | (magnitude - 0x38000000u + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }
 
-static void
+static EXEC_WIDE void
 widen_block (float *restrict out, const guint16 *restrict in)
 {
   for (guint i = 0; i < BLOCK; i++)
     out[i] = exec_number_from_bf16 (in[i]);
 }
 
-static void
+static EXEC_WIDE void
 narrow_block (guint16 *restrict out, const float *restrict in)
 {
   for (guint i = 0; i < BLOCK; i++)

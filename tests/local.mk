@@ -108,7 +108,8 @@ EXTRA_DIST += %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-moments.c \
   exec/evaluate-network.c exec/gemm-plain.c exec/kernels-cpu.c exec/kernels-cpu-activation.c \
-  exec/kernels-cpu-attention.c exec/kernels-cpu-norm.c exec/kernels-cpu-quantize.c
+  exec/kernels-cpu-attention.c exec/kernels-cpu-norm.c exec/kernels-cpu-quantize.c \
+  exec/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)

@@ -18,6 +18,7 @@ typedef enum
   MOVED,   /* the same bits, those of NaNs too */
   EXACT,   /* the same bits; a NaN is a NaN */
   LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
+  OWN_EXP, /* the same but for e^x, which the CPU makes in its own way, good to 2^-22 */
   REDUCED, /* sums in another order: see reduced_bound */
 } Nearness;
 
@@ -47,10 +48,10 @@ static const Kernel kernels[] = {
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nn", EXACT, TRUE },
   { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nn", EXACT, TRUE },
-  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nn", LIBRARY, FALSE },
-  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", LIBRARY, FALSE },
-  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", LIBRARY, FALSE },
-  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", LIBRARY, FALSE },
+  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nn", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", OWN_EXP, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
@@ -310,6 +311,8 @@ bound_of (const Call *call, guint i)
     case LIBRARY:
       if (!device->own_math)
         return (CompareBound){ .any_nan = TRUE };
+      G_GNUC_FALLTHROUGH;
+    case OWN_EXP:
       return (CompareBound){ 0x1p-20 * compare_operand_largest (operand), ulp, TRUE };
     case REDUCED:
       return reduced_bound (call, i, ulp);

@@ -31,9 +31,10 @@ double_add (ExecExact *self, double value)
 }
 
 static inline void
-double_add_square (ExecExact *self, double value)
+double_add_squares (ExecExact *self, const double *values, guint count)
 {
-  double_add (self, value * value);
+  for (guint i = 0; i < count; i++)
+    double_add (self, values[i] * values[i]);
 }
 
 static inline void
@@ -67,9 +68,10 @@ double_never (const void *values, double scale, guint64 count)
 #define exec_number_largest(values, count) double_never (values, 1, count)
 #define exec_exact_value double_sum
 #define exec_exact_add_float double_add
-#define exec_exact_add_square double_add_square
+#define exec_exact_add_squares double_add_squares
 #define exec_exact_merge double_merge
 #define float double
+#define EXEC_CPU_EXP exp
 #define erff erf
 #define fabsf fabs
 #define fminf fmin

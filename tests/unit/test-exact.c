@@ -128,6 +128,35 @@ START_TEST (exact_is_nearest_even)
 }
 END_TEST
 
+/* Many squares at once are what they are one by one: of all exponents, of near ones, of few bits,
+ * with some zero, and where some are no numbers. */
+START_TEST (exact_squares_at_once)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+
+  for (guint repeat = 0; repeat < 50; repeat++)
+    {
+      float values[256];
+      guint count = (guint)g_rand_int_range (rand, 0, 257);
+      ExecExact at_once = { 0 }, single = { 0 }, zero = { 0 };
+
+      for (guint i = 0; i < count; i++)
+        {
+          values[i] = repeat % 3 == 0   ? random_float (rand)
+                      : repeat % 3 == 1 ? (float)g_rand_double_range (rand, -1e-3, 1e-3)
+                                        : (float)g_rand_int_range (rand, -3, 4) * FLT_TRUE_MIN;
+          if (repeat % 7 == 0 && g_rand_int_range (rand, 0, 100) == 0)
+            values[i] = repeat % 2 ? NAN : -INFINITY;
+          exec_exact_add_square (&single, values[i]);
+        }
+      exec_exact_add_squares (&at_once, values, count);
+      exec_exact_merge (&at_once, &zero);
+      exec_exact_merge (&single, &zero);
+      ck_assert_mem_eq (&at_once, &single, sizeof single);
+    }
+}
+END_TEST
+
 /* Terms of all exponents cancel to the one that has no opposite. */
 START_TEST (exact_cancels)
 {
@@ -234,6 +263,7 @@ main (void)
   tcase_add_loop_test (tcase, exact_single_terms, 0, 10);
   tcase_add_test (tcase, exact_edges);
   tcase_add_loop_test (tcase, exact_equals_wide_integers, 0, 20);
+  tcase_add_loop_test (tcase, exact_squares_at_once, 0, 20);
   tcase_add_test (tcase, exact_is_nearest_even);
   tcase_add_loop_test (tcase, exact_cancels, 0, 20);
   tcase_add_loop_test (tcase, exact_order_means_nothing, 0, 20);
