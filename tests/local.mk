@@ -221,15 +221,19 @@ fuzz: $(fuzzers)
 
 # Built by make check so that it keeps compiling, run by make bench only.
 check_PROGRAMS += %D%/bench/bench-sim
-bench: %D%/bench/bench-sim$(EXEEXT) fsdplan$(EXEEXT)
+bench: %D%/bench/bench-sim$(EXEEXT) fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	%D%/bench/bench-sim$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/time-queries.sh ./fsdplan$(EXEEXT)
+	@$(SHELL) $(srcdir)/%D%/bench/race-torch.sh ./fsdplan$(EXEEXT)
 # What 100 simulations more take, in instructions: the same on every run.
 bench-instructions: %D%/bench/bench-sim$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/count-instructions.sh %D%/bench/bench-sim$(EXEEXT)
 # How well steps on this machine's processors are predicted.
 bench-here: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	@$(SHELL) $(srcdir)/%D%/bench/predict-here.sh ./fsdplan$(EXEEXT)
+# A step of 100M parameters here and in PyTorch, where PYTHON has that.
+bench-torch: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
+	@$(SHELL) $(srcdir)/%D%/bench/race-torch.sh ./fsdplan$(EXEEXT)
 # How well collectives and steps over a network follow the model of it.
 bench-network: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	@top_srcdir='$(abs_top_srcdir)' $(SHELL) $(srcdir)/%D%/bench/predict-network.sh ./fsdplan$(EXEEXT)
@@ -240,7 +244,7 @@ check-product:
 # What needs root and a minute: all GPUs of the nodes that are played.
 check-cluster:
 	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
-.PHONY: bench bench-here bench-instructions bench-network check-cluster check-product fuzz
+.PHONY: bench bench-here bench-instructions bench-network bench-torch check-cluster check-product fuzz
 
 golden_tests = \
   %D%/golden/bench-dry-run.test \
@@ -428,6 +432,7 @@ TESTS += $(golden_tests) $(script_tests)
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/gpu/sections.sh \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
+  %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
   %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
