@@ -375,7 +375,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-exec");
   TCase *tcase = tcase_create ("random");
-  tcase_set_timeout (tcase, 300);
+  tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, SEEDS);
   tcase_add_loop_test (tcase, resumed_runs_equal_the_evaluator, 0, 30);
   tcase_add_test (tcase, every_value_is_run);

@@ -192,7 +192,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-fold");
   TCase *tcase = tcase_create ("random");
-  tcase_set_timeout (tcase, 120);
+  tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, any_schedule, 0, 1500);
   tcase_add_loop_test (tcase, any_plan, 0, 150);
   tcase_add_loop_test (tcase, any_wide_plan, 0, 150);

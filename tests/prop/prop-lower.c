@@ -724,7 +724,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-lower");
   TCase *tcase = tcase_create ("random");
-  tcase_set_timeout (tcase, 120);
+  tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, wide_schedules_pass_their_check, 0, 600);
   tcase_add_loop_test (tcase, wide_resting_memory_is_the_formula_s, 0, 300);
   tcase_add_loop_test (tcase, wide_traffic_follows_the_strategy, 0, 300);

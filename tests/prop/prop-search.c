@@ -457,7 +457,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-search");
   TCase *tcase = tcase_create ("random");
-  tcase_set_timeout (tcase, 240);
+  tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, FIRST_OPEN + 8);
   tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
   tcase_add_loop_test (tcase, bounds_of_plans_hold_where_compute_is_slowed, 0, 200);

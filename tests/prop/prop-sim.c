@@ -334,7 +334,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-sim");
   TCase *tcase = tcase_create ("random");
-  tcase_set_timeout (tcase, 120);
+  tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, equals_the_slow_simulation, 0, 200);
   tcase_add_loop_test (tcase, sharing_costs_within_bounds, 0, 120);
   tcase_add_loop_test (tcase, faster_hardware_is_never_slower, 0, 60);
