@@ -15,10 +15,16 @@
 #include <string.h>
 
 /* A layer's linear weights, as its bucket holds them. */
-static const PlanBucket *
-bucket_of (const ExecWalk *self)
+static const PlanSlot *
+slots_of (const ExecWalk *self)
 {
-  return &self->layout.buckets[PLAN_BUCKET_LAYER];
+  return self->layout.slots[PLAN_BUCKET_LAYER];
+}
+
+static guint
+n_slots (const ExecWalk *self)
+{
+  return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
 }
 
 static gint32
@@ -71,7 +77,7 @@ magnitudes_of (const ExecWalk *self, guint n)
 {
   guint64 elements = 0;
   for (guint s = 0; s < n; s++)
-    elements += numel (&bucket_of (self)->slots[s]);
+    elements += numel (&slots_of (self)[s]);
   return block_of (self) > 0 ? 2 * elements / block_of (self) : n;
 }
 
@@ -98,24 +104,24 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
                        ExecArgs *args)
 {
   const PlanRef *ref = &args->op->refs[operand];
-  const PlanBucket *bucket = bucket_of (self);
+  const PlanSlot *slots = slots_of (self);
   const gint64 layer = exec_walk_unit_of (cursor, ref);
   const gboolean is_column = ref->array == self->quantised.columns;
   guint s = 0;
   find_site (self, cursor, operand, args);
   if (!is_column && ref->array != self->quantised.weights)
     return;
-  while (s < bucket->n_slots && bucket->slots[s].offset != ref->at)
+  while (s < n_slots (self) && slots[s].offset != ref->at)
     s++;
-  if (s == bucket->n_slots)
+  if (s == n_slots (self))
     return;
-  args->scale[operand] = scale_of (self, layer, bucket->slots[s].tensor.role);
+  args->scale[operand] = scale_of (self, layer, slots[s].tensor.role);
   if (block_of (self) == 0)
     return;
   const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
   const ExecTag *tag = &self->tags[scales->first + (guint)layer];
   args->blocks[operand].scales = tag->bytes + magnitudes_of (self, s)
-                                 + (is_column ? numel (&bucket->slots[s]) / block_of (self) : 0);
+                                 + (is_column ? numel (&slots[s]) / block_of (self) : 0);
   args->blocks[operand].is_turned = is_column;
 }
 
@@ -139,9 +145,9 @@ place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, gu
   const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
   const guint64 first = magnitudes_of (self, s);
   if (kind == PLAN_OP_PARAM_QUANTIZE && operand > amax + 1)
-    return plan_site_of (bucket_of (self)->slots[s].tensor.role, PLAN_SITE_WEIGHT);
+    return plan_site_of (slots_of (self)[s].tensor.role, PLAN_SITE_WEIGHT);
   if (operand == amax)
-    return (guint64)layer * magnitudes_of (self, bucket_of (self)->n_slots) + first;
+    return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
 }
 
@@ -150,7 +156,7 @@ static gboolean
 run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecShard *shard,
            guint s, GError **error)
 {
-  const PlanSlot *slot = &bucket_of (self)->slots[s];
+  const PlanSlot *slot = &slots_of (self)[s];
   const guint64 last = shard->first + shard->count, end = slot->offset + numel (slot);
   const guint64 from = CLAMP (slot->offset, shard->first, last);
   const guint64 to = CLAMP (end, shard->first, last);
@@ -178,7 +184,7 @@ exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? 1 : 2;
   const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
   const ExecShard *shard = shard_of (self, layer);
-  const guint n = bucket_of (self)->n_slots;
+  const guint n = n_slots (self);
   if (!shard || (guint64)args->op->dims[0] != shard->count
       || (guint64)args->op->dims[1] != magnitudes_of (self, n))
     {

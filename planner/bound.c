@@ -85,30 +85,27 @@ derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout 
 }
 
 /* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
- * but for what is made again cheaply. */
+ * but for what is made again cheaply. One that recompute_method=block leaves alone. */
 static guint64
 kept_bytes (const PlanNetwork *net, const Plan *plan)
 {
-  gboolean is_kept[PLAN_N_VALUES] = { FALSE }, is_made[PLAN_N_VALUES] = { FALSE };
-  const gint64 past_blocks = G_MAXINT64; /* a layer that recompute_method=block leaves alone */
+  PlanValueSet kept = 0, made = 0;
   guint64 bytes = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      const gboolean again = plan_node_is_again (node, plan, past_blocks);
-      PlanValueId values[4];
-      for (guint n = again ? 0 : plan_node_needs (node, values); n-- > 0;)
-        is_kept[values[n]] = TRUE;
-      for (guint n = plan_node_outputs (node, values); n-- > 0;)
-        is_made[values[n]]
-            |= values[n] != node->saved && (node->is_cheap || (net->per_op && again));
-      if (node->saved != PLAN_NO_VALUE)
-        is_kept[node->saved] = TRUE;
+      const gboolean again = plan_node_is_again (node, plan, FALSE);
+      const PlanValueSet saved = plan_value_bit (node->saved);
+      kept |= saved | (again ? 0 : node->needs);
+      if (node->is_cheap || (net->per_op && again))
+        made |= node->makes & ~saved;
     }
-  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-    if (is_kept[v] && !is_made[v]
-        && !plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES], v))
-      bytes += plan_dtype_bytes (net->values[v].dtype, net->values[v].elements);
+  kept &= ~made & ~plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
+  while (kept)
+    {
+      const PlanValue *value = &net->values[plan_value_pop (&kept)];
+      bytes += plan_dtype_bytes (value->dtype, value->elements);
+    }
   return bytes;
 }
 
@@ -119,9 +116,9 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   const gint64 *value = plan->value;
   const gint64 layers = model->layers;
   const PlanValue *x = &net->values[PLAN_VALUE_X];
-  const guint64 input = plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES], PLAN_VALUE_X)
-                            ? 0
-                            : plan_dtype_bytes (x->dtype, x->elements);
+  const PlanValueSet outgoing = plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES]);
+  const guint64 input
+      = outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
@@ -143,9 +140,9 @@ loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
   const PlanValue *x = &net->values[PLAN_VALUE_X];
   const gboolean has_image
       = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && stack->loss == PLAN_LOSS_IMAGE;
+  const PlanValueSet outgoing = plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
   const guint64 ends
-      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN
-                && !plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES], PLAN_VALUE_X)
+      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && !(outgoing & plan_value_bit (PLAN_VALUE_X))
             ? 2 * plan_dtype_bytes (x->dtype, x->elements)
             : 0;
   return plan_dtype_bytes (net->compute, logits) + 4 * logits * (has_image ? 2 : 1) + ends;

@@ -3,10 +3,13 @@
 
 #include "planner/layout.h"
 
+#include <string.h>
+
 static void
-add (PlanBucket *bucket, const PlanTensor *tensor)
+add (PlanLayout *self, PlanBucketKind kind, const PlanTensor *tensor)
 {
-  bucket->slots[bucket->n_slots++].tensor = *tensor;
+  PlanBucket *bucket = &self->buckets[kind];
+  self->slots[kind][bucket->n_slots++] = (PlanSlot){ .tensor = *tensor };
   bucket->raw += tensor->rows * tensor->cols;
 }
 
@@ -34,7 +37,7 @@ add_outer (PlanLayout *self, const Builder *b)
         continue;
       if (b->closes_at == 0 && roles[i] == PLAN_TENSOR_FINAL_NORM)
         kind = PLAN_BUCKET_HEAD;
-      add (&self->buckets[kind], &tensor);
+      add (self, kind, &tensor);
       if (b->closes_at > 0
           && (self->buckets[kind].raw >= b->closes_at
               || (roles[i] == PLAN_TENSOR_EMBEDDING && b->model->tied_embeddings)))
@@ -51,7 +54,7 @@ add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
     {
       const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
       const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
-      add (&self->buckets[is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER], tensor);
+      add (self, is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER, tensor);
     }
 }
 
@@ -93,18 +96,17 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   add_outer (self, b);
   add_layer (self, b, quantises);
-  for (guint i = 0; i < PLAN_N_BUCKETS; i++)
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
     {
-      PlanBucket *bucket = &self->buckets[i];
+      PlanBucket *bucket = &self->buckets[kind];
       const PlanTensor *tensors[PLAN_N_TENSORS];
       guint64 offsets[PLAN_N_TENSORS];
       for (guint s = 0; s < bucket->n_slots; s++)
-        tensors[s] = &bucket->slots[s].tensor;
+        tensors[s] = &self->slots[kind][s].tensor;
       bucket->padded = plan_packing_place (&self->rule.packing, tensors, bucket->n_slots, offsets);
       for (guint s = 0; s < bucket->n_slots; s++)
-        bucket->slots[s].offset = offsets[s];
-      bucket->units = bucket->length
-          = plan_bucket_is_unit ((PlanBucketKind)i) ? b->model->layers : 1;
+        self->slots[kind][s].offset = offsets[s];
+      bucket->units = bucket->length = plan_bucket_is_unit (kind) ? b->model->layers : 1;
     }
 }
 
@@ -125,8 +127,8 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
                            : MAX (stack->bucket_elements,
                                   stack->bucket_elements_per_rank * (guint64)data_parallel) };
 
-  *self = (PlanLayout){ .shards
-                        = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards };
+  memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
+  self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;
   self->rule = (PlanBucketRule){ .naming = stack->naming,
                                  .closes_at = b.closes_at,
                                  .is_backwards = stack->cuts_backwards,
@@ -146,12 +148,12 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 const PlanSlot *
 plan_layout_slot (const PlanLayout *self, PlanTensorRole role, PlanBucketKind *out_kind)
 {
-  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
-    for (guint i = 0; i < self->buckets[b].n_slots; i++)
-      if (self->buckets[b].slots[i].tensor.role == role)
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    for (guint i = 0; i < self->buckets[kind].n_slots; i++)
+      if (self->slots[kind][i].tensor.role == role)
         {
-          *out_kind = (PlanBucketKind)b;
-          return &self->buckets[b].slots[i];
+          *out_kind = kind;
+          return &self->slots[kind][i];
         }
   return NULL;
 }
@@ -166,10 +168,10 @@ by_offset (gconstpointer a, gconstpointer b)
 GArray *
 plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind)
 {
-  const PlanBucket *bucket = &self->buckets[kind];
   GArray *slots = g_array_new (FALSE, FALSE, sizeof (PlanSlot));
   guint number = 0;
-  g_array_append_vals (slots, bucket->slots, bucket->n_slots);
+  if (kind < PLAN_BUCKET_PART)
+    g_array_append_vals (slots, self->slots[kind], self->buckets[kind].n_slots);
   while (self->by_size && number < buckets->n && buckets->spans[number].kind != kind)
     number++;
   for (guint i = 0; self->by_size && number < buckets->n && i < buckets->spans[number].n; i++)

@@ -19,8 +19,7 @@ typedef struct
 
 typedef struct
 {
-  guint n_slots; /* 0 where buckets go by size: PlanBuckets knows */
-  PlanSlot slots[PLAN_N_TENSORS];
+  guint n_slots;  /* 0 where buckets go by size: PlanBuckets knows */
   guint64 raw;    /* elements of parameters */
   guint64 padded; /* elements with padding: a multiple of the shard count */
   gint64 units;   /* how many such buckets there are */
@@ -33,6 +32,7 @@ typedef struct
   guint64 shards;   /* parts a bucket is cut into; 1 where nothing is sharded */
   gboolean by_size; /* what is reduced together is a bucket of PlanBuckets, not a unit */
   PlanBucketRule rule;
+  PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets by unit */
 } PlanLayout;
 
 /* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a

@@ -50,7 +50,7 @@ libplanner_a_SOURCES = \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
   %D%/nccl-log.c %D%/nccl-log.h \
-  %D%/network.c %D%/network.h \
+  %D%/network.c %D%/network.h %D%/values.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \

@@ -105,11 +105,9 @@ void
 plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
                  const gint64 *dims, const PlanRef *waits, PlanRef record)
 {
-  PlanOp op;
-  plan_op_init (&op, kind, stream);
-  fill (self, &op, refs, dims, waits);
-  op.record = record;
-  plan_schedule_add (self->schedule, &op);
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
+  fill (self, op, refs, dims, waits);
+  op->record = record;
 }
 
 void
@@ -161,14 +159,12 @@ void
 plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                        const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record)
 {
-  PlanOp op;
   const PlanRef done = plan_lower_ref (self->done);
   plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
-  plan_op_init (&op, kind, stream);
-  fill (self, &op, refs, &count, PLAN_WAITS (done, wait));
-  op.group = group;
-  op.record = record;
-  plan_schedule_add (self->schedule, &op);
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
+  fill (self, op, refs, &count, PLAN_WAITS (done, wait));
+  op->group = group;
+  op->record = record;
 }
 
 void

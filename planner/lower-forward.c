@@ -13,13 +13,9 @@
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
-  PlanLowerKeep keep = { 0 };
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    if (plan_node_is_again (&self->net.nodes[i], self->plan, layer))
-      keep.again |= 1u << i;
-  keep.again = self->is_eval ? G_MAXUINT32 : keep.again;
-  keep.drops_input = self->is_eval || layer % self->chunk != 0;
-  return keep;
+  const gboolean is_in_block = layer < self->plan->value[PLAN_RECOMPUTE_LAYERS];
+  return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT32 : self->again[is_in_block],
+                          .drops_input = self->is_eval || layer % self->chunk != 0 };
 }
 
 void

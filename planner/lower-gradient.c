@@ -65,7 +65,7 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   zero_gaps (self, kind, bucket);
   for (guint i = 0; i < layout->n_slots; i++)
     {
-      const PlanSlot *slot = &layout->slots[i];
+      const PlanSlot *slot = &self->layout.slots[kind][i];
       const PlanRef raw = plan_lower_ref (self->raw[slot->tensor.role]);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (bucket, slot->offset), raw),
                           PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));

@@ -16,11 +16,8 @@ typedef struct
   PlanLower *lower;
   const PlanNetwork *net;
   PlanLowerUnit unit;
-  PlanLowerKeep keep;
-  gboolean kept[PLAN_N_VALUES]; /* from the forward pass to the backward one */
-  gboolean live[PLAN_N_VALUES];
-  guint needed[PLAN_N_VALUES]; /* nodes whose backward pass is still to read it */
-  gint8 slot[PLAN_N_VALUES];   /* gradient of each value: index below; -1 none yet */
+  PlanValueSet live;
+  gint8 slot[PLAN_N_VALUES]; /* gradient of each value: index below; -1 none yet */
   struct
   {
     PlanRef ref;
@@ -48,113 +45,66 @@ value_ref (const Layer *self, PlanValueId id)
   return plan_lower_unit_ref (self->lower->value[id], self->unit, id == PLAN_VALUE_OUT ? 1 : 0);
 }
 
-static gboolean
-is_again (const Layer *self, guint node)
-{
-  return (self->keep.again >> node & 1) != 0;
-}
-
-static gboolean
-has (const PlanValueId *values, guint n, PlanValueId id)
-{
-  for (guint i = 0; i < n; i++)
-    if (values[i] == id)
-      return TRUE;
-  return FALSE;
-}
-
-static gboolean
-node_makes (const PlanNode *node, PlanValueId id)
-{
-  PlanValueId out[4];
-  return has (out, plan_node_outputs (node, out), id);
-}
-
-static gboolean
-node_reads (const PlanNode *node, PlanValueId id)
-{
-  PlanValueId in[2];
-  return has (in, plan_node_inputs (node, in), id);
-}
-
-static gboolean
-node_needs (const PlanNode *node, PlanValueId id)
-{
-  PlanValueId needs[3];
-  return has (needs, plan_node_needs (node, needs), id);
-}
-
-/* Whether the backward pass reads what this node makes. */
-static gboolean
-is_wanted (const Layer *self, const PlanNode *node)
-{
-  for (guint i = 0; i < self->net->n_nodes; i++)
-    if (node_needs (&self->net->nodes[i], node->out)
-        || (node->col != PLAN_NO_VALUE && node_needs (&self->net->nodes[i], node->col)))
-      return TRUE;
-  return FALSE;
-}
-
 /* Which values the forward pass leaves behind: those that are read as they are, and those from
  * which others are made again. */
-static void
-find_kept (Layer *self)
+static PlanValueSet
+find_kept (const PlanNetwork *net, PlanLowerKeep keep)
 {
-  gboolean made_again[PLAN_N_VALUES] = { FALSE }, is_cheap[PLAN_N_VALUES] = { FALSE };
-  for (guint i = 0; i < self->net->n_nodes; i++)
+  PlanValueSet made_again = 0, cheap = 0, needed = 0, kept = plan_value_bit (PLAN_VALUE_OUT);
+  for (guint i = 0; i < net->n_nodes; i++)
     {
-      const PlanNode *node = &self->net->nodes[i];
-      PlanValueId values[4];
-      for (guint n = plan_node_outputs (node, values); n-- > 0;)
-        {
-          is_cheap[values[n]] |= node->is_cheap;
-          made_again[values[n]] |= is_again (self, i) || node->is_cheap;
-        }
+      const PlanNode *node = &net->nodes[i];
+      needed |= node->needs;
+      cheap |= node->is_cheap ? node->makes : 0;
+      made_again |= node->is_cheap || (keep.again >> i & 1) ? node->makes : 0;
     }
-  for (guint i = 0; i < self->net->n_nodes; i++)
+  for (guint i = 0; i < net->n_nodes; i++)
     {
-      const PlanNode *node = &self->net->nodes[i];
-      PlanValueId values[4];
-      if (is_again (self, i) || (node->is_cheap && is_wanted (self, node)))
-        for (guint n = plan_node_inputs (node, values); n-- > 0;)
-          self->kept[values[n]] |= !made_again[values[n]];
-      if (!is_again (self, i))
-        for (guint n = plan_node_needs (node, values); n-- > 0;)
-          self->kept[values[n]]
-              |= !is_cheap[values[n]] && !(self->net->per_op && made_again[values[n]]);
-      if (node->saved != PLAN_NO_VALUE)
-        self->kept[node->saved] = TRUE;
+      const PlanNode *node = &net->nodes[i];
+      const gboolean is_again = keep.again >> i & 1;
+      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
+      if (is_again || (node->is_cheap && (main & needed)))
+        kept |= node->reads & ~made_again;
+      if (!is_again)
+        kept |= node->needs & ~cheap & ~(net->per_op ? made_again : 0);
+      kept |= plan_value_bit (node->saved);
     }
-  self->kept[PLAN_VALUE_X] = !self->keep.drops_input;
-  self->kept[PLAN_VALUE_OUT] = TRUE;
+  const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
+  return keep.drops_input ? kept & ~input : kept | input;
 }
 
-void
-plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept)
+PlanValueSet
+plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
-  Layer layer = { .net = &self->net, .keep = keep };
-  find_kept (&layer);
-  memcpy (out_kept, layer.kept, sizeof layer.kept);
+  return find_kept (&self->net, keep);
+}
+
+static gboolean
+is_live (const Layer *self, PlanValueId id)
+{
+  return (self->live & plan_value_bit (id)) != 0;
 }
 
 static void
 take (Layer *self, PlanValueId id)
 {
-  if (id == PLAN_NO_VALUE || self->live[id])
+  if (id == PLAN_NO_VALUE || is_live (self, id))
     return;
   if (!plan_lower_is_static (self->lower, id))
     plan_lower_alloc (self->lower, value_ref (self, id));
-  self->live[id] = TRUE;
+  self->live |= plan_value_bit (id);
 }
 
 static void
-give (Layer *self, PlanValueId id)
+give (Layer *self, PlanValueSet values)
 {
-  if (!self->live[id])
-    return;
-  if (!plan_lower_is_static (self->lower, id))
-    plan_lower_free (self->lower, value_ref (self, id));
-  self->live[id] = FALSE;
+  for (values &= self->live; values;)
+    {
+      const PlanValueId id = plan_value_pop (&values);
+      if (!plan_lower_is_static (self->lower, id))
+        plan_lower_free (self->lower, value_ref (self, id));
+      self->live &= ~plan_value_bit (id);
+    }
 }
 
 /* The weight as a product reads it: forwards, or over its other dimension. */
@@ -366,10 +316,17 @@ node_forward (Layer *self, const PlanNode *node)
 void
 plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  Layer layer = { .lower = self, .net = &self->net, .unit = unit, .keep = keep };
+  Layer layer = { .lower = self, .net = &self->net, .unit = unit };
   const PlanNetwork *net = &self->net;
-  find_kept (&layer);
-  layer.live[PLAN_VALUE_X] = TRUE;
+  const PlanValueSet kept = find_kept (net, keep);
+  PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
+  PlanValueSet behind = 0;
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      wanted[i] = kept | behind;
+      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads;
+    }
+  layer.live = plan_value_bit (PLAN_VALUE_X);
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
@@ -379,69 +336,52 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
           && self->stack->transposes_forward)
         transpose_weight (&layer, node);
       node_forward (&layer, node);
-      for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-        {
-          gboolean is_read = !layer.live[v] || layer.kept[v];
-          for (guint j = i + 1; j < net->n_nodes && !is_read; j++)
-            is_read = !net->nodes[j].is_lazy && node_reads (&net->nodes[j], v);
-          if (!is_read)
-            give (&layer, v);
-        }
+      give (&layer, ~wanted[i]);
     }
   if (self->stack->transposes_forward)
     drop_transposes (&layer);
 }
 
-/* The nodes that must run so that `id` is there: bits. */
+/* The nodes that must run so that these values are there: bits. */
 static guint32
-nodes_towards (const Layer *self, PlanValueId id)
+nodes_towards (const Layer *self, PlanValueSet values)
 {
   guint32 nodes = 0;
-  if (self->live[id])
-    return 0;
-  for (guint i = 0; i < self->net->n_nodes; i++)
-    if (node_makes (&self->net->nodes[i], id))
+  values &= ~self->live;
+  for (guint i = self->net->n_nodes; i-- > 0 && values;)
+    if (self->net->nodes[i].makes & values)
       {
-        PlanValueId in[2];
-        const guint n = plan_node_inputs (&self->net->nodes[i], in);
         nodes |= 1u << i;
-        for (guint k = 0; k < n; k++)
-          if (in[k] != id)
-            nodes |= nodes_towards (self, in[k]);
+        values |= self->net->nodes[i].reads & ~self->live;
       }
   return nodes;
 }
 
+/* `needed`: what the backward pass of this node and of those before it reads. */
 static void
-run_again (Layer *self, guint32 nodes)
+run_again (Layer *self, guint32 nodes, PlanValueSet needed)
 {
   const PlanNetwork *net = self->net;
   self->is_replay = TRUE;
-  for (guint i = 0; i < net->n_nodes; i++)
+  while (nodes)
     {
-      if (!(nodes >> i & 1))
-        continue;
-      node_forward (self, &net->nodes[i]);
-      nodes &= ~(1u << i);
-      for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-        {
-          gboolean is_read = !self->live[v] || self->needed[v] > 0 || v == PLAN_VALUE_X;
-          for (guint j = i + 1; j < net->n_nodes && !is_read; j++)
-            is_read = (nodes >> j & 1) != 0 && node_reads (&net->nodes[j], v);
-          if (!is_read)
-            give (self, v);
-        }
+      PlanValueSet wanted = needed | plan_value_bit (PLAN_VALUE_X);
+      node_forward (self, &net->nodes[__builtin_ctz (nodes)]);
+      nodes &= nodes - 1;
+      for (guint32 left = nodes; left; left &= left - 1)
+        wanted |= net->nodes[__builtin_ctz (left)].reads;
+      give (self, ~wanted);
     }
 }
 
 /* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
 static guint32
-checkpointed (const Layer *self, guint last)
+checkpointed (const PlanNetwork *net, guint32 again, guint last)
 {
   guint32 nodes = 0;
-  if (is_again (self, last) && (last + 1 == self->net->n_nodes || !is_again (self, last + 1)))
-    for (guint i = last + 1; i-- > 0 && is_again (self, i);)
-      nodes |= self->net->nodes[i].is_lazy ? 0 : 1u << i;
+  if (again >> last & 1 && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))
+    for (guint i = last + 1; i-- > 0 && again >> i & 1;)
+      nodes |= net->nodes[i].is_lazy ? 0 : 1u << i;
   return nodes;
 }
 
@@ -737,45 +677,38 @@ node_backward (Layer *self, const PlanNode *node)
 }
 
 static void
-begin_backward (Layer *self)
+begin_backward (Layer *self, PlanLowerKeep keep)
 {
-  find_kept (self);
-  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-    {
-      self->slot[v] = -1;
-      self->live[v] = v == PLAN_VALUE_X || (self->kept[v] && v != PLAN_VALUE_OUT);
-      for (guint i = 0; i < self->net->n_nodes; i++)
-        self->needed[v] += node_needs (&self->net->nodes[i], v) ? 1 : 0;
-    }
+  const PlanNetwork *net = self->net;
+  memset (self->slot, -1, sizeof self->slot);
+  self->live
+      = (find_kept (net, keep) & ~plan_value_bit (PLAN_VALUE_OUT)) | plan_value_bit (PLAN_VALUE_X);
   hold_gradient (self, PLAN_VALUE_OUT,
                  plan_lower_unit_ref (self->lower->grad_sum[PLAN_VALUE_X], self->unit, 1));
   if (self->lower->transposes_weights)
-    for (guint i = 0; i < self->net->n_nodes; i++)
-      if (self->net->nodes[i].kind == PLAN_NODE_LINEAR)
-        transpose_weight (self, &self->net->nodes[i]);
+    for (guint i = 0; i < net->n_nodes; i++)
+      if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+        transpose_weight (self, &net->nodes[i]);
 }
 
 void
 plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  Layer layer = { .lower = self, .net = &self->net, .unit = unit, .keep = keep };
+  Layer layer = { .lower = self, .net = &self->net, .unit = unit };
   const PlanNetwork *net = &self->net;
-  begin_backward (&layer);
+  PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
+  for (guint i = 0; i < net->n_nodes; i++)
+    needed[i + 1] = needed[i] | net->nodes[i].needs;
+  begin_backward (&layer, keep);
   for (guint i = net->n_nodes; i-- > 0;)
     {
       const PlanNode *node = &net->nodes[i];
-      PlanValueId needs[3];
-      const guint n = plan_node_needs (node, needs);
-      guint32 again = self->stack->recomputes_outputs ? checkpointed (&layer, i) : 0;
-      for (guint k = 0; k < n; k++)
-        again |= nodes_towards (&layer, needs[k]);
-      run_again (&layer, again);
+      const guint32 whole = self->stack->recomputes_outputs ? checkpointed (net, keep.again, i) : 0;
+      run_again (&layer, whole | nodes_towards (&layer, node->needs), needed[i + 1]);
       if (!node->is_lazy)
         node_backward (&layer, node);
-      for (guint k = 0; k < n; k++)
-        if (--layer.needed[needs[k]] == 0)
-          give (&layer, needs[k]);
+      give (&layer, node->needs & ~needed[i]);
     }
-  give (&layer, PLAN_VALUE_X);
+  give (&layer, plan_value_bit (PLAN_VALUE_X));
   drop_transposes (&layer);
 }

@@ -18,7 +18,7 @@ gboolean plan_lower_is_static (const PlanLower *self, PlanValueId id);
 PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
 
 /* Which values the forward pass leaves behind. */
-void plan_lower_kept (const PlanLower *self, PlanLowerKeep keep, gboolean *out_kept);
+PlanValueSet plan_lower_kept (const PlanLower *self, PlanLowerKeep keep);
 
 /* One layer's graph, forwards; backwards, with what has to be computed again. */
 void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);

@@ -19,14 +19,14 @@
 /* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
 #define LEAST_ELEMENTS 1048576
 
-gboolean
-plan_lower_offload_takes (const PlanNetwork *net, gint64 modules, PlanValueId id)
+PlanValueSet
+plan_lower_offload_takes (const PlanNetwork *net, gint64 modules)
 {
-  for (guint i = 0; i < net->n_nodes && net->values[id].elements >= LEAST_ELEMENTS; i++)
+  PlanValueSet taken = 0;
+  for (guint i = 0; i < net->n_nodes && modules != 0; i++)
     {
       const PlanNode *node = &net->nodes[i];
       gint64 module = -1;
-      PlanValueId input = node->in;
       if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_ATTENTION_NORM)
         module = PLAN_OFFLOAD_MODULES_ATTN_NORM;
       else if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_MLP_NORM)
@@ -37,73 +37,68 @@ plan_lower_offload_takes (const PlanNetwork *net, gint64 modules, PlanValueId id
         module = PLAN_OFFLOAD_MODULES_QKV_LINEAR;
       else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_PROJ)
         module = PLAN_OFFLOAD_MODULES_ATTN_PROJ;
-      if (node->kind == PLAN_NODE_LINEAR)
-        input = node->kept;
-      if (module >= 0 && (modules >> module & 1) && input == id)
-        return TRUE;
+      const PlanValueId input = node->kind == PLAN_NODE_LINEAR ? node->kept : node->in;
+      if (module >= 0 && (modules >> module & 1) && net->values[input].elements >= LEAST_ELEMENTS)
+        taken |= plan_value_bit (input);
     }
-  return FALSE;
+  return taken;
 }
 
-/* Which values of a layer go out; returns how many. */
-static guint
-find_outgoing (const PlanLower *self, gint64 layer, gboolean *out_outgoing)
+/* Which values of a layer go out. */
+static PlanValueSet
+find_outgoing (const PlanLower *self, gint64 layer)
 {
   const gint64 *value = self->plan->value;
-  gboolean kept[PLAN_N_VALUES];
-  guint n = 0;
-  memset (out_outgoing, 0, PLAN_N_VALUES * sizeof *out_outgoing);
   if (self->is_eval || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
     return 0;
-  plan_lower_kept (self, plan_lower_keep (self, layer), kept);
-  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-    if (kept[id] && id != PLAN_VALUE_OUT
-        && (layer < value[PLAN_OFFLOAD_LAYERS]
-            || plan_lower_offload_takes (&self->net, value[PLAN_OFFLOAD_MODULES], id)))
-      {
-        out_outgoing[id] = TRUE;
-        n++;
-      }
-  return n;
+  const PlanValueSet kept = plan_lower_kept (self, plan_lower_keep (self, layer));
+  return kept & ~plan_value_bit (PLAN_VALUE_OUT)
+         & (layer < value[PLAN_OFFLOAD_LAYERS]
+                ? ~(PlanValueSet)0
+                : plan_lower_offload_takes (&self->net, value[PLAN_OFFLOAD_MODULES]));
 }
 
 gboolean
 plan_lower_offloads (const PlanLower *self, gint64 layer)
 {
-  gboolean outgoing[PLAN_N_VALUES];
-  return find_outgoing (self, layer, outgoing) > 0;
+  return find_outgoing (self, layer) != 0;
+}
+
+/* Arrays for the values that go out, which do so in the first layers. */
+static gboolean
+declare_outgoing (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  gint64 count[PLAN_N_VALUES] = { 0 };
+  gboolean any = FALSE;
+  for (gint64 layer = 0; layer < layers; layer++)
+    for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing; any = TRUE)
+      count[plan_value_pop (&outgoing)] = layer + 1;
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    {
+      const PlanValue *value = &self->net.values[id];
+      self->host[id] = -1;
+      if (count[id] == 0)
+        continue;
+      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
+      self->host[id] = plan_schedule_add_buffer (self->schedule, name, (guint32)count[id],
+                                                 value->elements, value->dtype, PLAN_CATEGORY_HOST);
+    }
+  return any;
 }
 
 void
 plan_lower_declare_offload (PlanLower *self)
 {
-  const gint64 layers = self->model->layers;
-  gboolean any = FALSE, updates = FALSE;
+  const guint32 layers = (guint32)self->model->layers;
+  gboolean updates = FALSE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     updates |= plan_lower_host_elements (self, kind) > 0;
   self->copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
   self->updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
-  gint64 count[PLAN_N_VALUES] = { 0 }; /* those that go out are the first ones */
-  for (gint64 layer = 0; layer < layers; layer++)
-    {
-      gboolean outgoing[PLAN_N_VALUES];
-      any |= find_outgoing (self, layer, outgoing) > 0;
-      for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-        count[id] = outgoing[id] ? layer + 1 : count[id];
-    }
-  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-    {
-      const PlanValue *value = &self->net.values[id];
-      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
-      self->host[id]
-          = count[id] == 0
-                ? -1
-                : plan_schedule_add_buffer (self->schedule, name, (guint32)count[id],
-                                            value->elements, value->dtype, PLAN_CATEGORY_HOST);
-    }
-  self->offloaded
-      = any ? plan_schedule_add_event (self->schedule, "offloaded", (guint32)layers) : -1;
-  self->fetched = any ? plan_schedule_add_event (self->schedule, "fetched", (guint32)layers) : -1;
+  const gboolean any = declare_outgoing (self);
+  self->offloaded = any ? plan_schedule_add_event (self->schedule, "offloaded", layers) : -1;
+  self->fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
 }
 
 /* A copy behind everything that compute was given so far. */
@@ -120,12 +115,9 @@ static void
 move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
 {
   const PlanRef record = plan_lower_unit_ref (is_back ? self->fetched : self->offloaded, unit, 0);
-  gboolean outgoing[PLAN_N_VALUES];
-  find_outgoing (self, layer, outgoing);
-  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+  for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
     {
-      if (!outgoing[id])
-        continue;
+      const PlanValueId id = plan_value_pop (&outgoing);
       const PlanRef here = plan_lower_unit_ref (self->value[id], unit, 0);
       const PlanRef there = plan_lower_unit_ref (self->host[id], unit, 0);
       if (is_back)
@@ -150,12 +142,9 @@ plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 void
 plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 {
-  gboolean outgoing[PLAN_N_VALUES];
-  find_outgoing (self, layer, outgoing);
   plan_lower_wait (self, plan_lower_unit_ref (self->offloaded, unit, 0));
-  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
-    if (outgoing[id])
-      plan_lower_free (self, plan_lower_unit_ref (self->value[id], unit, 0));
+  for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
+    plan_lower_free (self, plan_lower_unit_ref (self->value[plan_value_pop (&outgoing)], unit, 0));
 }
 
 /* The optimizer's share. */

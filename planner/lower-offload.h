@@ -3,8 +3,8 @@
 #include "planner/lower-layer.h"
 G_BEGIN_DECLS
 
-/* Whether a value goes to the host as what one of these modules keeps of its input. */
-gboolean plan_lower_offload_takes (const PlanNetwork *net, gint64 modules, PlanValueId id);
+/* The values that go to the host as what one of these modules keeps of its input. */
+PlanValueSet plan_lower_offload_takes (const PlanNetwork *net, gint64 modules);
 
 void plan_lower_declare_offload (PlanLower *self);
 

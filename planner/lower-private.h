@@ -81,7 +81,8 @@ typedef struct
   guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
   gint64 ahead;     /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
-  gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
+  gint64 chunk;     /* layers that are computed again together; 1 where each is by itself */
+  guint32 again[2]; /* nodes, as bits, of a layer past recompute_layers, and of one before */
   gboolean shards_weights, shards_grads, shards_optimizer;
   gboolean drops_weights;         /* between a unit's passes; else they stay gathered in between */
   gboolean rounds_late;           /* main weights, as they are gathered */

@@ -469,11 +469,24 @@ gather_time (const PlanLower *self)
   return self->stack->gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
 }
 
+/* Which nodes run again: recompute_layers tells layers apart, and nothing else does. */
+static void
+find_again (PlanLower *self)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      self->again[0] |= plan_node_is_again (node, self->plan, FALSE) ? 1u << i : 0;
+      self->again[1] |= plan_node_is_again (node, self->plan, TRUE) ? 1u << i : 0;
+    }
+}
+
 static void
 measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
   plan_network_init (&self->net, self->model, plan, self->stack, self->cluster);
+  find_again (self);
   self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
   self->grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);

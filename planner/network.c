@@ -16,32 +16,23 @@ plan_value_name (PlanValueId id)
   return names[id];
 }
 
-static guint
-list (const PlanValueId *all, guint n, PlanValueId *out)
+/* What the backward pass of a node reads. */
+static PlanValueSet
+needs (const PlanNode *node)
 {
-  guint found = 0;
-  for (guint i = 0; i < n; i++)
-    if (all[i] != PLAN_NO_VALUE)
-      out[found++] = all[i];
-  return found;
-}
-
-guint
-plan_node_needs (const PlanNode *node, PlanValueId *out_values)
-{
+  const PlanValueSet stats = plan_value_bit (node->stats);
   switch (node->kind)
     {
     case PLAN_NODE_NORM:
     case PLAN_NODE_HEAD_NORM:
-      return list ((PlanValueId[]){ node->in, node->stats }, 2, out_values);
-    case PLAN_NODE_ATTENTION:
-      return list ((PlanValueId[]){ node->in, node->out, node->stats }, 3, out_values);
-    case PLAN_NODE_LINEAR:
-      return list ((PlanValueId[]){ node->kept, node->saved }, 2, out_values);
     case PLAN_NODE_ACTIVATE:
-      return list ((PlanValueId[]){ node->in, node->stats }, 2, out_values);
+      return plan_value_bit (node->in) | stats;
+    case PLAN_NODE_ATTENTION:
+      return plan_value_bit (node->in) | plan_value_bit (node->out) | stats;
+    case PLAN_NODE_LINEAR:
+      return plan_value_bit (node->kept) | plan_value_bit (node->saved);
     case PLAN_NODE_ADD:
-      return list ((PlanValueId[]){ node->stats }, 1, out_values);
+      return stats;
     case PLAN_NODE_QUANTIZE:
     case PLAN_NODE_TRANSPOSE:
     case PLAN_NODE_GATHER_SEQ:
@@ -57,30 +48,18 @@ plan_node_needs (const PlanNode *node, PlanValueId *out_values)
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
 
 gboolean
-plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 layer)
+plan_node_is_again (const PlanNode *node, const Plan *plan, gboolean is_in_block)
 {
   const gint64 *value = plan->value;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
-    return !is_block || layer < value[PLAN_RECOMPUTE_LAYERS];
+    return !is_block || is_in_block;
   if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_SELECTIVE)
     return FALSE;
   return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
          || (node->kind != PLAN_NODE_ATTENTION && node->kind != PLAN_NODE_REDUCE_TP
              && HAS_MODULE (value, OP_SAC));
-}
-
-guint
-plan_node_outputs (const PlanNode *node, PlanValueId *out_values)
-{
-  return list ((PlanValueId[]){ node->out, node->stats, node->col, node->saved }, 4, out_values);
-}
-
-guint
-plan_node_inputs (const PlanNode *node, PlanValueId *out_values)
-{
-  return list ((PlanValueId[]){ node->in, node->other }, 2, out_values);
 }
 
 static void
@@ -402,6 +381,19 @@ set_sizes (PlanNetwork *self, const PlanModel *model, const Plan *plan, const Pl
   self->vocab = plan_stack_padded_vocab (stack, model->vocab, tp) / tp;
 }
 
+static void
+list_values (PlanNetwork *self)
+{
+  for (guint i = 0; i < self->n_nodes; i++)
+    {
+      PlanNode *node = &self->nodes[i];
+      node->reads = plan_value_bit (node->in) | plan_value_bit (node->other);
+      node->makes = plan_value_bit (node->out) | plan_value_bit (node->stats)
+                    | plan_value_bit (node->col) | plan_value_bit (node->saved);
+      node->needs = needs (node);
+    }
+}
+
 void
 plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                    const PlanStack *stack, const PlanCluster *cluster)
@@ -433,4 +425,5 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
   const PlanValueId mlp = add_mlp_branch (&b, model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2);
   add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
+  list_values (self);
 }

@@ -9,61 +9,9 @@
 #include "planner/op.h"
 #include "planner/plan.h"
 #include "planner/stack.h"
+#include "planner/values.h"
 #include <glib.h>
 G_BEGIN_DECLS
-
-/* X (ID, "name"): values of a layer. In place of the first, the output of the layer before. */
-#define PLAN_VALUE_LIST(X) \
-  X (X, "x") \
-  X (NORM1, "norm1") \
-  X (NORM1_Q, "norm1.q") \
-  X (NORM1_COL, "norm1.col") \
-  X (STATS1, "rstd1") \
-  X (NORM1_FULL, "norm1.full") \
-  X (NORM1_FULL_COL, "norm1.full.col") \
-  X (QKV, "qkv") \
-  X (QKV_SAVED, "qkv.saved") \
-  X (HEADS, "heads") \
-  X (HEAD_STATS, "rstd.heads") \
-  X (WIDE, "qkv.wide") \
-  X (ATTN, "attn") \
-  X (LSE, "lse") \
-  X (ATTN_Q, "attn.q") \
-  X (ATTN_COL, "attn.col") \
-  X (PROJ, "proj") \
-  X (PROJ_SUM, "proj.sum") \
-  X (POST1, "post1") \
-  X (POST1_STATS, "rstd.post1") \
-  X (MASK1, "mask1") \
-  X (HIDDEN2, "hidden2") \
-  X (NORM2, "norm2") \
-  X (NORM2_Q, "norm2.q") \
-  X (NORM2_COL, "norm2.col") \
-  X (STATS2, "rstd2") \
-  X (NORM2_FULL, "norm2.full") \
-  X (NORM2_FULL_COL, "norm2.full.col") \
-  X (UP, "gate_up") \
-  X (UP_SAVED, "gate_up.saved") \
-  X (GATE, "gate") \
-  X (ACT, "act") \
-  X (ACT_Q, "act.q") \
-  X (ACT_COL, "act.col") \
-  X (DOWN, "down") \
-  X (DOWN_SAVED, "down.saved") \
-  X (DOWN_SUM, "down.sum") \
-  X (POST2, "post2") \
-  X (POST2_STATS, "rstd.post2") \
-  X (MASK2, "mask2") \
-  X (OUT, "x") /* x of the next layer */
-
-typedef enum
-{
-#define X(id, name) PLAN_VALUE_##id,
-  PLAN_VALUE_LIST (X)
-#undef X
-      PLAN_N_VALUES,
-  PLAN_NO_VALUE = PLAN_N_VALUES
-} PlanValueId;
 
 typedef struct
 {
@@ -110,6 +58,8 @@ typedef struct
   PlanTensorRole feeds;        /* whose product reads what is quantised here; else none */
   gint64 rows, cols, depth;    /* of `out` [rows, cols]; of a product, its inner dimension; of
                                   communication, `cols` is this rank's share */
+  PlanValueSet reads, makes;   /* in the forward pass */
+  PlanValueSet needs;          /* what the backward pass reads of it */
 } PlanNode;
 
 #define PLAN_MAX_NODES 32
@@ -134,16 +84,8 @@ typedef struct
 void plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                         const PlanStack *stack, const PlanCluster *cluster);
 
-const char *plan_value_name (PlanValueId id);
-
-/* Whether the backward pass makes what this node of that layer makes again. */
-gboolean plan_node_is_again (const PlanNode *node, const Plan *plan, gint64 layer);
-
-/* What the backward pass of a node reads: at most 3 values; returns how many. */
-guint plan_node_needs (const PlanNode *node, PlanValueId *out_values);
-
-/* What it leaves: at most 4 values; what its forward pass reads: at most 2. */
-guint plan_node_outputs (const PlanNode *node, PlanValueId *out_values);
-guint plan_node_inputs (const PlanNode *node, PlanValueId *out_values);
+/* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
+ * the first recompute_layers. */
+gboolean plan_node_is_again (const PlanNode *node, const Plan *plan, gboolean is_in_block);
 
 G_END_DECLS

@@ -16,11 +16,10 @@ typedef struct
   PlanOpClass class;
   const char *operands;
   const char *dims;
-  guint n_refs, n_dims;
   char ref_name[PLAN_MAX_REFS][MAX_NAME];
-  char ref_access[PLAN_MAX_REFS];
   gboolean is_optional[PLAN_MAX_REFS];
   char dim_name[PLAN_MAX_DIMS][MAX_NAME];
+  gboolean counts, has_rows; /* dims begin with "count"; with "rows" */
 } OpFacts;
 
 static OpFacts op_facts[PLAN_N_OPS] = {
@@ -32,38 +31,43 @@ static OpFacts op_facts[PLAN_N_OPS] = {
 #undef X
 };
 
+PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
+
 static void
-take_facts_apart (OpFacts *facts)
+take_apart (OpFacts *facts, PlanOpShape *shape)
 {
   g_auto (GStrv) operands = g_strsplit (facts->operands, " ", -1);
   g_auto (GStrv) dims = g_strsplit (facts->dims, " ", -1);
 
+  shape->op_class = (guint8)facts->class;
   for (char **o = operands; *o && **o; o++)
     {
       char *colon = strchr (*o, ':');
-      g_assert (facts->n_refs < PLAN_MAX_REFS && colon && colon - *o < MAX_NAME);
-      facts->ref_access[facts->n_refs] = g_ascii_tolower (colon[1]);
-      facts->is_optional[facts->n_refs] = colon[1] == 's' || g_ascii_isupper (colon[1]);
-      g_strlcpy (facts->ref_name[facts->n_refs], *o, (gsize)(colon - *o) + 1);
-      facts->n_refs++;
+      g_assert (shape->n_refs < PLAN_MAX_REFS && colon && colon - *o < MAX_NAME);
+      shape->ref_access[shape->n_refs] = g_ascii_tolower (colon[1]);
+      facts->is_optional[shape->n_refs] = colon[1] == 's' || g_ascii_isupper (colon[1]);
+      g_strlcpy (facts->ref_name[shape->n_refs], *o, (gsize)(colon - *o) + 1);
+      shape->n_refs++;
     }
   for (char **d = dims; *d && **d; d++)
     {
-      g_assert (facts->n_dims < PLAN_MAX_DIMS);
-      g_strlcpy (facts->dim_name[facts->n_dims++], *d, MAX_NAME);
+      g_assert (shape->n_dims < PLAN_MAX_DIMS);
+      g_strlcpy (facts->dim_name[shape->n_dims++], *d, MAX_NAME);
     }
+  facts->counts = strcmp (facts->dim_name[0], "count") == 0;
+  facts->has_rows = strcmp (facts->dim_name[0], "rows") == 0;
+}
+
+__attribute__ ((constructor)) static void
+take_all_apart (void)
+{
+  for (guint kind = 0; kind < PLAN_N_OPS; kind++)
+    take_apart (&op_facts[kind], &plan_op_shapes[kind]);
 }
 
 static inline const OpFacts *
 facts_of (PlanOpKind kind)
 {
-  static gsize ready = 0;
-  if (g_once_init_enter (&ready))
-    {
-      for (guint i = 0; i < PLAN_N_OPS; i++)
-        take_facts_apart (&op_facts[i]);
-      g_once_init_leave (&ready, 1);
-    }
   g_assert (kind < PLAN_N_OPS);
   return &op_facts[kind];
 }
@@ -86,34 +90,10 @@ plan_op_name (PlanOpKind kind)
   return facts_of (kind)->name;
 }
 
-PlanOpClass
-plan_op_class (PlanOpKind kind)
-{
-  return facts_of (kind)->class;
-}
-
-guint
-plan_op_n_refs (PlanOpKind kind)
-{
-  return facts_of (kind)->n_refs;
-}
-
-guint
-plan_op_n_dims (PlanOpKind kind)
-{
-  return facts_of (kind)->n_dims;
-}
-
 const char *
 plan_op_ref_name (PlanOpKind kind, guint i)
 {
   return facts_of (kind)->ref_name[i];
-}
-
-char
-plan_op_ref_access (PlanOpKind kind, guint i)
-{
-  return facts_of (kind)->ref_access[i];
 }
 
 gboolean
@@ -314,13 +294,13 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
 guint64
 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks)
 {
-  const char *first = op->kind < PLAN_N_OPS && facts_of (op->kind)->n_dims > 0
-                          ? facts_of (op->kind)->dim_name[0]
-                          : "";
   const guint64 shaped = shaped_elements (op, i, ranks);
   if (shaped != G_MAXUINT64)
     return shaped;
-  if (strcmp (first, "rows") == 0 && facts_of (op->kind)->n_dims > 1)
+  if (op->kind >= PLAN_N_OPS)
+    return 0;
+  const OpFacts *facts = &op_facts[op->kind];
+  if (facts->has_rows && plan_op_n_dims (op->kind) > 1)
     return row_op_elements (op, i);
-  return strcmp (first, "count") == 0 || strcmp (first, "rows") == 0 ? (guint64)op->dims[0] : 0;
+  return facts->counts || facts->has_rows ? (guint64)op->dims[0] : 0;
 }

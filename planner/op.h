@@ -51,6 +51,7 @@ typedef enum
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4
 #define PLAN_MAX_GROUPS 16
+#define PLAN_MAX_AT ((G_GINT64_CONSTANT (1) << 48) - 1)
 
 /* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. Arrays that
  * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0. */
@@ -58,10 +59,10 @@ typedef struct
 {
   gint32 array; /* index of the buffer or event array; -1: absent */
   gint32 offset;
-  gint8 loop; /* depth of the repeat whose value is added; -1: none */
+  guint64 at : 48; /* first element used (buffers only) */
+  gint8 loop;      /* depth of the repeat whose value is added; -1: none */
   guint8 modulus;
-  guint64 at; /* first element used (buffers only) */
-} PlanRef;
+} PlanRef; /* 16 bytes: an op has up to 13 */
 
 #define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
 
@@ -80,13 +81,43 @@ typedef struct
 /* An op without operands, waits and event. */
 void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
 
-/* Facts of the op list. */
+/* Facts of the op list that are asked for at every turn, taken from its strings when the program
+ * starts; structure has none. */
+typedef struct
+{
+  guint8 op_class, n_refs, n_dims;
+  char ref_access[PLAN_MAX_REFS]; /* r w u m s */
+} PlanOpShape;
+
+extern PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
+
+static inline PlanOpClass
+plan_op_class (PlanOpKind kind)
+{
+  return (PlanOpClass)plan_op_shapes[kind].op_class;
+}
+
+static inline guint
+plan_op_n_refs (PlanOpKind kind)
+{
+  return plan_op_shapes[kind].n_refs;
+}
+
+static inline guint
+plan_op_n_dims (PlanOpKind kind)
+{
+  return plan_op_shapes[kind].n_dims;
+}
+
+static inline char
+plan_op_ref_access (PlanOpKind kind, guint i)
+{
+  return plan_op_shapes[kind].ref_access[i];
+}
+
+/* The others. */
 const char *plan_op_name (PlanOpKind kind);
-PlanOpClass plan_op_class (PlanOpKind kind);
-guint plan_op_n_refs (PlanOpKind kind);
-guint plan_op_n_dims (PlanOpKind kind);
 const char *plan_op_ref_name (PlanOpKind kind, guint i);
-char plan_op_ref_access (PlanOpKind kind, guint i); /* r w u m s */
 gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
 const char *plan_op_dim_name (PlanOpKind kind, guint i);
 gboolean plan_op_dim_is_size (PlanOpKind kind, guint i); /* how much is done, and not what */

@@ -138,7 +138,7 @@ check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, B
     return fail (c, op, error,
                  "%s needs %" G_GUINT64_FORMAT " elements from %" G_GUINT64_FORMAT
                  ", and has %" G_GUINT64_FORMAT,
-                 buffer->name, used, op->refs[i].at, buffer->elements);
+                 buffer->name, used, (guint64)op->refs[i].at, buffer->elements);
   if (reads && !state->is_defined)
     return fail (c, op, error, "%s is read before anything wrote it", buffer->name);
   if (!is_behind (state, clock, writes))

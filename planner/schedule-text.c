@@ -45,7 +45,7 @@ print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean 
       g_string_append_c (out, ']');
     }
   if (ref->at > 0)
-    g_string_append_printf (out, "+%" G_GUINT64_FORMAT, ref->at);
+    g_string_append_printf (out, "+%" G_GUINT64_FORMAT, (guint64)ref->at);
 }
 
 static void
@@ -271,7 +271,7 @@ read_ref (const Reader *reader, const char *text, gboolean is_event, PlanRef *ou
   if (plus && !is_event)
     {
       gint64 at = 0;
-      if (!read_int (reader, plus + 1, 1, G_MAXINT64, &at, error))
+      if (!read_int (reader, plus + 1, 1, PLAN_MAX_AT, &at, error))
         return FALSE;
       ref.at = (guint64)at;
       *plus = '\0';

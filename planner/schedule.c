@@ -137,14 +137,12 @@ plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint64 fro
   g_return_if_fail (self->depth < PLAN_MAX_DEPTH && count > 0 && self->n_sections_begun > 0);
   char *name = g_strdup (variable);
   g_array_append_val (self->variables, name);
-  PlanOp repeat;
-  plan_op_init (&repeat, PLAN_OP_REPEAT, PLAN_STREAM_HOST);
-  repeat.dims[PLAN_REPEAT_FROM] = from;
-  repeat.dims[PLAN_REPEAT_COUNT] = count;
-  repeat.dims[PLAN_REPEAT_STEP] = step;
-  repeat.dims[PLAN_REPEAT_VARIABLE] = self->variables->len - 1;
   self->open[self->depth++] = self->nodes->len;
-  plan_schedule_add (self, &repeat);
+  PlanOp *repeat = plan_schedule_add_op (self, PLAN_OP_REPEAT, PLAN_STREAM_HOST);
+  repeat->dims[PLAN_REPEAT_FROM] = from;
+  repeat->dims[PLAN_REPEAT_COUNT] = count;
+  repeat->dims[PLAN_REPEAT_STEP] = step;
+  repeat->dims[PLAN_REPEAT_VARIABLE] = self->variables->len - 1;
 }
 
 void
@@ -153,19 +151,25 @@ plan_schedule_end_repeat (PlanSchedule *self)
   g_return_if_fail (self->depth > 0);
   const guint repeat = self->open[--self->depth];
   g_array_index (self->nodes, PlanOp, repeat).dims[PLAN_REPEAT_END] = self->nodes->len;
-  PlanOp end;
-  plan_op_init (&end, PLAN_OP_END, PLAN_STREAM_HOST);
-  end.dims[0] = repeat;
-  plan_schedule_add (self, &end);
+  plan_schedule_add_op (self, PLAN_OP_END, PLAN_STREAM_HOST)->dims[0] = repeat;
+}
+
+PlanOp *
+plan_schedule_add_op (PlanSchedule *self, PlanOpKind kind, PlanStream stream)
+{
+  g_return_val_if_fail (self->n_sections_begun > 0, NULL);
+  g_array_set_size (self->nodes, self->nodes->len + 1);
+  for (guint s = self->n_sections_begun; s <= PLAN_N_SECTIONS; s++)
+    self->section_start[s] = self->nodes->len;
+  PlanOp *op = &g_array_index (self->nodes, PlanOp, self->nodes->len - 1);
+  plan_op_init (op, kind, stream);
+  return op;
 }
 
 void
 plan_schedule_add (PlanSchedule *self, const PlanOp *op)
 {
-  g_return_if_fail (self->n_sections_begun > 0);
-  g_array_append_vals (self->nodes, op, 1);
-  for (guint s = self->n_sections_begun; s <= PLAN_N_SECTIONS; s++)
-    self->section_start[s] = self->nodes->len;
+  *plan_schedule_add_op (self, op->kind, op->stream) = *op;
 }
 
 const char *

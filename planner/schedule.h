@@ -59,6 +59,8 @@ void plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint6
                                  gint64 count, gint64 step);
 void plan_schedule_end_repeat (PlanSchedule *self);
 void plan_schedule_add (PlanSchedule *self, const PlanOp *op);
+/* The same without operands, waits and event: to be filled in before the next is added. */
+PlanOp *plan_schedule_add_op (PlanSchedule *self, PlanOpKind kind, PlanStream stream);
 
 /* The step is issued as a whole, as a CUDA graph is: no op costs the host anything. */
 void plan_schedule_set_graph (PlanSchedule *self);

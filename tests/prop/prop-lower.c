@@ -468,12 +468,12 @@ START_TEST (layouts_hold_every_tensor_once)
       ck_assert_uint_eq (bucket->padded % layout.shards, 0);
       for (guint i = 0; i < bucket->n_slots; i++)
         {
-          const PlanSlot *s = &bucket->slots[i];
+          const PlanSlot *s = &layout.slots[b][i];
           const guint64 end = s->offset + s->tensor.rows * s->tensor.cols;
           ck_assert_uint_le (end, bucket->padded);
           for (guint j = 0; j < i; j++)
             {
-              const PlanSlot *t = &bucket->slots[j];
+              const PlanSlot *t = &layout.slots[b][j];
               ck_assert_msg (t->offset >= end
                                  || t->offset + t->tensor.rows * t->tensor.cols <= s->offset,
                              "seed %d: %s and %s overlap", _i, s->tensor.name, t->tensor.name);

@@ -101,16 +101,18 @@ END_TEST
 
 /* "name@offset" of a bucket's parameters, as they lie. */
 static char *
-list_slots (const PlanBucket *bucket)
+list_slots (const PlanLayout *layout, PlanBucketKind kind)
 {
+  const guint n = layout->buckets[kind].n_slots;
+  const PlanSlot *slots = layout->slots[kind];
   GString *text = g_string_new (NULL);
   guint64 from = 0;
-  for (guint shown = 0; shown < bucket->n_slots; shown++)
+  for (guint shown = 0; shown < n; shown++)
     {
       const PlanSlot *next = NULL;
-      for (guint i = 0; i < bucket->n_slots; i++)
-        if (bucket->slots[i].offset >= from && (!next || bucket->slots[i].offset < next->offset))
-          next = &bucket->slots[i];
+      for (guint i = 0; i < n; i++)
+        if (slots[i].offset >= from && (!next || slots[i].offset < next->offset))
+          next = &slots[i];
       g_string_append_printf (text, "%s%s@%" G_GUINT64_FORMAT, shown ? " " : "", next->tensor.name,
                               next->offset);
       from = next->offset + next->tensor.rows * next->tensor.cols;
@@ -205,7 +207,7 @@ START_TEST (parameters_lie_in_the_order_of_their_names)
       ck_assert (plan_set (&plan, "strategy", places[i].strategy, NULL));
       ck_assert (plan_set (&plan, "param_gather", places[i].gather, NULL));
       plan_layout_init (&layout, model, plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL), &plan, 8);
-      g_autofree char *slots = list_slots (&layout.buckets[PLAN_BUCKET_LAYER]);
+      g_autofree char *slots = list_slots (&layout, PLAN_BUCKET_LAYER);
       ck_assert_str_eq (slots, places[i].slots);
     }
 }

@@ -1,0 +1,82 @@
+/* PlanValueId: what the nodes of one layer leave for others; sets of them.
+ *
+ * A plain value; sets are bits of a word. */
+#pragma once
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* X (ID, "name"): values of a layer. In place of the first, the output of the layer before. */
+#define PLAN_VALUE_LIST(X) \
+  X (X, "x") \
+  X (NORM1, "norm1") \
+  X (NORM1_Q, "norm1.q") \
+  X (NORM1_COL, "norm1.col") \
+  X (STATS1, "rstd1") \
+  X (NORM1_FULL, "norm1.full") \
+  X (NORM1_FULL_COL, "norm1.full.col") \
+  X (QKV, "qkv") \
+  X (QKV_SAVED, "qkv.saved") \
+  X (HEADS, "heads") \
+  X (HEAD_STATS, "rstd.heads") \
+  X (WIDE, "qkv.wide") \
+  X (ATTN, "attn") \
+  X (LSE, "lse") \
+  X (ATTN_Q, "attn.q") \
+  X (ATTN_COL, "attn.col") \
+  X (PROJ, "proj") \
+  X (PROJ_SUM, "proj.sum") \
+  X (POST1, "post1") \
+  X (POST1_STATS, "rstd.post1") \
+  X (MASK1, "mask1") \
+  X (HIDDEN2, "hidden2") \
+  X (NORM2, "norm2") \
+  X (NORM2_Q, "norm2.q") \
+  X (NORM2_COL, "norm2.col") \
+  X (STATS2, "rstd2") \
+  X (NORM2_FULL, "norm2.full") \
+  X (NORM2_FULL_COL, "norm2.full.col") \
+  X (UP, "gate_up") \
+  X (UP_SAVED, "gate_up.saved") \
+  X (GATE, "gate") \
+  X (ACT, "act") \
+  X (ACT_Q, "act.q") \
+  X (ACT_COL, "act.col") \
+  X (DOWN, "down") \
+  X (DOWN_SAVED, "down.saved") \
+  X (DOWN_SUM, "down.sum") \
+  X (POST2, "post2") \
+  X (POST2_STATS, "rstd.post2") \
+  X (MASK2, "mask2") \
+  X (OUT, "x") /* x of the next layer */
+
+typedef enum
+{
+#define X(id, name) PLAN_VALUE_##id,
+  PLAN_VALUE_LIST (X)
+#undef X
+      PLAN_N_VALUES,
+  PLAN_NO_VALUE = PLAN_N_VALUES
+} PlanValueId;
+
+typedef guint64 PlanValueSet; /* a bit per value */
+
+G_STATIC_ASSERT (PLAN_N_VALUES < 64);
+
+static inline PlanValueSet
+plan_value_bit (PlanValueId id)
+{
+  return id == PLAN_NO_VALUE ? 0 : G_GUINT64_CONSTANT (1) << id;
+}
+
+/* Takes the first value out of a set that is not empty. */
+static inline PlanValueId
+plan_value_pop (PlanValueSet *set)
+{
+  const int first = __builtin_ctzll (*set);
+  *set &= *set - 1;
+  return (PlanValueId)first;
+}
+
+const char *plan_value_name (PlanValueId id);
+
+G_END_DECLS
