@@ -495,6 +495,14 @@ plan_resolve (const Plan *self, const PlanModel *model, const PlanCluster *clust
   return TRUE;
 }
 
+gboolean
+plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster)
+{
+  Plan plan = *self;
+  fill_in (&plan, model);
+  return plan_rules_check_block (&plan, model, cluster);
+}
+
 gint64
 plan_data_parallel (const Plan *self, const PlanCluster *cluster)
 {

@@ -72,6 +72,10 @@ char *plan_hash (const Plan *self);
 gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanCluster *cluster,
                        Plan *out_plan, GError **error);
 
+/* The same of all plans of a block of PlanSpace, of which this is one: FALSE only if none of them
+ * is legal. */
+gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster);
+
 /* Derived sizes of a resolved plan. */
 gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);
 gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);

@@ -38,10 +38,12 @@ typedef struct
   PlanRuleAddition addition;
   guint n_shown;
   PlanField shown[6];
+  gboolean of_blocks; /* looks only at what the points of a block of PlanSpace share */
 } PlanRuleEntry;
 
 #define PLAN_SHOW(...) \
   .n_shown = sizeof ((PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField), .shown = { __VA_ARGS__ }
+#define PLAN_OF_BLOCKS .of_blocks = TRUE
 
 /* The tables, in the order in which they are tried; an entry past the end is NULL. */
 const PlanRuleEntry *plan_rules_illegal (guint i);   /* what no version could do */

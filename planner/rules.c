@@ -69,6 +69,17 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
   return TRUE;
 }
 
+gboolean
+plan_rules_check_block (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+{
+  const PlanFacts facts = facts_of (resolved, model, cluster);
+  const PlanRuleEntry *entry;
+  for (guint i = 0; (entry = plan_rules_illegal (i)); i++)
+    if (entry->of_blocks && entry->is_broken (&facts))
+      return FALSE;
+  return TRUE;
+}
+
 guint
 plan_rules_n (void)
 {

@@ -23,6 +23,11 @@ typedef struct
 gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
                            GError **error);
 
+/* Whether such a plan can become legal by fields that differ within a block of PlanSpace, as far as
+ * rules of blocks tell. */
+gboolean plan_rules_check_block (const Plan *resolved, const PlanModel *model,
+                                 const PlanCluster *cluster);
+
 guint plan_rules_n (void);
 const PlanRule *plan_rules_get (guint i);
 

@@ -21,16 +21,24 @@ typedef struct
   gint64 least; /* time of all its plans; memory, where that is looked for */
 } Block;
 
+/* What a plan has to reach. */
+typedef struct
+{
+  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
+  gboolean is_plain;        /* of points that belong on the front, too */
+} Mark;
+
 typedef struct
 {
   const PlanSearch *search;
   PlanSearchResult *result;
-  GArray *blocks;     /* Block: those that may matter, best first */
-  GArray *candidates; /* by least time */
+  GArray *blocks;    /* Block: those that may matter, best first */
+  GQueue candidates; /* GArray of Candidate, last first: of blocks that were looked into */
   GMutex lock;
-  guint64 next, end;        /* blocks, then candidates */
-  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
-  gboolean is_plain;        /* of points that belong on the front, too */
+  GCond looked_into; /* a block was */
+  guint n_looking;   /* threads that are about that */
+  guint64 next, end; /* blocks */
+  Mark mark;
   gboolean is_stopped;
 } Work;
 
@@ -47,10 +55,11 @@ plan_search_result_clear (PlanSearchResult *self)
   g_clear_pointer (&self->found, g_array_unref);
 }
 
+/* Best last. */
 static int
 compare_candidates (gconstpointer a, gconstpointer b)
 {
-  const Candidate *x = a, *y = b;
+  const Candidate *x = b, *y = a;
   if (x->time_ns != y->time_ns)
     return x->time_ns < y->time_ns ? -1 : 1;
   if (x->memory_bytes != y->memory_bytes)
@@ -92,19 +101,20 @@ leanest_bytes (const PlanSearch *s, const Plan *plan)
 
 /* Slower than anything that is looked for: neither among the K best, nor on the front. */
 static gboolean
-is_too_slow (const Work *work, gint64 time_ns)
+is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
 {
-  if (time_ns <= work->worst_ns)
+  if (time_ns <= mark->worst_ns)
     return FALSE;
-  return !work->is_plain || work->search->least_memory
-         || (double)time_ns > (double)work->best_ns * work->search->front;
+  return !mark->is_plain || s->least_memory || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
-/* The first plan of a block that rules allow. */
+/* The first plan of a block that rules allow; `one` is any of its plans. */
 static gboolean
-first_legal (const PlanSearch *s, guint64 block, Plan *out_resolved)
+first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_resolved)
 {
   const guint64 size = plan_space_block_size (s->space);
+  if (!plan_resolve_block (one, s->model, s->cluster))
+    return FALSE;
   for (guint64 point = block * size; point < (block + 1) * size; point++)
     {
       Plan plan;
@@ -129,11 +139,11 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
     counts->by_memory += size;
   else if (s->least_memory)
     return TRUE;
-  else if (!first_legal (s, index, &resolved))
+  else if (!first_legal (s, index, &plan, &resolved))
     counts->by_rule += size;
   else
     {
-      const gint64 enough_ns = work->is_plain ? G_MAXINT64 : work->worst_ns;
+      const gint64 enough_ns = work->mark.is_plain ? G_MAXINT64 : work->mark.worst_ns;
       out->least = MAX (s->floor ? s->floor (&resolved, enough_ns, s->user_data) : 0,
                         plan_bound_time_ns (s->model, s->cluster, &resolved));
       return TRUE;
@@ -151,6 +161,7 @@ take_next (Work *work, guint64 *out)
   return *out < work->end;
 }
 
+/* With the lock held. */
 static void
 add_counts (Work *work, const PlanSearchResult *counts)
 {
@@ -255,10 +266,9 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
 
 /* What rules and bounds say of one point. */
 static void
-filter_point (const Work *work, const Block *block, guint64 point, Bounds *bounds, GArray *kept,
-              PlanSearchResult *counts)
+filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
+              Bounds *bounds, GArray *kept, PlanSearchResult *counts)
 {
-  const PlanSearch *s = work->search;
   Plan plan, resolved;
   const PlanStack *stack = NULL;
   if (!plan_space_at (s->space, point, &plan)
@@ -277,38 +287,28 @@ filter_point (const Work *work, const Block *block, guint64 point, Bounds *bound
     }
   candidate.time_ns = s->least_memory ? (gint64)candidate.memory_bytes
                                       : bound_ns (s, &resolved, block->least, bounds);
-  if (!s->least_memory && is_too_slow (work, candidate.time_ns))
+  if (!s->least_memory && is_too_slow (s, mark, candidate.time_ns))
     counts->by_bound++;
   else
     g_array_append_val (kept, candidate);
 }
 
-static gpointer
-filter_thread (gpointer data)
+/* What is left of a block, by least time. */
+static GArray *
+look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bounds,
+           PlanSearchResult *counts)
 {
-  Work *work = data;
-  const guint64 size = plan_space_block_size (work->search->space);
-  g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
-  g_autoptr (GArray) memory = g_array_new (FALSE, FALSE, sizeof (Bound));
-  g_autoptr (GArray) time = g_array_new (FALSE, FALSE, sizeof (Bound));
-  Bounds bounds = { memory, time };
-  PlanSearchResult counts = { 0 };
-  for (guint64 b; take_next (work, &b);)
-    {
-      g_array_set_size (memory, 0);
-      g_array_set_size (time, 0);
-      const Block *block = &g_array_index (work->blocks, Block, b);
-      if (is_too_slow (work, block->least))
-        counts.by_bound += size;
-      else
-        for (guint64 i = 0; i < size; i++)
-          filter_point (work, block, block->index * size + i, &bounds, kept, &counts);
-    }
-  g_mutex_lock (&work->lock);
-  g_array_append_vals (work->candidates, kept->data, kept->len);
-  add_counts (work, &counts);
-  g_mutex_unlock (&work->lock);
-  return NULL;
+  const guint64 size = plan_space_block_size (s->space);
+  GArray *kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
+  g_array_set_size (bounds->memory, 0);
+  g_array_set_size (bounds->time, 0);
+  if (is_too_slow (s, mark, block->least))
+    counts->by_bound += size;
+  else
+    for (guint64 i = 0; i < size; i++)
+      filter_point (s, mark, block, block->index * size + i, bounds, kept, counts);
+  g_array_sort (kept, compare_candidates);
+  return kept;
 }
 
 /* The K-th best distinct time so far: each the least that is apart from the one before. */
@@ -327,8 +327,8 @@ update_worst (Work *work)
           if (time_ns < next && plan_search_is_apart (s->apart, last, time_ns))
             next = time_ns;
         }
-      work->best_ns = k == 0 ? next : work->best_ns;
-      work->worst_ns = last = next;
+      work->mark.best_ns = k == 0 ? next : work->mark.best_ns;
+      work->mark.worst_ns = last = next;
       if (next == G_MAXINT64)
         return;
     }
@@ -338,9 +338,9 @@ update_worst (Work *work)
 static gboolean
 is_beaten (const Work *work, const Candidate *candidate)
 {
-  if (candidate->time_ns <= work->worst_ns)
+  if (candidate->time_ns <= work->mark.worst_ns)
     return FALSE;
-  if (is_too_slow (work, candidate->time_ns))
+  if (is_too_slow (work->search, &work->mark, candidate->time_ns))
     return TRUE;
   for (guint i = 0; i < work->result->found->len; i++)
     {
@@ -382,7 +382,7 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   const Work *work = self->work;
   guint64 enough = work->search->memory_bytes;
   g_mutex_lock (&self->work->lock);
-  for (guint i = 0; i < work->result->found->len && time_ns > work->worst_ns; i++)
+  for (guint i = 0; i < work->result->found->len && time_ns > work->mark.worst_ns; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
       if (score->time_ns <= time_ns) /* what costs the same may be the lower point */
@@ -392,17 +392,22 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   return enough;
 }
 
-/* The next candidate that is worth scoring; FALSE when there is none. */
+/* The next candidate that is worth scoring; FALSE when there is none at present. */
 static gboolean
 take_candidate (Work *work, Candidate *out)
 {
-  PlanSearchResult *result = work->result;
-  while (work->next < work->end && !work->is_stopped)
+  for (GArray *first; !work->is_stopped && (first = g_queue_peek_head (&work->candidates));)
     {
-      *out = g_array_index (work->candidates, Candidate, work->next++);
+      if (first->len == 0)
+        {
+          g_array_unref (g_queue_pop_head (&work->candidates));
+          continue;
+        }
+      *out = g_array_index (first, Candidate, first->len - 1);
+      g_array_set_size (first, first->len - 1);
       if (!is_beaten (work, out))
         return TRUE;
-      result->by_bound++;
+      work->result->by_bound++;
     }
   return FALSE;
 }
@@ -417,7 +422,7 @@ note_score (const PlanInquiry *inquiry, const PlanFound *found, gboolean ok)
   if (ok && found->score.memory_bytes <= s->memory_bytes)
     {
       g_array_append_val (result->found, *found);
-      if (found->score.time_ns < work->worst_ns)
+      if (found->score.time_ns < work->mark.worst_ns)
         update_worst (work);
     }
   if (s->one_is_enough && result->found->len > 0)
@@ -428,25 +433,58 @@ note_score (const PlanInquiry *inquiry, const PlanFound *found, gboolean ok)
     work->is_stopped = TRUE;
 }
 
+static void
+score (Work *work, const Candidate *candidate)
+{
+  const PlanSearch *s = work->search;
+  PlanInquiry inquiry = { .work = work, .candidate = *candidate };
+  PlanFound found = { .point = candidate->point };
+  Plan plan;
+  g_mutex_unlock (&work->lock);
+  const gboolean ok = plan_space_at (s->space, found.point, &plan)
+                      && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
+                      && s->score (&found.plan, &inquiry, s->user_data, &found.score);
+  g_mutex_lock (&work->lock);
+  note_score (&inquiry, &found, ok);
+}
+
+static void
+look_into_next (Work *work, Bounds *bounds)
+{
+  const Block block = g_array_index (work->blocks, Block, work->next++);
+  const Mark mark = work->mark;
+  PlanSearchResult counts = { 0 };
+  work->n_looking++;
+  g_mutex_unlock (&work->lock);
+  GArray *candidates = look_into (work->search, &mark, &block, bounds, &counts);
+  g_mutex_lock (&work->lock);
+  work->n_looking--;
+  g_queue_push_tail (&work->candidates, candidates);
+  add_counts (work, &counts);
+  g_cond_broadcast (&work->looked_into);
+}
+
+/* Scores what there is; where there is nothing, looks into the next block, or waits for others that
+ * do. */
 static gpointer
 score_thread (gpointer data)
 {
   Work *work = data;
-  const PlanSearch *s = work->search;
-  PlanInquiry inquiry = { .work = work };
+  g_autoptr (GArray) memory = g_array_new (FALSE, FALSE, sizeof (Bound));
+  g_autoptr (GArray) time = g_array_new (FALSE, FALSE, sizeof (Bound));
+  Bounds bounds = { memory, time };
+  Candidate candidate;
   g_mutex_lock (&work->lock);
-  while (take_candidate (work, &inquiry.candidate))
-    {
-      PlanFound found = { .point = inquiry.candidate.point };
-      Plan plan;
-      inquiry.decided = NULL;
-      g_mutex_unlock (&work->lock);
-      const gboolean ok = plan_space_at (s->space, found.point, &plan)
-                          && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
-                          && s->score (&found.plan, &inquiry, s->user_data, &found.score);
-      g_mutex_lock (&work->lock);
-      note_score (&inquiry, &found, ok);
-    }
+  while (!work->is_stopped)
+    if (take_candidate (work, &candidate))
+      score (work, &candidate);
+    else if (work->next < work->end)
+      look_into_next (work, &bounds);
+    else if (work->n_looking > 0)
+      g_cond_wait (&work->looked_into, &work->lock);
+    else
+      break;
+  g_cond_broadcast (&work->looked_into); /* stopped: nobody need wait */
   g_mutex_unlock (&work->lock);
   return NULL;
 }
@@ -464,22 +502,14 @@ run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
     g_thread_join (threads[i]);
 }
 
-#define SLICE 2 /* blocks that are looked into before what was found is asked again */
-
-/* Blocks are bounded; then, best first, they are filtered, and what is left is scored. */
+/* Blocks are bounded; then, best first, they are looked into, and what is left is scored. */
 static void
 run_blocks (Work *work, guint64 first, guint64 end)
 {
   g_array_set_size (work->blocks, 0);
   run_threads (work, bound_thread, first, end);
   g_array_sort (work->blocks, compare_blocks);
-  for (guint64 b = 0; b < work->blocks->len && !work->is_stopped; b += SLICE)
-    {
-      g_array_set_size (work->candidates, 0);
-      run_threads (work, filter_thread, b, MIN (b + SLICE, work->blocks->len));
-      g_array_sort (work->candidates, compare_candidates);
-      run_threads (work, score_thread, 0, work->candidates->len);
-    }
+  run_threads (work, score_thread, 0, work->blocks->len);
 }
 
 /* Of points that are not plain, which ones were scored without being among the best depends on what
@@ -491,7 +521,7 @@ forget_chances (const Work *work, guint64 first)
   for (guint i = found->len; i-- > 0;)
     {
       const PlanFound *f = &g_array_index (found, PlanFound, i);
-      if (f->point >= first && f->score.time_ns > work->worst_ns)
+      if (f->point >= first && f->score.time_ns > work->mark.worst_ns)
         g_array_remove_index_fast (found, i);
     }
 }
@@ -503,26 +533,26 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
   out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
   g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
-  g_autoptr (GArray) candidates = g_array_new (FALSE, FALSE, sizeof (Candidate));
-  Work work = { .search = self,
-                .result = out_result,
-                .blocks = blocks,
-                .candidates = candidates,
-                .worst_ns = G_MAXINT64,
-                .best_ns = G_MAXINT64,
-                .is_plain = TRUE };
+  Work work = {
+    .search = self, .result = out_result, .blocks = blocks, .mark = { G_MAXINT64, G_MAXINT64, TRUE }
+  };
+  g_queue_init (&work.candidates);
   g_mutex_init (&work.lock);
+  g_cond_init (&work.looked_into);
   run_blocks (&work, 0, plain);
   /* The others come when the plain ones have set the mark. */
-  work.is_plain = FALSE;
+  work.mark.is_plain = FALSE;
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
+  g_queue_clear_full (&work.candidates, (GDestroyNotify)g_array_unref);
+  g_cond_clear (&work.looked_into);
   g_mutex_clear (&work.lock);
   forget_chances (&work, plain * plan_space_block_size (self->space));
   g_array_sort (out_result->found, compare_found);
-  out_result->front_ns = work.best_ns == G_MAXINT64
-                             ? 0
-                             : (gint64)MIN ((double)work.best_ns * MAX (self->front, 1), 0x1p62);
+  out_result->front_ns
+      = work.mark.best_ns == G_MAXINT64
+            ? 0
+            : (gint64)MIN ((double)work.mark.best_ns * MAX (self->front, 1), 0x1p62);
   out_result->is_whole = !work.is_stopped;
 }
 
