@@ -72,39 +72,6 @@ small_space (const Case *c, int seed, guint allow)
 #define FIRST_OPEN 6 /* of the spaces */
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
-/* Rules of blocks say of all of a block's plans what they say of one. */
-START_TEST (blocks_are_forbidden_as_a_whole)
-{
-  Case c;
-  guint64 n = 0;
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  gboolean pinned[PLAN_N_FIELDS] = { FALSE };
-  Plan base, plan, resolved;
-  case_init (&c, _i);
-  plan_init (&base);
-  base.value[PLAN_GBS] = 64;
-  g_autoptr (PlanSpace) space
-      = plan_space_new (c.model, c.cluster, &base, pinned, (1u << PLAN_N_ALLOW) - 1);
-  const guint64 size = plan_space_block_size (space), blocks = plan_space_size (space) / size;
-  for (guint i = 0; i < 200; i++)
-    {
-      const guint64 first = (guint64)g_rand_int_range (rand, 0, (gint32)blocks) * size;
-      plan_space_at (space, first + (guint64)g_rand_int_range (rand, 0, (gint32)size), &plan);
-      const gboolean may = plan_resolve_block (&plan, c.model, c.cluster);
-      for (guint64 point = first; point < first + size; point++)
-        {
-          if (!plan_space_at (space, point, &plan))
-            continue;
-          ck_assert_int_eq (plan_resolve_block (&plan, c.model, c.cluster), may);
-          ck_assert (may || !plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
-        }
-      n += !may;
-    }
-  ck_assert_uint_gt (n, 0);
-  case_clear (&c);
-}
-END_TEST
-
 /* A small space with every class open: some recipes and some of what leans on the host. */
 static PlanSpace *
 open_space (const Case *c, int seed)
@@ -152,6 +119,39 @@ case_clear (Case *c)
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
 }
+
+/* Rules of blocks say of all of a block's plans what they say of one. */
+START_TEST (blocks_are_forbidden_as_a_whole)
+{
+  Case c;
+  guint64 n = 0;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gboolean pinned[PLAN_N_FIELDS] = { FALSE };
+  Plan base, plan, resolved;
+  case_init (&c, _i);
+  plan_init (&base);
+  base.value[PLAN_GBS] = 64;
+  g_autoptr (PlanSpace) space
+      = plan_space_new (c.model, c.cluster, &base, pinned, (1u << PLAN_N_ALLOW) - 1);
+  const guint64 size = plan_space_block_size (space), blocks = plan_space_size (space) / size;
+  for (guint i = 0; i < 200; i++)
+    {
+      const guint64 first = (guint64)g_rand_int_range (rand, 0, (gint32)blocks) * size;
+      plan_space_at (space, first + (guint64)g_rand_int_range (rand, 0, (gint32)size), &plan);
+      const gboolean may = plan_resolve_block (&plan, c.model, c.cluster);
+      for (guint64 point = first; point < first + size; point++)
+        {
+          if (!plan_space_at (space, point, &plan))
+            continue;
+          ck_assert_int_eq (plan_resolve_block (&plan, c.model, c.cluster), may);
+          ck_assert (may || !plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
+        }
+      n += !may;
+    }
+  ck_assert_uint_gt (n, 0);
+  case_clear (&c);
+}
+END_TEST
 
 /* Every legal plan of a space, scored. */
 static GArray *
