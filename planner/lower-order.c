@@ -26,6 +26,7 @@ typedef struct
   guint n_loose;          /* of them that go when something is gathered */
   const gint64 *outgoing; /* see find_outgoing */
   guint begin;            /* first act of the chunk */
+  guint turn;             /* so many chunks recur, where any do */
 } Builder;
 
 static guint64
@@ -144,6 +145,26 @@ continues (const PlanLowerOrder *order, guint one, guint other, guint n)
   return TRUE;
 }
 
+/* One chunk more of the last run, where chunks recur one by one: FALSE where it is not. */
+static gboolean
+extend (const Builder *b, const PlanLowerRun *chunk)
+{
+  GArray *runs = b->order->runs;
+  if (b->turn > 1 || runs->len == 0)
+    return FALSE;
+  PlanLowerRun *last = &g_array_index (runs, PlanLowerRun, runs->len - 1);
+  const PlanAct *acts = (const PlanAct *)(void *)b->order->acts->data;
+  const gint64 step = chunk->first - last->first - (last->count - 1) * last->step;
+  if (last->n != chunk->n || (last->count > 1 && step != last->step))
+    return FALSE;
+  for (guint i = 0; i < chunk->n; i++)
+    if (!acts_alike (&acts[last->from + i], &acts[chunk->from + i]))
+      return FALSE;
+  last->count++;
+  last->step = step;
+  return TRUE;
+}
+
 /* The acts since the last call are those of the chunk at unit `first`. */
 static void
 close_chunk (Builder *b, gint64 first)
@@ -153,7 +174,10 @@ close_chunk (Builder *b, gint64 first)
       = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
   for (guint i = chunk.from; i < order->acts->len; i++)
     g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
-  g_array_append_val (order->runs, chunk);
+  if (extend (b, &chunk))
+    g_array_set_size (order->acts, chunk.from);
+  else
+    g_array_append_val (order->runs, chunk);
   b->begin = order->acts->len;
 }
 
@@ -180,12 +204,14 @@ chunks_per_turn (const PlanLower *lower)
   return cycle.count < 2 ? 1 : (guint)(ABS (cycle.step) / gcd (ABS (cycle.step), lower->chunk));
 }
 
-/* Makes one run of chunks that recur. */
+/* Makes one run of chunks that recur several at a time. */
 static void
 fold (Builder *b)
 {
   PlanLowerOrder *order = b->order;
-  const guint n = chunks_per_turn (b->lower);
+  const guint n = b->turn;
+  if (n == 1)
+    return;
   GArray *folded = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
   for (guint i = 0; i < order->runs->len;)
     {
@@ -455,7 +481,8 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   const gint64 layers = lower->model->layers;
   const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
-  Builder b = { .lower = lower, .order = self, .outgoing = outgoing };
+  Builder b
+      = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
   PlanPiece pieces[2];
   const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
   init (self);
@@ -489,9 +516,12 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   const gint64 layers = lower->model->layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
-  Builder b = {
-    .lower = lower, .order = self, .queue = queue, .residence = states, .outgoing = outgoing
-  };
+  Builder b = { .lower = lower,
+                .order = self,
+                .queue = queue,
+                .residence = states,
+                .outgoing = outgoing,
+                .turn = chunks_per_turn (lower) };
   PlanPiece pieces[2];
   const guint n = pieces_read (&b, FALSE, pieces);
   init (self);

@@ -599,14 +599,11 @@ share_sums (PlanLower *self)
 static void
 prepare (PlanLower *self)
 {
-  PlanTensor tensors[PLAN_N_TENSORS];
   if (!self->stack->waits_for_norm || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return;
-  gint64 n = plan_model_outer_tensors (self->model, self->net.vocab, tensors);
-  for (gint64 layer = 0; layer < self->model->layers; layer++)
-    n += plan_model_layer_tensors (self->model, layer, tensors);
+  const gint64 tensors = plan_model_n_tensors (self->model);
   plan_lower_look (self);
-  plan_lower_emit (self, PLAN_OP_PREPARE, PLAN_STREAM_HOST, NULL, PLAN_DIMS (n), NULL,
+  plan_lower_emit (self, PLAN_OP_PREPARE, PLAN_STREAM_HOST, NULL, PLAN_DIMS (tensors), NULL,
                    PLAN_REF_NONE);
 }
 

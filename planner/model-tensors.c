@@ -113,6 +113,16 @@ plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors)
                          out_tensors);
 }
 
+gint64
+plan_model_n_tensors (const PlanModel *self)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const gint64 moe = plan_model_moe_layers (self);
+  return plan_model_outer_tensors (self, self->vocab, tensors)
+         + (self->layers - moe) * append_tensors (self, PLACE_LAYER, FALSE, 0, 0, tensors)
+         + moe * append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+}
+
 static double
 elements (const PlanTensor *tensors, guint n)
 {

@@ -6,7 +6,8 @@ G_BEGIN_DECLS
 struct _PlanSchedule
 {
   guint rank, ranks;
-  GArray *nodes;   /* PlanOp; REPEAT has dims { from, count, step, node of its END } */
+  PlanOp *nodes; /* REPEAT has dims { from, count, step, node of its END } */
+  guint n_nodes, room;
   GArray *buffers; /* PlanBuffer */
   GArray *events;  /* PlanEvent */
   gboolean is_graph;

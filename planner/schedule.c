@@ -43,7 +43,8 @@ plan_schedule_new (guint rank, guint ranks)
   PlanSchedule *self = g_new0 (PlanSchedule, 1);
   self->rank = rank;
   self->ranks = ranks;
-  self->nodes = g_array_sized_new (FALSE, FALSE, sizeof (PlanOp), USUAL_NODES);
+  self->nodes = g_new (PlanOp, USUAL_NODES);
+  self->room = USUAL_NODES;
   self->buffers = g_array_new (FALSE, TRUE, sizeof (PlanBuffer));
   self->events = g_array_new (FALSE, TRUE, sizeof (PlanEvent));
   self->groups = g_array_new (FALSE, TRUE, sizeof (PlanGroup));
@@ -60,7 +61,7 @@ plan_schedule_free (PlanSchedule *self)
 {
   if (!self)
     return;
-  g_array_unref (self->nodes);
+  g_free (self->nodes);
   g_array_unref (self->buffers);
   g_array_unref (self->events);
   g_array_unref (self->groups);
@@ -126,7 +127,7 @@ plan_schedule_begin_section (PlanSchedule *self, PlanSection section)
 {
   g_return_if_fail (self->depth == 0 && self->n_sections_begun == (guint)section);
   for (guint s = section; s <= PLAN_N_SECTIONS; s++)
-    self->section_start[s] = self->nodes->len;
+    self->section_start[s] = self->n_nodes;
   self->n_sections_begun = section + 1;
 }
 
@@ -137,7 +138,7 @@ plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint64 fro
   g_return_if_fail (self->depth < PLAN_MAX_DEPTH && count > 0 && self->n_sections_begun > 0);
   char *name = g_strdup (variable);
   g_array_append_val (self->variables, name);
-  self->open[self->depth++] = self->nodes->len;
+  self->open[self->depth++] = self->n_nodes;
   PlanOp *repeat = plan_schedule_add_op (self, PLAN_OP_REPEAT, PLAN_STREAM_HOST);
   repeat->dims[PLAN_REPEAT_FROM] = from;
   repeat->dims[PLAN_REPEAT_COUNT] = count;
@@ -150,7 +151,7 @@ plan_schedule_end_repeat (PlanSchedule *self)
 {
   g_return_if_fail (self->depth > 0);
   const guint repeat = self->open[--self->depth];
-  g_array_index (self->nodes, PlanOp, repeat).dims[PLAN_REPEAT_END] = self->nodes->len;
+  self->nodes[repeat].dims[PLAN_REPEAT_END] = self->n_nodes;
   plan_schedule_add_op (self, PLAN_OP_END, PLAN_STREAM_HOST)->dims[0] = repeat;
 }
 
@@ -158,10 +159,11 @@ PlanOp *
 plan_schedule_add_op (PlanSchedule *self, PlanOpKind kind, PlanStream stream)
 {
   g_return_val_if_fail (self->n_sections_begun > 0, NULL);
-  g_array_set_size (self->nodes, self->nodes->len + 1);
+  if (self->n_nodes == self->room)
+    self->nodes = g_renew (PlanOp, self->nodes, self->room *= 2);
+  PlanOp *op = &self->nodes[self->n_nodes++];
   for (guint s = self->n_sections_begun; s <= PLAN_N_SECTIONS; s++)
-    self->section_start[s] = self->nodes->len;
-  PlanOp *op = &g_array_index (self->nodes, PlanOp, self->nodes->len - 1);
+    self->section_start[s] = self->n_nodes;
   plan_op_init (op, kind, stream);
   return op;
 }
@@ -211,13 +213,13 @@ plan_schedule_group_size (const PlanSchedule *self, const PlanOp *op)
 guint
 plan_schedule_n_nodes (const PlanSchedule *self)
 {
-  return self->nodes->len;
+  return self->n_nodes;
 }
 
 const PlanOp *
 plan_schedule_node (const PlanSchedule *self, guint node)
 {
-  return &g_array_index (self->nodes, PlanOp, node);
+  return &self->nodes[node];
 }
 
 guint
@@ -286,7 +288,7 @@ plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection s
 const PlanOp *
 plan_cursor_next (PlanCursor *self)
 {
-  const PlanOp *nodes = (const PlanOp *)(gpointer)self->schedule->nodes->data;
+  const PlanOp *nodes = self->schedule->nodes;
   while (self->next < self->end)
     {
       const PlanOp *op = &nodes[self->next];
