@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "exec/kernels.h"
+#include "exec/number.h"
 
 #ifdef HAVE_AMX
 #include <cpuid.h>
@@ -154,6 +155,7 @@ typedef struct
   gint64 m, n, depth; /* depth in tiles */
   Tile *a, *b;
   float *out;
+  guint16 *rounded; /* where the last run of terms goes, to bf16; NULL: to `out` */
 } Product;
 
 /* Two runs of rows by two of columns over `depth` tiles. */
@@ -183,17 +185,26 @@ multiply (float sum[PAIR][PAIR], const Tile *a, const Tile *b, gint64 step, gint
 
 /* What lies within the product; added to earlier runs of terms. */
 static WIDE void
-put (const Product *self, gint64 row, gint64 col, gboolean adds, float sum[PAIR][PAIR])
+put (const Product *self, gint64 row, gint64 col, gboolean adds, gboolean is_last,
+     float sum[PAIR][PAIR])
 {
   const gint64 rows = MIN (PAIR, self->m - row), cols = MIN (PAIR, self->n - col);
 
   for (gint64 i = 0; i < rows; i++)
     {
-      float *out = self->out + (row + i) * self->n + col;
+      const gint64 at = (row + i) * self->n + col;
+      guint16 rounded[PAIR];
 
       for (gint64 j = 0; adds && j < cols; j++)
-        sum[i][j] = out[j] + sum[i][j];
-      memcpy (out, sum[i], (gsize)cols * sizeof *out);
+        sum[i][j] = self->out[at + j] + sum[i][j];
+      if (!is_last || !self->rounded)
+        {
+          memcpy (self->out + at, sum[i], (gsize)cols * sizeof *self->out);
+          continue;
+        }
+      for (guint j = 0; j < PAIR; j++)
+        rounded[j] = exec_number_to_bf16 (sum[i][j]);
+      memcpy (self->rounded + at, rounded, (gsize)cols * sizeof *rounded);
     }
 }
 
@@ -210,7 +221,7 @@ multiply_all (const Product *self)
             multiply (sum, self->a + row / TILE * self->depth + from,
                       self->b + col / TILE * self->depth + from, self->depth,
                       MIN (DEPTH, self->depth - from));
-            put (self, row, col, from > 0, sum);
+            put (self, row, col, from > 0, from + DEPTH >= self->depth, sum);
           }
 }
 
@@ -236,7 +247,7 @@ configure_tiles (void)
 
 WIDE gboolean
 exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b, float *out,
-               float *a_room, float *b_room)
+               guint16 *rounded, float *a_room, float *b_room)
 {
   const gint64 depth = (k + TERMS - 1) / TERMS, a_tiles = count_tiles (m, depth),
                b_tiles = count_tiles (n, depth);
@@ -245,7 +256,7 @@ exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const vo
       || b_tiles * (gint64)sizeof (Tile) > n * k * (gint64)sizeof (float))
     return FALSE;
 
-  Product product = { m, n, depth, (Tile *)(void *)a_room, (Tile *)(void *)b_room, out };
+  Product product = { m, n, depth, (Tile *)(void *)a_room, (Tile *)(void *)b_room, out, rounded };
   pack (product.a, a, m, k, layout != 2, TRUE);
   pack (product.b, b, n, k, layout == 1, FALSE);
   /* The last run of an odd number has no partner. */
@@ -269,7 +280,7 @@ exec_gemm_amx_open (void)
 
 gboolean
 exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b, float *out,
-               float *a_room, float *b_room)
+               guint16 *rounded, float *a_room, float *b_room)
 {
   return FALSE;
 }

@@ -276,9 +276,10 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
   return image;
 }
 
-/* The product of operands 1 and 2, in fp32. */
-static void
-multiply (const ExecArgs *args, float *out, float *a_image, float *b_image)
+/* The product of operands 1 and 2, in fp32; where `rounded` is not NULL perhaps there, in bf16 and
+ * nowhere else: TRUE then. */
+static gboolean
+multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, float *b_image)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
@@ -286,10 +287,11 @@ multiply (const ExecArgs *args, float *out, float *a_image, float *b_image)
 
   if (args->dtype[1] == PLAN_DTYPE_BF16 && args->dtype[2] == PLAN_DTYPE_BF16
       && exec_gemm_amx (dims[0], dims[1], dims[2], (int)dims[3], args->ptr[1], args->ptr[2], out,
-                        a_image, b_image))
-    return;
+                        rounded, a_image, b_image))
+    return rounded != NULL;
   exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
                   read_factor (args, 2, b_count, b_image), out);
+  return FALSE;
 }
 
 static void
@@ -307,7 +309,9 @@ run_gemm (const ExecArgs *args)
                 && args->dtype[2] == PLAN_DTYPE_FP32));
   b_image = a_image != NULL ? a_image + a_count : NULL;
   out = args->dtype[0] == PLAN_DTYPE_FP32 ? args->ptr[0] : b_image + b_count;
-  multiply (args, out, a_image, b_image);
+  const gboolean rounds = args->dtype[0] == PLAN_DTYPE_BF16 && args->ptr[3] == NULL;
+  if (multiply (args, out, rounds ? args->ptr[0] : NULL, a_image, b_image))
+    return;
   if (args->ptr[3] != NULL)
     add_bias (args, out);
   if (args->dtype[0] != PLAN_DTYPE_FP32)
@@ -325,7 +329,7 @@ run_gemm_add (const ExecArgs *args)
   float *product = args->ptr[3], *a_image = product + out_count, *b_image = a_image + a_count;
   float storage[BLOCK];
 
-  multiply (args, product, a_image, b_image);
+  multiply (args, product, NULL, a_image, b_image);
   for (guint64 at = 0; at < out_count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, out_count - at);

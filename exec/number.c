@@ -7,30 +7,8 @@
 
 #include <string.h>
 
-/* Elements converted by one call of a fixed length, which compilers turn into vector code. */
+/* Elements converted by a loop of fixed length, which compilers turn into vector code. */
 #define BLOCK 16
-
-float
-exec_number_from_bf16 (guint16 bits)
-{
-  guint32 word = (guint32)bits << 16;
-  float value;
-
-  memcpy (&value, &word, sizeof value);
-  return value;
-}
-
-guint16
-exec_number_to_bf16 (float value)
-{
-  guint32 word, is_nan, rounded, quiet;
-
-  memcpy (&word, &value, sizeof word);
-  is_nan = -(guint32)((word & 0x7fffffffu) > 0x7f800000u);
-  rounded = (word + 0x7fffu + (word >> 16 & 1)) >> 16; /* a carry out of the fraction gives inf */
-  quiet = word >> 16 | 0x40;                           /* rounding could turn a NaN into inf */
-  return (guint16)((quiet & is_nan) | (rounded & ~is_nan));
-}
 
 /* Every half is a float: normal ones by a shift of the exponent, small ones by a product. */
 float
@@ -76,17 +54,19 @@ exec_number_to_fp16 (float value)
 }
 
 static EXEC_WIDE void
-widen_block (float *restrict out, const guint16 *restrict in)
+widen_blocks (float *restrict out, const guint16 *restrict in, guint64 blocks)
 {
-  for (guint i = 0; i < BLOCK; i++)
-    out[i] = exec_number_from_bf16 (in[i]);
+  for (; blocks-- > 0; out += BLOCK, in += BLOCK)
+    for (guint i = 0; i < BLOCK; i++)
+      out[i] = exec_number_from_bf16 (in[i]);
 }
 
 static EXEC_WIDE void
-narrow_block (guint16 *restrict out, const float *restrict in)
+narrow_blocks (guint16 *restrict out, const float *restrict in, guint64 blocks)
 {
-  for (guint i = 0; i < BLOCK; i++)
-    out[i] = exec_number_to_bf16 (in[i]);
+  for (; blocks-- > 0; out += BLOCK, in += BLOCK)
+    for (guint i = 0; i < BLOCK; i++)
+      out[i] = exec_number_to_bf16 (in[i]);
 }
 
 void
@@ -107,9 +87,8 @@ exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count)
       return;
     }
   g_assert (dtype == PLAN_DTYPE_BF16);
-  for (; i + BLOCK <= count; i += BLOCK)
-    widen_block (out + i, bits + i);
-  for (; i < count; i++)
+  widen_blocks (out, bits, count / BLOCK);
+  for (i = count / BLOCK * BLOCK; i < count; i++)
     out[i] = exec_number_from_bf16 (bits[i]);
 }
 
@@ -131,8 +110,7 @@ exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count)
       return;
     }
   g_assert (dtype == PLAN_DTYPE_BF16);
-  for (; i + BLOCK <= count; i += BLOCK)
-    narrow_block (bits + i, in + i);
-  for (; i < count; i++)
+  narrow_blocks (bits, in, count / BLOCK);
+  for (i = count / BLOCK * BLOCK; i < count; i++)
     bits[i] = exec_number_to_bf16 (in[i]);
 }

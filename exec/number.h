@@ -2,10 +2,30 @@
 #pragma once
 #include "planner/dtype.h"
 #include <glib.h>
+#include <string.h>
 G_BEGIN_DECLS
 
-float exec_number_from_bf16 (guint16 bits);
-guint16 exec_number_to_bf16 (float value);
+static inline float
+exec_number_from_bf16 (guint16 bits)
+{
+  guint32 word = (guint32)bits << 16;
+  float value;
+
+  memcpy (&value, &word, sizeof value);
+  return value;
+}
+
+static inline guint16
+exec_number_to_bf16 (float value)
+{
+  guint32 word, is_nan, rounded, quiet;
+
+  memcpy (&word, &value, sizeof word);
+  is_nan = -(guint32)((word & 0x7fffffffu) > 0x7f800000u);
+  rounded = (word + 0x7fffu + (word >> 16 & 1)) >> 16; /* a carry out of the fraction gives inf */
+  quiet = word >> 16 | 0x40;                           /* rounding could turn a NaN into inf */
+  return (guint16)((quiet & is_nan) | (rounded & ~is_nan));
+}
 
 float exec_number_from_fp16 (guint16 bits);
 guint16 exec_number_to_fp16 (float value);
