@@ -539,6 +539,8 @@ static const struct
   { "wants-one-connection", "dgx-h100", "gbs=8 tp=2", "gbs=8" },
   { "fine-grained-is-forced", "dgx-b200", "gbs=8 compute=mxfp8 param_gather=mxfp8",
     "gbs=8 compute=mxfp8 param_gather=mxfp8 recompute=full" },
+  { "fp8-loses-small-squares", "dgx-h100", "gbs=8 precision_aware=on exp_avg_sq=fp8",
+    "gbs=8 precision_aware=on exp_avg=fp8 exp_avg_sq=bf16" },
 };
 
 START_TEST (hazard_is_named)
