@@ -60,6 +60,7 @@ static const struct
   { "cp_comm", NULL, MEANS_REMARK, "context parallelism by other collectives" },
   { "composer_mixed_precision", "DEFAULT", MEANS_REMARK, "which formats travel is not certain" },
   { "network_state", "fast", MEANS_REMARK, NULL },
+  { "network_state", "slow", MEANS_REMARK, NULL },
   { "network_state", NULL, MEANS_REMARK, "a network below its rate" },
   { "reshard_after_forward", NULL, MEANS_REMARK, "when gathered weights are let go of" },
   { "pipeline_balance", NULL, MEANS_REMARK, NULL },

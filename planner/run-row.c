@@ -226,6 +226,33 @@ read_date (const char *text)
   return (gint64)year * 10000 + month * 100 + day;
 }
 
+/* What PyTorch's wheels held before 2.7, at the newest (2.5 and 2.6, by
+ * .github/scripts/generate_binary_build_matrix.py). */
+#define WHEEL_NCCL "2.21"
+#define WHEEL_NCCL_UNTIL 20250430
+
+static gboolean
+set_nccl (PlanRunRow *row, gint64 date, GError **error)
+{
+  const gint64 stack = row->plan.value[PLAN_STACK];
+  const gboolean is_of_wheel
+      = stack == PLAN_STACK_NANOTRON || stack == PLAN_STACK_FSDP1 || stack == PLAN_STACK_FSDP2;
+  return !is_of_wheel || date == 0 || date >= WHEEL_NCCL_UNTIL
+         || plan_set (&row->plan, "nccl", WHEEL_NCCL, error);
+}
+
+/* Two installations took turns in nanotron's scan, in 2024-12 and 2025-01: they differ in their
+ * collectives, inside nodes too, and in when blocks come free again. 0: not told. */
+static gint64
+scan_state (const PlanRunRow *row, const PlanStack *nanotron)
+{
+  g_autofree char *state = plan_run_row_note (row, "network_state");
+  return !state                        ? 0
+         : g_str_equal (state, "slow") ? nanotron->newest
+         : g_str_equal (state, "fast") ? nanotron->oldest
+                                       : 0;
+}
+
 /* The stack as it was then, or as the nearest that is known. */
 static gboolean
 set_stack (PlanRunRow *row, GError **error)
@@ -241,6 +268,8 @@ set_stack (PlanRunRow *row, GError **error)
   g_autofree char *told = plan_run_row_note (row, "date");
   const char *const when = told ? told : row->cell[PLAN_RUN_STACK_DATE];
   const gint64 date = when ? read_date (when) : 0;
+  if (!set_nccl (row, date, error))
+    return FALSE;
   for (guint i = 0; i < plan_stack_n (); i++)
     {
       const PlanStack *stack = plan_stack_get (i);
@@ -251,7 +280,8 @@ set_stack (PlanRunRow *row, GError **error)
       if (date == 0 || nearest / 100 != date / 100)
         plan_run_row_remark (row, "of %s what is nearest is known: %s",
                              when ? when : "unknown date", text);
-      row->plan.value[PLAN_STACK] = stack->id + PLAN_STACK_BASE * nearest;
+      const gint64 state = stack->id == PLAN_STACK_NANOTRON ? scan_state (row, stack) : 0;
+      row->plan.value[PLAN_STACK] = stack->id + PLAN_STACK_BASE * (state ? state : nearest);
     }
   return TRUE;
 }

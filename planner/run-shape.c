@@ -137,12 +137,38 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   return model;
 }
 
+/* What a hop over a network takes that is not of InfiniBand's order, by the notes `network` and
+ * `network_state`. The first that fits holds. The states are those of the nanotron scan, seen in
+ * its runs' own test before the first step: 1 GiB gathered and reduced among all GPUs and in a node
+ * (nanotron e3b886c6, measure_bandwidth). By the rings of cost-collective.c the rows to fit to tell
+ * 0.13 to 0.23 ms and 0.9 to 1.3 ms, as medians for 16, 32, ... 512 GPUs. */
+static const struct
+{
+  const char *network, *state, *latency;
+} networks[] = {
+  { "efa", "fast", "0.2 ms" },
+  { "efa", "slow", "1.2 ms" },
+  { "efa", NULL, "40 us" }, /* as aws-p5 of clusters.ini */
+};
+
+static const char *
+net_latency (const char *network, const char *state)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (networks); i++)
+    if (g_strcmp0 (networks[i].network, network) == 0
+        && (!networks[i].state || g_strcmp0 (networks[i].state, state) == 0))
+      return networks[i].latency;
+  return NULL;
+}
+
 /* Sets what the row says about the network and the NVLink domain. */
 static gboolean
 set_links (PlanCluster *cluster, gint64 per_node, const char *domain, const char *nic,
-           GError **error)
+           const char *latency, GError **error)
 {
   if (domain && !plan_cluster_set_fact (cluster, PLAN_FACT_NVLINK_DOMAIN, domain, NULL, error))
+    return FALSE;
+  if (latency && !plan_cluster_set_fact (cluster, PLAN_FACT_NIC_LATENCY, latency, NULL, error))
     return FALSE;
   if (!nic)
     return TRUE;
@@ -155,11 +181,11 @@ set_links (PlanCluster *cluster, gint64 per_node, const char *domain, const char
 
 static PlanCluster *
 new_cluster (const char *gpu, gint64 nodes, gint64 per_node, const char *domain, const char *nic,
-             GError **error)
+             const char *latency, GError **error)
 {
   g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, gpu, per_node);
   g_autoptr (PlanCluster) self = plan_cluster_new (spec, error);
-  if (!self || !set_links (self, per_node, domain, nic, error))
+  if (!self || !set_links (self, per_node, domain, nic, latency, error))
     return NULL;
   self->nodes = nodes;
   /* Written and read, so that what contradicts itself is found. */
@@ -176,8 +202,12 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   const gint64 per_node = told > 0 ? MIN (told, gpus) : MIN (8, gpus);
   g_autofree char *domain = plan_run_row_note (self, "nvlink_domain");
   g_autofree char *nic = plan_run_row_note (self, "nic_gbit_per_gpu");
-  g_autofree char *key = g_strdup_printf ("%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s", gpu,
-                                          gpus, per_node, domain ? domain : "", nic ? nic : "");
+  g_autofree char *network = plan_run_row_note (self, "network");
+  g_autofree char *state = plan_run_row_note (self, "network_state");
+  const char *latency = net_latency (network, state);
+  g_autofree char *key
+      = g_strdup_printf ("%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s", gpu, gpus,
+                         per_node, domain ? domain : "", nic ? nic : "", latency ? latency : "");
   PlanCluster *cluster = g_hash_table_lookup (parts->clusters, key);
   g_autoptr (GError) why = NULL;
   if (cluster)
@@ -187,7 +217,7 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   else if (gpus % per_node != 0)
     plan_run_row_skip (self, "gpus: %" G_GINT64_FORMAT " are no whole nodes of %" G_GINT64_FORMAT,
                        gpus, per_node);
-  else if (!(cluster = new_cluster (gpu, gpus / per_node, per_node, domain, nic, &why)))
+  else if (!(cluster = new_cluster (gpu, gpus / per_node, per_node, domain, nic, latency, &why)))
     plan_run_row_skip (self, "gpus_per_node: %s", why->message);
   else
     g_hash_table_insert (parts->clusters, g_steal_pointer (&key), cluster);

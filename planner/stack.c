@@ -208,6 +208,8 @@ static const PlanStack newest[] = {
       .loss = PLAN_LOSS_SHARDED,
       .separate_gate = TRUE,
       .static_gathers = TRUE,
+      .gathers_at_once = TRUE,       /* _all_gather_params (zero.py) */
+      .reduce_bytes = 25 * PLAN_MIB, /* ddp_bucket_cap_mb (config.py): DDP calls hooks by bucket */
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
       .fixed_bytes = 72 * PLAN_MIB,
@@ -417,8 +419,9 @@ static const Change fsdp2_changes[] = {
 
 static const Change nanotron_changes[] = {
   { { 20250101, "its published scan: reserved memory",
-      "blocks that collectives used come free at once; in runs of 2024-12, when these were "
-      "over on the device; which part of the software changed was not found" },
+      "blocks that collectives used come free at once; before, when these were over on the "
+      "device. The installations of before and after took turns in 2024-12 and 2025-01, told "
+      "apart by the speed of their collectives; what else differs was not found" },
     record_streams },
 };
 

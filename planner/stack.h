@@ -67,7 +67,10 @@ typedef struct
   gboolean gathers_in_turn;    /* weights that stay are gathered when the unit before is used */
   gboolean rounds_as_gathered; /* no rounded weights at rest: main weights are, as they travel */
   gboolean copies_gathered;    /* out of the buffer that was gathered into, to the parameters */
+  gboolean gathers_at_once;    /* what stays gathered is gathered by one call for all of it */
   gint64 units_ahead;          /* gathered ahead of their use; 0: by the communication unit */
+  guint64 reduce_bytes;        /* gradients in the weights' format are reduced once so many are
+                                  there, not by unit; 0: by unit */
   gint64 queued_reductions;    /* in flight at most; 0: by the communication unit */
   gboolean collects_grads;     /* a unit's gradients are moved once all of them are there */
   gboolean drops_grads;        /* sharded gradients live from their reduction to the next step */
@@ -103,12 +106,11 @@ typedef struct
   gboolean ampere_attention;  /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
-  gboolean waits_at_load;            /* the host waits for the kernels of a micro batch before it
-                                        loads the next */
-  gboolean waits_for_norm;           /* and for the norm of the gradients, to read it */
-  gint64 tensor_ns; /* and what it then does for the optimizer with each parameter tensor */
-  gint64 piece_ns;  /* and for each rank's piece of a gather or reduction that is handed over as a
-                       list of them; 0: it is one buffer */
+  gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
+  gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
+  gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
+  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
+                      list of them; 0: it is one buffer */
 } PlanStack;
 
 /* Device memory outside the allocator while that schedule runs. */

@@ -13,6 +13,9 @@
 #define NCCL_COPY_ENGINE 2028      /* gathers without processors */
 #define NCCL_SYMMETRIC_REDUCE 2029 /* symmetric reduce-scatter over InfiniBand */
 
+/* What a hop over the network takes where NCCL's table holds. */
+#define TUNED_NET_NS 5000.0
+
 /* NCCL's ways to say that data has come, in the order of their parameters. */
 typedef enum
 {
@@ -37,6 +40,7 @@ typedef struct
   double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
   double link, nics;           /* B/s of a device inside, and of its node's members together */
   double port;                 /* B/s of a member that sends by itself */
+  double calls;                /* that it is done by */
   gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
   gint64 nccl;
   Way best;
@@ -58,7 +62,7 @@ value (const Collective *self, PlanField field, gint64 otherwise)
 static void
 consider (Collective *self, double latency, Way way)
 {
-  way.seconds = latency + MAX (way.link_seconds, way.network_seconds);
+  way.seconds = self->calls * latency + MAX (way.link_seconds, way.network_seconds);
   if (way.seconds < self->best.seconds)
     self->best = way;
 }
@@ -72,11 +76,15 @@ log2_up (gint64 n)
   return levels;
 }
 
-/* One way over the network, in the protocol whose parameter is given. */
+/* One way over the network, in the protocol whose parameter is given. Those are for a network of
+ * the order of NCCL's table; what another needs beyond it, each message waits for in any protocol.
+ */
 static double
 net_hop (const Collective *self, SimParam hop)
 {
-  return 1e-9 * param (self, hop) * (double)self->input->cluster->nic_latency_ns;
+  const double latency = (double)self->input->cluster->nic_latency_ns;
+  const double usual = MIN (latency, TUNED_NET_NS);
+  return 1e-9 * (param (self, hop) * usual + latency - usual);
 }
 
 /* Of a gather or a reduction, whatever the way. */
@@ -119,6 +127,21 @@ sending (const Collective *self, double bytes, SimParam link_share)
                 .stages = TRUE };
 }
 
+/* What may be on its way to a neighbour at once: as much as it has buffers for, which are eight
+ * steps; a chunk of Simple takes four (NCCL src/include/collectives.h). */
+static double
+under_way (Protocol protocol)
+{
+  return protocol == SIMPLE ? 2 : 8;
+}
+
+/* Until the next chunk may leave for another node: a buffer is free once word of that is back. */
+static double
+turn (const Collective *self, Protocol protocol)
+{
+  return 2 * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol) / under_way (protocol);
+}
+
 /* So many hops, one after the other. */
 static double
 hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
@@ -130,15 +153,22 @@ hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
 }
 
 /* Every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice. There is a
- * ring per network port of the members, so that between nodes all of them work side by side. */
+ * ring per network port of the members, so that between nodes all of them work side by side. What
+ * starts behind a border between nodes and ends before it crosses all others, the rest that one
+ * too. */
 static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
   const double rounds = self->is_all_reduce ? 2 : 1;
+  const double begin = start (self, SIM_PARAM_LL_NS + (SimParam)protocol);
+  const gint64 across = self->linked > 1 && self->crosses ? self->nodes : self->nodes - 1;
+  const double around = hops (self, protocol, self->ranks - 1 - across, across);
+  const double waits = self->crosses ? (double)(self->ranks - 1) * turn (self, protocol) : 0;
+  const Way way = sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE);
+  const double busy = MAX (way.link_seconds, way.network_seconds);
   consider (self,
-            start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
-                + rounds * hops (self, protocol, self->ranks - self->nodes, self->nodes - 1),
-            sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE));
+            begin + MAX (rounds * around, rounds * waits + busy / under_way (protocol) - busy),
+            way);
 }
 
 /* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
@@ -346,11 +376,12 @@ memory_passes (const Collective *self)
 }
 
 SimTime
-sim_cost_collective (const SimCostInput *input, const PlanOp *op)
+sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
 {
   const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
   Collective self;
   describe (&self, input, op, dtype);
+  self.calls = calls;
   SimTime time = { .provenance
                    = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
   if (self.ranks == 1)

@@ -48,7 +48,22 @@ gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean r
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
 
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
-SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op);
+/* By how many calls of a framework ops are done, going through a schedule's nodes in their order;
+ * 0: by that of another op; less than 1: one in so many layers. */
+typedef struct
+{
+  gint32 first_gather;   /* array; -1: none yet */
+  GArray *gradients;     /* that are to be reduced */
+  guint64 waiting_bytes; /* of them, not sent off */
+} SimCalls;
+
+void sim_calls_init (SimCalls *self);
+void sim_calls_clear (SimCalls *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SimCalls, sim_calls_clear)
+double sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op);
+
+/* `calls` pay for the start and the hops. */
+SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls);
 
 static inline double
 sim_cost_param (const SimCostInput *input, SimParam param)

@@ -120,6 +120,7 @@ typedef struct
   PlanStream stream;
   gint8 dtype[PLAN_MAX_REFS]; /* below 0: no operand */
   gint64 group, dims[PLAN_MAX_DIMS];
+  double calls;
 } Look;
 
 #define LOOKS 128
@@ -133,9 +134,9 @@ typedef struct
 } Looks;
 
 static Look
-look_of (const PlanSchedule *schedule, const PlanOp *op)
+look_of (const PlanSchedule *schedule, const PlanOp *op, double calls)
 {
-  Look look = { .kind = op->kind, .stream = op->stream, .group = op->group };
+  Look look = { .kind = op->kind, .stream = op->stream, .group = op->group, .calls = calls };
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     look.dtype[i] = op->refs[i].array < 0
                         ? -1
@@ -164,15 +165,16 @@ copy_times (SimCost *self, guint node, guint from)
 }
 
 static gboolean
-find_times (SimCost *self, const SimCostInput *input, guint node, gboolean *out_is_timed,
-            GError **error)
+find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
+            gboolean *out_is_timed, GError **error)
 {
   const PlanOp *op = plan_schedule_node (input->schedule, node);
   SimTime time;
   *out_is_timed = sim_cost_timed (input, op, &time);
   if (!*out_is_timed)
-    time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE ? sim_cost_collective (input, op)
-                                                             : sim_cost_compute (input, op, error);
+    time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
+               ? sim_cost_collective (input, op, calls)
+               : sim_cost_compute (input, op, error);
   if (time.seconds < 0)
     return FALSE;
   self->ns[node] = (gint64)(time.seconds * 1e9 + 0.5);
@@ -185,14 +187,14 @@ find_times (SimCost *self, const SimCostInput *input, guint node, gboolean *out_
 
 /* The same, but for what is known from an op that looks alike. */
 static gboolean
-learn_times (SimCost *self, const SimCostInput *input, guint node, Looks *looks,
+learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
              gboolean *out_is_timed, GError **error)
 {
-  const Look look = look_of (input->schedule, plan_schedule_node (input->schedule, node));
+  const Look look = look_of (input->schedule, plan_schedule_node (input->schedule, node), calls);
   const guint place = place_of (&look), known = looks->node[place];
   if (known && memcmp (&looks->look[place], &look, sizeof look) == 0)
     copy_times (self, node, known - 1);
-  else if (!find_times (self, input, node, &looks->is_timed[place], error))
+  else if (!find_times (self, input, node, calls, &looks->is_timed[place], error))
     return FALSE;
   looks->node[place] = node + 1;
   looks->look[place] = look;
@@ -213,6 +215,8 @@ sim_cost_new (const SimCostInput *input, GError **error)
   self->is_serial = input->cluster->kind == PLAN_DEVICE_CPU;
   g_autofree gboolean *holds = g_new0 (gboolean, plan_schedule_n_buffers (input->schedule) + 1);
   SimGradients gradients = { .holds = holds };
+  g_auto (SimCalls) calls;
+  sim_calls_init (&calls);
   memset (looks.node, 0, sizeof looks.node);
   for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
     {
@@ -220,11 +224,12 @@ sim_cost_new (const SimCostInput *input, GError **error)
       gboolean is_timed = FALSE;
       self->provenance[node] = SIM_PROVENANCE_DATASHEET;
       const gboolean reads_gradient = sim_gradients_next (&gradients, op);
+      const double n_calls = sim_calls_next (&calls, &complete, op);
       self->launches[node] = launches_of (&complete, op, reads_gradient);
       if (!takes_time (op))
         continue;
       if (op->kind != PLAN_OP_PREPARE
-          && !learn_times (self, &complete, node, &looks, &is_timed, error))
+          && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
         return NULL;
       /* What was timed was issued too; a graph is launched by the host as a whole, once. */
       if (!is_timed && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule)))

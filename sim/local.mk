@@ -5,6 +5,7 @@ libsim_a_SOURCES = \
   %D%/busy.c %D%/busy.h \
   %D%/calibrate.c %D%/calibrate.h \
   %D%/cost.c %D%/cost.h \
+  %D%/cost-calls.c \
   %D%/cost-collective.c \
   %D%/cost-compute.c \
   %D%/cost-defaults.c \

@@ -38,7 +38,9 @@ cluster_of (const DbCurve *curve)
   for (guint i = 0; i < G_N_ELEMENTS (machines); i++)
     if (g_strcmp0 (machines[i].gpu, curve->gpu) == 0)
       {
-        g_autofree char *spec = g_strdup_printf ("%s:%d", machines[i].cluster, (int)curve->nodes);
+        const gboolean is_aws = curve->network && g_str_has_prefix (curve->network, "EFA");
+        g_autofree char *spec
+            = g_strdup_printf ("%s:%d", is_aws ? "aws-p5" : machines[i].cluster, (int)curve->nodes);
         g_autoptr (GError) error = NULL;
         PlanCluster *cluster = plan_cluster_new (spec, &error);
         ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");

@@ -177,8 +177,112 @@ START_TEST (rings_take_the_pace_of_the_slowest_link)
   cluster.nodes = cluster.devices_per_node = 2;
   params.value[SIM_PARAM_NET_NS] = 11;
   g_autoptr (SimCost) across = cost_of (&input);
-  /* two cards of 10 GB/s per node; two hops inside, one across */
-  ck_assert_int_eq (sim_cost_ns (across, 0), 1200000 + 2 * 2000 + 5000 + 7 + 11);
+  /* two cards of 10 GB/s per node; what is first in a node crosses to the other one and back to the
+   * last that lacks it, with one hop inside */
+  ck_assert_int_eq (sim_cost_ns (across, 0), 1200000 + 2000 + 2 * 5000 + 7 + 11);
+}
+END_TEST
+
+#define SMALL_GATHER \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer in elements=1000 dtype=u8 category=weights\n" \
+  "buffer out elements=4000 dtype=u8 category=gathered\n" \
+  "section setup\n" \
+  "all_gather gather group=all out=out in=in count=1000\n" \
+  "section step\nsection teardown\n"
+
+/* Hops of 50 us: 2 x 5 us by the protocol, and 40 us of the network's own beyond the usual 5. Three
+ * chunks go over each, two in 100 us, there and back, where eight fit into the buffers: 150 us, and
+ * half of the bytes' 3 kB at 20 GB/s. With eight under way those 100 us let all three through. */
+START_TEST (far_networks_hold_rings_up)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 2,
+                          .devices_per_node = 2,
+                          .nvlink_domain = 2,
+                          .memory_bytes_per_s = 1e12,
+                          .link_bytes_per_s = 1000e9,
+                          .nic_bytes_per_s = 10e9,
+                          .nic_latency_ns = 45000 };
+  g_autoptr (PlanSchedule) schedule = parse (SMALL_GATHER);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  params.value[SIM_PARAM_SIMPLE_NET_HOP] = 2;
+  g_autoptr (SimCost) simple = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (simple, 0), 3 * 50000 + 75);
+  params.value[SIM_PARAM_LL128_SHARE] = 1;
+  params.value[SIM_PARAM_LL128_NET_HOP] = 2;
+  g_autoptr (SimCost) lines = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (lines, 0), 2 * 50000 + 150);
+}
+END_TEST
+
+/* As autograd makes them, gradients of 8 MiB and then, in each layer, of 6 and 2. */
+#define BUCKETS \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer head elements=4194304 dtype=fp32 category=main_grads\n" \
+  "buffer grads[4] elements=4194304 dtype=fp32 category=main_grads\n" \
+  "buffer half elements=4194304 dtype=bf16 category=main_grads\n" \
+  "buffer weights elements=4000 dtype=bf16 category=weights\n" \
+  "buffer more[2] elements=4000 dtype=bf16 category=weights\n" \
+  "section setup\n" \
+  "all_gather gather group=all out=weights in=weights count=1000\n" \
+  "all_gather gather group=all out=more in=more count=1000\n" \
+  "section step\n" \
+  "accumulate compute out=head in=half count=4194304\n" \
+  "accumulate compute out=head in=half count=4194304\n" \
+  "all_reduce reduce group=all buf=head count=4194304\n" \
+  "repeat l from=0 count=4 step=1\n" \
+  "accumulate compute out=grads[l] in=half count=3145728\n" \
+  "accumulate compute out=grads[l]+3145728 in=half count=1048576\n" \
+  "all_reduce reduce group=all buf=grads[l] count=4194304\n" \
+  "end\n" \
+  "all_gather gather group=all out=weights in=weights count=1000\n" \
+  "all_gather gather group=all out=more in=more count=1000\n" \
+  "section teardown\n"
+
+static gint64
+nth_collective_ns (const PlanSchedule *schedule, const SimCost *cost, guint n)
+{
+  for (guint node = 0;; node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind < PLAN_N_OPS && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && n-- == 0)
+        return sim_cost_ns (cost, node);
+    }
+}
+
+/* What is gathered at once starts once, and gradients are reduced by the bucket of 10 MiB: the
+ * first 8 wait, once however often they were added up, for the 6 of the first layer; its 2 and the
+ * whole second layer fill the next. Of three layers from there on, 6 + 2 + 6 and 2 + 6 + 2 do: 2
+ * and 20 buckets of 32 layers. */
+START_TEST (calls_pay_for_what_they_do)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e15,
+                          .link_bytes_per_s = 1e15 };
+  const PlanStack stack
+      = { .allocation_bytes = 1, .gathers_at_once = TRUE, .reduce_bytes = 10 * 1024 * 1024 };
+  g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
+  SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  params.value[SIM_PARAM_SIMPLE_NS] = 1e6;
+  g_autoptr (SimCost) each = cost_of (&input);
+  input.stack = &stack;
+  g_autoptr (SimCost) together = cost_of (&input);
+  const double expected[] = { 1, 0, 0, 22.0 / 32, 1, 0 };
+  for (guint i = 0; i < G_N_ELEMENTS (expected); i++)
+    {
+      const double starts = 1e-6 * (double)nth_collective_ns (schedule, together, i);
+      ck_assert_int_le (ABS (nth_collective_ns (schedule, each, i) - 1000000), 100);
+      ck_assert_msg (ABS (starts - expected[i]) < 1e-3, "%u: %g", i, starts);
+    }
 }
 END_TEST
 
@@ -581,6 +685,8 @@ main (void)
   tcase_add_test (tcase, short_and_odd_products_pay);
   tcase_add_loop_test (tcase, attention_follows_its_curve, 0, G_N_ELEMENTS (attention));
   tcase_add_test (tcase, rings_take_the_pace_of_the_slowest_link);
+  tcase_add_test (tcase, far_networks_hold_rings_up);
+  tcase_add_test (tcase, calls_pay_for_what_they_do);
   tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
   tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));

@@ -278,6 +278,46 @@ START_TEST (clusters_are_whole_nodes)
 }
 END_TEST
 
+/* EFA is not of InfiniBand's order, and the cluster of nanotron's scan was in two states, which are
+ * two states of its software, whatever the month. */
+START_TEST (networks_are_as_they_were_then)
+{
+  static const struct
+  {
+    const char *changes;
+    gint64 latency_ns;
+    const char *stack, *nccl;
+  } rows[] = {
+    { "notes=nic_gbit_per_gpu=400", 5000, "megatron-fsdp", "2.28" },
+    { "notes=network=roce", 5000, "megatron-fsdp", "2.28" },
+    { "notes=network=efa", 40000, "megatron-fsdp", "2.28" },
+#define SCAN "stack=nanotron|compute=bf16|param_gather=bf16|strategy=optim|"
+    { SCAN "stack_date=2024-12|notes=network=efa; network_state=fast", 200000,
+      "nanotron@2024-12-05", "2.21" },
+    { SCAN "stack_date=2024-12|notes=network=efa; network_state=slow", 1200000, "nanotron",
+      "2.21" },
+    { SCAN "stack_date=2025-01|notes=network=efa; network_state=fast", 200000,
+      "nanotron@2024-12-05", "2.21" },
+    { SCAN "stack_date=2025-01|notes=network=efa; network_state=broken", 40000, "nanotron",
+      "2.21" },
+#undef SCAN
+    { "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2025-06|notes=", 5000, NULL, "2.28" },
+  };
+  g_auto (Read) read = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text = table_with (rows[_i].changes);
+  ck_assert (read_begin (&read, text, &error));
+  const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
+  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  ck_assert_int_eq (row->cluster->nic_latency_ns, rows[_i].latency_ns);
+  g_autofree char *nccl = plan_field_print (PLAN_NCCL, row->plan.value[PLAN_NCCL]);
+  g_autofree char *stack = plan_field_print (PLAN_STACK, row->plan.value[PLAN_STACK]);
+  ck_assert_str_eq (nccl, rows[_i].nccl);
+  if (rows[_i].stack)
+    ck_assert_msg (g_str_has_prefix (stack, rows[_i].stack), "%s", stack);
+}
+END_TEST
+
 /* 128 x 8192 tokens at 12032.6 a second on each of 8. */
 START_TEST (tokens_stand_for_a_step)
 {
@@ -350,6 +390,7 @@ main (void)
   tcase_add_loop_test (tcase, cells_change_the_plan, 0, G_N_ELEMENTS (cases));
   tcase_add_loop_test (tcase, models_of_other_families, 0, 5);
   tcase_add_loop_test (tcase, clusters_are_whole_nodes, 0, 4);
+  tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 8);
   tcase_add_test (tcase, tokens_stand_for_a_step);
   tcase_add_test (tcase, wrong_rows_cost_no_other);
   tcase_add_loop_test (tcase, headers_that_are_none, 0, 5);
