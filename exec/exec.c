@@ -43,8 +43,8 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
   const ExecJob *job = trained->job;
   ExecWalk walk;
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower (job->model, job->cluster, job->eval_plan, trained->comm->rank, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower_asked (job->model, job->cluster, job->asked,
+                                                        job->eval_plan, trained->comm->rank, error);
   if (!schedule)
     return FALSE;
   gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
@@ -233,7 +233,7 @@ exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params, ExecPr
                gpointer user_data, ExecResult *out_result, GError **error)
 {
   g_autoptr (PlanSchedule) schedule
-      = plan_lower (job->model, job->cluster, job->plan, comm->rank, error);
+      = plan_lower_asked (job->model, job->cluster, job->asked, job->plan, comm->rank, error);
   if (!schedule)
     return FALSE;
   if (plan_schedule_ranks (schedule) != comm->ranks)

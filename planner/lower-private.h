@@ -64,6 +64,7 @@ typedef struct
 {
   const PlanModel *model;
   const PlanCluster *cluster;
+  const PlanWorkspaces *asked;
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
@@ -142,8 +143,7 @@ typedef struct
   gint8 depth;       /* repeats open */
 } PlanLower;
 
-/* Sets of buffers in a pool. */
-#define PLAN_POOL_SETS 2
+#define PLAN_POOL_SETS 2 /* of buffers in a pool */
 
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
 

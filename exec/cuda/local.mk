@@ -70,9 +70,9 @@ cudnn_sources = \
   %D%/attention-ask.c \
   %D%/attention-cudnn.c %D%/attention-cudnn.h \
   %D%/attention-graph.c %D%/attention-graph.h
-EXTRA_DIST += $(cudnn_sources)
+EXTRA_DIST += $(cudnn_sources) %D%/attention-driver.c
 if HAVE_CUDNN
 noinst_LIBRARIES += libexeccudnn.a
-libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_SOURCES = $(cudnn_sources) %D%/attention-driver.c
 libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 endif
