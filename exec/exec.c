@@ -188,8 +188,7 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
   result->arena_bytes = walk->arena.size_bytes;
   if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error))
     return FALSE;
-  exec_walk_find_moments (walk);
-  if (!exec_walk_restore_moments (walk, error)
+  if (!exec_walk_find_moments (walk, error) || !exec_walk_restore_moments (walk, error)
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
   if (!exec_walk_finish (walk, error)

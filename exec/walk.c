@@ -565,13 +565,16 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
-          .param_scales = exec_walk_n_param_scales (walk),
+          .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
           .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
-  if (walk->device && needs.param_scales > 0)
-    walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
+  if (walk->device && needs.more_scales > 0)
+    {
+      walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
+      walk->moment_scales = walk->param_scales + exec_walk_n_param_scales (walk);
+    }
   return walk->device != NULL;
 }
 
@@ -630,8 +633,6 @@ exec_walk_close (ExecWalk *self)
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
-  for (guint i = 0; i < self->shards->len; i++)
-    g_free (g_array_index (self->shards, ExecShard, i).scales);
   g_array_unref (self->shards);
   g_array_unref (self->spans);
   g_array_unref (self->samples);

@@ -21,6 +21,7 @@ cuda_sources = \
   %D%/gemm-plain.cu \
   %D%/head-norm.cu \
   %D%/loss.cu \
+  %D%/moments.cu \
   %D%/norm.cu \
   %D%/optimizer.cu \
   %D%/param.cu \
@@ -36,7 +37,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 endif
 
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
-  %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
+  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.
