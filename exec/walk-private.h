@@ -101,7 +101,7 @@ struct _ExecWalk
   double loss, grad_norm;
   gint64 collective_ns; /* of this step, that calls of the communicator took */
   ExecKept kept;
-  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
+  ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
   gboolean poisons;
 };
 

@@ -496,7 +496,8 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
-  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-params.c $(cuda_case_sources)
+  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-nccl.c \
+  %D%/fake/test-cuda-params.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
@@ -586,8 +587,14 @@ EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources)
   %D%/fake/include/nccl.h %D%/fake/real-nccl.c
 if HAVE_CHECK
 if HAVE_CXX
-check_PROGRAMS += %D%/fake/test-nccl.tap
-TESTS += %D%/fake/test-nccl.tap
+check_PROGRAMS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
+TESTS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
+tests_fake_test_cuda_nccl_tap_SOURCES = \
+  %D%/fake/test-cuda-nccl.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
+  exec/gemm-plain.c
+tests_fake_test_cuda_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_nccl_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_nccl_tap_SOURCES = $(fake_nccl_test_sources) $(fake_nccl_sources) $(nccl_sources)
 tests_fake_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_nccl_tap_LDADD = $(fake_cuda_libs)
