@@ -133,12 +133,11 @@ typedef struct
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
   gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
-  gboolean is_first_micro_batch, is_backward;
+  gboolean is_first_micro_batch, is_last_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;
   guint n_attached;
   PlanLowerUnit attached_from;
-  gboolean is_last_micro_batch;
   gint64 units_here; /* gathered before this forward pass asked for them */
   gint8 depth;       /* repeats open */
 } PlanLower;
