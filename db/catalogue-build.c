@@ -45,6 +45,9 @@ static const struct
     "efficiency",
     "ttttiiiiiirr",
     "INSERT INTO attention VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 * 1e12, ?12)" },
+  { "workspaces.csv",
+    "source,cudnn,architecture,pass,mask,format,batch,seq,heads,kv_heads,head_dim,workspace_bytes",
+    "tittttiiiiii", "INSERT INTO attention_workspace VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" },
   { "parameters.csv", "params,kind,key,value,source", "tttrt",
     "INSERT INTO parameter VALUES (?, ?, ?, ?, ?)" },
 };

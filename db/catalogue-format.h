@@ -5,4 +5,4 @@
 #define DB_CATALOGUE_APPLICATION_ID 0x66737063
 
 /* Raised by every change of catalogue.sql that a reader must know of. */
-#define DB_CATALOGUE_VERSION 1
+#define DB_CATALOGUE_VERSION 2

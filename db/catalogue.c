@@ -170,6 +170,15 @@ clear_attention (gpointer data)
 }
 
 static void
+clear_workspace (gpointer data)
+{
+  DbAttentionWorkspace *self = data;
+  char *const texts[] = { self->architecture, self->pass, self->mask, self->format, self->source };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
+    g_free (texts[i]);
+}
+
+static void
 clear_fact (gpointer data)
 {
   DbFact *self = data;
@@ -326,6 +335,43 @@ db_catalogue_list_attention (DbStore *self, const char *gpu, GError **error)
       row.v_dim = db_query_take_int (&query);
       row.peak_flops_per_s = db_query_take_real (&query);
       row.share = db_query_take_real (&query);
+      row.source = db_query_take_text (&query);
+      g_array_append_val (rows, row);
+    }
+  return ended (&query, &rows, error);
+}
+
+GArray *
+db_catalogue_list_workspaces (DbStore *self, const char *architecture, GError **error)
+{
+  g_auto (DbQuery) query = { 0 };
+  g_autoptr (GArray) rows = new_array (sizeof (DbAttentionWorkspace), clear_workspace);
+  db_store_doing (self, "list workspaces");
+  if (!db_query_prepare (
+          &query, self,
+          "SELECT cudnn, architecture, pass, mask, format, batch, seq, heads,"
+          "       kv_heads, head_dim, workspace_bytes, s.text"
+          "  FROM catalogue.attention_workspace w"
+          "  JOIN catalogue.source s ON s.id = w.source"
+          " WHERE architecture = coalesce (?, architecture)"
+          " ORDER BY cudnn, architecture, pass, heads, kv_heads, head_dim, seq, batch",
+          error))
+    return NULL;
+  db_query_put_text (&query, architecture);
+  while (db_query_next (&query))
+    {
+      DbAttentionWorkspace row;
+      row.cudnn = db_query_take_int (&query);
+      row.architecture = db_query_take_text (&query);
+      row.pass = db_query_take_text (&query);
+      row.mask = db_query_take_text (&query);
+      row.format = db_query_take_text (&query);
+      row.batch = db_query_take_int (&query);
+      row.seq = db_query_take_int (&query);
+      row.heads = db_query_take_int (&query);
+      row.kv_heads = db_query_take_int (&query);
+      row.head_dim = db_query_take_int (&query);
+      row.workspace_bytes = db_query_take_int (&query);
       row.source = db_query_take_text (&query);
       g_array_append_val (rows, row);
     }

@@ -72,6 +72,18 @@ typedef struct
 /* By gpu, pass, seq, heads. Elements are DbAttention. */
 GArray *db_catalogue_list_attention (DbStore *self, const char *gpu, GError **error);
 
+/* As in the store's table of that name. */
+typedef struct
+{
+  gint64 cudnn;
+  char *architecture, *pass, *mask, *format;
+  gint64 batch, seq, heads, kv_heads, head_dim, workspace_bytes;
+  char *source;
+} DbAttentionWorkspace;
+
+/* On one architecture, or on all for NULL. Elements are DbAttentionWorkspace. */
+GArray *db_catalogue_list_workspaces (DbStore *self, const char *architecture, GError **error);
+
 /* The table of published training runs that lies beside the catalogue, in the columns of
  * planner/run-columns.h; the caller frees. */
 char *db_catalogue_runs_path (void);

@@ -106,6 +106,24 @@ CREATE TABLE attention (
   share            REAL NOT NULL CHECK (share > 0) -- of that peak
 ) STRICT, WITHOUT ROWID;
 
+-- What cuDNN of a version said that attention wants of workspace on an architecture (a compute
+-- capability); as in the store's table of that name. Causal, every earlier token seen.
+CREATE TABLE attention_workspace (
+  source          TEXT NOT NULL REFERENCES source (id),
+  cudnn           INTEGER NOT NULL CHECK (cudnn > 0),
+  architecture    TEXT NOT NULL,
+  pass            TEXT NOT NULL CHECK (pass IN ('forward', 'backward', 'deterministic')),
+  mask            TEXT NOT NULL CHECK (mask IN ('causal')),
+  format          TEXT NOT NULL,
+  batch           INTEGER NOT NULL CHECK (batch > 0),
+  seq             INTEGER NOT NULL CHECK (seq > 0),
+  heads           INTEGER NOT NULL CHECK (heads > 0),
+  kv_heads        INTEGER NOT NULL CHECK (kv_heads > 0),
+  head_dim        INTEGER NOT NULL CHECK (head_dim > 0),
+  workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+  PRIMARY KEY (cudnn, architecture, pass, mask, format, batch, seq, heads, kv_heads, head_dim)
+) STRICT, WITHOUT ROWID;
+
 -- Parameter sets of the cost model; keys are those of sim/cost-params.h.
 CREATE TABLE parameter (
   params TEXT NOT NULL,

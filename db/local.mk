@@ -12,18 +12,22 @@ libdb_a_SOURCES = \
   %D%/tables-text.c \
   %D%/dump.c %D%/dump-private.h \
   %D%/import.c %D%/transfer.h
-nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc %D%/migrate-2.sql.inc
+nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc %D%/migrate-2.sql.inc \
+  %D%/migrate-3.sql.inc
 libdb_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGDATADIR='"$(pkgdatadir)"'
 
 BUILT_SOURCES += $(nodist_libdb_a_SOURCES)
 CLEANFILES += $(nodist_libdb_a_SOURCES)
 $(libdb_a_OBJECTS): | $(nodist_libdb_a_SOURCES)
-EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql
+EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql \
+  %D%/migrate-3.sql
 %D%/schema.sql.inc: %D%/schema.sql
 	$(EMBED)
 %D%/migrate-1.sql.inc: %D%/migrate-1.sql
 	$(EMBED)
 %D%/migrate-2.sql.inc: %D%/migrate-2.sql
+	$(EMBED)
+%D%/migrate-3.sql.inc: %D%/migrate-3.sql
 	$(EMBED)
 
 # The shipped catalogue: text here, a database for the program.
@@ -37,7 +41,8 @@ catalogue_data = \
   %D%/data/parameters.csv \
   %D%/data/points.csv \
   %D%/data/products.csv \
-  %D%/data/sources.csv
+  %D%/data/sources.csv \
+  %D%/data/workspaces.csv
 nodist_pkgdata_DATA = %D%/catalogue.db %D%/runs.csv %D%/adjustments.txt
 BUILT_SOURCES += %D%/catalogue.sql.inc
 $(%C%_catalogue_build_OBJECTS): | %D%/catalogue.sql.inc

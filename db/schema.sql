@@ -1,4 +1,4 @@
--- The user's store, version 3. A store is known by its application_id, its version is
+-- The user's store, version 4. A store is known by its application_id, its version is
 -- user_version; db/store.c sets both.
 --
 -- Units are in the names: _ns nanoseconds, _ms milliseconds, _bytes bytes, _mib 2^20 bytes,
@@ -197,6 +197,26 @@ CREATE TABLE op_measurement (
   samples         INTEGER NOT NULL CHECK (samples > 0)     -- after warming up
 ) STRICT;
 
+-- Workspace that cuDNN wants for attention of a shape, in its own words: it was asked, without a GPU
+-- or on one. Of a shape, version and architecture there is one answer.
+CREATE TABLE attention_workspace (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  created         TEXT NOT NULL,
+  program_version TEXT NOT NULL,
+  cudnn           INTEGER NOT NULL CHECK (cudnn > 0), -- its version as it numbers itself: 91900
+  architecture    TEXT NOT NULL,        -- compute capability: 9.0
+  pass            TEXT NOT NULL CHECK (pass IN ('forward', 'backward', 'deterministic')),
+  mask            TEXT NOT NULL CHECK (mask IN ('causal')),
+  format          TEXT NOT NULL,        -- of its operands
+  batch           INTEGER NOT NULL CHECK (batch > 0),
+  seq             INTEGER NOT NULL CHECK (seq > 0),
+  heads           INTEGER NOT NULL CHECK (heads > 0),
+  kv_heads        INTEGER NOT NULL CHECK (kv_heads > 0),
+  head_dim        INTEGER NOT NULL CHECK (head_dim > 0),
+  workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0), -- with what is between operations
+  UNIQUE (cudnn, architecture, pass, mask, format, batch, seq, heads, kv_heads, head_dim)
+) STRICT;
+
 -- Parameters of the cost model, and how well they predict what they were not fitted to.
 CREATE TABLE param_set (
   id               TEXT PRIMARY KEY NOT NULL,
@@ -249,6 +269,8 @@ BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER run_measurement_is_final BEFORE UPDATE ON run_measurement
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER op_measurement_is_final BEFORE UPDATE ON op_measurement
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER attention_workspace_is_final BEFORE UPDATE ON attention_workspace
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER param_set_is_final BEFORE UPDATE ON param_set
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;

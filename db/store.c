@@ -25,6 +25,8 @@ static const char *const migrations[] = {
 #include "db/migrate-1.sql.inc"
   ,
 #include "db/migrate-2.sql.inc"
+  ,
+#include "db/migrate-3.sql.inc"
 };
 
 #define LATEST_VERSION ((gint64)G_N_ELEMENTS (migrations) + 1)

@@ -147,6 +147,23 @@ static const Column op_columns[] = {
   INT ("median_ns"),       INT ("spread_ns"), INT ("samples"),
 };
 
+static const Column workspace_columns[] = {
+  OWN_ID (attention_workspace),
+  TEXT ("created"),
+  TEXT ("program_version"),
+  INT ("cudnn"),
+  TEXT ("architecture"),
+  TEXT ("pass"),
+  TEXT ("mask"),
+  TEXT ("format"),
+  INT ("batch"),
+  INT ("seq"),
+  INT ("heads"),
+  INT ("kv_heads"),
+  INT ("head_dim"),
+  INT ("workspace_bytes"),
+};
+
 static const Column param_columns[] = {
   TEXT ("id"),   TEXT ("created"),    TEXT ("program_version"),
   TEXT ("text"), TEXT ("validation"), REAL ("error_pct"),
@@ -205,6 +222,12 @@ static const struct
       "run_measurement", "source = ?3 AND row_id = ?4", NULL, NULL, "", NULL },
   [DB_KIND_OPS] = { "ops", "op", COLUMNS (op_columns), "op_measurement", "op_measurement",
                     "uid = ?2", NULL, NULL, "", NULL },
+  [DB_KIND_WORKSPACES]
+  = { "cudnn", "answer of cuDNN", COLUMNS (workspace_columns), "attention_workspace",
+      "attention_workspace",
+      "cudnn = ?4 AND architecture = ?5 AND pass = ?6 AND mask = ?7 AND format = ?8 AND batch = ?9"
+      " AND seq = ?10 AND heads = ?11 AND kv_heads = ?12 AND head_dim = ?13",
+      NULL, NULL, "", NULL },
   [DB_KIND_PARAMS] = { "params", "parameter set", COLUMNS (param_columns), "param_set", "param_set",
                        "id = ?1", NULL, NULL, "", NULL },
   [DB_KIND_FITTED] = { "fitted", "fitted row", COLUMNS (fitted_columns), "param_set_row",
@@ -540,16 +563,17 @@ add_row (Putter *self, char *const *cells, GError **error)
   return FALSE;
 }
 
-/* A column that says how the row came into this store, and nothing about it: its own number, and
- * when what others measured was read. */
+/* A column that says how the row came into this store, and nothing about it: its own number, when
+ * what others measured was read, and which program asked cuDNN when. */
 static gboolean
 is_local (DbKind kind, guint column)
 {
   const Column *c = &kinds[kind].columns[column];
 
   return (column == 0 && c->value)
-         || ((kind == DB_KIND_MEASUREMENTS || kind == DB_KIND_OPS)
-             && strcmp (c->name, "created") == 0);
+         || ((kind == DB_KIND_MEASUREMENTS || kind == DB_KIND_OPS || kind == DB_KIND_WORKSPACES)
+             && strcmp (c->name, "created") == 0)
+         || (kind == DB_KIND_WORKSPACES && strcmp (c->name, "program_version") == 0);
 }
 
 /* A run may have ended since it was stored, or since it was exported; nothing else may differ. */

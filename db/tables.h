@@ -18,6 +18,7 @@ typedef enum
   DB_KIND_ANSWERS, /* of queries */
   DB_KIND_MEASUREMENTS,
   DB_KIND_OPS,
+  DB_KIND_WORKSPACES, /* of attention */
   DB_KIND_PARAMS,
   DB_KIND_FITTED, /* the rows that parameter sets were fitted to */
   DB_N_KINDS

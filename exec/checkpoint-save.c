@@ -122,7 +122,7 @@ static gboolean
 put_data (Writer *self, const ExecPiece *piece, GError **error)
 {
   const guint64 bytes = plan_dtype_bytes (piece->dtype, piece->count);
-  if (!self->fetch)
+  if (!self->fetch || piece->is_here)
     return put (self, piece->data, bytes, error);
   g_autofree guint8 *block = g_malloc (MIN (bytes, BLOCK_BYTES));
   for (guint64 at = 0, n; at < bytes; at += n)

@@ -28,6 +28,7 @@ typedef struct
   guint64 first, count;
   PlanDtype dtype;
   const void *data;
+  gboolean is_here; /* the host can read it, whatever `fetch` is */
 } ExecPiece;
 
 typedef struct

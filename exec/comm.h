@@ -20,7 +20,8 @@ typedef struct
 {
   const char *name;
   const char *summary;
-  gboolean has_graphs; /* what streams are given can be kept by ExecDeviceOps.keep */
+  gboolean has_graphs;       /* what streams are given can be kept by ExecDeviceOps.keep */
+  gboolean has_graphs_apart; /* by each rank for itself; else by one for all, who share a GPU */
 
   /* out = every rank's `count` elements in rank order; `in` may lie inside `out` in its place. */
   gboolean (*all_gather) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
@@ -46,6 +47,11 @@ typedef struct
 
   /* Whether what was issued can still end: another rank may be lost. NULL: it can. */
   gboolean (*check) (ExecComm *self, GError **error);
+
+  /* The host waits until all that was issued has ended; what is issued on a stream, as a whole, is
+   * one more thing that can end. NULL: there is nothing to know. */
+  gboolean (*settle) (ExecComm *self, GError **error);
+  gboolean (*follow) (ExecComm *self, const char *what, void *stream, GError **error);
 
   /* Memory of the device that collectives reach without a copy; NULL: they reach any. */
   void *(*take) (ExecComm *self, guint64 bytes, GError **error);

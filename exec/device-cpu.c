@@ -60,7 +60,7 @@ cpu_open (const ExecDeviceNeeds *needs, GError **error)
   self->device = (ExecDevice){ .ops = needs->kernels->device,
                                .memory = memory,
                                .scales = g_new0 (float, plan_schedule_n_buffer_ids (needs->schedule)
-                                                            + needs->param_scales + 1) };
+                                                            + needs->more_scales + 1) };
   self->kernels = needs->kernels;
   self->staged = g_ptr_array_new_with_free_func (g_free);
   self->stamps = g_array_new (FALSE, FALSE, sizeof (gint64));

@@ -22,7 +22,7 @@ typedef struct
   const PlanSchedule *schedule; /* its ops, events, and how many buffers there are */
   ExecComm *comm;               /* of all ranks: which GPU is this rank's, whether one is lost */
   guint64 memory_bytes;
-  guint param_scales;     /* of quantised parameters */
+  guint more_scales;      /* beside those of buffers */
   gboolean is_registered; /* with the communicator, where that knows how to */
   gboolean is_deterministic;
   gboolean keeps_steps; /* `keep` will be called */
@@ -33,7 +33,7 @@ struct _ExecDevice
 {
   const ExecDeviceOps *ops;
   guint8 *memory; /* memory_bytes of it */
-  float *scales;  /* one per buffer id, then of parameters, beside the memory: of formats that have
+  float *scales;  /* one per buffer id, then `more_scales`, beside the memory: of formats that have
                      one per tensor */
 };
 

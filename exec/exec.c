@@ -43,8 +43,8 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
   const ExecJob *job = trained->job;
   ExecWalk walk;
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower (job->model, job->cluster, job->eval_plan, trained->comm->rank, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower_asked (job->model, job->cluster, job->asked,
+                                                        job->eval_plan, trained->comm->rank, error);
   if (!schedule)
     return FALSE;
   gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
@@ -188,8 +188,7 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
   result->arena_bytes = walk->arena.size_bytes;
   if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error))
     return FALSE;
-  exec_walk_find_moments (walk);
-  if (!exec_walk_restore_moments (walk, error)
+  if (!exec_walk_find_moments (walk, error) || !exec_walk_restore_moments (walk, error)
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
   if (!exec_walk_finish (walk, error)
@@ -233,7 +232,7 @@ exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params, ExecPr
                gpointer user_data, ExecResult *out_result, GError **error)
 {
   g_autoptr (PlanSchedule) schedule
-      = plan_lower (job->model, job->cluster, job->plan, comm->rank, error);
+      = plan_lower_asked (job->model, job->cluster, job->asked, job->plan, comm->rank, error);
   if (!schedule)
     return FALSE;
   if (plan_schedule_ranks (schedule) != comm->ranks)

@@ -16,6 +16,7 @@
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "planner/trace.h"
+#include "planner/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -40,6 +41,7 @@ typedef struct
   const PlanModel *model;
   const Plan *plan; /* resolved, for this number of ranks */
   const PlanCluster *cluster;
+  const PlanWorkspaces *asked; /* of cuDNN about it; may be NULL */
   const ExecKernels *kernels;
   guint64 seed;
   gint64 first_step; /* done before, by the run that `resume` is of */

@@ -41,22 +41,6 @@ check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GE
   return FALSE;
 }
 
-/* Moments in eight bits are updated part by part, and saved, where the host can read them. */
-static gboolean
-check_moments (const ExecJob *job, const Plan *plan, GError **error)
-{
-  const PlanField fields[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
-  for (guint i = 0; i < G_N_ELEMENTS (fields) && !job->kernels->device->is_immediate; i++)
-    if (plan_field_dtype (plan, fields[i]) == PLAN_DTYPE_E4M3)
-      {
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                     "%s=fp8 is modelled and not executed by %s yet: it must be fp32 or bf16",
-                     plan_field_name (fields[i]), job->kernels->name);
-        return FALSE;
-      }
-  return TRUE;
-}
-
 /* Scales belong to whole blocks of rows, in both directions. */
 static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
@@ -167,7 +151,6 @@ exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *s
                      GError **error)
 {
   if (!check_fields (plan, plan_schedule_ranks (schedule), error)
-      || !check_moments (job, plan, error)
       || !check_model (job->model, plan->value[PLAN_SEQ], error)
       || !check_buffers (job->kernels, schedule, error))
     return FALSE;

@@ -14,6 +14,10 @@ typedef struct
   gint64 unit;
   gint64 micro_batch;
   const void *bytes;
+  /* Of a gradient in a step that is kept: the op that puts it where it belongs; NULL: not yet. */
+  const PlanOp *put_by;
+  guint32 put_node;
+  gint64 put_unit, layer;
 } ExecLook;
 
 /* Where a micro batch is staged. */

@@ -15,6 +15,14 @@ guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState
 /* exec/walk-moments.c */
 gboolean exec_walk_has_scaled_moments (const ExecArgs *args);
 
+/* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each
+ * for the device. */
+guint exec_walk_n_moment_scales (const ExecWalk *self);
+
+/* Moments begin as zeros, of any scale. The `at`th and later ones are this shard's. */
+gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at,
+                                       GError **error);
+
 /* One ADAMW op, for all parts that are in its rank's part of a bucket. */
 gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
@@ -23,8 +31,8 @@ gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, c
 gboolean exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
                                 GError **error);
 
-/* Those of a slot's part; the caller frees. */
+/* Those of a slot's part, where the host can read them; the caller frees. */
 float *exec_walk_widen_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
-                               guint slot, guint64 at, guint64 count);
+                               guint slot, guint64 at, guint64 count, GError **error);
 
 G_END_DECLS

@@ -51,7 +51,7 @@ typedef struct
   gint64 unit;
   guint64 first, count; /* elements of the bucket */
   gboolean is_owner;    /* of several ranks that hold it, the first */
-  float *scales;        /* of moments in eight bits: both, of each parameter's part; else NULL */
+  float *scales;        /* the device's, of moments in eight bits; else NULL */
   struct
   {
     gboolean exists;
@@ -74,6 +74,7 @@ struct _ExecWalk
   PlanBuckets buckets; /* where it goes by size */
   PlanArena arena;
   float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
+  float *moment_scales; /* the device's, shard after shard */
   struct
   {
     gint32 weights, columns, scales;
@@ -100,7 +101,7 @@ struct _ExecWalk
   double loss, grad_norm;
   gint64 collective_ns; /* of this step, that calls of the communicator took */
   ExecKept kept;
-  gint32 suspect; /* array of a gradient that is not a number; -1: none is */
+  ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
   gboolean poisons;
 };
 
@@ -119,7 +120,7 @@ gboolean exec_walk_finish (ExecWalk *self, GError **error);
 /* exec/walk-state.c */
 gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
-void exec_walk_find_moments (ExecWalk *self);
+gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
 gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);

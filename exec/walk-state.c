@@ -119,27 +119,13 @@ set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, 
   shard->state[state].at = ref->at;
 }
 
-/* Moments begin as zeros, of any scale. */
-static void
-take_scales (const ExecWalk *self, ExecShard *shard)
-{
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
-  gboolean is_scaled = FALSE;
-  for (ExecState state = EXEC_STATE_EXP_AVG; state <= EXEC_STATE_EXP_AVG_SQ; state++)
-    is_scaled |= shard->state[state].exists && shard->state[state].dtype == PLAN_DTYPE_E4M3;
-  if (!is_scaled)
-    return;
-  shard->scales = g_new (float, 2 * slots->len);
-  for (guint i = 0; i < 2 * slots->len; i++)
-    shard->scales[i] = 1;
-}
-
 /* The optimizer's ops say which moments belong to which weights. */
-void
-exec_walk_find_moments (ExecWalk *self)
+gboolean
+exec_walk_find_moments (ExecWalk *self, GError **error)
 {
   PlanCursor cursor;
   const PlanOp *op;
+  guint n_scales = 0;
   plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
   while ((op = plan_cursor_next (&cursor)))
     for (guint i = 0;
@@ -152,8 +138,10 @@ exec_walk_find_moments (ExecWalk *self)
         set_moment (self, &cursor, &op->refs[1], shard, EXEC_STATE_EXP_AVG);
         if (op->kind == PLAN_OP_ADAMW)
           set_moment (self, &cursor, &op->refs[2], shard, EXEC_STATE_EXP_AVG_SQ);
-        take_scales (self, shard);
+        if (!exec_walk_take_moment_scales (self, shard, &n_scales, error))
+          return FALSE;
       }
+  return TRUE;
 }
 
 gboolean
@@ -170,9 +158,9 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
 }
 
 /* Numbers with scales are saved as what they are: `widened` keeps those. */
-static void
+static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
-            GPtrArray *widened)
+            GPtrArray *widened, GError **error)
 {
   g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
@@ -189,11 +177,15 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
       if (piece.dtype == PLAN_DTYPE_E4M3)
         {
           piece.dtype = PLAN_DTYPE_FP32;
-          piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count);
+          piece.is_here = TRUE;
+          piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count, error);
+          if (!piece.data)
+            return FALSE;
           g_ptr_array_add (widened, (gpointer)piece.data);
         }
       g_array_append_val (pieces, piece);
     }
+  return TRUE;
 }
 
 static gboolean
@@ -286,8 +278,8 @@ exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
     {
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
       for (ExecState state = 0; shard->is_owner && state < EXEC_N_STATES; state++)
-        if (shard->state[state].exists)
-          add_pieces (self, shard, state, pieces, widened);
+        if (shard->state[state].exists && !add_pieces (self, shard, state, pieces, widened, error))
+          return FALSE;
     }
   add_sites (self, pieces);
   return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,

@@ -337,56 +337,88 @@ look (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **e
   return staged && device->ops->get (device, staged, args->ptr[0], bytes, args->op->stream, error);
 }
 
-/* Looks at all that is there by now. Of a gradient that is not finite, where it is put next shows
- * to which layer it belongs. */
+static gint64
+layer_of (const PlanCursor *cursor, const PlanRef *destination)
+{
+  return destination->offset + (destination->loop >= 0 ? cursor->loop[destination->loop].value : 0);
+}
+
+/* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
+static gboolean
+blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
+{
+  const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)seen->op->refs[1].array);
+  const PlanBuffer *buffer
+      = plan_schedule_buffer (walk->schedule, (guint)seen->put_by->refs[0].array);
+  g_autofree char *where = buffer->count > 1
+                               ? g_strdup_printf (" of layer %" G_GINT64_FORMAT, seen->layer)
+                               : g_strdup ("");
+  return fail_at (walk, seen->put_node, seen->put_unit, error,
+                  "nan_check: the gradient of %s%s is not finite in micro batch %" G_GINT64_FORMAT,
+                  strchr (raw->name, '.') ? strchr (raw->name, '.') + 1 : raw->name, where,
+                  seen->micro_batch);
+}
+
+/* Of a gradient that is not finite, where it is put next shows to which layer it belongs: a step
+ * that is kept has seen that before it is looked at. */
+static gboolean
+take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
+{
+  const float *coef = seen->bytes;
+  if (seen->op->kind == PLAN_OP_CLIP)
+    {
+      walk->grad_norm = (double)coef[1];
+      walk->loss = (double)coef[2];
+      return TRUE;
+    }
+  if (isfinite (exec_exact_value (seen->bytes)))
+    return TRUE;
+  if (seen->op->kind != PLAN_OP_NORM_SQ)
+    return fail_at (walk, seen->node, seen->unit, error,
+                    "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
+                    seen->micro_batch);
+  if (seen->put_by)
+    return blame_gradient (walk, seen, error);
+  walk->suspect = *seen;
+  return TRUE;
+}
+
+/* Looks at all that is there by now. */
 gboolean
 exec_walk_take_looks (ExecWalk *walk, GError **error)
 {
   gboolean ok = TRUE;
   for (guint i = 0; ok && i < walk->looks->len; i++)
-    {
-      const ExecLook *seen = &g_array_index (walk->looks, ExecLook, i);
-      const float *coef = seen->bytes;
-      if (seen->op->kind == PLAN_OP_CLIP)
-        {
-          walk->grad_norm = (double)coef[1];
-          walk->loss = (double)coef[2];
-        }
-      else if (isfinite (exec_exact_value (seen->bytes)))
-        continue;
-      else if (seen->op->kind == PLAN_OP_NORM_SQ)
-        walk->suspect = seen->op->refs[1].array;
-      else
-        ok = fail_at (walk, seen->node, seen->unit, error,
-                      "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
-                      seen->micro_batch);
-    }
+    ok = take_look (walk, &g_array_index (walk->looks, ExecLook, i), error);
   g_array_set_size (walk->looks, 0);
   return ok;
 }
 
-/* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
+/* Whether an op puts the gradient of a look where it belongs, and says so. */
 static gboolean
-blame_gradient (const ExecWalk *walk, const PlanCursor *cursor, const PlanRef *destination,
-                GError **error)
+is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
 {
-  const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)walk->suspect);
-  const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)destination->array);
-  const gint64 layer
-      = destination->offset + (destination->loop >= 0 ? cursor->loop[destination->loop].value : 0);
-  g_autofree char *where
-      = buffer->count > 1 ? g_strdup_printf (" of layer %" G_GINT64_FORMAT, layer) : g_strdup ("");
-  return fail (walk, cursor, error,
-               "nan_check: the gradient of %s%s is not finite in micro batch %" G_GINT64_FORMAT,
-               strchr (raw->name, '.') ? strchr (raw->name, '.') + 1 : raw->name, where,
-               walk->micro_batch);
+  if (!look->op || look->op->kind != PLAN_OP_NORM_SQ || look->put_by || op->kind == PLAN_OP_NORM_SQ
+      || plan_op_n_refs (op->kind) < 2 || op->refs[1].array != look->op->refs[1].array)
+    return FALSE;
+  look->put_by = op;
+  look->put_node = cursor->node;
+  look->put_unit = plan_cursor_unit (cursor, op);
+  look->layer = layer_of (cursor, &op->refs[0]);
+  return TRUE;
 }
 
+/* In a step that is kept gradients that were looked at are put in that order. */
 static gboolean
-is_suspect (const ExecWalk *walk, const PlanOp *op)
+find_places (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
-  return walk->suspect >= 0 && op->kind != PLAN_OP_NORM_SQ && plan_op_n_refs (op->kind) > 1
-         && op->refs[1].array == walk->suspect;
+  for (guint i = walk->kept.is_keeping ? walk->looks->len : 0; i-- > 0;)
+    {
+      ExecLook *look = &g_array_index (walk->looks, ExecLook, i);
+      if (is_put (look, cursor, op) || look->put_by)
+        return TRUE;
+    }
+  return !is_put (&walk->suspect, cursor, op) || blame_gradient (walk, &walk->suspect, error);
 }
 
 /* --- one op ------------------------------------------------------------------------------- */
@@ -459,8 +491,8 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
   if (!look (walk, cursor, &args, error)
       || (walk->device->ops->is_immediate && !exec_walk_take_looks (walk, error)))
     return FALSE;
-  if (is_suspect (walk, op))
-    return blame_gradient (walk, cursor, &op->refs[0], error);
+  if (!find_places (walk, cursor, op, error))
+    return FALSE;
   if (!stamp (walk, op->stream, &span.end, error) || !record (walk, cursor, op, error))
     return FALSE;
   if (walk->trace)
@@ -565,13 +597,16 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
-          .param_scales = exec_walk_n_param_scales (walk),
+          .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
           .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
-  if (walk->device && needs.param_scales > 0)
-    walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
+  if (walk->device && needs.more_scales > 0)
+    {
+      walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
+      walk->moment_scales = walk->param_scales + exec_walk_n_param_scales (walk);
+    }
   return walk->device != NULL;
 }
 
@@ -605,7 +640,6 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .constants = job->constants,
                       .step = job->first_step,
                       .kept = { .is_wanted = plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON },
-                      .suspect = -1,
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = comm->ranks;
@@ -630,8 +664,6 @@ exec_walk_close (ExecWalk *self)
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);
-  for (guint i = 0; i < self->shards->len; i++)
-    g_free (g_array_index (self->shards, ExecShard, i).scales);
   g_array_unref (self->shards);
   g_array_unref (self->spans);
   g_array_unref (self->samples);

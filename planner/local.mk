@@ -76,6 +76,7 @@ libplanner_a_SOURCES = \
   %D%/topology-matrix.c \
   %D%/topology-xml.c \
   %D%/trace.c %D%/trace.h \
+  %D%/workspaces.c %D%/workspaces.h \
   %D%/trace-phases.c \
   %D%/trace-text.c \
   %D%/train-log.c %D%/train-log.h \

@@ -41,6 +41,39 @@ key_elements (const PlanLower *self)
   return self->net.rows * 2 * self->net.key_heads * self->net.head_dim;
 }
 
+const gint64 *
+plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
+{
+  const gint64 *value = self->plan->value;
+  const gint64 dims[] = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], self->net.heads,
+                          self->net.key_heads, self->net.head_dim };
+  memcpy (out_dims, dims, sizeof dims);
+  return out_dims;
+}
+
+/* cuDNN is asked about no other attention than a whole one of this kind. */
+const PlanWorkspace *
+plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (!self->asked || parts (self) > 1 || !plan_model_attends_plainly (self->model))
+    return NULL;
+  return plan_workspaces_find (self->asked, plan_lower_attention_dims (self, dims),
+                               self->net.compute, pass);
+}
+
+const PlanWorkspace *
+plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
+                           const PlanWorkspaces *asked, const Plan *plan, PlanPass pass)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
+  self.stack = plan_stack_of (plan, cluster->kind, NULL);
+  if (!self.stack || cluster->kind == PLAN_DEVICE_CPU)
+    return NULL;
+  plan_network_init (&self.net, model, plan, self.stack, cluster);
+  return plan_lower_asked_attention (&self, pass);
+}
+
 void
 plan_lower_declare_attention (PlanLower *self)
 {
@@ -106,13 +139,9 @@ take_keys (PlanLower *self, PlanRef qkv)
 static const gint64 *
 dims_of (const PlanLower *self, gboolean is_own, gint64 *out_dims)
 {
-  const PlanNetwork *net = &self->net;
-  const gint64 *value = self->plan->value, other = net->keys / parts (self);
-  const gint64 dims[]
-      = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP],
-          net->heads,      net->key_heads,
-          net->head_dim,   is_own ? net->keys - (parts (self) - 1) * other : other };
-  memcpy (out_dims, dims, sizeof dims);
+  const gint64 keys = self->net.keys, other = keys / parts (self);
+  plan_lower_attention_dims (self, out_dims);
+  out_dims[PLAN_N_WORKSPACE_DIMS] = is_own ? keys - (parts (self) - 1) * other : other;
   return out_dims;
 }
 

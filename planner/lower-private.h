@@ -64,6 +64,7 @@ typedef struct
 {
   const PlanModel *model;
   const PlanCluster *cluster;
+  const PlanWorkspaces *asked;
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
@@ -132,18 +133,16 @@ typedef struct
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
   gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
-  gboolean is_first_micro_batch, is_backward;
+  gboolean is_first_micro_batch, is_last_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;
   guint n_attached;
   PlanLowerUnit attached_from;
-  gboolean is_last_micro_batch;
   gint64 units_here; /* gathered before this forward pass asked for them */
   gint8 depth;       /* repeats open */
 } PlanLower;
 
-/* Sets of buffers in a pool. */
-#define PLAN_POOL_SETS 2
+#define PLAN_POOL_SETS 2 /* of buffers in a pool */
 
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
 

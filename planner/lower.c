@@ -358,6 +358,20 @@ declare_quantising (PlanLower *self)
                            mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
+/* What the backward pass of attention works in: as cuDNN said, or by the rule of what it says. */
+static guint64
+attention_work_elements (const PlanLower *self)
+{
+  const gboolean is_deterministic = IS (self, DETERMINISTIC, ON);
+  const PlanWorkspace *said = plan_lower_asked_attention (
+      self, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
+  gint64 dims[PLAN_MAX_DIMS];
+  if (said)
+    return (said->bytes + sizeof (float) - 1) / sizeof (float);
+  return plan_scratch_attention_elements (plan_lower_attention_dims (self, dims),
+                                          self->cluster->compute_capability, is_deterministic);
+}
+
 /* Small state, and what a batch needs. */
 static void
 declare_rest (PlanLower *self)
@@ -379,15 +393,11 @@ declare_rest (PlanLower *self)
   self->scratch = self->stack->needs_kernel_scratch
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
-  const gint64 attention[]
-      = { self->plan->value[PLAN_MBS], self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP],
-          self->net.heads, self->net.key_heads, self->net.head_dim };
-  const guint64 attention_work = plan_scratch_attention_elements (
-      attention, self->cluster->compute_capability, IS (self, DETERMINISTIC, ON));
   const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
-  self->attention_work = is_cpu ? -1
-                                : buffer (self, "attention_work", 1, attention_work + alignment,
-                                          PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  self->attention_work
+      = is_cpu ? -1
+               : buffer (self, "attention_work", 1, attention_work_elements (self) + alignment,
+                         PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 
 static gint8
@@ -599,7 +609,14 @@ PlanSchedule *
 plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, guint rank,
             GError **error)
 {
-  PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
+  return plan_lower_asked (model, cluster, NULL, plan, rank, error);
+}
+
+PlanSchedule *
+plan_lower_asked (const PlanModel *model, const PlanCluster *cluster, const PlanWorkspaces *asked,
+                  const Plan *plan, guint rank, GError **error)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
   const guint all = (guint)(plan_cluster_devices (cluster) / plan->value[PLAN_PP]);
   self.stack = plan_stack_of (plan, cluster->kind, error);
   if (!self.stack)

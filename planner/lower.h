@@ -7,11 +7,22 @@
 #include "planner/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
+#include "planner/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
 PlanSchedule *plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                           guint rank, GError **error);
+
+/* The same where cuDNN was asked about attention on these GPUs; `asked` may be NULL. */
+PlanSchedule *plan_lower_asked (const PlanModel *model, const PlanCluster *cluster,
+                                const PlanWorkspaces *asked, const Plan *plan, guint rank,
+                                GError **error);
+
+/* What was said of this plan's attention, in that pass; NULL: lowering goes by its rule. */
+const PlanWorkspace *plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
+                                                const PlanWorkspaces *asked, const Plan *plan,
+                                                PlanPass pass);
 
 /* The plan with what comm_unit comes to in its place: plans for one model and cluster that are
  * equal then have equal schedules. Not one to lower. */

@@ -151,6 +151,13 @@ plan_model_check (const PlanModel *self, GError **error)
          && check_experts (self, error) && check_rest (self, error);
 }
 
+gboolean
+plan_model_attends_plainly (const PlanModel *self)
+{
+  return self->kv_lora == 0 && self->attn_softcap <= 0 && self->window == 0
+         && self->positions != PLAN_POSITIONS_ALIBI;
+}
+
 const char *const *
 plan_model_presets (void)
 {

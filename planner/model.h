@@ -102,6 +102,9 @@ gboolean plan_model_key_matters (const PlanModel *self, guint key);
 /* TRUE for a model that at that sequence length computes what llama does: no property differs. */
 gboolean plan_model_is_llama_shaped (const PlanModel *self, gint64 seq);
 
+/* Every token sees all before it, through heads of one size for queries, keys and values. */
+gboolean plan_model_attends_plainly (const PlanModel *self);
+
 /* The tensor of that role with the vocabulary padded to `vocab` rows. */
 PlanTensor plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab);
 

@@ -135,7 +135,7 @@ tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
 tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
   planner/cli/adjustments.c planner/cli/floor.c planner/cli/measurements.c planner/cli/predict.c \
-  planner/cli/score.c planner/cli/timings.c
+  planner/cli/score.c planner/cli/timings.c planner/cli/workspaces.c
 tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
@@ -395,6 +395,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/sim-workspaces.test \
   %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \
@@ -426,6 +427,7 @@ script_tests = \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/usage.sh \
+  %D%/exec/workspaces.sh \
   %D%/golden/readme.sh
 TESTS += $(golden_tests) $(script_tests)
 
@@ -435,8 +437,8 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
   %D%/unit/test-names.h \
-  %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/golden/store-small.json \
-  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/logs \
+  %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
+  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
@@ -494,7 +496,8 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
-  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-params.c $(cuda_case_sources)
+  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-nccl.c \
+  %D%/fake/test-cuda-params.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
@@ -584,8 +587,14 @@ EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources)
   %D%/fake/include/nccl.h %D%/fake/real-nccl.c
 if HAVE_CHECK
 if HAVE_CXX
-check_PROGRAMS += %D%/fake/test-nccl.tap
-TESTS += %D%/fake/test-nccl.tap
+check_PROGRAMS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
+TESTS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
+tests_fake_test_cuda_nccl_tap_SOURCES = \
+  %D%/fake/test-cuda-nccl.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
+  exec/gemm-plain.c
+tests_fake_test_cuda_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_nccl_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_nccl_tap_SOURCES = $(fake_nccl_test_sources) $(fake_nccl_sources) $(nccl_sources)
 tests_fake_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_nccl_tap_LDADD = $(fake_cuda_libs)

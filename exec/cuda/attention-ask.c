@@ -29,6 +29,15 @@ exec_attention_gpus (void)
   return names;
 }
 
+const char *
+exec_attention_gpu_of (gint64 capability)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (gpus); i++)
+    if (gpus[i].version == 10 * capability)
+      return gpus[i].name;
+  return NULL;
+}
+
 guint
 exec_attention_version (void)
 {

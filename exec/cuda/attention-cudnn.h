@@ -45,13 +45,20 @@ gboolean exec_attention_workspace (ExecAttention *self, const ExecAttentionShape
 gboolean exec_attention_run (ExecAttention *self, const ExecAttentionShape *shape,
                              const ExecAttentionOperands *operands, void *stream, GError **error);
 
+/* cuDNN loads the driver's library, also to be asked about a GPU that is not there: without a
+ * driver the toolkit's stub is loaded for it. To be called first. */
+gboolean exec_attention_load_driver (GError **error);
+
 /* The same bytes for a GPU that need not be there: cuDNN's heuristics are asked by the GPU's
- * properties. cuDNN loads libcuda.so.1 all the same; the toolkit's stub will do. */
+ * properties. */
 gboolean exec_attention_ask (const ExecAttentionShape *shape, const char *gpu, guint64 *out_bytes,
                              GError **error);
 
 /* Names that `ask` knows, NULL at the end. */
 const char *const *exec_attention_gpus (void);
+
+/* The name of one with that compute capability: 90 is 9.0. NULL: none. */
+const char *exec_attention_gpu_of (gint64 capability);
 
 /* As cuDNN numbers it: 91900. */
 guint exec_attention_version (void);

@@ -57,8 +57,8 @@ static gboolean
 take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
   const PlanSchedule *schedule = needs->schedule;
-  const gsize count = plan_schedule_n_buffer_ids (schedule) + needs->param_scales;
-  gboolean any = needs->param_scales > 0;
+  const gsize count = plan_schedule_n_buffer_ids (schedule) + needs->more_scales;
+  gboolean any = needs->more_scales > 0;
   void *scales;
   for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
     {

@@ -41,7 +41,7 @@ typedef struct
   /* Of a step that is kept; see graph.c. */
   ExecCudaVarying *varying, *varying_host; /* the device's; what it is copied from, pinned */
   cudaEvent_t tail;                        /* of this rank's streams; NULL: nothing is kept ever */
-  cudaGraphExec_t graph;                   /* of all ranks: the first one's */
+  cudaGraphExec_t graph;                   /* of all ranks that share the GPU: the first one's */
   gboolean is_keeping;
   guint8 *was_kept; /* per event of the schedule: it was recorded last in what is kept */
 } CudaDevice;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step as a CUDA graph. Ranks that share a GPU are captured together, since each waits for the
  * others' events: the first one's compute stream begins, and all streams of all ranks go on from
- * there and end there. The first rank has the graph and launches it for all.
+ * there and end there. The first rank has the graph and launches it for all. Ranks with a GPU each
+ * have graphs of their own, which meet in NCCL's collectives: all keep the same step, and launch it
+ * equally often.
  *
  * Nothing that a launch uses changes place: buffers lie where the arena has them, and a step stages
  * what it copies where the step before did. So a graph is made once. What changes by step is
@@ -25,12 +27,25 @@ exec_cuda_graph_open (CudaDevice *self, GError **error)
   return TRUE;
 }
 
+static gboolean
+is_alone (const CudaDevice *self)
+{
+  return self->comm->ops->has_graphs_apart;
+}
+
+/* Whether it has a graph. */
+static gboolean
+leads (const CudaDevice *self)
+{
+  return is_alone (self) || self->comm->rank == 0;
+}
+
 /* A capture that was never ended is given up. */
 static void
 give_up (CudaDevice *self)
 {
   cudaGraph_t graph = NULL;
-  if (!self->is_keeping || self->comm->rank != 0)
+  if (!self->is_keeping || !leads (self))
     return;
   cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph);
   cudaGetLastError (); /* why it was not ended is known */
@@ -113,6 +128,8 @@ static gboolean
 gather_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
+  if (is_alone (self))
+    return join_streams (self, error);
   if (!join_streams (self, error) || !record_tail (self, error) || !meet (self, tails, error))
     return FALSE;
   for (guint rank = 1; self->comm->rank == 0 && rank < self->comm->ranks; rank++)
@@ -125,6 +142,8 @@ static gboolean
 spread_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
+  if (is_alone (self))
+    return record_tail (self, error) && fork_streams (self, self->tail, error);
   if ((self->comm->rank == 0 && !record_tail (self, error)) || !meet (self, tails, error))
     return FALSE;
   if (self->comm->rank != 0)
@@ -138,9 +157,11 @@ gboolean
 exec_cuda_graph_keep (ExecDevice *device, GError **error)
 {
   CudaDevice *self = (CudaDevice *)device;
-  if (!gather_ranks (self, error))
+  const ExecCommOps *ops = self->comm->ops;
+  /* While it captures, a thread may not ask for the end of anything. */
+  if ((ops->settle && !ops->settle (self->comm, error)) || !gather_ranks (self, error))
     return FALSE;
-  if (self->comm->rank == 0)
+  if (leads (self))
     CUDA_TRY (cudaStreamBeginCapture (self->streams[PLAN_STREAM_COMPUTE],
                                       cudaStreamCaptureModeThreadLocal),
               error);
@@ -153,7 +174,7 @@ end_capture (CudaDevice *self, GError **error)
 {
   cudaGraph_t graph = NULL;
   self->is_keeping = FALSE;
-  if (self->comm->rank != 0)
+  if (!leads (self))
     return TRUE;
   CUDA_TRY (cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph), error);
   const int code = (int)cudaGraphInstantiate (&self->graph, graph, 0);
@@ -172,14 +193,23 @@ mark_copies (CudaDevice *self, GError **error)
   return TRUE;
 }
 
+/* A graph has collectives in it, whose ends nobody could ask for one by one. */
+static gboolean
+launch (const CudaDevice *self, GError **error)
+{
+  const ExecCommOps *ops = self->comm->ops;
+  const cudaStream_t stream = self->streams[PLAN_STREAM_COMPUTE];
+  if (!leads (self))
+    return TRUE;
+  CUDA_TRY (cudaGraphLaunch (self->graph, stream), error);
+  return !ops->follow || ops->follow (self->comm, "the graph of a step", stream, error);
+}
+
 gboolean
 exec_cuda_graph_launch (ExecDevice *device, const ExecConstants *constants, GError **error)
 {
   CudaDevice *self = (CudaDevice *)device;
   *self->varying_host = exec_cuda_varying (constants);
-  if (!gather_ranks (self, error) || (self->is_keeping && !end_capture (self, error)))
-    return FALSE;
-  if (self->comm->rank == 0)
-    CUDA_TRY (cudaGraphLaunch (self->graph, self->streams[PLAN_STREAM_COMPUTE]), error);
-  return spread_ranks (self, error) && mark_copies (self, error);
+  return gather_ranks (self, error) && (!self->is_keeping || end_capture (self, error))
+         && launch (self, error) && spread_ranks (self, error) && mark_copies (self, error);
 }

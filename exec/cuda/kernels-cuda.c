@@ -45,6 +45,22 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
+/* Halves are moments, or zeros, here. */
+static gboolean
+takes_fp16 (const PlanOp *op, guint i)
+{
+  return op->kind == PLAN_OP_ZERO || (op->kind == PLAN_OP_ADAMW && (i == 1 || i == 2));
+}
+
+static gboolean
+refuse_fp16 (const PlanBuffer *buffer, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "this plan keeps %s in %s, which is modelled and not executed by cuda yet",
+               buffer->name, plan_dtype_name (buffer->dtype));
+  return FALSE;
+}
+
 /* Products of formats with scales of blocks there are from Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
@@ -54,6 +70,8 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
+      if (buffer && buffer->dtype == PLAN_DTYPE_FP16 && !takes_fp16 (op, i))
+        return refuse_fp16 (buffer, error);
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
@@ -87,7 +105,7 @@ const ExecKernels exec_kernels_cuda = {
   .describe = describe_cuda,
   .check = check_cuda,
   .device = &exec_device_cuda,
-  .more_formats = 1u << PLAN_DTYPE_E8M0 | 1u << PLAN_DTYPE_E2M1,
+  .more_formats = 1u << PLAN_DTYPE_E8M0 | 1u << PLAN_DTYPE_E2M1 | 1u << PLAN_DTYPE_FP16,
   .launch = {
     [PLAN_OP_ZERO] = exec_cuda_zero,
     [PLAN_OP_CAST] = exec_cuda_cast,

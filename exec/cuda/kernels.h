@@ -58,6 +58,10 @@ int exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 
+/* exec/cuda/moments.cu: adamw, where a moment is in e4m3 or fp16. Behind the scale of one in e4m3
+ * is room for another number. */
+int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
+
 /* exec/cuda/norm.cu */
 int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream);

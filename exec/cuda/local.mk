@@ -21,6 +21,7 @@ cuda_sources = \
   %D%/gemm-plain.cu \
   %D%/head-norm.cu \
   %D%/loss.cu \
+  %D%/moments.cu \
   %D%/norm.cu \
   %D%/optimizer.cu \
   %D%/param.cu \
@@ -36,7 +37,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 endif
 
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h \
-  %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
+  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.
@@ -70,9 +71,9 @@ cudnn_sources = \
   %D%/attention-ask.c \
   %D%/attention-cudnn.c %D%/attention-cudnn.h \
   %D%/attention-graph.c %D%/attention-graph.h
-EXTRA_DIST += $(cudnn_sources)
+EXTRA_DIST += $(cudnn_sources) %D%/attention-driver.c
 if HAVE_CUDNN
 noinst_LIBRARIES += libexeccudnn.a
-libexeccudnn_a_SOURCES = $(cudnn_sources)
+libexeccudnn_a_SOURCES = $(cudnn_sources) %D%/attention-driver.c
 libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 endif

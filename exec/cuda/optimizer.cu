@@ -14,37 +14,11 @@
  *   sgd       count (2 s + 2 s + s)          7 count
  *   norm_sq   count s                        about 20 count integer instructions
  *   clip      ranks 320                      - */
+#include "exec/cuda/adam.cuh"
 #include "exec/cuda/exact.cuh"
 
 namespace
 {
-
-/* Adam's hyperparameters, converted once. */
-struct Adam
-{
-  float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, weight_decay;
-};
-
-/* Of this step: those given, or the device's own. */
-__device__ inline ExecCudaVarying
-varying_of (const ExecCudaVarying &given, const ExecCudaVarying *own)
-{
-  return own != NULL ? *own : given;
-}
-
-Adam
-adam_of (const ExecConstants *constants)
-{
-  Adam adam;
-
-  adam.beta1 = (float)constants->beta1;
-  adam.beta2 = (float)constants->beta2;
-  adam.one_minus_beta1 = (float)(1 - constants->beta1);
-  adam.one_minus_beta2 = (float)(1 - constants->beta2);
-  adam.eps = (float)constants->adam_eps;
-  adam.weight_decay = (float)constants->weight_decay;
-  return adam;
-}
 
 /* coef[0] scales the gradient; it is on the device because the gradient's norm is. */
 __global__ void
@@ -64,14 +38,8 @@ adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *
 
       for (unsigned i = 0; i < PIECE; i++)
         {
-          float d = g.at[i] * scale, w = weight.at[i];
-          float m = adam.beta1 * avg.at[i] + adam.one_minus_beta1 * d;
-          float v = adam.beta2 * sq.at[i] + adam.one_minus_beta2 * d * d;
-          float update = m / step.correction1 / (sqrtf (v / step.correction2) + adam.eps);
-
-          weight.at[i] = w - step.lr * (update + adam.weight_decay * w);
-          avg.at[i] = m;
-          sq.at[i] = v;
+          step_moments (adam, g.at[i] * scale, &avg.at[i], &sq.at[i]);
+          weight.at[i] = step_weight (adam, step, weight.at[i], avg.at[i], sq.at[i]);
         }
       write (main, at, n, weight);
       write (exp_avg, at, n, avg);
@@ -272,9 +240,17 @@ exec_cuda_varying (const ExecConstants *constants)
            (float)(1 - pow (constants->beta2, step)) };
 }
 
+static bool
+is_narrow (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_FP16;
+}
+
 extern "C" int
 exec_cuda_adamw (const ExecArgs *args, void *stream)
 {
+  if (is_narrow (args->dtype[1]) || is_narrow (args->dtype[2]))
+    return exec_cuda_adamw_narrow (args, stream);
   Operands operands (args);
   uint64_t count = operands.dim (0);
   Array main = operands.array (0), exp_avg = operands.array (1), exp_avg_sq = operands.array (2);

@@ -482,9 +482,26 @@ nccl_abort (ExecComm *comm, const char *why)
     world->carrier->ops->abort (world->carrier, what);
 }
 
+static gboolean
+nccl_settle (ExecComm *comm, GError **error)
+{
+  return exec_comm_nccl_wait_for_all ((NcclComm *)comm, error);
+}
+
+static gboolean
+nccl_follow (ExecComm *comm, const char *what, void *stream, GError **error)
+{
+  return exec_comm_nccl_follow ((NcclComm *)comm, what, stream, error);
+}
+
+/* Whether a call is captured must be the same on all ranks, as is which launch it is of (the NCCL
+ * user guide, "Using NCCL with CUDA Graphs"): ranks keep the same step, after one that connected
+ * them, and launch it equally often. */
 const ExecCommOps exec_comm_nccl_ops = {
   .name = "nccl",
   .summary = "one GPU per rank, joined by NCCL",
+  .has_graphs = TRUE,
+  .has_graphs_apart = TRUE,
   .all_gather = nccl_all_gather,
   .reduce_scatter = nccl_reduce_scatter,
   .all_to_all = nccl_all_to_all,
@@ -492,6 +509,8 @@ const ExecCommOps exec_comm_nccl_ops = {
   .all_reduce_max = nccl_all_reduce_max,
   .barrier = nccl_barrier,
   .check = nccl_check,
+  .settle = nccl_settle,
+  .follow = nccl_follow,
   .take = exec_comm_nccl_take,
   .give_back = exec_comm_nccl_give_back,
   .group = exec_comm_nccl_group,

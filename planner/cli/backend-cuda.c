@@ -3,6 +3,9 @@
 
 #include "planner/cli/backend.h"
 
+#ifdef HAVE_CUDNN
+#include "exec/cuda/attention-cudnn.h"
+#endif
 #include "exec/cuda/device-cuda.h"
 #include "exec/launch.h"
 #include "exec/nccl/comm-nccl.h"
@@ -71,6 +74,34 @@ describe_gpus (gint64 ranks, gint64 nodes, gboolean share, GError **error)
   return self;
 }
 
+#ifdef HAVE_CUDNN
+static gboolean
+ask (gint64 capability, PlanWorkspace *io_row, GError **error)
+{
+  const gint64 *dims = io_row->dims;
+  const ExecAttentionShape shape = { .batch = dims[0],
+                                     .seq = dims[1],
+                                     .heads = dims[2],
+                                     .kv_heads = dims[3],
+                                     .head_dim = dims[4],
+                                     .dtype = io_row->dtype,
+                                     .is_backward = io_row->pass != PLAN_PASS_FORWARD,
+                                     .is_deterministic = io_row->pass == PLAN_PASS_DETERMINISTIC };
+  return exec_attention_check_shape (&shape, error)
+         && exec_attention_ask (&shape, exec_attention_gpu_of (capability), &io_row->bytes, error);
+}
+
+static const gint64 capabilities[] = { 80, 90, 100, 0 };
+
+static const CliCudnn cudnn = { .version = exec_attention_version,
+                                .capabilities = capabilities,
+                                .prepare = exec_attention_load_driver,
+                                .ask = ask };
+#define CUDNN &cudnn
+#else
+#define CUDNN NULL
+#endif
+
 const CliBackend cli_backend = {
   .kernels = &exec_kernels_cuda,
   .device = PLAN_DEVICE_GPU,
@@ -78,5 +109,6 @@ const CliBackend cli_backend = {
   .is_launched = is_launched,
   .open_process = open_process,
   .join = join,
+  .cudnn = CUDNN,
   .describe_machine = describe_gpus,
 };

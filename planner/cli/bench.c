@@ -40,6 +40,7 @@ typedef struct
 {
   char *ranks, *cluster, *only, *seconds, *format, *db;
   gboolean is_dry;
+  CliAskOptions asked;
 } Options;
 
 static void
@@ -49,6 +50,7 @@ options_clear (Options *self)
       = { &self->ranks, &self->cluster, &self->only, &self->seconds, &self->format, &self->db };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
+  cli_ask_options_clear (&self->asked);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
@@ -535,6 +537,18 @@ bench (Bench *self, const Options *options, GError **error)
   return !is_root (self) || report (self, options->db, error);
 }
 
+static gboolean
+ask (const Options *options, GError **error)
+{
+  g_autoptr (PlanCluster) cluster = NULL;
+  CliFormat format;
+  return cli_format_parse (options->format, &format, error)
+         && (!options->cluster
+             || (cluster = cli_cluster_new (options->cluster, options->db, error)))
+         && cli_ask_workspaces (&options->asked, cluster, options->is_dry, format, options->db,
+                                error);
+}
+
 static CliContext *
 context_new (Options *options)
 {
@@ -560,6 +574,7 @@ context_new (Options *options)
   CliContext *context
       = cli_context_new (NULL, "time this machine's ops one by one, and keep that for predictions");
   cli_context_add (context, entries);
+  cli_ask_options_add (&options->asked, context);
   cli_context_describe (
       context,
       "Each op is a schedule of its own, walked as a plan's is. Times are medians, with quartiles\n"
@@ -568,7 +583,10 @@ context_new (Options *options)
       "are timed over all ranks, inside a node, and over one rank of each; nodes=N beside the\n"
       "sizes says how many they reached. Predictions for local-cpu take the newest row of each\n"
       "op and size, and what lies between sizes; those for N ranks are best served by\n"
-      "--ranks N, those for several nodes by a launcher that starts ranks there.");
+      "--ranks N, those for several nodes by a launcher that starts ranks there.\n"
+      "With --workspaces nothing is timed and no GPU is needed: cuDNN is asked how much\n"
+      "memory attention wants on GPUs; predictions and schedules for such GPUs take what\n"
+      "the newest version said of their shapes.");
   return context;
 }
 
@@ -580,7 +598,8 @@ cli_bench (int argc, char **argv, CliTraining *out_process, GError **error)
   g_autoptr (CliContext) context = context_new (&options);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  const gboolean ok = bench (&self, &options, error);
+  const gboolean ok
+      = options.asked.is_given ? ask (&options, error) : bench (&self, &options, error);
   out_process->comm = self.comm;
   out_process->placement = g_steal_pointer (&self.placement);
   out_process->failed_together = self.failed_together;

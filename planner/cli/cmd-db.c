@@ -165,7 +165,7 @@ table_of (const DbTable *rows, const char *const *names)
 static gboolean
 list_stored (const Request *request, GError **error)
 {
-  static const char *const shown[DB_N_KINDS][10] = {
+  static const char *const shown[DB_N_KINDS][12] = {
     [DB_KIND_CLUSTERS] = { "name", "source", "created" },
     [DB_KIND_PLANS] = { "id" }, /* not used: they have lists of their own, as do runs */
     [DB_KIND_RUNS] = { "id" },
@@ -176,6 +176,8 @@ list_stored (const Request *request, GError **error)
                                "max_allocated_mib", NULL },
     [DB_KIND_OPS] = { "id", "created", "machine", "op", "shape", "format", "ranks", "median_ns",
                       "spread_ns", NULL },
+    [DB_KIND_WORKSPACES] = { "id", "cudnn", "architecture", "pass", "format", "batch", "seq",
+                             "heads", "kv_heads", "head_dim", "workspace_bytes" },
     [DB_KIND_PARAMS] = { "id", "created", "validation", "error_pct" },
     [DB_KIND_FITTED] = { "params", "run", "source", "row_id", "op" },
   };
@@ -583,8 +585,10 @@ cmd_db (int argc, char **argv, GError **error)
   g_auto (Request) request = { .kind = DB_KIND_RUNS };
   const GOptionEntry entries[] = {
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
-      "of what to list, show or delete; runs unless said, and in a list plans beside them",
-      "runs|plans|queries|clusters|steps|measurements|ops|params|fitted" },
+      "runs, plans, queries, clusters, steps, measurements, ops, cudnn, params or fitted: of what "
+      "to "
+      "list, show or delete; runs unless said, and in a list plans beside them",
+      "KIND" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
       "of what is printed; table, of an export sql, of one kind csv unless said",
       "table|csv|json|sql" },

@@ -3,8 +3,8 @@
 
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
+#include "planner/cli/workspaces.h"
 #include "planner/error.h"
-#include "planner/lower.h"
 #include "planner/units.h"
 
 #include <stdio.h>
@@ -38,8 +38,7 @@ cmd_lower (int argc, char **argv, GError **error)
                    "--rank: this plan has ranks 0 to %" G_GINT64_FORMAT, ranks - 1);
       return CLI_FAILED;
     }
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower (input.model, input.cluster, &plan, (guint)rank, error);
+  g_autoptr (PlanSchedule) schedule = cli_lower (&input, &plan, (guint)rank, error);
   if (!schedule)
     return CLI_FAILED;
   g_autofree char *text = plan_schedule_print (schedule);

@@ -6,8 +6,8 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/plot-kinds.h"
 #include "planner/cli/predict.h"
+#include "planner/cli/workspaces.h"
 #include "planner/error.h"
-#include "planner/lower.h"
 #include "planner/units.h"
 #include "plots/plot.h"
 
@@ -80,7 +80,7 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
   options->plan = g_strdup_printf ("@%" G_GINT64_FORMAT, id);
   if (!cli_input_read (options, NULL, &input, error)
       || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error)
-      || !(subject->schedule = plan_lower (input.model, input.cluster, &plan, 0, error))
+      || !(subject->schedule = cli_lower (&input, &plan, 0, error))
       || !is_same_schedule (subject->schedule, &row, error)
       || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
       || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error)))

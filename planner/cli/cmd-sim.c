@@ -5,6 +5,7 @@
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/training.h"
+#include "planner/cli/workspaces.h"
 #include "planner/error.h"
 
 #include <stdio.h>
@@ -203,6 +204,9 @@ print_details (const CliPrediction *p, const CliInput *input)
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
           p->fits ? "fits" : "does not fit");
+  g_autofree char *workspace = cli_describe_workspace (input, &p->plan, p->schedule);
+  if (workspace)
+    printf ("%s\n", workspace);
   for (guint i = 0; i < p->hazards->len; i++)
     printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)p->hazards->pdata[i]);
 }

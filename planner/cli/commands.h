@@ -32,6 +32,9 @@ CLI_COMMAND_LIST (GROUP, X)
 #undef X
 #undef GROUP
 
+/* The option that makes "bench" ask cuDNN, which is in the program for GPUs. */
+#define CLI_BENCH_WORKSPACES "--workspaces"
+
 /* What a command returns: an exit code, or CLI_FAILED with the error set. */
 #define CLI_DONE 0
 #define CLI_FAILED (-1)

@@ -5,6 +5,7 @@
 
 #include "planner/cli/context.h"
 
+#include "db/tables.h"
 #include "planner/cluster.h"
 #include "planner/model.h"
 #include "planner/plan.h"
@@ -111,6 +112,15 @@ complete_choice (const char *kept, const char *typed, const char *choices)
   print_words (kept, typed, (const char *const *)words, "", "");
 }
 
+static void
+complete_kind (const char *kept, const char *typed)
+{
+  const char *names[DB_N_KINDS + 1] = { NULL };
+  for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
+    names[kind] = db_kind_name (kind);
+  print_words (kept, typed, names, "", "");
+}
+
 /* A value that is called `what` in help. */
 static void
 complete_value (const char *what, const char *kept, const char *typed)
@@ -119,6 +129,8 @@ complete_value (const char *what, const char *kept, const char *typed)
     complete_model (kept, typed);
   else if (strcmp (what, "CLUSTER") == 0)
     complete_cluster (kept, typed);
+  else if (strcmp (what, "KIND") == 0)
+    complete_kind (kept, typed);
   else if (g_str_has_prefix (what, "FIELD"))
     complete_field (kept, typed, what[strlen ("FIELD")] == '[');
   else if (strstr (what, "FILE") || strstr (what, "PLAN"))

@@ -9,7 +9,8 @@ cli_shared = \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/predict.c %D%/predict.h \
-  %D%/timings.c %D%/timings.h
+  %D%/timings.c %D%/timings.h \
+  %D%/workspaces.c %D%/workspaces.h
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
@@ -60,6 +61,7 @@ exec_shared = \
   $(cli_shared) \
   %D%/backend.h \
   %D%/bench.c %D%/bench.h \
+  %D%/bench-workspaces.c \
   %D%/main-exec.c \
   %D%/ranks.c %D%/ranks.h \
   %D%/train.c %D%/train.h

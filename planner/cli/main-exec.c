@@ -10,8 +10,8 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/train.h"
+#include "planner/cli/workspaces.h"
 #include "planner/error.h"
-#include "planner/lower.h"
 #include "planner/units.h"
 
 #include <locale.h>
@@ -169,6 +169,8 @@ bring_here (CliInput *input, const CliOptions *options, CliTraining *training, g
       input->cluster = here;
     }
   input->comm = training->comm_name;
+  input->cudnn = cli_backend.cudnn ? cli_backend.cudnn->version () : 0;
+  input->is_of_many = training->comm && training->comm->ranks > 1;
   return plan_set (&input->plan, "stack", "native", error);
 }
 
@@ -273,8 +275,7 @@ static gboolean
 evaluation_fits (const CliTraining *training, const CliInput *input, GError **error)
 {
   g_auto (PlanArena) arena = { 0 };
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower (input->model, input->cluster, &training->eval_plan, 0, error);
+  g_autoptr (PlanSchedule) schedule = cli_lower (input, &training->eval_plan, 0, error);
   if (!schedule || !plan_arena_init (&arena, schedule, error))
     return FALSE;
   const guint64 needs = arena.size_bytes + training->prediction.trace->memory.device;
@@ -330,6 +331,7 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   training->job.model = input->model;
   training->job.plan = &training->prediction.plan;
   training->job.cluster = input->cluster;
+  training->job.asked = cli_workspaces (input);
   training->job.kernels = cli_backend.kernels;
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;

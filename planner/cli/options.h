@@ -36,6 +36,8 @@ typedef struct
   const SimAdjustments *adjustments; /* NULL: none */
   const char *db;                    /* the store, for what was timed on this machine; borrowed */
   const char *comm;                  /* what carries collectives there; NULL: threads */
+  guint cudnn;         /* whose words on attention are taken; 0: the newest's that are known */
+  gboolean is_of_many; /* of processes that may have a store each: only what is shipped is taken */
 } CliInput;
 
 void cli_input_clear (CliInput *self);

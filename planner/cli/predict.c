@@ -6,8 +6,8 @@
 #include "planner/cli/adjustments.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/timings.h"
+#include "planner/cli/workspaces.h"
 #include "planner/error.h"
-#include "planner/lower.h"
 #include "planner/rules.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
@@ -80,8 +80,7 @@ cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_s
                   GError **error)
 {
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
-  g_autoptr (PlanSchedule) schedule
-      = stack ? plan_lower (input->model, input->cluster, resolved, 0, error) : NULL;
+  g_autoptr (PlanSchedule) schedule = stack ? cli_lower (input, resolved, 0, error) : NULL;
   g_autoptr (SimCost) cost
       = schedule ? cli_cost_of (input, resolved, schedule, stack, error) : NULL;
   return cost && sim_measure (schedule, cost, stack, cli_workspace (), out_summary, error);
@@ -126,7 +125,7 @@ predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **
 {
   if (!plan_resolve (&input->plan, input->model, input->cluster, &self->plan, error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
-      || !(self->schedule = plan_lower (input->model, input->cluster, &self->plan, 0, error)))
+      || !(self->schedule = cli_lower (input, &self->plan, 0, error)))
     return FALSE;
   g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
   if (!cost

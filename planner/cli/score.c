@@ -6,6 +6,7 @@
 #include "planner/bound.h"
 #include "planner/cli/floor.h"
 #include "planner/cli/predict.h"
+#include "planner/cli/workspaces.h"
 #include "planner/lower.h"
 #include "sim/measure.h"
 
@@ -155,7 +156,7 @@ lower (CliScorer *self, const Plan *resolved, const Plan *key)
   Shared *shared = find_recent (self, &schedule_key);
   if (shared)
     return shared;
-  PlanSchedule *schedule = plan_lower (self->input->model, self->input->cluster, resolved, 0, NULL);
+  PlanSchedule *schedule = cli_lower (self->input, resolved, 0, NULL);
   if (!schedule)
     return NULL;
   shared = g_atomic_rc_box_new0 (Shared);

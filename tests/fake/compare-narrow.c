@@ -453,6 +453,54 @@ START_TEST (cuda_dequantizes)
 }
 END_TEST
 
+/* --- moments ------------------------------------------------------------------------------ */
+
+/* Of two steps, the second with what the first left; parts of any length at any place. */
+START_TEST (narrow_moments_are_the_cpus)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_FP16, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32 };
+  static const char *const names[] = { "main", "exp_avg", "exp_avg_sq", "grad", "coef" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint64 count = (guint64)from_to (rand, 1, _i % 3 == 0 ? 3000 : 40);
+  const guint64 skip = (guint64)from_to (rand, 0, MIN (count - 1, 9));
+  const CompareDraw draw = _i % 7 == 0 ? COMPARE_BITS : COMPARE_SMALL;
+  PlanOp op = { .kind = PLAN_OP_ADAMW, .dims = { (gint64)(count - skip) } };
+  ExecConstants constants = { .lr = 1e-2,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .adam_eps = 1e-8,
+                              .weight_decay = 0.1,
+                              .step = from_to (rand, 1, 99) };
+  ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
+  CompareOperand operand[5];
+
+  for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
+    {
+      const gboolean is_moment = i == 1 || i == 2;
+      const PlanDtype dtype = i == 4        ? PLAN_DTYPE_FP32
+                              : is_moment   ? formats[((guint)_i >> 2 * (i - 1)) % 4]
+                              : _i % 2 == 0 ? PLAN_DTYPE_FP32
+                                            : PLAN_DTYPE_BF16;
+      const guint64 from = i < 4 ? skip : 0;
+      take (&operand[i], dtype, i == 2 && _i % 7 > 0 ? COMPARE_POSITIVE : draw, i < 4 ? count : 4,
+            rand);
+      point (&cpu, &cuda, i, &operand[i]);
+      cpu.ptr[i] = (guint8 *)cpu.ptr[i] + plan_dtype_bytes (dtype, from);
+      cuda.ptr[i] = (guint8 *)cuda.ptr[i] + plan_dtype_bytes (dtype, from);
+      cpu.scale[i] = &operand[i].want_scale;
+      cuda.scale[i] = operand[i].device_scale;
+    }
+  for (guint step = 0; step < 2; step++)
+    {
+      exec_kernels_cpu.run[PLAN_OP_ADAMW](&cpu);
+      must (exec_cuda_adamw (&cuda, NULL), "adamw");
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
+    check_and_clear (&operand[i], names[i]);
+}
+END_TEST
+
 START_TEST (other_parts_are_refused)
 {
   PlanOp op = { .kind = PLAN_OP_PARAM_QUANTIZE, .dims = { 3, 1 } };
@@ -492,6 +540,7 @@ compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, transposes_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, folds_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, cuda_dequantizes, 0, ROUNDS);
+  tcase_add_loop_test (tcase, narrow_moments_are_the_cpus, 0, ROUNDS);
   tcase_add_test (tcase, other_parts_are_refused);
   suite_add_tcase (suite, tcase);
 }

@@ -15,7 +15,7 @@
 static gboolean
 is_number (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16;
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
 /* --- random contents ---------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ fill_bits (CompareOperand *self, guint8 *at, GRand *rand)
         word &= 0x7fffffff;
       guint16 high = (guint16)(word >> 16);
 
-      if (self->dtype == PLAN_DTYPE_BF16)
+      if (self->dtype == PLAN_DTYPE_BF16 || self->dtype == PLAN_DTYPE_FP16)
         memcpy (at + 2 * i, &high, sizeof high);
       else
         memcpy (at + 4 * i, &word, sizeof word);
@@ -221,7 +221,7 @@ compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *
   self->got = g_malloc (whole);
   self->device = device->take (whole);
   send (self, device, whole);
-  self->device_scale = device->take (sizeof *self->device_scale);
+  self->device_scale = device->take (2 * sizeof *self->device_scale);
   device->copy (self->device_scale, &self->want_scale, sizeof self->want_scale);
 }
 

@@ -34,7 +34,7 @@ typedef struct
   guint8 *before, *want, *got, *device;
   guint64 at; /* of the array, in each of them */
   float want_scale, got_scale;
-  float *device_scale;
+  float *device_scale; /* and room behind it */
 } CompareOperand;
 
 /* In place: scales of `cols` blocks for each of `rows` rows, from row order to tiles or back; not

@@ -13,6 +13,7 @@
 #include "exec/cuda/gemm-plain.cu"
 #include "exec/cuda/head-norm.cu"
 #include "exec/cuda/loss.cu"
+#include "exec/cuda/moments.cu"
 #include "exec/cuda/norm.cu"
 #include "exec/cuda/optimizer.cu"
 #include "exec/cuda/param.cu"

@@ -82,6 +82,7 @@ struct CUstream_st
   unsigned flags = 0;
   int priority = 0;
   bool is_destroyed = false, is_stalled = false;
+  bool is_of_graph = false;      /* nobody else's */
   CUstream_st *behind = nullptr; /* the stalled one that it waits for */
   fake::Clock clock;
   std::vector<fake::Op> ops;            /* begun and not ended */

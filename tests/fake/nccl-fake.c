@@ -233,6 +233,7 @@ lose (const struct ncclComm *comm)
   for (guint rank = 0; rank < comm->team->ranks && loss.how == FAKE_NCCL_STALLS; rank++)
     if (comm->team->members[rank]->is_here)
       stall (comm->team->members[rank]);
+  g_cond_broadcast (&changed);
 }
 
 /* What is to become of a call when a rank is lost; the mutex is held. */
@@ -253,19 +254,81 @@ is_lost (struct ncclComm *comm, ncclResult_t *result)
   return TRUE;
 }
 
+/* Comes to the calls that a communicator has by now; the mutex is held. */
+static void
+arrive (struct ncclComm *comm)
+{
+  comm->state = ncclInProgress;
+  comm->is_here = TRUE;
+  fake_order_host_give (comm);
+  if (++comm->team->here == comm->team->ranks)
+    complete (comm->team);
+}
+
+/* --- in graphs ---------------------------------------------------------------------------- */
+
+/* Calls that were captured together. */
+typedef struct
+{
+  struct ncclComm *comm;
+  guint n;
+  Call calls[];
+} Kept;
+
+/* A launch comes to them: it stands still until all ranks' launches have, or for ever where they
+ * are not the same, or a rank is lost. */
+static cudaError_t
+launch_kept (cudaStream_t stream, void *closure)
+{
+  const Kept *kept = closure;
+  struct ncclComm *comm = kept->comm;
+  ncclResult_t result;
+
+  g_mutex_lock (&mutex);
+  if (comm->state == ncclSuccess)
+    {
+      g_array_append_vals (comm->calls, kept->calls, kept->n);
+      comm->stream = stream;
+      if (!is_lost (comm, &result))
+        arrive (comm);
+      while (comm->state == ncclInProgress && !loss.is_lost)
+        g_cond_wait (&changed, &mutex);
+    }
+  if (comm->state != ncclSuccess && comm->stalled == NULL)
+    {
+      comm->stalled = stream;
+      fake_order_stall (stream, TRUE);
+    }
+  g_mutex_unlock (&mutex);
+  return cudaSuccess;
+}
+
+/* What is captured asks nobody; the mutex is held. */
+static ncclResult_t
+keep (struct ncclComm *comm)
+{
+  const gsize bytes = sizeof (Kept) + comm->calls->len * sizeof (Call);
+  g_autofree Kept *kept = g_malloc0 (bytes);
+
+  kept->comm = comm;
+  kept->n = comm->calls->len;
+  memcpy (kept->calls, comm->calls->data, comm->calls->len * sizeof (Call));
+  fake_order_keep (comm->stream, "nccl", launch_kept, kept, bytes);
+  g_array_set_size (comm->calls, 0);
+  return comm->is_blocking ? ncclSuccess : ncclInProgress;
+}
+
 /* Makes the calls that a communicator has by now; the mutex is held. */
 static ncclResult_t
 submit (struct ncclComm *comm)
 {
   ncclResult_t result;
 
+  if (comm->stream != NULL && fake_order_is_captured (comm->stream))
+    return keep (comm);
   if (is_lost (comm, &result))
     return result;
-  comm->state = ncclInProgress;
-  comm->is_here = TRUE;
-  fake_order_host_give (comm);
-  if (++comm->team->here == comm->team->ranks)
-    complete (comm->team);
+  arrive (comm);
   while (comm->is_blocking && comm->state == ncclInProgress)
     g_cond_wait (&changed, &mutex);
   return comm->is_blocking ? comm->state : ncclInProgress;

@@ -6,7 +6,9 @@
  * does a call on a communicator whose last one is still in progress. Sums are as a ring makes them,
  * rounded at every hop, and between buffers in symmetric windows in fp32 from the last rank to the
  * first: never in the order of exec_comm_sum. Every buffer is declared to tests/fake/order.h, as
- * are communicators, windows, registrations and memory, which must all be gone in the end. */
+ * are communicators, windows, registrations and memory, which must all be gone in the end. What is
+ * captured is called by every launch of the graph, which comes back once all ranks' have got there,
+ * or stands still for ever where they are not alike: ranks launch side by side. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

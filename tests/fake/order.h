@@ -31,6 +31,13 @@ typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);
 cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work,
                             const void *closure, size_t bytes);
 
+/* Whether it is being captured; then `work` goes into the graph, and is run at its place in every
+ * launch, without the runtime, so that it may wait for other launches. What it has on the stream
+ * that it is given it declares as above. */
+gboolean fake_order_is_captured (cudaStream_t stream);
+void fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work,
+                      const void *closure, size_t bytes);
+
 /* To be asked by every call that can fail: what it fails with, as a test asked for or since a
  * kernel went wrong. */
 cudaError_t fake_order_fails (void);

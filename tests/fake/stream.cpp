@@ -15,12 +15,14 @@ struct Node
   enum Kind
   {
     WORK,
+    APART, /* without the runtime */
     RECORD,
     WAIT
   } kind;
   unsigned stream, slot;
   std::string name, details;
   Work work;
+  std::function<cudaError_t (Stream *stream)> apart;
 };
 
 struct Graph
@@ -119,7 +121,7 @@ void
 check_streams ()
 {
   for (size_t i = runtime.machine.devices; i < runtime.streams.size (); i++)
-    if (!runtime.streams[i]->is_destroyed)
+    if (!runtime.streams[i]->is_destroyed && !runtime.streams[i]->is_of_graph)
       report ("stream " + std::to_string (i) + " is never destroyed");
   for (const auto &event : runtime.events)
     if (!event->is_destroyed)
@@ -178,7 +180,7 @@ submit (cudaStream_t stream, const std::string &name, Work work, const std::stri
     return result (cudaErrorInvalidResourceHandle);
   if (self->capture != nullptr)
     {
-      add_node (self, { Node::WORK, 0, 0, name, details, std::move (work) });
+      add_node (self, { Node::WORK, 0, 0, name, details, std::move (work), nullptr });
       return cudaSuccess;
     }
   if (self->number == self->device)
@@ -222,7 +224,7 @@ capture_wait (Stream *stream, Event *event)
     return result (cudaErrorStreamCaptureIsolation);
   stream->capture = graph;
   graph->clocks[stream].join (graph->recorded[event->slot]);
-  add_node (stream, { Node::WAIT, 0, event->slot, "", "", nullptr });
+  add_node (stream, { Node::WAIT, 0, event->slot, "", "", nullptr, nullptr });
   return cudaSuccess;
 }
 
@@ -233,7 +235,7 @@ capture_record (Stream *stream, Event *event)
 
   event->capture = stream->capture;
   event->slot = (unsigned)graph.recorded.size ();
-  add_node (stream, { Node::RECORD, 0, event->slot, "", "", nullptr });
+  add_node (stream, { Node::RECORD, 0, event->slot, "", "", nullptr, nullptr });
   graph.recorded.push_back (graph.clocks[stream]);
 }
 
@@ -636,7 +638,7 @@ cudaGraphInstantiate (cudaGraphExec_t *out, cudaGraph_t graph, unsigned long lon
     {
       Stream *own = make_stream (stream->device, cudaStreamNonBlocking, stream->priority);
 
-      own->is_destroyed = true; /* nobody else's */
+      own->is_of_graph = true;
       (*out)->streams[stream->number] = own;
     }
   made (*out, "graph to launch");
@@ -670,12 +672,42 @@ cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
         own->clock.join (recorded[node.slot]);
       else if (node.kind == Node::RECORD)
         recorded[node.slot] = own->clock;
+      else if (node.kind == Node::APART && error == cudaSuccess)
+        {
+          unlock_runtime ();
+          error = node.apart (own);
+          lock_runtime ();
+        }
       else if (error == cudaSuccess)
         error = run (own, node.name, node.details, node.stream, node.work);
+      if (own->is_stalled) /* nothing behind it ends */
+        {
+          self->behind = own;
+          break;
+        }
     }
   for (const auto &[number, own] : exec->streams)
     self->clock.join (own->clock);
   return result (error);
+}
+
+gboolean
+fake_order_is_captured (cudaStream_t stream)
+{
+  Lock lock;
+
+  return is_capturing (stream);
+}
+
+void
+fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work, const void *closure,
+                 size_t bytes)
+{
+  Lock lock;
+  std::vector<guint8> copy ((const guint8 *)closure, (const guint8 *)closure + bytes);
+  auto apart = [=] (Stream *own) mutable { return work (own, copy.data ()); };
+
+  add_node (stream_of (stream), { Node::APART, 0, 0, name, "", nullptr, apart });
 }
 
 cudaError_t

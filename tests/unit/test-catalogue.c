@@ -115,8 +115,11 @@ START_TEST (every_kernel_is_there)
   g_autoptr (GArray) of_a100 = db_catalogue_list_products (store, "a100-pcie-80gb", NULL);
   g_auto (GStrv) product_lines = lines_of ("products.csv");
   g_auto (GStrv) attention_lines = lines_of ("attention.csv");
+  g_autoptr (GArray) workspaces = db_catalogue_list_workspaces (store, NULL, NULL);
+  g_auto (GStrv) workspace_lines = lines_of ("workspaces.csv");
   ck_assert_uint_eq (products->len, g_strv_length (product_lines));
   ck_assert_uint_eq (attention->len, g_strv_length (attention_lines));
+  ck_assert_uint_eq (workspaces->len, g_strv_length (workspace_lines));
   ck_assert (of_a100->len > 0 && of_a100->len < products->len);
   for (guint i = 0; i < products->len; i++)
     {
@@ -231,7 +234,7 @@ static const struct
   const char *message;
 } altered[] = {
   { USER_VERSION_AT, DB_CATALOGUE_VERSION + 1, PLAN_ERROR_UNSUPPORTED,
-    "this catalogue is of version 2, and this program reads version 1: name the one it came with "
+    "this catalogue is of version 3, and this program reads version 2: name the one it came with "
     "in FSDPLAN_CATALOGUE" },
   { APPLICATION_ID_AT, 7, PLAN_ERROR_INVALID, "this is not a catalogue of fsdplan" },
   { 16, 0, PLAN_ERROR_INVALID, "" }, /* the size of a page: no database at all */

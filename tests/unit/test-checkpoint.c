@@ -57,9 +57,9 @@ save (gint64 step, GError **error)
   const ExecCheckpointHead head
       = { .folder = folder, .step = step, .sequences = 10 * step, .model = model };
   const ExecPiece pieces[] = {
-    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000 },
-    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values },
-    { EXEC_STATE_EXP_AVG, PLAN_TENSOR_QKV, 2, 0, ELEMENTS, PLAN_DTYPE_FP32, values },
+    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000, TRUE },
+    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values, TRUE },
+    { EXEC_STATE_EXP_AVG, PLAN_TENSOR_QKV, 2, 0, ELEMENTS, PLAN_DTYPE_FP32, values, TRUE },
   };
   ExecComm *comm = exec_comm_self_open ();
   for (guint i = 0; i < ELEMENTS; i++)

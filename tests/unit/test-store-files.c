@@ -62,7 +62,7 @@ static const struct
   PlanErrorCode code;
   const char *part;
 } refused[] = {
-  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 3" },
+  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 4" },
   { "PRAGMA user_version = -3", PLAN_ERROR_CORRUPT, "its version is -3" },
   { "PRAGMA application_id = 0", PLAN_ERROR_INVALID, "database of another program" },
   { "PRAGMA application_id = 5", PLAN_ERROR_INVALID, "database of another program" },
@@ -230,7 +230,7 @@ START_TEST (version_1_is_brought_up_to_date)
   make_v1 ();
   store = store_open ();
   ck_assert_v1_is_kept (store);
-  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 3);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), db_store_latest_version ());
   /* Run 9 was deleted; its number stays used, and what version 2 asks for is asked for. */
   ck_assert_int_eq (store_begin_run (store), 10);
 }
@@ -281,7 +281,7 @@ START_TEST (version_2_is_brought_up_to_date)
   faults = db_store_list_faults (store, &error);
   must (faults != NULL, &error, "list_faults");
   ck_assert_uint_eq (faults->len, 0);
-  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 3);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), db_store_latest_version ());
   must (db_store_load_run (store, 3, &run, &error), &error, "load_run");
   ck_assert_str_eq (run.uid, "5f0c");
   ck_assert_int_eq (run.plan_id, 1);
@@ -291,6 +291,30 @@ START_TEST (version_2_is_brought_up_to_date)
   ck_assert_int_eq (sql (store_file, "SELECT seq FROM sqlite_sequence WHERE name = 'plan'"), 1);
   ck_assert_int_eq (store_begin_run (store), 4);
   ck_assert_int_eq (sql (store_file, "SELECT max (id) FROM plan"), 2);
+}
+END_TEST
+
+/* A store as version 3 left it: that of store-small.json, without what cuDNN says. */
+START_TEST (version_3_is_brought_up_to_date)
+{
+  g_autofree char *dump
+      = g_build_filename (g_getenv ("top_srcdir"), "tests/unit/store-v3.sql", NULL);
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (DbStore) store = NULL;
+  g_autoptr (GPtrArray) faults = NULL;
+
+  ck_assert_msg (g_file_get_contents (dump, &text, NULL, NULL), "%s", dump);
+  sql (store_file, text);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 3);
+  store = store_open ();
+  faults = db_store_list_faults (store, &error);
+  must (faults != NULL, &error, "list_faults");
+  ck_assert_uint_eq (faults->len, 0);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), db_store_latest_version ());
+  ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM op_measurement"), 1);
+  ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM param_set_row"), 3);
+  ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM attention_workspace"), 0);
 }
 END_TEST
 
@@ -503,6 +527,7 @@ main (void)
   tcase_add_test (tcase, version_1_is_brought_up_to_date);
   tcase_add_test (tcase, version_1_is_read_and_left_alone);
   tcase_add_test (tcase, version_2_is_brought_up_to_date);
+  tcase_add_test (tcase, version_3_is_brought_up_to_date);
   tcase_add_loop_test (tcase, faults_are_found, 0, G_N_ELEMENTS (tampering));
   tcase_add_test (tcase, truncated_store_is_refused);
   tcase_add_loop_test (tcase, protected_store_is_read, 0, G_N_ELEMENTS (protected));

@@ -144,6 +144,10 @@ static const char others[]
       " \"program_version\": \"1\", \"host\": \"h\", \"machine\": \"m\", \"backend\": \"cpu\","
       " \"comm\": \"self\", \"ranks\": 1, \"op\": \"gemm\", \"shape\": \"m=1 n=2 k=3\","
       " \"format\": \"bf16\", \"median_ns\": 5, \"spread_ns\": 1, \"samples\": 9}],"
+      "\"cudnn\": [{\"created\": \"2026-01-01T00:00:00Z\", \"program_version\": \"1\","
+      " \"cudnn\": 91900, \"architecture\": \"9.0\", \"pass\": \"forward\","
+      " \"mask\": \"causal\", \"format\": \"bf16\", \"batch\": 1, \"seq\": 17,"
+      " \"heads\": 4, \"kv_heads\": 2, \"head_dim\": 64, \"workspace_bytes\": 0}],"
       "\"params\": [{\"id\": \"fit-1\", \"created\": \"2026-01-01T00:00:00Z\","
       " \"program_version\": \"1\", \"text\": \"x=1\", \"validation\": \"one group left out\","
       " \"error_pct\": 3.5}],"
@@ -320,6 +324,10 @@ END_TEST
 #define STEPS "run,step,loss,grad_norm,step_ns\n"
 #define SQL "-- fsdplan store, version 2\n"
 #define CLUSTER "{\"name\": \"mine\", \"text\": \"t\", \"source\": \"s\", \"created\": \"c\"}"
+#define WORKSPACE \
+  "{\"created\": \"c\", \"program_version\": \"1\", \"cudnn\": 91900, \"architecture\": \"9.0\"," \
+  " \"pass\": \"forward\", \"mask\": \"causal\", \"format\": \"bf16\", \"batch\": 1, \"seq\": 2," \
+  " \"heads\": 3, \"kv_heads\": 1, \"head_dim\": 8, \"workspace_bytes\": "
 
 static const struct
 {
@@ -349,6 +357,8 @@ static const struct
   { "{\"clusters\": [" CLUSTER ",\n{\"name\": \"mine\", \"text\": \"u\", \"source\": \"s\","
     " \"created\": \"c\"}]}",
     "text:2: this cluster is stored already, and differs: text is 'u', stored is 't'" },
+  { "{\"cudnn\": [" WORKSPACE "3}, " WORKSPACE "4}]}",
+    "this answer of cuDNN is stored already, and differs: workspace_bytes is '4', stored is '3'" },
   { "{\"fitted\": [{\"params\": \"p\", \"run\": \"x\"}]}", "is not in the store" },
   { SQL, "there is no store in this dump" },
   { "{\"params\": [{\"id\": \"x\", \"created\": \"c\", \"program_version\": \"1\","
@@ -360,9 +370,9 @@ static const struct
   { SQL "CREATE TABLE t (x);\nINSERT INTO t SELECT readfile ('/etc/passwd');\n", "text:3: " },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\nBEGIN;\n", "breaks off after line 4" },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\n", "database of another program" },
+  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 5;\nCREATE TABLE t (x);\n",
+    "it is of version 5" },
   { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 4;\nCREATE TABLE t (x);\n",
-    "it is of version 4" },
-  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 3;\nCREATE TABLE t (x);\n",
     "is missing" },
 };
 
@@ -426,6 +436,7 @@ static const char *const changes[] = {
   "UPDATE run_step SET loss = 0",
   "UPDATE run SET seed = 3",
   "UPDATE op_measurement SET median_ns = 1",
+  "UPDATE attention_workspace SET workspace_bytes = 1",
   "UPDATE param_set SET text = ''",
   "UPDATE param_set_row SET op_measurement_id = NULL",
   "UPDATE plan SET plan_text = ''",

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/attention-cudnn.h"
+#include "planner/error.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* The toolkit's stub of the driver, beside the runtime that is in use; NULL where it cannot be. */
+static char *
+find_stub (void)
+{
+  Dl_info info;
+  char *library; /* the C library's */
+
+  if (dladdr ((gpointer)cudaRuntimeGetVersion, &info) == 0
+      || (library = realpath (info.dli_fname, NULL)) == NULL)
+    return NULL;
+  g_autofree char *folder = g_path_get_dirname (library);
+  free (library);
+  return g_build_filename (folder, "stubs", "libcuda.so", NULL);
+}
+
+gboolean
+exec_attention_load_driver (GError **error)
+{
+  g_autofree char *stub = NULL;
+
+  if (dlopen ("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) != NULL)
+    return TRUE;
+  stub = find_stub ();
+  if (stub && dlopen (stub, RTLD_NOW | RTLD_GLOBAL) != NULL) /* its own name is libcuda.so.1 */
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "there is neither a GPU's driver here nor the CUDA toolkit's stub of one (%s), and "
+               "cuDNN answers nothing without",
+               stub ? stub : "stubs/libcuda.so");
+  return FALSE;
+}

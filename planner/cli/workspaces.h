@@ -1,0 +1,21 @@
+/* Schedules with what cuDNN said of attention: the store's rows, and those that are shipped. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/schedule.h"
+#include "planner/workspaces.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What was said about the cluster's GPUs; NULL: nothing, or they are processors. Read once, and
+ * owned by this module. Any thread may ask. */
+const PlanWorkspaces *cli_workspaces (const CliInput *input);
+
+/* plan_lower with it. */
+PlanSchedule *cli_lower (const CliInput *input, const Plan *resolved, guint rank, GError **error);
+
+/* "attention backwards works in 65.5MiB, as cuDNN 9.19.0 says", or by which rule it is taken to;
+ * NULL where no such pass is. The caller frees. */
+char *cli_describe_workspace (const CliInput *input, const Plan *resolved,
+                              const PlanSchedule *schedule);
+
+G_END_DECLS

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole runs over NCCL: a fake GPU for every rank, ranks that are threads. Against the CPU's, op by
+ * op and as graphs, with ranks that do not agree, and one that is lost within a launch. */
+#include "config.h"
+
+#include "exec/nccl/comm-nccl-private.h"
+#include "exec/nccl/comm-nccl.h"
+#include "tests/fake/cuda-case.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/nccl-fake.h"
+
+#include <check.h>
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NCCL_STEPS 4 /* op by op, kept, launched, op by op */
+#define LONG_NS (G_GINT64_CONSTANT (120000000000))
+#define SHORT_NS (G_GINT64_CONSTANT (3000000000)) /* a rank may wait for a processor that long */
+
+static gint64 deadline_ns;
+
+static ExecComm *
+join (ExecComm *threads, GError **error)
+{
+  const ExecNcclOptions options
+      = { .device = (int)threads->rank, .deadline_ns = deadline_ns, .is_registered = TRUE };
+  return exec_comm_nccl_open (threads, &options, error);
+}
+
+static void
+case_init_nccl (Case *c, guint ranks, const char *fields, gboolean is_graph)
+{
+  g_autofree char *all
+      = g_strdup_printf ("%s deterministic=on cuda_graph=%s", fields, is_graph ? "on" : "off");
+  fake_nccl_reset ();
+  case_init (c, ranks, all);
+  fake_cuda_set_machine (ranks, (guint64)1 << 30, 9, 0);
+  c->job.join = join;
+  c->job.steps = NCCL_STEPS;
+  c->job.rate.warmup_steps = 3;
+  deadline_ns = LONG_NS;
+}
+
+static const char *const plans[] = {
+  "compute=fp32 strategy=no_shard",
+  "compute=bf16 strategy=optim_grads_params mbs=1 gbs=6",
+  "compute=bf16 strategy=optim_grads nccl_ub=on ag_group=on",
+  "compute=bf16 strategy=optim_grads_params dp_outer=2 reduce_algo=a2a",
+  "compute=fp8-tensorwise strategy=optim_grads_params",
+};
+
+/* Numbers near the CPU's, and by graphs the same bits. */
+START_TEST (a_graph_changes_no_bit)
+{
+  const guint ranks = strstr (plans[_i], "dp_outer") ? 4 : strstr (plans[_i], "gbs=6") ? 3 : 2;
+  ExecResult expected[MAX_RANKS] = { { 0 } };
+  Case plain, graph;
+  case_init_nccl (&plain, ranks, plans[_i], FALSE);
+  case_must_run (&plain, plans[_i]);
+  plain.job.join = NULL;
+  run_on_cpu (&plain, plans[_i], expected);
+  case_init_nccl (&graph, ranks, plans[_i], TRUE);
+  case_must_run (&graph, plans[_i]);
+  ck_assert_uint_eq (count_logged ("graph"), ranks * (NCCL_STEPS - 2));
+  for (guint r = 0; r < ranks; r++)
+    {
+      const ExecResult *x = &graph.results[r], *y = &plain.results[r];
+      assert_near (&plain, plans[_i], y, &expected[r]);
+      ck_assert_mem_eq (x->losses, y->losses, NCCL_STEPS * sizeof (double));
+      ck_assert_mem_eq (x->grad_norms, y->grad_norms, NCCL_STEPS * sizeof (double));
+      ck_assert_mem_eq (x->main_params->data, y->main_params->data, y->main_params->len);
+      exec_result_clear (&expected[r]);
+    }
+  case_free (&plain);
+  case_clear (&graph, plans[_i]);
+}
+END_TEST
+
+/* --- planted mistakes --------------------------------------------------------------------- */
+
+static ExecCommOps planted_ops;
+static const ExecCommOps *real_ops;
+
+/* One rank has one element less summed, in what is captured alone. */
+static gboolean
+reduce_less (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
+             GError **error)
+{
+  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (stream && self->rank == 1)
+    ck_assert_int_eq (cudaStreamIsCapturing (stream, &status), cudaSuccess);
+  return real_ops->all_reduce (self, buf, count - (status != cudaStreamCaptureStatusNone), dtype,
+                               stream, error);
+}
+
+/* Once nothing is under way before the capture: the calls to come are those of launches. */
+static gboolean
+settle_and_lose (ExecComm *self, GError **error)
+{
+  if (!real_ops->settle (self, error))
+    return FALSE;
+  if (self->rank == 1)
+    fake_nccl_lose (1, 2, FAKE_NCCL_STALLS);
+  return TRUE;
+}
+
+static ExecComm *
+join_and_plant (ExecComm *threads, GError **error)
+{
+  ExecComm *self = join (threads, error);
+  if (self)
+    self->ops = &planted_ops;
+  return self;
+}
+
+static void
+plant (Case *c)
+{
+  real_ops = &exec_comm_nccl_ops;
+  planted_ops = exec_comm_nccl_ops;
+  c->job.join = join_and_plant;
+}
+
+START_TEST (launches_that_differ_are_found)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init_nccl (&c, 2, "strategy=no_shard", TRUE);
+  plant (&c);
+  planted_ops.all_reduce = reduce_less;
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (strstr (error->message, "rank 0 calls ncclAllReduce of ") != NULL
+                     && strstr (error->message, "rank 1 calls ncclAllReduce of ") != NULL,
+                 "%s", error->message);
+  case_free (&c);
+}
+END_TEST
+
+/* Where a rank stands still within a launch, the others do not wait for ever. */
+START_TEST (a_rank_lost_in_a_launch_is_told)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init_nccl (&c, 2, "strategy=optim_grads_params", TRUE);
+  plant (&c);
+  planted_ops.settle = settle_and_lose;
+  deadline_ns = SHORT_NS;
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (strstr (error->message, "the graph of a step (") != NULL
+                     && strstr (error->message, "a rank is lost, or late") != NULL,
+                 "%s", error->message);
+  case_free (&c);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cuda-nccl");
+  TCase *tcase = tcase_create ("nccl");
+  tcase_set_timeout (tcase, 300);
+  tcase_add_loop_test (tcase, a_graph_changes_no_bit, 0, (int)G_N_ELEMENTS (plans));
+  tcase_add_test (tcase, launches_that_differ_are_found);
+  tcase_add_test (tcase, a_rank_lost_in_a_launch_is_told);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
