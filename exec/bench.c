@@ -14,6 +14,10 @@
 /* Elements of a pattern that operands repeat. */
 #define PATTERN 4096
 
+/* More than a core's own caches hold; turns that operands take at most. */
+#define NEAR_BYTES (G_GUINT64_CONSTANT (8) << 20)
+#define MAX_TURNS 64
+
 /* --- one op as a schedule ----------------------------------------------------------------- */
 
 static gboolean
@@ -31,23 +35,40 @@ elements_of (const ExecBenchOp *self, guint operand)
   return MAX (plan_op_ref_elements (&self->op, operand, self->ranks), 1);
 }
 
-static void
-add_memory (PlanSchedule *schedule, PlanOpKind kind, gint32 array)
+/* A step comes back to an operand when others have taken its place in the nearest caches: so
+ * repeats use so many of each in turns that together they are larger than those. What computes by
+ * memory that is scratch finds the same everywhere. */
+static guint
+turns_of (const ExecBenchOp *self)
 {
-  PlanOp op;
-  plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
-  op.refs[0].array = array;
-  plan_schedule_add (schedule, &op);
+  guint64 bytes = 0;
+  if (plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE)
+    return 1;
+  for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
+    if (self->op.refs[i].array >= 0 && plan_op_ref_access (self->op.kind, i) != 's')
+      bytes += plan_dtype_bytes (self->dtype[i], elements_of (self, i));
+  return (guint)CLAMP (NEAR_BYTES / MAX (bytes, 1), 1, MAX_TURNS);
 }
 
 static void
-add_zero (PlanSchedule *schedule, gint32 array, guint64 elements)
+add_memory (PlanSchedule *schedule, PlanOpKind kind, PlanRef ref, gint32 turn)
 {
-  PlanOp op;
-  plan_op_init (&op, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
-  op.refs[0].array = array;
-  op.dims[0] = (gint64)elements;
-  plan_schedule_add (schedule, &op);
+  PlanOp *op = plan_schedule_add_op (schedule, kind, PLAN_STREAM_COMPUTE);
+  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+}
+
+static void
+add_zero (PlanSchedule *schedule, PlanRef ref, gint32 turn, guint64 elements)
+{
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+  op->dims[0] = (gint64)elements;
+}
+
+static guint
+turns_at (const PlanRef *ref)
+{
+  return MAX (ref->modulus, 1);
 }
 
 PlanSchedule *
@@ -55,20 +76,25 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
 {
   PlanSchedule *schedule = plan_schedule_new (rank, ranks);
   PlanOp op = self->op;
-  const guint n_refs = plan_op_n_refs (op.kind);
+  const guint n_refs = plan_op_n_refs (op.kind), turns = turns_of (self);
   if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
     op.group = plan_schedule_add_group (schedule, "all", self->ranks, self->stride);
   for (guint i = 0; i < n_refs; i++)
     if (op.refs[i].array >= 0)
-      op.refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op.kind, i), 1,
-                                                   elements_of (self, i), self->dtype[i],
-                                                   PLAN_CATEGORY_WORKSPACE);
+      {
+        const guint n = plan_op_ref_access (op.kind, i) == 's' ? 1 : turns;
+        op.refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op.kind, i), n,
+                                                     elements_of (self, i), self->dtype[i],
+                                                     PLAN_CATEGORY_WORKSPACE);
+        op.refs[i].loop = n > 1 ? 0 : -1;
+        op.refs[i].modulus = (guint8)(n > 1 ? n : 0);
+      }
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   for (guint i = 0; i < n_refs; i++)
-    if (op.refs[i].array >= 0)
+    for (guint t = 0; op.refs[i].array >= 0 && t < turns_at (&op.refs[i]); t++)
       {
-        add_memory (schedule, PLAN_OP_ALLOC, op.refs[i].array);
-        add_zero (schedule, op.refs[i].array, elements_of (self, i));
+        add_memory (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
+        add_zero (schedule, op.refs[i], (gint32)t, elements_of (self, i));
       }
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, 1);
@@ -76,8 +102,8 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
   plan_schedule_end_repeat (schedule);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
   for (guint i = n_refs; i-- > 0;)
-    if (op.refs[i].array >= 0)
-      add_memory (schedule, PLAN_OP_FREE, op.refs[i].array);
+    for (guint t = turns_at (&op.refs[i]); op.refs[i].array >= 0 && t-- > 0;)
+      add_memory (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
   return schedule;
 }
 
@@ -119,10 +145,11 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
   const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements);
   g_autofree guint8 *pattern = g_malloc (whole);
   make_pattern (self, buffer->dtype, pattern);
-  for (guint64 at = 0; at < bytes; at += whole)
-    if (!exec_device_write (walk->device, walk->tags[buffer->first].bytes + at, pattern,
-                            MIN (whole, bytes - at), error))
-      return FALSE;
+  for (guint turn = 0; turn < buffer->count; turn++)
+    for (guint64 at = 0; at < bytes; at += whole)
+      if (!exec_device_write (walk->device, walk->tags[buffer->first + turn].bytes + at, pattern,
+                              MIN (whole, bytes - at), error))
+        return FALSE;
   return TRUE;
 }
 
