@@ -310,6 +310,14 @@ db_store_open_readonly (const char *path, GError **error)
   g_autoptr (DbStore) self = NULL;
   gint64 version;
 
+  if (!g_file_test (file, G_FILE_TEST_EXISTS))
+    {
+      g_set_error (
+          error, PLAN_ERROR, PLAN_ERROR_IO,
+          "%s: cannot open the store: no store is there yet: query, run, bench and import make one",
+          file);
+      return NULL;
+    }
   /* Not SQLITE_OPEN_READONLY: when a writer was killed, whoever comes next must roll its journal
    * back before reading. SQLite itself falls back to reading where it may not write. */
   self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
