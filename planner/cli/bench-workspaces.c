@@ -56,7 +56,7 @@ void
 cli_ask_options_add (CliAskOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
-    { CLI_BENCH_WORKSPACES + 2, 0, 0, G_OPTION_ARG_NONE, &self->is_given,
+    { &CLI_BENCH_WORKSPACES[2], 0, 0, G_OPTION_ARG_NONE, &self->is_given,
       "instead, ask cuDNN what attention wants of memory on --cluster's GPUs, or on all that it is "
       "asked about",
       NULL },
