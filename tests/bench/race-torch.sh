@@ -20,7 +20,9 @@ random.seed (1)
 array.array ("H", (random.randrange (32000) for _ in range (6000))).tofile (sys.stdout.buffer)' \
   >"$work/tokens.u16" || exit 1
 
-# Processor seconds of all that this shell waited for, into a file: a subshell has waited for nothing.
+# Processor seconds of programs' own code that this shell waited for, into a file (a subshell has waited
+# for nothing). Not the system's: what it takes to find memory for a run differs from run to run by more
+# than a step.
 spent ()
 {
   times >"$1"
@@ -36,7 +38,7 @@ ours ()
       --data "$work/tokens.u16" --steps $n --set compute="$2" --set main_params="$3" \
       --db :memory: --format=csv >"$work/$n.csv" 2>"$work/err" || { cat "$work/err" >&2; exit 1; }
     spent "$work/after"
-    awk 'FNR == 2 { split ($1, u, "m"); split ($2, s, "m"); t = u[1] * 60 + u[2] + s[1] * 60 + s[2] - t }
+    awk 'FNR == 2 { split ($1, u, "m"); t = u[1] * 60 + u[2] - t }
          END { print t }' "$work/before" "$work/after" >"$work/$n.cpu"
   done
   awk -F, -v one="$(cat "$work/1.cpu")" -v all="$(cat "$work/$steps.cpu")" -v steps=$steps \

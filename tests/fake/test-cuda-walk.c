@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEDS 16
+#define SEEDS 32
 
 static const char *const kinds[]
     = { "family=gpt2,tied=on",
