@@ -342,6 +342,17 @@ db_store_open_readonly (const char *path, GError **error)
   return g_steal_pointer (&self);
 }
 
+gboolean
+db_store_open_if_any (const char *path, DbStore **out_store, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  *out_store = db_store_open_readonly (path, &why);
+  if (*out_store || g_error_matches (why, PLAN_ERROR, PLAN_ERROR_IO))
+    return TRUE;
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
+}
+
 const char *
 db_store_path (const DbStore *self)
 {

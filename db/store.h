@@ -17,6 +17,8 @@ DbStore *db_store_open (const char *path, GError **error);
 /* An existing store, for reading only; IO when there is none. A file of an older version is read
  * as if it were up to date, and left as it is. */
 DbStore *db_store_open_readonly (const char *path, GError **error);
+/* The same; NULL without an error where there is none so far, or it cannot be read. */
+gboolean db_store_open_if_any (const char *path, DbStore **out_store, GError **error);
 
 void db_store_close (DbStore *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (DbStore, db_store_close)

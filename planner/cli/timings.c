@@ -4,7 +4,6 @@
 #include "planner/cli/timings.h"
 
 #include "db/tables.h"
-#include "planner/error.h"
 
 #include <string.h>
 
@@ -68,15 +67,9 @@ take_row (const DbTable *rows, guint row, const Wanted *wanted, GArray *timings,
 static SimTimings *
 read_timings (const PlanCluster *cluster, const char *db, const char *comm, GError **error)
 {
-  g_autoptr (GError) why = NULL;
-  g_autoptr (DbStore) store = db_store_open_readonly (db, &why);
-  if (!store && g_error_matches (why, PLAN_ERROR, PLAN_ERROR_IO))
-    return NULL; /* there is no store so far */
-  if (!store)
-    {
-      g_propagate_error (error, g_steal_pointer (&why));
-      return NULL;
-    }
+  g_autoptr (DbStore) store = NULL;
+  if (!db_store_open_if_any (db, &store, error) || !store)
+    return NULL;
   g_autoptr (DbTable) rows = db_store_read_table (store, DB_KIND_OPS, NULL, error);
   g_autoptr (GArray) timings = g_array_new (FALSE, FALSE, sizeof (SimTiming));
   g_autofree char *machine = cli_timings_machine (cluster, "", FALSE);

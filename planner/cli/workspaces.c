@@ -5,7 +5,6 @@
 
 #include "db/catalogue.h"
 #include "db/tables.h"
-#include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/units.h"
 
@@ -65,15 +64,11 @@ read_stored (Reader *self, const char *db, GError **error)
 {
   static const char *const dims[PLAN_N_WORKSPACE_DIMS]
       = { "batch", "seq", "heads", "kv_heads", "head_dim" };
-  g_autoptr (GError) why = NULL;
-  g_autoptr (DbStore) store = db_store_open_readonly (db, &why);
-  if (!store && g_error_matches (why, PLAN_ERROR, PLAN_ERROR_IO))
-    return TRUE; /* there is no store so far */
+  g_autoptr (DbStore) store = NULL;
+  if (!db_store_open_if_any (db, &store, error))
+    return FALSE;
   if (!store)
-    {
-      g_propagate_error (error, g_steal_pointer (&why));
-      return FALSE;
-    }
+    return TRUE;
   g_autoptr (DbTable) rows = db_store_read_table (store, DB_KIND_WORKSPACES, NULL, error);
   for (guint i = 0; rows && i < db_table_n_rows (rows); i++)
     {
