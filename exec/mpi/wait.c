@@ -177,7 +177,14 @@ report (const Roll *roll, const ExecComm *comm, const char *call, GError **error
 {
   g_autofree char *missing = print_missing (roll, comm);
 
-  if (roll->missing > 0)
+  /* One that was stopped is let go on when the run is ended, and finds nobody. */
+  if (roll->missing > 1 && (int)roll->missing == roll->ranks - 1)
+    g_set_error (
+        error, PLAN_ERROR, PLAN_ERROR_BACKEND,
+        "%s: no other rank answers within the %u s of --timeout, not %s: all have ended, or "
+        "this one was stopped",
+        call, comm->timeout_s, missing);
+  else if (roll->missing > 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND,
                  "%s: no sign of %s within the %u s of --timeout", call, missing, comm->timeout_s);
   else

@@ -72,6 +72,15 @@ test "$(state 1)" = failed || fail "the run is '$(state 1)' in the store"
 fsdplan db list --db "$db" --format=csv | grep -q 'no sign of rank 3 on host1' || fail "no message is kept"
 whole
 
+# --- a rank that finds nobody does not blame the others alone: it may be the one that was stopped
+begin 3 --timeout 2 --db :memory:
+signal STOP 1
+signal STOP 2
+end
+test $status != 0 || fail "a run that lost two ranks must fail"
+grep -q 'no other rank answers within the 2 s of --timeout, not rank 1 on host0, rank 2 on host1' "$work/err" ||
+  fail "rank 0 does not say that it is alone"
+
 # --- the rank that stores: another one says so
 begin 3 --timeout 2 --db "$db"
 signal STOP 0
