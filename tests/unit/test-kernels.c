@@ -265,20 +265,22 @@ START_TEST (kernels_gemm)
 }
 END_TEST
 
-/* Sizes at which the matrix units of a processor are used where it has any: more than one run of
- * rows and of terms, and edges that are no whole tiles. */
+/* Sizes at which the matrix units of a processor are used where it has any: more than one block of
+ * either factor and run of terms, and edges that are no whole tiles. */
 START_TEST (kernels_gemm_of_tiles)
 {
-  const gint64 sizes[][3] = { { 32, 32, 32 },  { 70, 100, 1100 }, { 600, 33, 70 },
-                              { 513, 48, 33 }, { 31, 47, 2049 },  { 545, 95, 1025 } };
+  const gint64 sizes[][3]
+      = { { 32, 32, 32 },   { 70, 100, 1100 }, { 600, 33, 70 },   { 513, 48, 33 },
+          { 31, 47, 2049 }, { 545, 95, 1025 }, { 557, 549, 1030 } };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  const gint64 *size = sizes[_i / 3];
+  const gint64 *size = sizes[_i / 6];
   const gint64 m = size[0], n = size[1], k = size[2];
   Pass pass = { { m, n, k, _i % 3 }, { NULL }, NULL, g_new (double, m *n), (guint64)(m * n) };
   g_autofree double *want = pass.out;
   g_auto (Tensor) a = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)(m * k), 1);
   g_auto (Tensor) b = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)(k * n), 1);
-  g_auto (Tensor) out = tensor_blank (PLAN_DTYPE_FP32, (guint64)(m * n));
+  const PlanDtype format = _i % 6 < 3 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
+  g_auto (Tensor) out = tensor_blank (format, (guint64)(m * n));
 
   pass.in[0] = a.value;
   pass.in[1] = b.value;
@@ -671,7 +673,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
   tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
   tcase_add_loop_test (tcase, kernels_gemm, 0, 48);
-  tcase_add_loop_test (tcase, kernels_gemm_of_tiles, 0, 18);
+  tcase_add_loop_test (tcase, kernels_gemm_of_tiles, 0, 42);
   tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
   tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);
