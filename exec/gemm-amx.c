@@ -205,6 +205,7 @@ typedef struct
 {
   Factor near, far; /* of the first a block is kept */
   gint64 m, n;
+  gboolean adds; /* to what is in `out` */
   float *out;
   guint16 *rounded; /* where sums over all terms go, to bf16; NULL: to `out` */
 } Product;
@@ -310,7 +311,7 @@ make (const Sums *self, const Tile *a, const Tile *b, gint64 depth)
 typedef struct
 {
   gint64 top, pairs, from, depth;
-  gboolean is_first, is_last; /* run */
+  gboolean is_first, is_last; /* that the sums get, and that they get of this product */
   Tile *tiles;                /* of STEP after the other */
   float *sums;                /* of each pair with one of the other factor */
 } Block;
@@ -431,7 +432,7 @@ multiply_all (const Product *self, const Cut *cut)
                               .pairs = MIN (cut->block, cut->pairs - top),
                               .from = from,
                               .depth = MIN (cut->run, cut->depth - from),
-                              .is_first = from == 0,
+                              .is_first = from == 0 && !self->adds,
                               .is_last = from + cut->run >= cut->depth,
                               .tiles = self->near.room,
                               .sums = (float *)(void *)(self->near.room + near_tiles (cut)) };
@@ -450,12 +451,18 @@ static const TileConfig config = { .palette = 1,
                                    .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
 
 WIDE gboolean
-exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b, float *out,
-               guint16 *rounded, float *a_room, float *b_room)
+exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
+               gboolean adds, float *out, guint16 *rounded, float *a_room, float *b_room)
 {
   const Factor first = { a, m, k, layout != 2, TRUE, (Tile *)(void *)a_room };
   const Factor second = { b, n, k, layout == 1, FALSE, (Tile *)(void *)b_room };
-  const Product product = { m <= n ? first : second, m <= n ? second : first, m, n, out, rounded };
+  const Product product = { .near = m <= n ? first : second,
+                            .far = m <= n ? second : first,
+                            .m = m,
+                            .n = n,
+                            .adds = adds,
+                            .out = out,
+                            .rounded = rounded };
 
   if (!exec_gemm_amx_open ())
     return FALSE;
@@ -477,8 +484,8 @@ exec_gemm_amx_open (void)
 }
 
 gboolean
-exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b, float *out,
-               guint16 *rounded, float *a_room, float *b_room)
+exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
+               gboolean adds, float *out, guint16 *rounded, float *a_room, float *b_room)
 {
   return FALSE;
 }

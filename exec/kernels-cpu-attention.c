@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,15 +38,93 @@ qkv_width (const Shape *shape)
   return (shape->heads + 2 * shape->kv_heads) * shape->dim;
 }
 
-/* One head of one sequence out of rows of `width` elements, as [seq, dim] in fp32. */
+/* Of a head of a sequence: in fp32, or in bf16 as `upper` plus `lower`, which is NULL where it
+ * would be zeros. */
+typedef struct
+{
+  float *wide;
+  guint16 *upper, *lower;
+} Matrix;
+
+/* Queries are taken in runs, each with the keys up to its last one: what comes later has no weight.
+ * Where the processor multiplies bf16 by matrix units, scores and their gradients are split into
+ * two such numbers, which leave 2^-17 of them out: little beside the rounding of the result. */
+typedef struct
+{
+  guint64 queries; /* of a run */
+  gboolean splits;
+} Way;
+
+#define QUERIES 128
+#define LEAST_QUERIES 32
+
+/* Where scores are split, the room of those of all queries must hold a run's, the lower halves, and
+ * the rooms of a product. */
+static Way
+way_of (const Shape *shape, PlanDtype dtype)
+{
+  if (dtype == PLAN_DTYPE_BF16 && shape->dim % 32 == 0 && exec_gemm_amx_open ())
+    for (guint64 queries = QUERIES; queries >= LEAST_QUERIES; queries /= 2)
+      if (shape->seq % queries == 0 && queries * 5 / 2 + shape->dim <= shape->seq)
+        return (Way){ queries, TRUE };
+  return (Way){ QUERIES, FALSE };
+}
+
+typedef struct
+{
+  gint64 first, rows; /* queries */
+  gint64 keys;        /* that the last of them sees */
+} Run;
+
+static Run
+run_from (const Shape *shape, const Way *way, guint64 first)
+{
+  guint64 end = MIN (first + way->queries, shape->seq);
+
+  return (Run){ (gint64)first, (gint64)(end - first), (gint64)end };
+}
+
+/* Elements of [seq, dim], of a matrix that is not a sum. */
+static Matrix
+image_at (const Way *way, float *memory)
+{
+  return way->splits ? (Matrix){ .upper = (guint16 *)memory } : (Matrix){ .wide = memory };
+}
+
+static Matrix
+from_row (const Shape *shape, const Matrix *self, guint64 row)
+{
+  const guint64 at = row * shape->dim;
+
+  return self->wide != NULL ? (Matrix){ .wide = self->wide + at }
+                            : (Matrix){ .upper = self->upper + at };
+}
+
+/* `count` elements in fp32: of the matrix, or `storage`. */
+static const float *
+read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
+{
+  if (self->wide != NULL)
+    return self->wide + at;
+  return exec_cpu_read (self->upper, PLAN_DTYPE_BF16, at, count, storage);
+}
+
+/* One head of one sequence out of rows of `width` elements. */
 static void
-gather_head (const Shape *shape, float *out, const void *array, PlanDtype dtype, guint64 width,
-             guint64 sequence, guint64 head)
+gather_head (const Shape *shape, const Matrix *out, const void *array, PlanDtype dtype,
+             guint64 width, guint64 sequence, guint64 head)
 {
   for (guint64 t = 0; t < shape->seq; t++)
     {
-      guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
-      float *row = out + t * shape->dim;
+      const guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
+
+      if (out->wide == NULL)
+        {
+          memcpy (out->upper + t * shape->dim, (const guint16 *)array + at,
+                  shape->dim * sizeof *out->upper);
+          continue;
+        }
+      float *row = out->wide + t * shape->dim;
       const float *in = exec_cpu_read (array, dtype, at, shape->dim, row);
 
       if (in != row)
@@ -65,22 +144,86 @@ scatter_head (const Shape *shape, void *array, PlanDtype dtype, guint64 width, g
     }
 }
 
-/* Queries are taken in runs of so many, each with the keys up to its last one: what comes later has
- * no weight. */
-#define RUN 128
-
+/* Of scores of a run, in the room of [seq, seq] floats. */
 typedef struct
 {
-  gint64 first, rows; /* queries */
-  gint64 keys;        /* that the last of them sees */
-} Run;
+  float *wide;
+  guint16 *upper, *lower; /* the first in the place of `wide` */
+  float *a, *b;           /* rooms of a product's factors, if they are split */
+  float *product;         /* and for one that is to be added, if not */
+} Scores;
 
-static Run
-run_from (const Shape *shape, guint64 first)
+static Scores
+scores_at (const Shape *shape, const Way *way, float *memory, float *product)
 {
-  guint64 end = MIN (first + RUN, shape->seq);
+  const guint64 count = way->queries * shape->seq;
 
-  return (Run){ (gint64)first, (gint64)(end - first), (gint64)end };
+  if (!way->splits)
+    return (Scores){ .wide = memory, .product = product };
+  return (Scores){ .wide = memory,
+                   .upper = (guint16 *)memory,
+                   .lower = (guint16 *)(memory + count),
+                   .a = memory + count * 3 / 2,
+                   .b = memory + count * 5 / 2 };
+}
+
+static EXEC_WIDE void
+split_block (guint16 *restrict upper, guint16 *restrict lower, const float *restrict in,
+             guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    {
+      upper[i] = exec_number_to_bf16 (in[i]);
+      lower[i] = exec_number_to_bf16 (in[i] - exec_number_from_bf16 (upper[i]));
+    }
+}
+
+/* The matrix of a run's scores, which are no longer in fp32 then if they are split. */
+static Matrix
+split (const Way *way, const Scores *self, guint64 count)
+{
+  float in[EXEC_CPU_BLOCK];
+  guint16 upper[EXEC_CPU_BLOCK];
+
+  if (!way->splits)
+    return (Matrix){ .wide = self->wide };
+  for (guint64 at = 0; at < count; at += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, count - at);
+
+      memcpy (in, self->wide + at, n * sizeof *in); /* `upper` follows behind */
+      split_block (upper, self->lower + at, in, n);
+      memcpy (self->upper + at, upper, n * sizeof *upper);
+    }
+  return (Matrix){ .upper = self->upper, .lower = self->lower };
+}
+
+static EXEC_WIDE void
+add_to (float *restrict out, const float *restrict in, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] += in[i];
+}
+
+/* Only the first factor has lower halves. */
+static void
+multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
+          gboolean adds, float *out)
+{
+  if (b->wide != NULL)
+    {
+      exec_gemm_fp32 (size[0], size[1], size[2], layout, a->wide, b->wide,
+                      adds ? rooms->product : out);
+      if (adds)
+        add_to (out, rooms->product, (guint64)(size[0] * size[1]));
+      return;
+    }
+  gboolean is_made = exec_gemm_amx (size[0], size[1], size[2], layout, a->upper, b->upper, adds,
+                                    out, NULL, rooms->a, rooms->b);
+  if (a->lower != NULL)
+    is_made &= exec_gemm_amx (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out,
+                              NULL, rooms->a, rooms->b);
+  g_assert (is_made);
 }
 
 /* Rows of scores become rows of probabilities: causal softmax of scale * score. */
@@ -101,61 +244,76 @@ softmax (const Shape *shape, const Run *run, float *scores, float *lse)
     }
 }
 
+/* A query head of a sequence. */
+static void
+query_head (const Shape *shape, const Way *way, const Scores *scores, const Matrix image[3],
+            float *lse, float *out)
+{
+  const gint64 dim = (gint64)shape->dim;
+
+  for (guint64 first = 0; first < shape->seq; first += way->queries)
+    {
+      const Run run = run_from (shape, way, first);
+      const Matrix q = from_row (shape, &image[0], first);
+
+      multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &image[1], FALSE,
+                scores->wide);
+      softmax (shape, &run, scores->wide, lse);
+      const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
+      multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &image[2], FALSE,
+                out + first * shape->dim);
+    }
+}
+
 void
 exec_cpu_attention (const ExecArgs *args)
 {
   Shape shape = shape_of (args->op);
-  guint64 image = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
-  gint64 dim = (gint64)shape.dim;
-  float *scores = args->ptr[3], *q = scores + shape.seq * shape.seq;
-  float *k = q + image, *v = k + image, *out = v + image;
+  const Way way = way_of (&shape, args->dtype[2]);
+  guint64 size = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
+  float *work = args->ptr[3], *images = work + shape.seq * shape.seq, *out = images + 3 * size;
+  const Scores scores = scores_at (&shape, &way, work, NULL);
+  const Matrix image[] = { image_at (&way, images), image_at (&way, images + size),
+                           image_at (&way, images + 2 * size) }; /* q, k, v */
 
   for (guint64 b = 0; b < shape.batch; b++)
     for (guint64 head = 0; head < shape.heads; head++)
       {
-        guint64 key = shape.heads + head / group, value = key + shape.kv_heads;
+        const guint64 key = shape.heads + head / group;
+        const guint64 from[] = { head, key, key + shape.kv_heads };
         float *lse = (float *)args->ptr[1] + (b * shape.heads + head) * shape.seq;
 
-        gather_head (&shape, q, args->ptr[2], args->dtype[2], qkv_width (&shape), b, head);
-        if (head % group == 0)
-          {
-            gather_head (&shape, k, args->ptr[2], args->dtype[2], qkv_width (&shape), b, key);
-            gather_head (&shape, v, args->ptr[2], args->dtype[2], qkv_width (&shape), b, value);
-          }
-        for (guint64 first = 0; first < shape.seq; first += RUN)
-          {
-            Run run = run_from (&shape, first);
-
-            exec_gemm_fp32 (run.rows, run.keys, dim, 1, q + first * shape.dim, k, scores);
-            softmax (&shape, &run, scores, lse);
-            exec_gemm_fp32 (run.rows, dim, run.keys, 0, scores, v, out + first * shape.dim);
-          }
+        for (guint i = 0; i < (head % group == 0 ? 3 : 1); i++)
+          gather_head (&shape, &image[i], args->ptr[2], args->dtype[2], qkv_width (&shape), b,
+                       from[i]);
+        query_head (&shape, &way, &scores, image, lse, out);
         scatter_head (&shape, args->ptr[0], args->dtype[0], shape.heads * shape.dim, b, head, out);
       }
 }
 
-/* The scratch of the backward pass. */
+/* The scratch of the backward pass. A product that is to be added may lie where `out` is: it has
+ * the rows of keys that its run sees, and later runs do not need those of `out` any more. */
 typedef struct
 {
-  float *prob, *dprob;           /* [seq, seq] */
-  float *q, *k, *v, *out, *dout; /* [seq, dim] */
+  Scores prob, dprob;
+  Matrix q, k, v, out, dout; /* [seq, dim] */
   float *dq, *dk, *dv;
 } Head;
 
 static Head
-head_of (const Shape *shape, float *work)
+head_of (const Shape *shape, const Way *way, float *work)
 {
   guint64 square = shape->seq * shape->seq, image = shape->seq * shape->dim;
   float *images = work + 2 * square;
 
   return (Head){
-    .prob = work,
-    .dprob = work + square,
-    .q = images,
-    .k = images + image,
-    .v = images + 2 * image,
-    .out = images + 3 * image,
-    .dout = images + 4 * image,
+    .prob = scores_at (shape, way, work, images + 3 * image),
+    .dprob = scores_at (shape, way, work + square, NULL),
+    .q = image_at (way, images),
+    .k = image_at (way, images + image),
+    .v = image_at (way, images + 2 * image),
+    .out = image_at (way, images + 3 * image),
+    .dout = image_at (way, images + 4 * image),
     .dq = images + 5 * image,
     .dk = images + 6 * image,
     .dv = images + 7 * image,
@@ -170,6 +328,22 @@ scale_gradients (float *restrict dprob, const float *restrict prob, guint64 coun
     dprob[i] = prob[i] * (dprob[i] - dot) * scale;
 }
 
+/* sum (dout * out) of a row */
+static float
+weigh_row (const Shape *shape, const Head *head, guint64 row)
+{
+  float lanes[EXEC_CPU_LANES] = { 0 }, dout_storage[EXEC_CPU_BLOCK], storage[EXEC_CPU_BLOCK];
+
+  for (guint64 at = 0; at < shape->dim; at += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, shape->dim - at), from = row * shape->dim + at;
+
+      exec_cpu_add_products (lanes, read_matrix (&head->dout, from, n, dout_storage),
+                             read_matrix (&head->out, from, n, storage), n);
+    }
+  return exec_cpu_total (lanes);
+}
+
 /* From scores and the gradient of the probabilities to probabilities and the gradient of the
  * scores: ds = p * (dp - sum (dout * out)). */
 static void
@@ -178,46 +352,39 @@ softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *
   for (gint64 i = 0; i < run->rows; i++)
     {
       guint64 t = (guint64)(run->first + i), seen = t + 1, unseen = (guint64)run->keys - seen;
-      float *prob = head->prob + i * run->keys, *dprob = head->dprob + i * run->keys;
-      float lanes[EXEC_CPU_LANES] = { 0 }, unused[EXEC_CPU_LANES] = { 0 };
+      float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
+      float unused[EXEC_CPU_LANES] = { 0 };
 
-      exec_cpu_add_products (lanes, head->dout + t * shape->dim, head->out + t * shape->dim,
-                             shape->dim);
       exec_cpu_exp_row (prob, prob, seen, shape->scale, lse[t], unused);
-      scale_gradients (dprob, prob, seen, exec_cpu_total (lanes), shape->scale);
+      scale_gradients (dprob, prob, seen, weigh_row (shape, head, t), shape->scale);
       memset (prob + seen, 0, unseen * sizeof *prob);
       memset (dprob + seen, 0, unseen * sizeof *dprob);
     }
 }
 
-static EXEC_WIDE void
-add_to (float *restrict out, const float *restrict in, guint64 count)
-{
-  for (guint64 i = 0; i < count; i++)
-    out[i] += in[i];
-}
-
-/* Gradients of one query head: dq is set, dk and dv grow. Overwrites `out`, of a run what is of
- * keys that it sees: later ones do not read that any more. */
+/* Gradients of one query head: dq is set, dk and dv grow. */
 static void
-query_head_bwd (const Shape *shape, const Head *head, const float *lse)
+query_head_bwd (const Shape *shape, const Way *way, const Head *head, const float *lse)
 {
-  gint64 dim = (gint64)shape->dim;
+  const gint64 dim = (gint64)shape->dim;
 
-  for (guint64 first = 0; first < shape->seq; first += RUN)
+  for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
-      Run run = run_from (shape, first);
-      guint64 from = first * shape->dim, seen = (guint64)run.keys * shape->dim;
-      const float *q = head->q + from, *dout = head->dout + from;
+      const Run run = run_from (shape, way, first);
+      const gint64 to_scores[] = { run.rows, run.keys, dim };
+      const gint64 to_queries[] = { run.rows, dim, run.keys },
+                   to_keys[] = { run.keys, dim, run.rows };
+      const Matrix q = from_row (shape, &head->q, first),
+                   dout = from_row (shape, &head->dout, first);
 
-      exec_gemm_fp32 (run.rows, run.keys, dim, 1, q, head->k, head->prob);
-      exec_gemm_fp32 (run.rows, run.keys, dim, 1, dout, head->v, head->dprob);
+      multiply (&head->prob, to_scores, 1, &q, &head->k, FALSE, head->prob.wide);
+      multiply (&head->prob, to_scores, 1, &dout, &head->v, FALSE, head->dprob.wide);
       softmax_bwd (shape, &run, head, lse);
-      exec_gemm_fp32 (run.rows, dim, run.keys, 0, head->dprob, head->k, head->dq + from);
-      exec_gemm_fp32 (run.keys, dim, run.rows, 2, head->dprob, q, head->out);
-      add_to (head->dk, head->out, seen);
-      exec_gemm_fp32 (run.keys, dim, run.rows, 2, head->prob, dout, head->out);
-      add_to (head->dv, head->out, seen);
+      const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
+      const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
+      multiply (&head->prob, to_queries, 0, &dprob, &head->k, FALSE, head->dq + first * shape->dim);
+      multiply (&head->prob, to_keys, 2, &dprob, &q, TRUE, head->dk);
+      multiply (&head->prob, to_keys, 2, &prob, &dout, TRUE, head->dv);
     }
 }
 
@@ -225,7 +392,9 @@ void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
   Shape shape = shape_of (args->op);
-  Head head = head_of (&shape, args->ptr[5]);
+  const gboolean is_even = args->dtype[1] == args->dtype[4] && args->dtype[2] == args->dtype[4];
+  const Way way = way_of (&shape, is_even ? args->dtype[4] : PLAN_DTYPE_FP32);
+  Head head = head_of (&shape, &way, args->ptr[5]);
   guint64 image_bytes = shape.seq * shape.dim * sizeof (float);
   guint64 width = qkv_width (&shape), out_width = shape.heads * shape.dim;
   guint64 group = shape.heads / shape.kv_heads;
@@ -238,15 +407,15 @@ exec_cpu_attention_bwd (const ExecArgs *args)
 
         if (h % group == 0)
           {
-            gather_head (&shape, head.k, args->ptr[4], args->dtype[4], width, b, key);
-            gather_head (&shape, head.v, args->ptr[4], args->dtype[4], width, b, value);
+            gather_head (&shape, &head.k, args->ptr[4], args->dtype[4], width, b, key);
+            gather_head (&shape, &head.v, args->ptr[4], args->dtype[4], width, b, value);
             memset (head.dk, 0, image_bytes);
             memset (head.dv, 0, image_bytes);
           }
-        gather_head (&shape, head.q, args->ptr[4], args->dtype[4], width, b, h);
-        gather_head (&shape, head.dout, args->ptr[1], args->dtype[1], out_width, b, h);
-        gather_head (&shape, head.out, args->ptr[2], args->dtype[2], out_width, b, h);
-        query_head_bwd (&shape, &head, lse);
+        gather_head (&shape, &head.q, args->ptr[4], args->dtype[4], width, b, h);
+        gather_head (&shape, &head.dout, args->ptr[1], args->dtype[1], out_width, b, h);
+        gather_head (&shape, &head.out, args->ptr[2], args->dtype[2], out_width, b, h);
+        query_head_bwd (&shape, &way, &head, lse);
         scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, h, head.dq);
         if (h % group == group - 1)
           {

@@ -286,8 +286,8 @@ multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, fl
   guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
 
   if (args->dtype[1] == PLAN_DTYPE_BF16 && args->dtype[2] == PLAN_DTYPE_BF16
-      && exec_gemm_amx (dims[0], dims[1], dims[2], (int)dims[3], args->ptr[1], args->ptr[2], out,
-                        rounded, a_image, b_image))
+      && exec_gemm_amx (dims[0], dims[1], dims[2], (int)dims[3], args->ptr[1], args->ptr[2], FALSE,
+                        out, rounded, a_image, b_image))
     return rounded != NULL;
   exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
                   read_factor (args, 2, b_count, b_image), out);

@@ -423,6 +423,78 @@ START_TEST (kernels_attention_long)
 }
 END_TEST
 
+/* Gradients of q, k and v rows, by the formula. */
+static void
+slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
+{
+  const gint64 seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3], d = pass->dims[4];
+  const gint64 width = (heads + 2 * kv) * d, rows = pass->dims[0] * seq;
+  const double *lse = pass->out + rows * heads * d;
+  const double scale = 1 / sqrt ((double)d);
+
+  memset (dqkv, 0, (gsize)(rows * width) * sizeof *dqkv);
+  for (gint64 row = 0; row < rows; row++)
+    for (gint64 h = 0; h < heads; h++)
+      {
+        const gint64 t = row % seq, key = (heads + h / (heads / kv)) * d;
+        const double *grad = dout + (row * heads + h) * d, *out = pass->out + (row * heads + h) * d;
+        const double *q = pass->in[0] + row * width + h * d;
+        double dot = 0;
+
+        for (gint64 i = 0; i < d; i++)
+          dot += grad[i] * out[i];
+        for (gint64 s = 0; s <= t; s++)
+          {
+            const gint64 at = (row - t + s) * width + key;
+            const double *k = pass->in[0] + at, *v = k + kv * d;
+            double score = 0, dprob = 0;
+
+            for (gint64 i = 0; i < d; i++)
+              {
+                score += q[i] * k[i];
+                dprob += grad[i] * v[i];
+              }
+            const double prob = exp (score * scale - lse[(row / seq * heads + h) * seq + t]);
+            const double dscore = prob * (dprob - dot) * scale;
+
+            for (gint64 i = 0; i < d; i++)
+              {
+                dqkv[row * width + h * d + i] += dscore * k[i];
+                dqkv[at + i] += dscore * q[i];
+                dqkv[at + kv * d + i] += prob * grad[i];
+              }
+          }
+      }
+}
+
+/* Sizes at which the matrix units of a processor are used where it has any, and one at which they
+ * are not: runs of 32, 64 and 128 queries. */
+START_TEST (kernels_attention_of_tiles)
+{
+  const gint64 sizes[][2] = { { 160, 64 }, { 256, 32 }, { 384, 64 }, { 170, 64 } };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 seq = sizes[_i][0], d = sizes[_i][1], batch = 2, kv = 1, heads = 2;
+  const guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
+  const guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
+  const PlanDtype format = PLAN_DTYPE_BF16;
+  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
+  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
+  Pass pass
+      = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
+  g_autofree double *want = pass.out, *want_dqkv = g_new (double, n_qkv);
+
+  slow_attention (&pass);
+  slow_attention_bwd (&pass, dout.value, want_dqkv);
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
+  check_close (&out, want, 0x1p-15, "attention of tiles");
+  check_close (&lse, want + n_out, 2e-6, "attention of tiles: lse");
+  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
+  check_close (&dqkv, want_dqkv, 0x1p-9, "attention_bwd of tiles");
+}
+END_TEST
+
 /* --- loss and optimizer ------------------------------------------------------------------- */
 
 START_TEST (kernels_cross_entropy)
@@ -679,6 +751,7 @@ main (void)
   tcase_add_test (tcase, kernels_gemm_says_its_name);
   tcase_add_loop_test (tcase, kernels_rope, 0, 20);
   tcase_add_loop_test (tcase, kernels_attention, 0, 20);
+  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 4);
   tcase_add_loop_test (tcase, kernels_attention_long, 0, 2);
   tcase_add_loop_test (tcase, kernels_cross_entropy, 0, 20);
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
