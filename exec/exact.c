@@ -109,6 +109,35 @@ take_slice (double *squares, guint count, double grid, gboolean *out_left)
   return sum[0];
 }
 
+/* The first two slices at once. FALSE if that is not all. */
+static EXEC_WIDE gboolean
+take_two (const float *values, guint count, double grid, double out_sums[2])
+{
+  const double rounder = 0x1.8p52 * grid, finer = rounder / ((guint64)1 << SLICE_BITS);
+  double first[LANES] = { 0 }, second[LANES] = { 0 }, left[LANES] = { 0 };
+
+  for (guint i = 0; i < count; i += LANES)
+    for (guint l = 0; l < LANES; l++)
+      {
+        const double square = (double)values[i + l] * (double)values[i + l];
+        const double taken = square + rounder - rounder, rest = square - taken;
+        const double then = rest + finer - finer;
+
+        first[l] += taken;
+        second[l] += then;
+        left[l] = rest != then ? 1 : left[l];
+      }
+  for (guint l = 1; l < LANES; l++)
+    {
+      first[0] += first[l];
+      second[0] += second[l];
+      left[0] += left[l];
+    }
+  out_sums[0] = first[0];
+  out_sums[1] = second[0];
+  return left[0] == 0;
+}
+
 /* A multiple of 2^LOWEST_EXPONENT below 2^270. */
 static void
 add_double (ExecExact *self, double value)
@@ -163,7 +192,7 @@ exec_exact_add_squares (ExecExact *self, const float *values, guint count)
   guint whole = count - count % LANES;
   guint32 word = largest_magnitude (values, whole);
   gboolean left = word > 0;
-  double squares[MAX_SQUARES];
+  double squares[MAX_SQUARES], sums[2];
   float largest;
   int exponent;
 
@@ -176,14 +205,19 @@ exec_exact_add_squares (ExecExact *self, const float *values, guint count)
     }
   for (guint i = whole; i < count; i++)
     exec_exact_add_square (self, values[i]);
-  frexp (left ? (double)largest : 1, &exponent);
-  exponent *= 2; /* squares are below 2^exponent */
-  square (squares, values, whole);
-  while (left)
+  if (!left)
+    return;
+  frexp (largest, &exponent);
+  exponent = 2 * exponent - SLICE_BITS; /* squares are below 2^(2 exponent) */
+  if (take_two (values, whole, ldexp (1, exponent), sums))
     {
-      exponent -= SLICE_BITS;
-      add_double (self, take_slice (squares, whole, ldexp (1, exponent), &left));
+      add_double (self, sums[0]);
+      add_double (self, sums[1]);
+      return;
     }
+  square (squares, values, whole);
+  for (; left; exponent -= SLICE_BITS)
+    add_double (self, take_slice (squares, whole, ldexp (1, exponent), &left));
 }
 
 void

@@ -18,13 +18,12 @@ exec_number_from_bf16 (guint16 bits)
 static inline guint16
 exec_number_to_bf16 (float value)
 {
-  guint32 word, is_nan, rounded, quiet;
+  guint32 word;
 
   memcpy (&word, &value, sizeof word);
-  is_nan = -(guint32)((word & 0x7fffffffu) > 0x7f800000u);
-  rounded = (word + 0x7fffu + (word >> 16 & 1)) >> 16; /* a carry out of the fraction gives inf */
-  quiet = word >> 16 | 0x40;                           /* rounding could turn a NaN into inf */
-  return (guint16)((quiet & is_nan) | (rounded & ~is_nan));
+  const guint32 rounded = word + 0x7fffu + (word >> 16 & 1); /* carried out of the fraction: inf */
+  const guint32 quiet = word | 0x400000u; /* rounding could turn a NaN into inf */
+  return (guint16)(((word & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
 }
 
 float exec_number_from_fp16 (guint16 bits);
