@@ -147,12 +147,12 @@ typedef struct
   Tile *room;
 } Factor;
 
-/* Of 16 lines and 32 terms. Terms of a line lie side by side in tiles of the first factor, in pairs
- * below one another in those of the second. */
+/* Of 16 lines, of which none need to be there, and 32 terms. Terms of a line lie side by side in
+ * tiles of the first factor, in pairs below one another in those of the second. */
 static WIDE void
 pack_tile (const Factor *self, gint64 line, gint64 term, Tile *out)
 {
-  const gint64 lines = self->lines - line, terms = self->terms - term;
+  const gint64 lines = MAX (0, self->lines - line), terms = self->terms - term;
   __m512i row[TILE];
 
   if (self->is_along)
@@ -226,7 +226,7 @@ multiply (float *out, gint64 out_step, const float *in, gint64 in_step, const Ti
 {
   const gsize in_bytes = (gsize)in_step * sizeof *in, out_bytes = (gsize)out_step * sizeof *out;
 
-  __asm__ volatile("" ::: "memory"); /* nor does it say that loads of tiles read memory */
+  __asm__ volatile("" ::: "memory"); /* the header does not say that loads of tiles read it */
   if (in != NULL)
     {
       _tile_loadd (0, in, in_bytes);
@@ -444,8 +444,8 @@ multiply_all (const Product *self, const Cut *cut)
       }
 }
 
-/* Eight tiles of 16 rows of 64 bytes. In static memory: the compiler's header does not tell it how
- * much of this the instruction reads. */
+/* Eight tiles of 16 rows of 64 bytes. In static memory: the compiler's header does not say how much
+ * of this the instruction reads. */
 static const TileConfig config = { .palette = 1,
                                    .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
                                    .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
