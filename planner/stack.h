@@ -92,7 +92,9 @@ typedef struct
   gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
   gboolean
       keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
-  gboolean static_gathers;       /* sequences are gathered into buffers that stay */
+  gboolean exchanges_beside; /* backward, what a product's input waits for within a tensor-parallel
+                                group goes on beside the product that does not read it */
+  gboolean static_gathers;   /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
@@ -102,8 +104,9 @@ typedef struct
   guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
   guint64 communicator_bytes; /* and for each group of more than one rank */
-  gboolean rounds_to_tf32;    /* products of fp32 factors use the device's tf32 units */
-  gboolean ampere_attention;  /* by flash-attention 2, whose kernels are made for Ampere */
+  gboolean takes_no_processors;      /* communicators are made with NCCL_CTA_POLICY_ZERO */
+  gboolean rounds_to_tf32;           /* products of fp32 factors use the device's tf32 units */
+  gboolean ampere_attention;         /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
