@@ -14,7 +14,8 @@
 #define LLAMA "family=llama,head_dim=128,kv_heads=8,vocab=128384,max_seq=8192,rope_theta=500000,"
 #define LLAMA_8B LLAMA "layers=32,hidden=4096,ffn=14336,heads=32"
 #define LLAMA_70B LLAMA "layers=80,hidden=8192,ffn=28672,heads=64"
-#define FP8 "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 "
+#define FP8 \
+  "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 empty_cache=on "
 #define UB "grad_comm=bf16 nccl_ub=on "
 #define HFSDP "dp_outer=2 outer_strategy=optim "
 #define NARROW "precision_aware=on main_grads=bf16 grad_comm=bf16 "

@@ -152,6 +152,7 @@ static const struct
     "grad_accum_fusion=on\nnan_check=params\n", NULL, NULL, NULL },
   { "source=NVIDIA/Megatron-LM tests/x|notes=",
     "grad_accum_fusion=on\nper_token_loss=off\nce_fusion=off\n", NULL, NULL, NULL },
+  { "source=NVIDIA/Megatron-LM PR #3067 (A1)", "empty_cache=on\n", NULL, NULL, NULL },
   { "step_ms=|notes=ce_fusion=no", "ce_fusion=off\n", NULL, NULL, NULL },
   { "notes=date=2020-05", "@2026-01-21\n", NULL, NULL,
     "of 2020-05 what is nearest is known: 2026-01-21" },
