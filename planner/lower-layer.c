@@ -252,6 +252,16 @@ add_forward (Layer *self, const PlanNode *node)
 }
 
 static void
+gather_sequence (Layer *self, const PlanNode *node)
+{
+  plan_lower_begin_exchange (self->lower, PLAN_OP_ALL_GATHER,
+                             PLAN_REFS (value_ref (self, node->out), value_ref (self, node->in)),
+                             node->cols);
+  if (node != self->beside)
+    plan_lower_await_exchange (self->lower);
+}
+
+static void
 node_forward (Layer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
@@ -276,9 +286,7 @@ node_forward (Layer *self, const PlanNode *node)
                           PLAN_DIMS (node->rows, node->cols));
       return;
     case PLAN_NODE_GATHER_SEQ:
-      plan_lower_begin_exchange (lower, PLAN_OP_ALL_GATHER, PLAN_REFS (out, in), node->cols);
-      if (node != self->beside)
-        plan_lower_await_exchange (lower);
+      gather_sequence (self, node);
       return;
     case PLAN_NODE_COPY_TP:
       return;

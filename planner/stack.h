@@ -85,16 +85,14 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean rounds_fused_loss; /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
-  gboolean repeats_keys;      /* keys and values are repeated for each query head */
-  gboolean keeps_logits;      /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;     /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
-  gboolean
-      keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
-  gboolean exchanges_beside; /* backward, what a product's input waits for within a tensor-parallel
-                                group goes on beside the product that does not read it */
-  gboolean static_gathers;   /* sequences are gathered into buffers that stay */
+  gboolean rounds_fused_loss;    /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
+  gboolean repeats_keys;         /* keys and values are repeated for each query head */
+  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
+  gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */
+  gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
+  gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
@@ -112,8 +110,7 @@ typedef struct
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
-  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
-                      list of them; 0: it is one buffer */
+  gint64 piece_ns; /* for each rank's piece of a gather or reduction, where these are lists */
 } PlanStack;
 
 /* Device memory outside the allocator while that schedule runs. */
