@@ -131,9 +131,11 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
           plan_run_row_skip (self, "%s=%s: %s", switches[i].key, value, switches[i].text);
           break;
         case MEANS_REMARK:
-          if (switches[i].text)
-            plan_run_row_remark (self, "%s=%s is not modelled: %s", switches[i].key, value,
-                                 switches[i].text);
+          if (!switches[i].text)
+            break;
+          self->is_partial = TRUE;
+          plan_run_row_remark (self, "%s=%s is not modelled: %s", switches[i].key, value,
+                               switches[i].text);
           break;
         }
     }

@@ -167,6 +167,8 @@ static const struct
   { "notes+=dropout=0.1; tp_overlap=none", "hidden_dropout=0.1\nattention_dropout=0.1\n", NULL,
     NULL, NULL },
   { "notes+=dropout=0", "mbs=1\n", NULL, NULL, NULL },
+  { "notes+=tp_overlap=ub", "mbs=1\n", NULL, NULL,
+    "tp_overlap=ub is not modelled: tensor-parallel communication beside products" },
   { "stack=deepspeed", NULL, "stack deepspeed: not one that plans know", NULL, NULL },
   { "family=deepseek", NULL, "family deepseek: experts and latent attention", NULL, NULL },
   { "recompute=", NULL, "recompute is not known: nothing is assumed in its place", NULL, NULL },
@@ -224,6 +226,8 @@ START_TEST (cells_change_the_plan)
                  plan);
   ck_assert_msg (!cases[_i].plan || g_strcmp0 (row->remarks, cases[_i].remarks) == 0, "%s: %s",
                  cases[_i].changes, row->remarks);
+  ck_assert_int_eq (row->is_partial,
+                    row->remarks != NULL && strstr (row->remarks, "is not modelled") != NULL);
 }
 END_TEST
 
