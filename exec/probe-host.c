@@ -75,6 +75,18 @@ exec_host_parse_rate (const char *text)
   return value > 0 && value < 1e6 && g_str_has_prefix (end, " Gb/sec") ? value * 1e9 / 8 : 0;
 }
 
+/* Elastic fabric adapters are RDMA devices of Amazon's PCI vendor. */
+#define AMAZON 0x1d0f
+
+static gboolean
+is_amazons (const char *folder, const char *card)
+{
+  g_autofree char *path = g_build_filename (folder, card, "device", "vendor", NULL);
+  g_autofree char *text = NULL;
+  return g_file_get_contents (path, &text, NULL, NULL)
+         && g_ascii_strtoull (text, NULL, 16) == AMAZON;
+}
+
 void
 exec_host_read_ports (ExecHost *self, const char *folder)
 {
@@ -82,6 +94,7 @@ exec_host_read_ports (ExecHost *self, const char *folder)
   const char *card;
   self->ports = 0;
   self->port_bytes_per_s = 0;
+  self->has_efa = FALSE;
   while (cards && (card = g_dir_read_name (cards)))
     {
       g_autofree char *ports_path = g_build_filename (folder, card, "ports", NULL);
@@ -96,6 +109,7 @@ exec_host_read_ports (ExecHost *self, const char *folder)
           if (rate > 0 && (self->ports == 0 || rate < self->port_bytes_per_s))
             self->port_bytes_per_s = rate;
           self->ports += rate > 0;
+          self->has_efa = self->has_efa || (rate > 0 && is_amazons (folder, card));
         }
     }
 }

@@ -17,6 +17,7 @@ typedef struct
   gint64 nvswitches;
   gint64 ports;            /* InfiniBand and RoCE */
   double port_bytes_per_s; /* the slowest of them */
+  gboolean has_efa;        /* one of them at least is Amazon's */
 } ExecHost;
 
 void exec_host_clear (ExecHost *self);
@@ -32,7 +33,7 @@ void exec_host_read_cpuinfo (ExecHost *self, const char *cpuinfo);
  * anything else. */
 double exec_host_parse_rate (const char *text);
 
-/* Counts the ports below `folder`, /sys/class/infiniband. */
+/* Counts the ports below `folder`, /sys/class/infiniband, and tells whose they are. */
 void exec_host_read_ports (ExecHost *self, const char *folder);
 
 /* Puts what hwloc knows over it: of this machine, or of an exported one (`xml`, a file). Without

@@ -85,6 +85,10 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
         LATER ": it must be 0", error);
+  if (value[PLAN_EMPTY_CACHE] == PLAN_EMPTY_CACHE_ON)
+    return refuse_field (
+        plan, PLAN_EMPTY_CACHE,
+        "has nothing to give back here, where memory is taken once: it must be off", error);
   if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
       && (!shards_grads || value[PLAN_DP_OUTER] > 1))
     return refuse_field (

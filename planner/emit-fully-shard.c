@@ -51,6 +51,7 @@ static const struct
   { PLAN_HIDDEN_DROPOUT, "of the model's own layers" },
   { PLAN_ATTENTION_DROPOUT, "of the model's own attention" },
   { PLAN_CUDA_GRAPH, "the loop's capture" },
+  { PLAN_EMPTY_CACHE, "torch.cuda.empty_cache before the optimizer's step" },
   { PLAN_DETERMINISTIC, "torch.use_deterministic_algorithms" },
   { PLAN_TASK, "evaluation is forward only, under torch.no_grad" },
 };

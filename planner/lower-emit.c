@@ -172,11 +172,23 @@ plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint
 }
 
 void
-plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
 {
   plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->tensor_group, refs, count,
                          PLAN_REF_NONE, plan_lower_ref (self->exchanged));
+}
+
+void
+plan_lower_await_exchange (PlanLower *self)
+{
   plan_lower_wait (self, plan_lower_ref (self->exchanged));
+}
+
+void
+plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  plan_lower_begin_exchange (self, kind, refs, count);
+  plan_lower_await_exchange (self);
 }
 
 PlanLowerUnit

@@ -38,6 +38,11 @@ void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream,
 /* Communication within the tensor-parallel group, which compute waits for. */
 void plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count);
 
+/* The same beside the compute that follows, until the last one begun is awaited. */
+void plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
+                                gint64 count);
+void plan_lower_await_exchange (PlanLower *self);
+
 /* Opens a repeat, of units where nothing else is said, or none where it has one turn; returns how
  * to name what it stands at. */
 PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,

@@ -25,7 +25,9 @@ typedef struct
   } gradients[2 * PLAN_N_VALUES];
   guint n_gradients;
   gint64 dims[PLAN_MAX_DIMS];
-  gboolean is_replay; /* products whose parts were saved make only the rest */
+  gboolean is_replay;     /* products whose parts were saved make only the rest */
+  const PlanNode *beside; /* whose gather goes on beside the product that follows */
+  guint32 is_past;        /* nodes whose backward pass was made beside a product: bits */
 } Layer;
 
 gboolean
@@ -250,6 +252,16 @@ add_forward (Layer *self, const PlanNode *node)
 }
 
 static void
+gather_sequence (Layer *self, const PlanNode *node)
+{
+  plan_lower_begin_exchange (self->lower, PLAN_OP_ALL_GATHER,
+                             PLAN_REFS (value_ref (self, node->out), value_ref (self, node->in)),
+                             node->cols);
+  if (node != self->beside)
+    plan_lower_await_exchange (self->lower);
+}
+
+static void
 node_forward (Layer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
@@ -274,7 +286,7 @@ node_forward (Layer *self, const PlanNode *node)
                           PLAN_DIMS (node->rows, node->cols));
       return;
     case PLAN_NODE_GATHER_SEQ:
-      plan_lower_exchange (lower, PLAN_OP_ALL_GATHER, PLAN_REFS (out, in), node->cols);
+      gather_sequence (self, node);
       return;
     case PLAN_NODE_COPY_TP:
       return;
@@ -370,8 +382,19 @@ run_again (Layer *self, guint32 nodes, PlanValueSet needed)
       nodes &= nodes - 1;
       for (guint32 left = nodes; left; left &= left - 1)
         wanted |= net->nodes[__builtin_ctz (left)].reads;
-      give (self, ~wanted);
+      give (self, ~(wanted | (self->beside ? self->beside->reads : 0)));
     }
+}
+
+/* The last of the nodes that run again for a product, when it gathers what only the gradient of the
+ * weights reads; NULL: it does something else. */
+static const PlanNode *
+gathers_beside (const Layer *self, const PlanNode *linear, guint32 again)
+{
+  if (!self->lower->stack->exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
+    return NULL;
+  const PlanNode *last = &self->net->nodes[31 - __builtin_clz (again)];
+  return last->kind == PLAN_NODE_GATHER_SEQ && last->out == linear->kept ? last : NULL;
 }
 
 /* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
@@ -499,21 +522,78 @@ quantise_gradient (Layer *self, const PlanNode *node, PlanRef *out_row, PlanRef 
                        node->rows, node->cols);
 }
 
+/* Between a split value and a whole one, the other way round: begun. */
+static PlanRef
+begin_exchange_backward (Layer *self, const PlanNode *node, PlanRef dout)
+{
+  const gboolean gathers = node->kind == PLAN_NODE_REDUCE_TP;
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_begin_exchange (self->lower, gathers ? PLAN_OP_ALL_GATHER : PLAN_OP_REDUCE_SCATTER,
+                             PLAN_REFS (din, dout), node->cols);
+  return din;
+}
+
+static void
+begin_sum_backward (Layer *self, PlanRef din)
+{
+  plan_lower_begin_exchange (self->lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (din),
+                             (gint64)self->net->values[PLAN_VALUE_X].elements);
+}
+
+/* What makes the input of a product whole within the tensor-parallel group, where its backward pass
+ * can go on beside the gradient of the weights; NULL: nothing. */
+static const PlanNode *
+maker_beside (const Layer *self, const PlanNode *linear)
+{
+  if (!self->lower->stack->exchanges_beside || self->slot[linear->in] >= 0)
+    return NULL;
+  for (const PlanNode *node = self->net->nodes; node < linear; node++)
+    if ((node->kind == PLAN_NODE_GATHER_SEQ || node->kind == PLAN_NODE_COPY_TP)
+        && node->out == linear->in && !node->is_lazy)
+      return node;
+  return NULL;
+}
+
+static void
+end_linear_backward (Layer *self, const PlanNode *node, const PlanNode *maker, PlanRef din,
+                     PlanRef whole)
+{
+  if (maker)
+    {
+      plan_lower_await_exchange (self->lower);
+      self->is_past |= 1u << (maker - self->net->nodes);
+    }
+  if (whole.array >= 0)
+    plan_lower_free (self->lower, whole);
+  add_share (self, whole.array >= 0 ? maker->in : node->in, din);
+}
+
 static void
 linear_backward (Layer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  PlanRef row, col;
+  const PlanNode *maker = maker_beside (self, node);
+  PlanRef row, col, whole = PLAN_REF_NONE;
   gint64 layout;
   quantise_gradient (self, node, &row, &col);
   const PlanRef weight = product_weight (self, node->weight, TRUE, &layout);
-  const PlanRef din = take_share (self, node->in);
+  PlanRef din = take_share (self, node->in);
   quantise_weight (self, node);
   plan_lower_compute (lower, PLAN_OP_GEMM, PLAN_REFS (din, row, weight, PLAN_REF_NONE),
                       PLAN_DIMS (node->rows, node->depth, node->cols, layout));
   drop_quantised_weight (self, node);
   if (self->net->has_columns)
     plan_lower_free (lower, row);
+  if (self->beside)
+    plan_lower_await_exchange (lower);
+  self->beside = NULL;
+  if (maker && maker->kind == PLAN_NODE_COPY_TP)
+    begin_sum_backward (self, din);
+  else if (maker)
+    {
+      whole = din;
+      din = begin_exchange_backward (self, maker, whole);
+    }
   plan_lower_weight_gradient (lower, node->weight, self->unit, col, value_ref (self, node->kept),
                               node->rows, node->cols, node->depth, self->net->has_columns ? 1 : 2);
   if (self->net->quantises)
@@ -527,7 +607,7 @@ linear_backward (Layer *self, const PlanNode *node)
       plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
     }
   drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  end_linear_backward (self, node, maker, din, whole);
 }
 
 static void
@@ -586,14 +666,11 @@ activate_backward (Layer *self, const PlanNode *node)
   add_share (self, node->in, din);
 }
 
-/* Between a split value and a whole one, the other way round. */
 static void
 exchange_backward (Layer *self, const PlanNode *node)
 {
-  const gboolean gathers = node->kind == PLAN_NODE_REDUCE_TP;
-  const PlanRef din = take_share (self, node->in);
-  plan_lower_exchange (self->lower, gathers ? PLAN_OP_ALL_GATHER : PLAN_OP_REDUCE_SCATTER,
-                       PLAN_REFS (din, gradient (self, node->out)), node->cols);
+  const PlanRef din = begin_exchange_backward (self, node, gradient (self, node->out));
+  plan_lower_await_exchange (self->lower);
   drop_gradient (self, node->out);
   add_share (self, node->in, din);
 }
@@ -630,6 +707,8 @@ add_backward (Layer *self, const PlanNode *node)
 static void
 node_backward (Layer *self, const PlanNode *node)
 {
+  if (self->is_past >> (node - self->net->nodes) & 1)
+    return;
   switch (node->kind)
     {
     case PLAN_NODE_NORM:
@@ -645,8 +724,8 @@ node_backward (Layer *self, const PlanNode *node)
       exchange_backward (self, node);
       return;
     case PLAN_NODE_COPY_TP:
-      plan_lower_exchange (self->lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (gradient (self, node->in)),
-                           (gint64)self->net->values[PLAN_VALUE_X].elements);
+      begin_sum_backward (self, gradient (self, node->in));
+      plan_lower_await_exchange (self->lower);
       return;
     case PLAN_NODE_LINEAR:
       linear_backward (self, node);
@@ -704,10 +783,13 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
     {
       const PlanNode *node = &net->nodes[i];
       const guint32 whole = self->stack->recomputes_outputs ? checkpointed (net, keep.again, i) : 0;
-      run_again (&layer, whole | nodes_towards (&layer, node->needs), needed[i + 1]);
+      const guint32 again = whole | nodes_towards (&layer, node->needs);
+      layer.beside = gathers_beside (&layer, node, again);
+      const PlanValueSet sent = layer.beside ? layer.beside->reads : 0;
+      run_again (&layer, again, needed[i + 1]);
       if (!node->is_lazy)
         node_backward (&layer, node);
-      give (&layer, node->needs & ~needed[i]);
+      give (&layer, (node->needs | sent) & ~needed[i]);
     }
   give (&layer, plan_value_bit (PLAN_VALUE_X));
   drop_transposes (&layer);

@@ -150,6 +150,7 @@
   X (CUDA_GRAPH, "cuda_graph_impl", "cuda-graph-impl", WORD, "none", "none|local|transformer_engine|full_iteration") \
   X (ENABLE_CUDA_GRAPH, "enable_cuda_graph", "enable-cuda-graph", ON, "off", "") \
   X (EXTERNAL_CUDA_GRAPH, "external_cuda_graph", "external-cuda-graph", ON, "off", "") \
+  X (EMPTY_CACHE, "empty_unused_memory_level", "empty-unused-memory-level", WORD, "0", "0|1|2") \
   X (DETERMINISTIC, "deterministic_mode", "deterministic-mode", ON, "off", "") \
   X (TRANSFORMER_IMPL, "transformer_impl", "transformer-impl", TEXT, "transformer_engine", "") \
   X (HYBRID_CP, "hybrid_context_parallel", "hybrid-context-parallel", ON, "off", "") \

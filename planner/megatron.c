@@ -361,6 +361,8 @@ set_rest (Plan *plan, const PlanMegatronSettings *s, gint64 date, GError **error
   value[PLAN_CUDA_GRAPH] = is_graph ? PLAN_CUDA_GRAPH_ON : PLAN_CUDA_GRAPH_OFF;
   value[PLAN_NAN_CHECK] = checks ? PLAN_NAN_CHECK_LOSS : PLAN_NAN_CHECK_OFF;
   value[PLAN_SHARP] = sharp_of (s);
+  if (!plan_megatron_is (s, F (EMPTY_CACHE), "0"))
+    value[PLAN_EMPTY_CACHE] = PLAN_EMPTY_CACHE_ON;
   if (date < FUSED_MASTERS_GONE && plan_megatron_is_fsdp (s)
       && plan_megatron_is_on (s, F (PRECISION_AWARE)))
     value[PLAN_FUSED_MASTERS] = PLAN_FUSED_MASTERS_ON;

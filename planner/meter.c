@@ -72,8 +72,8 @@ swing_of_repeat (Swing once, gint64 count)
   return (Swing){ once.net * count, once.peak + MAX (once.net, 0) * (count - 1) };
 }
 
-guint64
-plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
+static Swing
+walk (const PlanSchedule *schedule, guint64 granule)
 {
   const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
   Swing open[PLAN_MAX_DEPTH + 1] = { { 0, 0 } };
@@ -105,5 +105,18 @@ plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
           open[depth].peak = MAX (open[depth].peak, open[depth].net);
         }
     }
-  return (guint64)open[0].peak;
+  return open[0];
+}
+
+guint64
+plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  return (guint64)walk (schedule, granule).peak;
+}
+
+guint64
+plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  const Swing all = walk (schedule, granule);
+  return (guint64)(all.peak - all.net);
 }

@@ -112,6 +112,7 @@
   X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", ENUM, PLAN_VALUES_SWITCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF, FALSE, "finish reductions in every micro batch") \
   X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \
   X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
+  X (EMPTY_CACHE, "empty_cache", ENUM, PLAN_VALUES_SWITCH, PLAN_EMPTY_CACHE_OFF, FALSE, "give the allocator's unused memory back to the device in every step") \
   X (COMPILE, "compile", ENUM, PLAN_VALUES_SWITCH, PLAN_COMPILE_OFF, FALSE, "torch.compile (fsdp2)")                           \
   X (TASK, "task", ENUM, PLAN_VALUES_TASK, PLAN_TASK_TRAIN, FALSE, "a training step, or evaluation")
 /* clang-format on */

@@ -159,6 +159,13 @@ graphs_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+empties_elsewhere (const PlanFacts *f)
+{
+  return IS (f, EMPTY_CACHE, ON) && !is_stack (f, PLAN_STACK_MEGATRON)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+static gboolean
 drops_elsewhere (const PlanFacts *f)
 {
   return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
@@ -215,6 +222,9 @@ static const PlanRuleEntry rules[] = {
   { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
       "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
     graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+  { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
+      "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
+    empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
       "nanotron models/llama.py", PLAN_ERROR_INVALID },
     drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },

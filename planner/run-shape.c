@@ -7,6 +7,8 @@
 #include "planner/error.h"
 #include "planner/text.h"
 
+#include <string.h>
+
 /* What a family of these tables is in this program's words; NULL: the columns cannot say it. */
 static const struct
 {
@@ -137,28 +139,36 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   return model;
 }
 
-/* What a hop over a network takes that is not of InfiniBand's order, by the notes `network` and
- * `network_state`. The first that fits holds. The states are those of the nanotron scan, seen in
- * its runs' own test before the first step: 1 GiB gathered and reduced among all GPUs and in a node
- * (nanotron e3b886c6, measure_bandwidth). By the rings of cost-collective.c the rows to fit to tell
- * 0.13 to 0.23 ms and 0.9 to 1.3 ms, as medians for 16, 32, ... 512 GPUs. */
-static const struct
-{
-  const char *network, *state, *latency;
-} networks[] = {
-  { "efa", "fast", "0.2 ms" },
-  { "efa", "slow", "1.2 ms" },
-  { "efa", NULL, "40 us" }, /* as aws-p5 of clusters.ini */
-};
+static const char networks_text[] =
+#include "planner/data/networks.ini.inc"
+    ;
 
-static const char *
+static gpointer
+read_networks (gpointer unused)
+{
+  (void)unused;
+  g_autoptr (GError) error = NULL;
+  GKeyFile *file = g_key_file_new ();
+  if (!g_key_file_load_from_data (file, networks_text, (gsize)-1, G_KEY_FILE_NONE, &error))
+    g_error ("networks.ini: %s", error->message);
+  return file;
+}
+
+/* What a hop takes there; NULL: what it takes in such a cluster. The caller frees. */
+static char *
 net_latency (const char *network, const char *state)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (networks); i++)
-    if (g_strcmp0 (networks[i].network, network) == 0
-        && (!networks[i].state || g_strcmp0 (networks[i].state, state) == 0))
-      return networks[i].latency;
-  return NULL;
+  static GOnce once = G_ONCE_INIT;
+  GKeyFile *file = g_once (&once, read_networks, NULL);
+  g_autofree char *of_state = network && state ? g_strdup_printf ("%s/%s", network, state) : NULL;
+  const char *section = of_state && g_key_file_has_group (file, of_state) ? of_state : network;
+  char *value
+      = section ? g_key_file_get_string (file, section, plan_fact_key (PLAN_FACT_NIC_LATENCY), NULL)
+                : NULL;
+  char *source = value ? strchr (value, '#') : NULL;
+  if (source)
+    *source = '\0';
+  return value ? g_strchomp (value) : NULL;
 }
 
 /* Sets what the row says about the network and the NVLink domain. */
@@ -204,7 +214,7 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   g_autofree char *nic = plan_run_row_note (self, "nic_gbit_per_gpu");
   g_autofree char *network = plan_run_row_note (self, "network");
   g_autofree char *state = plan_run_row_note (self, "network_state");
-  const char *latency = net_latency (network, state);
+  g_autofree char *latency = net_latency (network, state);
   g_autofree char *key
       = g_strdup_printf ("%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s", gpu, gpus,
                          per_node, domain ? domain : "", nic ? nic : "", latency ? latency : "");

@@ -41,6 +41,7 @@ typedef struct
   double measured[PLAN_N_RUN_QUANTITIES]; /* 0: not known */
   PlanAnswer ran_out;                     /* of memory */
   gboolean is_for_fitting;                /* else never fitted to */
+  gboolean is_partial;                    /* it used what is not modelled, as `remarks` say */
   gboolean time_ok, memory_ok;            /* fit for scoring */
   gboolean is_tiny; /* so small that fixed workspaces weigh more than the model */
 } PlanRunRow;

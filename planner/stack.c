@@ -66,6 +66,8 @@ static const PlanStack newest[] = {
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .recomputes_outputs = TRUE,
+      .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
+                                 * the product over weights, then over rows */
       .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
@@ -101,6 +103,8 @@ static const PlanStack newest[] = {
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .recomputes_outputs = TRUE,
+      .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
+                                 * the product over weights, then over rows */
       .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
@@ -207,6 +211,7 @@ static const PlanStack newest[] = {
       .keeps_half_grads = TRUE,
       .loss = PLAN_LOSS_SHARDED,
       .separate_gate = TRUE,
+      .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
       .static_gathers = TRUE,
       .gathers_at_once = TRUE,       /* _all_gather_params (zero.py) */
       .reduce_bytes = 25 * PLAN_MIB, /* ddp_bucket_cap_mb (config.py): DDP calls hooks by bucket */
@@ -245,6 +250,7 @@ static const PlanStack newest[] = {
       .outer = PLAN_OUTER_STAYS,
       .pooled_grad_units = 2,
       .needs_kernel_scratch = TRUE,
+      .takes_no_processors = TRUE,
       .allocation_bytes = 64,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 2500,
                      [PLAN_LAUNCH_PRODUCT] = 2500,

@@ -85,13 +85,13 @@ typedef struct
   gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean rounds_fused_loss; /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
-  gboolean repeats_keys;      /* keys and values are repeated for each query head */
-  gboolean keeps_logits;      /* the fp32 ones, up to the end of the loss's backward pass */
-  gboolean separate_gate;     /* a gated activation keeps the activated gate; not if compiled */
-  gboolean quantises_on_use;  /* fp8 copies of weights and activations live for one product */
-  gboolean
-      keeps_gathered; /* gathered sequences are kept for the backward pass, not gathered again */
+  gboolean rounds_fused_loss;    /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
+  gboolean repeats_keys;         /* keys and values are repeated for each query head */
+  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
+  gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
+  gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */
+  gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
@@ -102,15 +102,15 @@ typedef struct
   guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
   guint64 communicator_bytes; /* and for each group of more than one rank */
-  gboolean rounds_to_tf32;    /* products of fp32 factors use the device's tf32 units */
-  gboolean ampere_attention;  /* by flash-attention 2, whose kernels are made for Ampere */
+  gboolean takes_no_processors;      /* communicators are made with NCCL_CTA_POLICY_ZERO */
+  gboolean rounds_to_tf32;           /* products of fp32 factors use the device's tf32 units */
+  gboolean ampere_attention;         /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
-  gint64 piece_ns; /* and for each rank's piece of a gather or reduction that is handed over as a
-                      list of them; 0: it is one buffer */
+  gint64 piece_ns; /* for each rank's piece of a gather or reduction, where these are lists */
 } PlanStack;
 
 /* Device memory outside the allocator while that schedule runs. */

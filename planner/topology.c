@@ -16,6 +16,8 @@
 #define ASSUMED_TUNING "assumed: order of magnitude of NCCL's tuning table, src/graph/tuning.cc"
 #define LINK_LATENCY_NS 2000
 #define NIC_LATENCY_NS 5000
+#define EFA_LATENCY_NS 40000 /* data/clusters.ini, aws-p5 */
+#define ASSUMED_EFA "assumed: EFA, as measured on aws-p5"
 
 static void
 clear_port (gpointer port)
@@ -212,6 +214,23 @@ set_far (PlanCluster *cluster, const PlanTopology *self)
         "assumed: a share of what NCCL takes processors to be joined by, src/graph/topo.h");
 }
 
+/* As the kernel names Amazon's elastic fabric adapters: by where they are, before by number. */
+static gboolean
+is_efa (const char *name)
+{
+  return name && (g_str_has_prefix (name, "rdmap") || g_str_has_prefix (name, "efa_"));
+}
+
+static void
+set_port_latency (PlanCluster *cluster, const PlanTopology *self)
+{
+  gboolean has_efa = FALSE;
+  for (guint p = 0; p < self->ports->len; p++)
+    has_efa = has_efa || is_efa (port_at (self, p)->name);
+  cluster->nic_latency_ns = has_efa ? EFA_LATENCY_NS : NIC_LATENCY_NS;
+  note (cluster, PLAN_FACT_NIC_LATENCY, has_efa ? ASSUMED_EFA : ASSUMED_TUNING);
+}
+
 static gboolean
 set_ports (PlanCluster *cluster, const PlanTopology *self, GError **error)
 {
@@ -231,8 +250,7 @@ set_ports (PlanCluster *cluster, const PlanTopology *self, GError **error)
   cluster->nics_per_node = cluster->rails = self->ports->len / self->hosts;
   cluster->nic_rate_bytes_per_s = least;
   cluster->nic_sharers = most_sharers (self);
-  cluster->nic_latency_ns = NIC_LATENCY_NS;
-  note (cluster, PLAN_FACT_NIC_LATENCY, ASSUMED_TUNING);
+  set_port_latency (cluster, self);
   note (cluster, PLAN_FACT_RAILS, "assumed: equal ports of all nodes are joined");
   return TRUE;
 }

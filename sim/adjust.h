@@ -20,6 +20,7 @@ G_BEGIN_DECLS
   X (LAUNCH, "launch", "what issuing an op costs the host", 0.02, 20) \
   X (LINKS, "links", "bandwidth of collectives inside a node", 0.3, 1.4) \
   X (NETWORK, "network", "bandwidth of collectives between nodes", 0.05, 1.25) \
+  X (RETAKE, "retake", "what giving memory back and taking it again costs the host", 0.1, 5) \
   X (SHARED, "shared", "processors that products miss beside collectives", 0.1, 2)
 
 typedef enum

@@ -39,8 +39,9 @@ static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
   [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0.10 },
   [SIM_EFFECT_TRAFFIC] = { 0, 0.15, 0.20, 0.10 },
   [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.30 },
-  [SIM_EFFECT_LINKS] = { 0, 0.10, 0, 0.10 },
+  [SIM_EFFECT_LINKS] = { 0, 0.03, 0, 0.10 },
   [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0.20 },
+  [SIM_EFFECT_RETAKE] = { 0.50, 0, 0, 0.30 },
   [SIM_EFFECT_SHARED] = { 0.30, 0, 0, 0.20 },
 };
 

@@ -8,10 +8,12 @@
 #include "sim/cost-private.h"
 
 /* NCCL versions as PLAN_NCCL holds them, major x 1000 + minor. */
-#define NCCL_PAT 2023              /* log-depth gathers and reductions, one member per node */
-#define NCCL_SYMMETRIC 2027        /* kernels on symmetric memory, inside an NVLink domain */
-#define NCCL_COPY_ENGINE 2028      /* gathers without processors */
-#define NCCL_SYMMETRIC_REDUCE 2029 /* symmetric reduce-scatter over InfiniBand */
+#define NCCL_PAT 2023               /* log-depth gathers and reductions, one member per node */
+#define NCCL_SYMMETRIC 2027         /* kernels on symmetric memory, inside an NVLink domain */
+#define NCCL_COPY_ENGINE 2028       /* gathers without processors, when asked to use none */
+#define NCCL_COPY_ENGINE_FIRST 2029 /* the same unasked, on Blackwell (src/enqueue.cc) */
+#define BLACKWELL 100               /* compute capability */
+#define NCCL_SYMMETRIC_REDUCE 2029  /* symmetric reduce-scatter over InfiniBand */
 
 /* What a hop over the network takes where NCCL's table holds. */
 #define TUNED_NET_NS 5000.0
@@ -218,6 +220,16 @@ consider_nvls (Collective *self, PlanDtype dtype)
                    .stages = !self->is_registered });
 }
 
+/* NCCL leaves gathers to copy engines for who makes communicators that take no processors; PyTorch
+ * does not unless told, and no framework here tells it. */
+static gboolean
+uses_engines (const Collective *self)
+{
+  return (self->input->stack->takes_no_processors && self->nccl >= NCCL_COPY_ENGINE)
+         || (self->nccl >= NCCL_COPY_ENGINE_FIRST
+             && self->input->cluster->compute_capability >= BLACKWELL);
+}
+
 /* Every member reads or writes all others' registered memory at once; never all-reduce. */
 static void
 consider_registered (Collective *self)
@@ -240,7 +252,7 @@ consider_registered (Collective *self)
                                                : SIM_PARAM_SYMMETRIC_GATHER_SMS);
   if (self->nccl >= NCCL_SYMMETRIC)
     consider (self, begin, direct);
-  if (!self->is_reduction && self->nccl >= NCCL_COPY_ENGINE)
+  if (!self->is_reduction && uses_engines (self))
     consider (self, start (self, SIM_PARAM_ENGINE_NS), engines);
 }
 

@@ -79,6 +79,7 @@ G_BEGIN_DECLS
   X (TIMED_TRAFFIC, "timed.traffic", "", "the same of ops bound by memory") \
   X (TIMED_COLLECTIVE, "timed.collective", "", "the same of collectives") \
   X (LAUNCH, "launch", "", "times what a stack says that issuing an op costs the host") \
+  X (RETAKE, "retake", "ns/MiB", "memory that is given back to the device and taken again") \
   X (SHARED_PROCESSORS, "shared.processors", "", \
      "of the processors a collective keeps, those that products beside it miss") \
   X (SHARED_MEMORY, "shared.memory", "", "of an op's memory traffic, what slows others") \

@@ -4,6 +4,8 @@
 #include "sim/cost.h"
 
 #include "planner/error.h"
+#include "planner/meter.h"
+#include "planner/units.h"
 #include "sim/cost-private.h"
 
 #include <string.h>
@@ -105,12 +107,23 @@ load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
   return load;
 }
 
+/* A loop that empties the allocator's cache before the optimizer takes again, in the next step,
+ * what lives for a part of a step only. */
+static double
+retake_ns (const SimCostInput *input)
+{
+  if (!input->plan || input->plan->value[PLAN_EMPTY_CACHE] != PLAN_EMPTY_CACHE_ON)
+    return 0;
+  const guint64 bytes = plan_meter_passing_bytes (input->schedule, input->stack->allocation_bytes);
+  return sim_cost_param (input, SIM_PARAM_RETAKE) * (double)bytes / (double)PLAN_MIB;
+}
+
 static gint64
 host_time (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
 {
-  return (gint64)(sim_cost_param (input, SIM_PARAM_LAUNCH)
-                      * (double)sim_cost_host_ns (input, op, reads_gradient)
-                  + 0.5);
+  const double ns = sim_cost_param (input, SIM_PARAM_LAUNCH)
+                    * (double)sim_cost_host_ns (input, op, reads_gradient);
+  return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
 }
 
 /* All that the time of an op follows from; no byte of it is padding. */

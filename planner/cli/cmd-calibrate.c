@@ -57,11 +57,12 @@ fitted_clear (Fitted *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Fitted, fitted_clear)
 
+/* What a run did that is not modelled would go into factors of what is. */
 static gboolean
 can_fit (const CliRun *run)
 {
-  return run->is_selected && run->is_predicted && run->row.is_for_fitting && run->row.time_ok
-         && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
+  return run->is_selected && run->is_predicted && run->row.is_for_fitting && !run->row.is_partial
+         && run->row.time_ok && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
 }
 
 /* A run that was predicted lowers, so there is a schedule. */

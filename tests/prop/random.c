@@ -165,6 +165,7 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SYNC_EVERY_MICRO_BATCH,
                                  PLAN_CUDA_GRAPH,
                                  PLAN_DETERMINISTIC,
+                                 PLAN_EMPTY_CACHE,
                                  PLAN_COMPILE,
                                  PLAN_SHARP,
                                  PLAN_TASK };

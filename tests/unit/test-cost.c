@@ -9,6 +9,7 @@
 #include <string.h>
 
 static const PlanStack plain = { .allocation_bytes = 1 };
+static const PlanStack frugal = { .allocation_bytes = 1, .takes_no_processors = TRUE };
 
 static PlanSchedule *
 parse (const char *text)
@@ -380,26 +381,31 @@ static const struct
   const char *cluster, *fields, *op;
   gint64 size, stride;
   guint sms;
+  gboolean is_asked; /* to take no processors */
 } eligible[] = {
-  { "dgx-h100:1", "", "all_gather", 8, 1, 24 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 0 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 5 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "reduce_scatter", 8, 1, 24 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 24 },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_reduce", 8, 1, 16 }, /* by the switches */
-  { "dgx-a100:1", "", "all_reduce", 8, 1, 24 },                     /* whose do not reduce */
-  { "dgx-h100:2", "nccl_ub=on nccl=2.28", "all_gather", 16, 1, 16 },
-  { "dgx-h100:2", "nccl_ub=on nccl=2.28 sharp=ib", "all_gather", 16, 1, 6 },
-  { "dgx-h100:2", "nccl_ub=on", "all_gather", 2, 8, 1 },
-  { "dgx-h100:2", "", "reduce_scatter", 2, 8, 4 },
-  { "a100-pcie-8x", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 24 }, /* no NVLink */
+  { "dgx-h100:1", "", "all_gather", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 4, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, TRUE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 0, TRUE }, /* by copy engines */
+  { "dgx-b200:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 4, FALSE },
+  { "dgx-b200:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 0, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 5, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.26", "reduce_scatter", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_reduce", 8, 1, 16, FALSE }, /* by the switches */
+  { "dgx-a100:1", "", "all_reduce", 8, 1, 24, FALSE },                     /* whose do not reduce */
+  { "dgx-h100:2", "nccl_ub=on nccl=2.28", "all_gather", 16, 1, 16, FALSE },
+  { "dgx-h100:2", "nccl_ub=on nccl=2.28 sharp=ib", "all_gather", 16, 1, 6, FALSE },
+  { "dgx-h100:2", "nccl_ub=on", "all_gather", 2, 8, 1, FALSE },
+  { "dgx-h100:2", "", "reduce_scatter", 2, 8, 4, FALSE },
+  { "a100-pcie-8x", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 24, FALSE }, /* no NVLink */
 };
 
 static SimCost *
 collective (const char *cluster_spec, const char *words, const char *op, gint64 size, gint64 stride,
-            gint64 share)
+            gint64 share, const PlanStack *stack)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanCluster) cluster = plan_cluster_new (cluster_spec, &error);
@@ -426,14 +432,15 @@ collective (const char *cluster_spec, const char *words, const char *op, gint64 
                          is_all_reduce ? "buf=in" : "out=out in=in", is_all_reduce ? in : share);
   g_autoptr (PlanSchedule) schedule = parse (text);
   const SimCostInput input
-      = { .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan };
+      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &plan };
   return cost_of (&input);
 }
 
 START_TEST (algorithms_need_what_they_need)
 {
   g_autoptr (SimCost) cost = collective (eligible[_i].cluster, eligible[_i].fields, eligible[_i].op,
-                                         eligible[_i].size, eligible[_i].stride, 32 * 1024 * 1024);
+                                         eligible[_i].size, eligible[_i].stride, 32 * 1024 * 1024,
+                                         eligible[_i].is_asked ? &frugal : &plain);
   ck_assert_msg (sim_cost_sms (cost, 0) == eligible[_i].sms, "%s on %s, %s: %u", eligible[_i].op,
                  eligible[_i].cluster, eligible[_i].fields, sim_cost_sms (cost, 0));
 }
@@ -452,9 +459,9 @@ START_TEST (collectives_grow_with_size)
         for (gint64 share = 16; share < 1 << 28; share *= 4)
           {
             g_autoptr (SimCost) plain_buffers
-                = collective (clusters[c], "", ops[o], c == 1 ? 16 : ranks, 1, share);
-            g_autoptr (SimCost) registered
-                = collective (clusters[c], "nccl_ub=on", ops[o], c == 1 ? 16 : ranks, 1, share);
+                = collective (clusters[c], "", ops[o], c == 1 ? 16 : ranks, 1, share, &frugal);
+            g_autoptr (SimCost) registered = collective (clusters[c], "nccl_ub=on", ops[o],
+                                                         c == 1 ? 16 : ranks, 1, share, &frugal);
             ck_assert_int_ge (sim_cost_ns (plain_buffers, 0), before);
             ck_assert_int_le (sim_cost_ns (registered, 0), sim_cost_ns (plain_buffers, 0));
             ck_assert_uint_le (sim_cost_memory_bytes (registered, 0),
@@ -633,6 +640,38 @@ START_TEST (issuing_costs_by_kind)
 }
 END_TEST
 
+/* 3 MiB are there for a part of the step only: as many as are given back, and taken again. */
+START_TEST (emptying_the_cache_costs_the_host)
+{
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=1\n"
+               "buffer stays elements=1048576 dtype=fp32 category=weights\n"
+               "buffer goes elements=524288 dtype=fp32 category=activations\n"
+               "buffer too elements=262144 dtype=fp32 category=activations\n"
+               "section setup\nalloc compute buf=stays\nsection step\nalloc compute buf=goes\n"
+               "alloc compute buf=too\nfree compute buf=goes\nfree compute buf=too\n"
+               "prepare host tensors=7\nsection teardown\nfree compute buf=stays\n");
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const PlanStack stack = { .allocation_bytes = 512, .tensor_ns = 100 };
+  SimParams params = *sim_params_default (cluster);
+  params.value[SIM_PARAM_LAUNCH] = 2;
+  params.value[SIM_PARAM_RETAKE] = 1000;
+  for (guint i = 0; i < 2; i++)
+    {
+      Plan plan;
+      plan_init (&plan);
+      plan.value[PLAN_EMPTY_CACHE] = i ? PLAN_EMPTY_CACHE_ON : PLAN_EMPTY_CACHE_OFF;
+      const SimCostInput input = {
+        .schedule = schedule, .cluster = cluster, .stack = &stack, .plan = &plan, .params = &params
+      };
+      g_autoptr (SimCost) cost = cost_of (&input);
+      for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+        if (plan_schedule_node (schedule, node)->kind == PLAN_OP_PREPARE)
+          ck_assert_int_eq (sim_cost_launch_ns (cost, node), 2 * 7 * 100 + (i ? 3 * 1000 : 0));
+    }
+}
+END_TEST
+
 /* Quantised factors all lie alike; of three products of a weight two are of gradients. */
 START_TEST (quantised_gradients_are_told_apart)
 {
@@ -695,6 +734,7 @@ main (void)
   tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);
   tcase_add_test (tcase, repeated_measurements_are_averaged);
   tcase_add_loop_test (tcase, issuing_costs_by_kind, 0, 2);
+  tcase_add_test (tcase, emptying_the_cache_costs_the_host);
   tcase_add_test (tcase, quantised_gradients_are_told_apart);
   tcase_add_test (tcase, every_parameter_has_a_source);
   suite_add_tcase (suite, tcase);

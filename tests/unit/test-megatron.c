@@ -93,6 +93,7 @@ static const struct
   { ALL FSDP "--cpu-offloading-num-layers 2", 0, "offload_layers=2" },
   { ALL FSDP "--tensor-model-parallel-size 2", 0, "tp=2 sp=off" },
   { ALL FSDP "--tensor-model-parallel-size 2 --sequence-parallel", 0, "tp=2 sp=on" },
+  { ALL FSDP "--empty-unused-memory-level 1", 0, "empty_cache=on" },
   { ALL FSDP "--cuda-graph-impl local --deterministic-mode", 0, "cuda_graph=on deterministic=on" },
   { ALL FSDP "--optimizer sgd", 0, "optimizer=sgd" },
   { ALL FSDP, 0, "hidden_dropout=0.1 attention_dropout=0.1" }, /* as transformer_config.py has it */
@@ -468,6 +469,7 @@ static const struct
   { "cuda_graph", "off on" },
   { "hidden_dropout", "0 0.1" },
   { "attention_dropout", "0 0.25" },
+  { "empty_cache", "off on" },
   { "deterministic", "off on" },
 };
 
@@ -567,6 +569,7 @@ write_plan (const Plan *plan)
   write_flag (text, PLAN_MEGATRON_USE_SHARP, plan->value[PLAN_SHARP] ? "on" : "off");
   write_flag (text, PLAN_MEGATRON_SEQUENCE_PARALLEL, plan->value[PLAN_SP] == 1 ? "on" : "off");
   write_flag (text, PLAN_MEGATRON_CUDA_GRAPH, plan->value[PLAN_CUDA_GRAPH] ? "local" : "none");
+  write_flag (text, PLAN_MEGATRON_EMPTY_CACHE, plan->value[PLAN_EMPTY_CACHE] ? "2" : "0");
   write_flag (text, PLAN_MEGATRON_OPTIMIZER, plan->value[PLAN_OPTIMIZER] ? "sgd" : "adam");
   write_flag (text, PLAN_MEGATRON_DOUBLE_BUFFER, plan->value[PLAN_DOUBLE_BUFFER] ? "on" : "off");
   write_flag (text, PLAN_MEGATRON_MAX_POOL, plan->value[PLAN_DOUBLE_BUFFER] == 2 ? "on" : "off");

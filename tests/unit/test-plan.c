@@ -391,6 +391,7 @@ static const struct
   { "nanotron-has-one-group", "dgx-h100", "gbs=8 stack=nanotron strategy=optim dp_outer=2" },
   { "flat-parameters-are-whole", "dgx-h100", "gbs=8 stack=fsdp1 tp=2" },
   { "graphs-are-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 cuda_graph=on" },
+  { "megatron-empties-its-cache", "dgx-h100", "gbs=8 stack=fsdp2 empty_cache=on" },
   { "nanotron-drops-nothing", "dgx-h100",
     "gbs=8 stack=nanotron strategy=optim hidden_dropout=0.1" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=native pp=2" },

@@ -78,8 +78,20 @@ START_TEST (counts_ports)
   exec_host_read_ports (&host, folder);
   ck_assert_int_eq (host.ports, 2);
   ck_assert (host.port_bytes_per_s == 12.5e9);
+  ck_assert (!host.has_efa);
+  g_autofree char *device = g_build_filename (folder, "mlx5_0", "device", NULL);
+  g_autofree char *vendor = g_build_filename (device, "vendor", NULL);
+  ck_assert_int_eq (g_mkdir (device, 0700), 0);
+  ck_assert (g_file_set_contents (vendor, "0x15b3\n", -1, NULL));
+  exec_host_read_ports (&host, folder);
+  ck_assert (!host.has_efa);
+  ck_assert (g_file_set_contents (vendor, "0x1d0f\n", -1, NULL));
+  exec_host_read_ports (&host, folder);
+  ck_assert (host.has_efa);
+  g_remove (vendor);
+  g_remove (device);
   exec_host_read_ports (&host, "/nonexistent");
-  ck_assert_int_eq (host.ports, 0);
+  ck_assert (host.ports == 0 && !host.has_efa);
   for (guint i = 0; i < G_N_ELEMENTS (rates); i++)
     {
       static const char *const parts[] = { "/ports/1/rate", "/ports/1", "/ports", "" };
@@ -149,6 +161,11 @@ START_TEST (describes_eight_gpus)
   /* By the host. */
   ck_assert_int_eq (c->nvls, PLAN_ANSWER_YES);
   ck_assert (c->nic_bytes_per_s == 50e9);
+  ck_assert_int_eq (c->nic_latency_ns, 5000);
+  host.has_efa = TRUE;
+  g_autoptr (PlanCluster) far = exec_probe_describe (&host, gpus, 0, &error);
+  ck_assert_int_eq (far->nic_latency_ns, 40000);
+  ck_assert (plan_cluster_assumes (far, PLAN_FACT_NIC_LATENCY));
   ck_assert (plan_cluster_check_figures (c, PLAN_DTYPE_E4M3, NULL));
   g_autofree char *text = plan_cluster_print (c);
   g_autoptr (PlanCluster) again = plan_cluster_parse (text, "again", &error);

@@ -14,7 +14,8 @@
 #define LLAMA "family=llama,head_dim=128,kv_heads=8,vocab=128384,max_seq=8192,rope_theta=500000,"
 #define LLAMA_8B LLAMA "layers=32,hidden=4096,ffn=14336,heads=32"
 #define LLAMA_70B LLAMA "layers=80,hidden=8192,ffn=28672,heads=64"
-#define FP8 "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 "
+#define FP8 \
+  "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 empty_cache=on "
 #define UB "grad_comm=bf16 nccl_ub=on "
 #define HFSDP "dp_outer=2 outer_strategy=optim "
 #define NARROW "precision_aware=on main_grads=bf16 grad_comm=bf16 "
@@ -89,7 +90,7 @@ START_TEST (steps_take_about_what_was_logged)
   const double ratio = predicted / rows[_i].step_ms;
   g_print ("# %s: %.1f ms predicted, %.1f measured, %+.1f %%\n", rows[_i].name, predicted,
            rows[_i].step_ms, 100 * (ratio - 1));
-  ck_assert_msg (ratio > 0.8 && ratio < 1.1, "%s: %.1f ms, not %.1f", rows[_i].name, predicted,
+  ck_assert_msg (ratio > 0.9 && ratio < 1.1, "%s: %.1f ms, not %.1f", rows[_i].name, predicted,
                  rows[_i].step_ms);
 }
 END_TEST
@@ -100,12 +101,12 @@ static const struct
   Row from, to;
   double least, most; /* of the logged change, as a share of the step */
 } changes[] = {
-  { A2, A3, 0.5, 1.5 }, /* bf16 reductions from registered, double buffers */
-  { A4, A5, 0.5, 1.5 }, /* bf16 reductions where the network is the limit */
-  { A3, A6, 0.9, 1.1 }, /* four times the nodes */
-  { A11, A12, 0.5,
-    1.5 }, /* registered, double buffers, where the host is the limit going forward */
-  { A11, A13, 0.5, 1.5 }, /* with bf16 reductions too */
+  { A2, A3, 0.667, 1.333 }, /* bf16 reductions from registered, double buffers */
+  { A4, A5, 0.667, 1.333 }, /* bf16 reductions where the network is the limit */
+  { A3, A6, 0.9, 1.1 },     /* four times the nodes */
+  { A11, A12, 0.667,
+    1.333 }, /* registered, double buffers, where the host is the limit going forward */
+  { A11, A13, 0.667, 1.333 }, /* with bf16 reductions too */
 };
 
 START_TEST (changes_go_the_right_way)

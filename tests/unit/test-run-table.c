@@ -152,6 +152,7 @@ static const struct
     "grad_accum_fusion=on\nnan_check=params\n", NULL, NULL, NULL },
   { "source=NVIDIA/Megatron-LM tests/x|notes=",
     "grad_accum_fusion=on\nper_token_loss=off\nce_fusion=off\n", NULL, NULL, NULL },
+  { "source=NVIDIA/Megatron-LM PR #3067 (A1)", "empty_cache=on\n", NULL, NULL, NULL },
   { "step_ms=|notes=ce_fusion=no", "ce_fusion=off\n", NULL, NULL, NULL },
   { "notes=date=2020-05", "@2026-01-21\n", NULL, NULL,
     "of 2020-05 what is nearest is known: 2026-01-21" },
@@ -166,6 +167,8 @@ static const struct
   { "notes+=dropout=0.1; tp_overlap=none", "hidden_dropout=0.1\nattention_dropout=0.1\n", NULL,
     NULL, NULL },
   { "notes+=dropout=0", "mbs=1\n", NULL, NULL, NULL },
+  { "notes+=tp_overlap=ub", "mbs=1\n", NULL, NULL,
+    "tp_overlap=ub is not modelled: tensor-parallel communication beside products" },
   { "stack=deepspeed", NULL, "stack deepspeed: not one that plans know", NULL, NULL },
   { "family=deepseek", NULL, "family deepseek: experts and latent attention", NULL, NULL },
   { "recompute=", NULL, "recompute is not known: nothing is assumed in its place", NULL, NULL },
@@ -223,6 +226,8 @@ START_TEST (cells_change_the_plan)
                  plan);
   ck_assert_msg (!cases[_i].plan || g_strcmp0 (row->remarks, cases[_i].remarks) == 0, "%s: %s",
                  cases[_i].changes, row->remarks);
+  ck_assert_int_eq (row->is_partial,
+                    row->remarks != NULL && strstr (row->remarks, "is not modelled") != NULL);
 }
 END_TEST
 

@@ -70,6 +70,24 @@ START_TEST (reads_what_nccl_wrote)
 }
 END_TEST
 
+/* The kernel calls Amazon's ports by where they are. */
+START_TEST (tells_whose_ports_they_are)
+{
+  const char *top = g_getenv ("top_srcdir");
+  g_autofree char *path
+      = g_build_filename (top ? top : ".", "tests/golden/topology/switched.xml", NULL);
+  g_autofree char *text = NULL;
+  ck_assert (g_file_get_contents (path, &text, NULL, NULL));
+  g_auto (GStrv) parts = g_strsplit (text, "mlx5_", -1);
+  g_autofree char *amazons = g_strjoinv ("rdmap79s", parts);
+  g_autoptr (PlanTopology) one = parse (text), other = parse (amazons);
+  g_autoptr (PlanCluster) usual = describe (one, NULL), far = describe (other, NULL);
+  ck_assert_int_eq (usual->nic_latency_ns, 5000);
+  ck_assert_int_eq (far->nic_latency_ns, 40000);
+  ck_assert (plan_cluster_assumes (far, PLAN_FACT_NIC_LATENCY));
+}
+END_TEST
+
 /* Three of four L40S are far from the one port; two of them cross to it from the other processor,
  * and share what NCCL takes Sapphire Rapids' link to carry. */
 START_TEST (finds_who_is_far)
@@ -309,6 +327,7 @@ main (void)
   Suite *suite = suite_create ("topology");
   TCase *tcase = tcase_create ("topology");
   tcase_add_test (tcase, reads_what_nccl_wrote);
+  tcase_add_test (tcase, tells_whose_ports_they_are);
   tcase_add_test (tcase, finds_who_is_far);
   tcase_add_test (tcase, reads_what_nvidia_smi_printed);
   tcase_add_test (tcase, reads_a_virtual_machine);
