@@ -135,7 +135,10 @@ quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns
   ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
   ExecArray amax = amax_of (self, factor->role, factor->site, factor->layer);
 
-  out.dtype = other.dtype = factor->site == PLAN_SITE_GRADIENT ? self->product_grad : self->product;
+  out.dtype = factor->site == PLAN_SITE_GRADIENT ? self->product_grad
+              : factor->site == PLAN_SITE_WEIGHT ? self->product_weight
+                                                 : self->product;
+  other.dtype = out.dtype;
   if (in.dtype != out.dtype)
     RUN (QUANTIZE,
          turns ? EXEC_OPERANDS (other, out, in, scale, amax)

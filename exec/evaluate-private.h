@@ -38,7 +38,8 @@ typedef struct
   gint64 qkv_width, attention_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
-  PlanDtype product, product_grad; /* in which layers multiply, gradients in the latter */
+  /* In which layers multiply what they read, weights and gradients. */
+  PlanDtype product, product_weight, product_grad;
   gboolean reduces_every_micro_batch, is_sgd;
   gboolean fuses;   /* products write weight gradients in the format in which they travel, or add
                        them to what is accumulated before they are rounded */

@@ -520,6 +520,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->compute = plan_weights_dtype (plan);
   self->product = plan_field_dtype (plan, PLAN_COMPUTE);
   self->is_delayed = plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED;
+  self->product_weight = plan_weight_copies_dtype (plan);
   self->product_grad = self->product == self->compute ? self->compute : plan_grad_dtype (plan);
   self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);

@@ -88,8 +88,8 @@ void exec_cpu_param_amax (const ExecArgs *args);
 void exec_cpu_param_quantize (const ExecArgs *args);
 void exec_cpu_rescale (const ExecArgs *args);
 void exec_cpu_transpose (const ExecArgs *args);
-void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
-                          float *out);
+void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
+                          guint64 cols, float *out);
 void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                                 float *out);
 

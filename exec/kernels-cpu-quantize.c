@@ -6,7 +6,12 @@
  * mxfp8        e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that
  * nothing saturates; scales follow the elements. nvfp4        e2m1 in blocks of 16 along a row,
  * each with an e4m3 scale, which counts in units of one fp32 scale per tensor; scales follow the
- * elements. */
+ * elements.
+ * fp8-1x128, fp8-128x128   e4m3 in blocks of 128 along a row, or in squares of that side, each with
+ * an fp32 scale that is a power of two, rounded up so that nothing saturates (what Transformer
+ * Engine's Float8BlockScaling does unless told otherwise). Scales follow the elements as cuBLASLt
+ * reads them: of the first blocks of all rows, then of the second ones; of squares row by row, each
+ * row in a multiple of four. */
 #include "config.h"
 
 #include "exec/kernels-cpu-private.h"
@@ -64,7 +69,18 @@ largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
 guint
 exec_cpu_block (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_MXFP8:
+      return 32;
+    case PLAN_DTYPE_NVFP4:
+      return 16;
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+      return PLAN_DTYPE_SIDE;
+    default:
+      return 0;
+    }
 }
 
 /* By the largest magnitude of what they are part of. */
@@ -135,11 +151,52 @@ quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
       }
 }
 
+/* Not below the least normal number: a GPU may take others for 0. */
+static float
+scale_of_128 (double max)
+{
+  return max == 0 ? 1.0f
+                  : (float)exec_number_from_e8m0 (MAX (exec_number_to_e8m0_up (max / E4M3_MAX), 1));
+}
+
+/* Of the block with that number in a row's, in a matrix of `rows` and `cols`. */
+static guint64
+place_of_128 (PlanDtype dtype, guint64 rows, guint64 cols, guint64 row, guint64 block)
+{
+  return dtype == PLAN_DTYPE_FP8_1X128
+             ? block * rows + row
+             : row / PLAN_DTYPE_SIDE * plan_dtype_squares_apart (cols) + block;
+}
+
+/* What fills rows of squares up has the scale of zeros. */
+static void
+quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
+{
+  const guint64 side = PLAN_DTYPE_SIDE, height = dtype == PLAN_DTYPE_FP8_1X128 ? 1 : side;
+  float *scales = (float *)(gpointer)(out + in->rows * in->cols);
+
+  for (guint64 i = 0; height > 1 && i < plan_dtype_square_scales (in->rows, in->cols); i++)
+    scales[i] = 1;
+  for (guint64 r = 0; r < in->rows; r += height)
+    for (guint64 c = 0; c < in->cols; c += side)
+      scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]
+          = scale_of_128 (largest (in, r, height, c, side));
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c++)
+      *out++ = exec_number_to_e4m3 (
+          (double)element (in, r, c)
+          / (double)scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]);
+}
+
 static void
 quantize (const Matrix *in, const ExecArgs *args, guint operand)
 {
   switch ((int)args->dtype[operand])
     {
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+      quantize_128 (in, args->ptr[operand], args->dtype[operand]);
+      return;
     case PLAN_DTYPE_MXFP8:
       quantize_mxfp8 (in, args->ptr[operand]);
       return;
@@ -244,6 +301,14 @@ raise_to (void *amax, PlanDtype dtype, guint64 at, double magnitude)
     exec_cpu_write (amax, dtype, at, 1, &value);
 }
 
+/* The square of a parameter that an element is in. */
+static guint64
+square_of (const ExecParam *param, guint64 element)
+{
+  return place_of_128 (PLAN_DTYPE_FP8_128X128, param->rows, param->cols, element / param->cols,
+                       element % param->cols / PLAN_DTYPE_SIDE);
+}
+
 /* Which block of a row an element of a parameter is in, and which of a column: those of columns
  * come behind all of rows. */
 typedef struct
@@ -276,6 +341,12 @@ exec_cpu_param_amax (const ExecArgs *args)
       Blocks at = blocks_of (&args->param, args->param.first + i);
       double magnitude = fabs ((double)element (&in, 0, i));
 
+      if (args->param.block == PLAN_DTYPE_SIDE)
+        {
+          raise_to (args->ptr[0], args->dtype[0], square_of (&args->param, args->param.first + i),
+                    magnitude);
+          continue;
+        }
       raise_to (args->ptr[0], args->dtype[0], at.by_row, magnitude);
       raise_to (args->ptr[0], args->dtype[0], at.by_column, magnitude);
     }
@@ -297,6 +368,21 @@ param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in
       out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
       col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
     }
+}
+
+/* The same of squares, which columns have in common. */
+static void
+param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  float *scales = args->ptr[4];
+  guint8 *out = args->ptr[0];
+
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = scale_of_128 ((double)element (amax, 0, i));
+  for (guint64 i = 0; i < in->cols; i++)
+    out[i]
+        = exec_number_to_e4m3 ((double)element (in, 0, i)
+                               / (double)scales[square_of (&args->param, args->param.first + i)]);
 }
 
 /* Of two elements in a byte, the first is the lower half. */
@@ -339,6 +425,8 @@ exec_cpu_param_quantize (const ExecArgs *args)
 
   if (args->dtype[0] == PLAN_DTYPE_E2M1)
     param_quantize_nvfp4 (args, &amax, &in);
+  else if (args->param.block == PLAN_DTYPE_SIDE)
+    param_quantize_squares (args, &amax, &in);
   else if (args->param.block > 0)
     param_quantize_mxfp8 (args, &amax, &in);
   else if (args->ptr[5] != NULL)
@@ -348,30 +436,64 @@ exec_cpu_param_quantize (const ExecArgs *args)
     quantize_by (&in, (double)element (&amax, 0, 0), args->ptr[0], args->dtype[0], args->scale[0]);
 }
 
-/* out[cols, rows], with the scale of the whole. */
+/* Of squares: theirs may lie apart. */
+static void
+transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
+{
+  const guint64 side = PLAN_DTYPE_SIDE, from = plan_dtype_squares_apart (cols);
+  const guint64 to = plan_dtype_squares_apart (rows);
+  const float *in = args->blocks[1].scales != NULL
+                        ? (gconstpointer)args->blocks[1].scales
+                        : (gconstpointer)((const guint8 *)args->ptr[1] + rows * cols);
+  float *out = (gpointer)((guint8 *)args->ptr[0] + rows * cols);
+
+  for (guint64 r = 0; r * side < cols; r++)
+    for (guint64 c = 0; c < to; c++)
+      out[r * to + c] = c * side < rows ? in[c * from + r] : 1.0f;
+}
+
+/* out[cols, rows], with the scale of the whole, or those of squares. */
 void
 exec_cpu_transpose (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  guint64 width = plan_dtype_bytes (args->dtype[0], 1);
+  guint64 width = plan_dtype_bits (args->dtype[0]) / 8;
   const guint8 *in = args->ptr[1];
   guint8 *out = args->ptr[0];
 
   for (guint64 col = 0; col < cols; col++)
     for (guint64 row = 0; row < rows; row++, out += width)
       memcpy (out, in + (row * cols + col) * width, width);
-  if (args->scale[0] != NULL && args->scale[1] != NULL)
+  if (args->dtype[0] == PLAN_DTYPE_FP8_128X128)
+    transpose_scales (args, rows, cols);
+  else if (args->scale[0] != NULL && args->scale[1] != NULL)
     *args->scale[0] = *args->scale[1];
 }
 
-/* `count` elements, whole blocks. */
-void
-exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 count,
-                     float *out)
+static void
+dequantize_128 (const guint8 *in, PlanDtype dtype, const float *scales, guint64 rows, guint64 cols,
+                float *out)
 {
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      *out++ = exec_number_from_e4m3 (*in++)
+               * scales[place_of_128 (dtype, rows, cols, r, c / PLAN_DTYPE_SIDE)];
+}
+
+/* A matrix of whole blocks. */
+void
+exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
+                     guint64 cols, float *out)
+{
+  const guint64 count = rows * cols;
   const guint8 *in = array, *scales = in + plan_dtype_bits (dtype) * count / 8;
   const guint block = exec_cpu_block (dtype);
 
+  if (block == PLAN_DTYPE_SIDE)
+    {
+      dequantize_128 (in, dtype, (const float *)(gconstpointer)scales, rows, cols, out);
+      return;
+    }
   for (guint64 i = 0; i < count; i++)
     switch ((int)dtype)
       {
@@ -409,9 +531,14 @@ exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, gu
 {
   const PlanDtype dtype = args->dtype[operand];
   const ExecBlocks *blocks = &args->blocks[operand];
-  const guint block
-      = exec_cpu_block (dtype == PLAN_DTYPE_E2M1 ? PLAN_DTYPE_NVFP4 : PLAN_DTYPE_MXFP8);
+  const guint block = exec_cpu_block (blocks->format);
 
+  if (block == PLAN_DTYPE_SIDE)
+    {
+      dequantize_128 (args->ptr[operand], blocks->format,
+                      (const float *)(gconstpointer)blocks->scales, rows, cols, out);
+      return;
+    }
   for (guint64 r = 0; r < rows; r++)
     for (guint64 c = 0; c < cols; c++)
       {

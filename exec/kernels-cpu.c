@@ -272,7 +272,8 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
     exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[operand - 1],
                                (guint64)args->op->dims[2], image);
   else
-    exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand], count, image);
+    exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand],
+                         (guint64)args->op->dims[operand - 1], (guint64)args->op->dims[2], image);
   return image;
 }
 

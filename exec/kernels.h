@@ -22,13 +22,14 @@ struct _ExecConstants
 typedef struct
 {
   guint64 rows, cols, first;
-  guint block; /* elements that share a scale; 0: all */
+  guint block; /* elements that share a scale, or the side of squares; 0: all */
 } ExecParam;
 
 /* Scales of blocks that lie apart from what they are of. */
 typedef struct
 {
   const guint8 *scales;
+  PlanDtype format;   /* what elements and scales are together */
   gboolean is_turned; /* of columns; such an operand is read [cols, rows] */
 } ExecBlocks;
 

@@ -20,6 +20,8 @@ is_runnable (const ExecKernels *kernels, PlanDtype dtype)
     case PLAN_DTYPE_E5M2:
     case PLAN_DTYPE_MXFP8:
     case PLAN_DTYPE_NVFP4:
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
     case PLAN_DTYPE_I32:
     case PLAN_DTYPE_I64:
       return TRUE;
@@ -76,11 +78,6 @@ check_fields (const Plan *plan, guint ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_BLOCKWISE)
-    return refuse_field (plan, PLAN_COMPUTE,
-                         LATER ": it must be fp32, fp16, bf16, fp8-delayed, fp8-tensorwise, mxfp8 "
-                               "or nvfp4",
-                         error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,

@@ -4,9 +4,10 @@
  * ranks' magnitudes: every rank has all of them, also of parameters of which it holds nothing.
  *
  * Of each parameter of a unit there is one magnitude; or one of each block of a row, then one of
- * each block of a column. */
+ * each block of a column; or one of each square, where its scale is. */
 #include "config.h"
 
+#include "exec/kernels-cpu-private.h"
 #include "exec/walk-private.h"
 
 #include "planner/error.h"
@@ -56,13 +57,21 @@ exec_walk_find_params (ExecWalk *self)
   self->sites.amax = find_array (self, "site_amax");
 }
 
+/* What elements and their scales are together, where these lie apart. */
+static PlanDtype
+format_of (const ExecWalk *self)
+{
+  const gint64 gather = self->plan->value[PLAN_PARAM_GATHER];
+  return gather == PLAN_PARAM_GATHER_MXFP8   ? PLAN_DTYPE_MXFP8
+         : gather == PLAN_PARAM_GATHER_NVFP4 ? PLAN_DTYPE_NVFP4
+                                             : PLAN_DTYPE_FP8_128X128;
+}
+
 /* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
 static guint
 block_of (const ExecWalk *self)
 {
-  if (self->quantised.scales < 0)
-    return 0;
-  return self->plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8 ? 32 : 16;
+  return self->quantised.scales < 0 ? 0 : exec_cpu_block (format_of (self));
 }
 
 static guint64
@@ -75,9 +84,15 @@ numel (const PlanSlot *slot)
 static guint64
 magnitudes_of (const ExecWalk *self, guint n)
 {
-  guint64 elements = 0;
+  guint64 elements = 0, squares = 0;
   for (guint s = 0; s < n; s++)
-    elements += numel (&slots_of (self)[s]);
+    {
+      const PlanTensor *tensor = &slots_of (self)[s].tensor;
+      elements += tensor->rows * tensor->cols;
+      squares += plan_dtype_square_scales (tensor->rows, tensor->cols);
+    }
+  if (block_of (self) == PLAN_DTYPE_SIDE)
+    return squares;
   return block_of (self) > 0 ? 2 * elements / block_of (self) : n;
 }
 
@@ -120,9 +135,10 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
     return;
   const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
   const ExecTag *tag = &self->tags[scales->first + (guint)layer];
-  args->blocks[operand].scales = tag->bytes + magnitudes_of (self, s)
-                                 + (is_column ? numel (&slots[s]) / block_of (self) : 0);
-  args->blocks[operand].is_turned = is_column;
+  const guint64 at
+      = magnitudes_of (self, s) + (is_column ? numel (&slots[s]) / block_of (self) : 0);
+  args->blocks[operand] = (ExecBlocks){ tag->bytes + plan_dtype_bytes (scales->dtype, at),
+                                        format_of (self), is_column };
 }
 
 static const ExecShard *

@@ -81,7 +81,7 @@ derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout 
                          : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
                          : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
                                                              : 0;
-  return (guint64)model->layers * (copies * plan_dtype_bytes (net->linear, elements) + scales);
+  return (guint64)model->layers * (copies * plan_dtype_bytes (net->weights, elements) + scales);
 }
 
 /* What one layer keeps for the backward pass at least: what nodes that are not computed again read,

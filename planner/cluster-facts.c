@@ -315,6 +315,9 @@ plan_cluster_set_fact (PlanCluster *self, PlanFact fact, const char *text, const
 {
   if (!set_value (self, fact, text, error))
     return FALSE;
+  if (fact == PLAN_FACT_PEAK_E4M3) /* its blocks are multiplied by the same units */
+    self->peak_flops[PLAN_DTYPE_FP8_1X128] = self->peak_flops[PLAN_DTYPE_FP8_128X128]
+        = self->peak_flops[PLAN_DTYPE_E4M3];
   g_free (self->fact_source[fact]);
   self->fact_source[fact] = g_strdup (source);
   return TRUE;

@@ -19,7 +19,7 @@ static const guint8 widths[] = {
 #undef X
 };
 
-static const guint8 blocks[] = {
+static const guint16 blocks[] = {
 #define X(id, name, bits, block) block,
   PLAN_DTYPE_LIST (X)
 #undef X
@@ -62,4 +62,16 @@ plan_dtype_bytes (PlanDtype dtype, guint64 count)
   const guint64 block = blocks[dtype];
   const guint64 scales = block ? count / block + (count % block != 0) : 0;
   return count / 8 * bits + (count % 8 * bits + 7) / 8 + scales;
+}
+
+guint64
+plan_dtype_squares_apart (guint64 cols)
+{
+  return (cols + 4 * PLAN_DTYPE_SIDE - 1) / (4 * PLAN_DTYPE_SIDE) * 4;
+}
+
+guint64
+plan_dtype_square_scales (guint64 rows, guint64 cols)
+{
+  return (rows + PLAN_DTYPE_SIDE - 1) / PLAN_DTYPE_SIDE * plan_dtype_squares_apart (cols);
 }

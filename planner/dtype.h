@@ -4,7 +4,8 @@
 G_BEGIN_DECLS
 
 /* X (ID, "name", bits of an element, elements that share a scale byte; 0: none). With its scales,
- * mxfp8 is e4m3 and nvfp4 e2m1. */
+ * mxfp8 is e4m3 and nvfp4 e2m1. fp8-1x128 and fp8-128x128 are e4m3 with fp32 scales: one for 128
+ * elements of a row, or for a square; how many of the latter plan_dtype_square_scales says. */
 #define PLAN_DTYPE_LIST(X) \
   X (FP32, "fp32", 32, 0) \
   X (BF16, "bf16", 16, 0) \
@@ -15,6 +16,8 @@ G_BEGIN_DECLS
   X (E2M1, "e2m1", 4, 0) \
   X (MXFP8, "mxfp8", 8, 32) \
   X (NVFP4, "nvfp4", 4, 16) \
+  X (FP8_1X128, "fp8-1x128", 8, 32) \
+  X (FP8_128X128, "fp8-128x128", 8, 1024) \
   X (I32, "i32", 32, 0) \
   X (I64, "i64", 64, 0) \
   X (U8, "u8", 8, 0)
@@ -37,5 +40,12 @@ gboolean plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dt
 /* Bytes of `count` elements with their scales, rounded up to whole bytes. The caller guarantees
  * that it fits. */
 guint64 plan_dtype_bytes (PlanDtype dtype, guint64 count);
+
+#define PLAN_DTYPE_SIDE 128 /* elements, of a square that has one scale */
+
+/* Scales of the squares of a matrix, row by row of them: each row begins on 16 bytes, as cuBLASLt
+ * has it. They are within the bytes of fp8-128x128 where squares are whole. */
+guint64 plan_dtype_square_scales (guint64 rows, guint64 cols);
+guint64 plan_dtype_squares_apart (guint64 cols); /* from a row of squares to the next */
 
 G_END_DECLS

@@ -307,14 +307,25 @@ declare_derived (PlanLower *self)
       const guint64 elements = tensor.rows * tensor.cols;
       if (self->copies_weights)
         self->copy[node->weight]
-            = buffer (self, copy, copies, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+            = buffer (self, copy, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
       if (self->copies_weights && self->net.has_columns)
         self->copy_col[node->weight]
-            = buffer (self, col, copies, elements, self->net.linear, PLAN_CATEGORY_DERIVED);
+            = buffer (self, col, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
       if (self->transposes_weights || keeps)
         self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
-                                                 self->net.linear, PLAN_CATEGORY_DERIVED);
+                                                 self->net.weights, PLAN_CATEGORY_DERIVED);
     }
+}
+
+/* Scales of the squares of a layer's linear weights. */
+static guint64
+squares_of (const PlanLower *self)
+{
+  const PlanSlot *slots = self->layout.slots[PLAN_BUCKET_LAYER];
+  guint64 squares = 0;
+  for (guint s = 0; s < self->layout.buckets[PLAN_BUCKET_LAYER].n_slots; s++)
+    squares += plan_dtype_square_scales (slots[s].tensor.rows, slots[s].tensor.cols);
+  return squares;
 }
 
 /* What quantising the new weights takes, and the scales that stay: per parameter of a layer, on
@@ -335,24 +346,23 @@ declare_quantising (PlanLower *self)
   self->unrounded = buffer (self, "unrounded", layers,
                             (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
                             self->net.compute, PLAN_CATEGORY_OPTIMIZER);
-  if (blockwise && self->shards_weights)
+  if (blockwise && self->shards_weights && self->stack->quantises_units)
     self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
-                         layer->padded, self->net.linear, PLAN_CATEGORY_OPTIMIZER);
-  /* Largest magnitudes: of 128 x 128 blocks in fp32; of 32 or 16 elements in bf16, by rows and by
-   * columns; of a tensor one number. */
+                         layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
+  /* Largest magnitudes: of squares in fp32, where their scales are; of 32 or 16 elements in bf16,
+   * by rows and by columns; of a tensor one number. */
   const guint64 all = layer->raw * (guint64)layers;
+  const guint64 squares = squares_of (self);
   const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
-  self->amax
-      = delayed ? -1
-        : blockwise
-            ? buffer (self, "amax", 1, all / 16384 + 1, PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER)
-        : mx || nv
-            ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16, PLAN_CATEGORY_OPTIMIZER)
-            : buffer (self, "amax", 1, layer->n_slots * (guint64)layers, PLAN_DTYPE_FP32,
-                      PLAN_CATEGORY_OPTIMIZER);
+  self->amax = delayed     ? -1
+               : blockwise ? buffer (self, "amax", 1, squares * (guint64)layers, PLAN_DTYPE_FP32,
+                                     PLAN_CATEGORY_OPTIMIZER)
+               : mx || nv  ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16,
+                                     PLAN_CATEGORY_OPTIMIZER)
+                           : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
+                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
-    self->scales = buffer (self, "scales", layers, 2 * (layer->raw / 16384 + 1), PLAN_DTYPE_FP32,
-                           PLAN_CATEGORY_DERIVED);
+    self->scales = buffer (self, "scales", layers, squares, PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
   else if (mx || nv)
     self->scales = buffer (self, "scales", layers, 2 * layer->raw / block,
                            mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);

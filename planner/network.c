@@ -401,6 +401,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
   const gint64 recipe = plan->value[PLAN_COMPUTE];
   *self = (PlanNetwork){ .compute = plan_weights_dtype (plan),
                          .linear = plan_field_dtype (plan, PLAN_COMPUTE) };
+  self->weights = plan_weight_copies_dtype (plan);
   self->quantises = self->linear != self->compute;
   /* One scale for a whole tensor: Blackwell multiplies it either way round. */
   const gboolean whole

@@ -75,6 +75,7 @@ typedef struct
   gint64 keys; /* twice the tokens that a query sees, on average: seq where none is out of sight */
   PlanDtype compute;    /* format of activations */
   PlanDtype linear;     /* format in which products of layers run */
+  PlanDtype weights;    /* and in which they read weights */
   gboolean quantises;   /* it is another */
   gboolean per_op;      /* what recomputing keeps is what single ops left, not what others read */
   gboolean has_columns; /* products over rows read transposed copies */

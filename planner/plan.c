@@ -531,10 +531,14 @@ PlanDtype
 plan_field_dtype (const Plan *self, PlanField field)
 {
   static const PlanDtype of_compute[] = {
-    [PLAN_COMPUTE_FP32] = PLAN_DTYPE_FP32,           [PLAN_COMPUTE_FP16] = PLAN_DTYPE_FP16,
-    [PLAN_COMPUTE_BF16] = PLAN_DTYPE_BF16,           [PLAN_COMPUTE_FP8_DELAYED] = PLAN_DTYPE_E4M3,
-    [PLAN_COMPUTE_FP8_TENSORWISE] = PLAN_DTYPE_E4M3, [PLAN_COMPUTE_FP8_BLOCKWISE] = PLAN_DTYPE_E4M3,
-    [PLAN_COMPUTE_MXFP8] = PLAN_DTYPE_MXFP8,         [PLAN_COMPUTE_NVFP4] = PLAN_DTYPE_NVFP4,
+    [PLAN_COMPUTE_FP32] = PLAN_DTYPE_FP32,
+    [PLAN_COMPUTE_FP16] = PLAN_DTYPE_FP16,
+    [PLAN_COMPUTE_BF16] = PLAN_DTYPE_BF16,
+    [PLAN_COMPUTE_FP8_DELAYED] = PLAN_DTYPE_E4M3,
+    [PLAN_COMPUTE_FP8_TENSORWISE] = PLAN_DTYPE_E4M3,
+    [PLAN_COMPUTE_FP8_BLOCKWISE] = PLAN_DTYPE_FP8_1X128,
+    [PLAN_COMPUTE_MXFP8] = PLAN_DTYPE_MXFP8,
+    [PLAN_COMPUTE_NVFP4] = PLAN_DTYPE_NVFP4,
   };
   static const PlanDtype of_moment[] = {
     [PLAN_EXP_AVG_FP32] = PLAN_DTYPE_FP32,
@@ -589,6 +593,13 @@ plan_grad_dtype (const Plan *self)
   const gboolean hybrid
       = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
   return hybrid ? PLAN_DTYPE_E5M2 : plan_field_dtype (self, PLAN_COMPUTE);
+}
+
+PlanDtype
+plan_weight_copies_dtype (const Plan *self)
+{
+  const PlanDtype linear = plan_field_dtype (self, PLAN_COMPUTE);
+  return linear == PLAN_DTYPE_FP8_1X128 ? PLAN_DTYPE_FP8_128X128 : linear;
 }
 
 gboolean

@@ -84,10 +84,11 @@ gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
  * that of the weights. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);
 
-/* Formats of compute weights and activations; of quantised weights on their way and in products;
- * of the gradients that quantised products read. */
+/* Formats of compute weights and activations; of quantised weights on their way, without scales,
+ * and as products read copies of them; of the gradients that quantised products read. */
 PlanDtype plan_weights_dtype (const Plan *self);
 PlanDtype plan_gathered_dtype (const Plan *self);
+PlanDtype plan_weight_copies_dtype (const Plan *self);
 PlanDtype plan_grad_dtype (const Plan *self);
 
 /* Whether a training step drops some of what branches add. */

@@ -68,6 +68,7 @@ static const PlanStack newest[] = {
       .recomputes_outputs = TRUE,
       .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
                                  * the product over weights, then over rows */
+      .quantises_units = TRUE,
       .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
@@ -105,6 +106,7 @@ static const PlanStack newest[] = {
       .recomputes_outputs = TRUE,
       .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
                                  * the product over weights, then over rows */
+      .quantises_units = TRUE,
       .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,

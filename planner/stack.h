@@ -92,6 +92,7 @@ typedef struct
   gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
   gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */
   gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
+  gboolean quantises_units;      /* parameters in squares go through a buffer of the whole unit */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */

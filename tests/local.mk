@@ -49,6 +49,7 @@ check_tests = \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
+  %D%/unit/test-kernels-squares.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
   %D%/unit/test-lead.tap \
@@ -117,6 +118,8 @@ tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_squares_tap_SOURCES = %D%/unit/test-kernels-squares.c $(kernel_operands)
+tests_unit_test_kernels_squares_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
@@ -488,7 +491,7 @@ fake_headers = \
 compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
-  %D%/fake/compare-narrow.c
+  %D%/fake/compare-narrow.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
   %D%/fake/test-cublaslt.c \
@@ -497,7 +500,7 @@ fake_test_sources = \
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-nccl.c \
-  %D%/fake/test-cuda-params.c $(cuda_case_sources)
+  %D%/fake/test-cuda-params.c %D%/fake/test-cuda-squares.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
@@ -519,6 +522,7 @@ fake_tests = \
   %D%/fake/test-cuda-order.tap \
   %D%/fake/test-cuda-gemm.tap \
   %D%/fake/test-cuda-blocks.tap \
+  %D%/fake/test-cuda-squares.tap \
   %D%/fake/test-cuda-graph.tap \
   %D%/fake/test-cuda-params.tap \
   %D%/fake/test-cuda-walk.tap
@@ -541,6 +545,10 @@ tests_fake_test_cuda_gemm_tap_SOURCES = \
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_squares_tap_SOURCES = %D%/fake/test-cuda-squares.c
+tests_fake_test_cuda_squares_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_squares_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_squares_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_blocks_tap_SOURCES = %D%/fake/test-cuda-blocks.c
 tests_fake_test_cuda_blocks_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_blocks_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)

@@ -8,7 +8,8 @@
  *                                                      and nvfp4 anywhere
  *   2       [n, k], ld n            [m, k], ld m, turned
  *
- * Blocks that share a scale lie along k; their scales in tiles, see EXEC_CUDA_IS_TILED. Of nvfp4
+ * Blocks that share a scale lie along k; their scales in tiles, see EXEC_CUDA_IS_TILED, but for
+ * those of 128, which lie as on the CPU. Of nvfp4
  * the tensors' own scales are what the product is multiplied with, on the device. */
 #include "config.h"
 
@@ -121,6 +122,8 @@ type_of (guint8 dtype)
       return CUDA_R_16BF;
     case PLAN_DTYPE_E4M3:
     case PLAN_DTYPE_MXFP8:
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
       return CUDA_R_8F_E4M3;
     case PLAN_DTYPE_NVFP4:
       return CUDA_R_4F_E2M1;
@@ -137,11 +140,22 @@ is_narrow (PlanDtype dtype)
   return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2;
 }
 
-/* Elements that share a scale byte; 0: none do. */
+/* Elements that share a scale along k; 0: all do. */
 static gint64
 block_of (guint8 dtype)
 {
-  return dtype == PLAN_DTYPE_MXFP8 ? 32 : dtype == PLAN_DTYPE_NVFP4 ? 16 : 0;
+  switch ((PlanDtype)dtype)
+    {
+    case PLAN_DTYPE_MXFP8:
+      return 32;
+    case PLAN_DTYPE_NVFP4:
+      return 16;
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+      return PLAN_DTYPE_SIDE;
+    default:
+      return 0;
+    }
 }
 
 static gboolean
@@ -155,9 +169,7 @@ has_format (PlanDtype dtype)
 static PlanDtype
 format_of (const ExecArgs *args, guint i)
 {
-  if (!args->blocks[i].scales)
-    return args->dtype[i];
-  return args->dtype[i] == PLAN_DTYPE_E2M1 ? PLAN_DTYPE_NVFP4 : PLAN_DTYPE_MXFP8;
+  return args->blocks[i].scales ? args->blocks[i].format : args->dtype[i];
 }
 
 /* The scales of an operand's blocks. */
@@ -176,8 +188,11 @@ is_foreign (const ExecArgs *args, guint i)
 {
   const gint64 rows = args->op->dims[i == A ? 0 : 1], k = args->op->dims[2];
   const gint64 block = block_of (format_of (args, i));
+  const gboolean lies = block == PLAN_DTYPE_SIDE ? rows % 4 == 0
+                        : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
+                                                 : TRUE;
   return block > 0
-         && (args->op->dims[3] != 1 || k % block != 0 || !EXEC_CUDA_IS_TILED (rows, k / block)
+         && (args->op->dims[3] != 1 || k % block != 0 || !lies
              || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
@@ -241,17 +256,31 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
 #define SET(desc, attribute, value) \
   TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
 
+static gint32
+mode_of (guint8 dtype)
+{
+  switch ((PlanDtype)dtype)
+    {
+    case PLAN_DTYPE_NVFP4:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
+    case PLAN_DTYPE_FP8_1X128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case PLAN_DTYPE_FP8_128X128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    }
+}
+
 static int
 set_modes (Product *self, const ExecCudaProduct *key)
 {
   const gint32 device = CUBLASLT_POINTER_MODE_DEVICE;
-  const gint32 blocks = key->dtype[A] == PLAN_DTYPE_NVFP4
-                            ? (gint32)CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
-                            : (gint32)CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  const gint32 first = mode_of (key->dtype[B]), second = mode_of (key->dtype[A]);
   if (block_of (key->dtype[A]) == 0)
     return 0;
-  SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks);
-  SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, blocks);
+  SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, first);
+  SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, second);
   if (key->dtype[A] == PLAN_DTYPE_NVFP4)
     SET (self->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, device);
   return 0;

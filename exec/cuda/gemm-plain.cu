@@ -33,6 +33,8 @@ struct Factor
   uint64_t count, i_step, k_step, block; /* elements that share a scale byte; 1 where none do */
   const uint8_t *scales;                 /* of blocks */
   ScalePlaces places;
+  PlanDtype format; /* what elements and scales are together */
+  uint64_t rows, k; /* of those of 128, which always lie along k */
 };
 
 struct Product
@@ -65,6 +67,17 @@ gemm_tiles ()
   return shared;
 }
 
+/* The scale of element (i, k), of a block of 128 or of a square. */
+__device__ inline float
+scale_of_128 (const Factor &factor, uint64_t i, uint64_t k)
+{
+  const float *scales = (const float *)factor.scales;
+
+  return factor.format == PLAN_DTYPE_FP8_1X128
+             ? scales[k / SQUARE_SIDE * factor.rows + i]
+             : scales[i / SQUARE_SIDE * squares_apart (factor.k) + k / SQUARE_SIDE];
+}
+
 __device__ inline float
 element_of (const Factor &factor, uint64_t i, uint64_t k)
 {
@@ -76,6 +89,8 @@ element_of (const Factor &factor, uint64_t i, uint64_t k)
   if (factor.dtype == PLAN_DTYPE_BF16)
     return float_of ((uint32_t)((const uint16_t *)factor.at)[at] << 16);
   float code = code_at ((const uint8_t *)factor.at, factor.dtype, at);
+  if (factor.block == SQUARE_SIDE)
+    return code * scale_of_128 (factor, i, k);
   if (factor.block == 1)
     return code * *factor.scale;
   uint64_t outer = is_along_k ? i : k, inner = (is_along_k ? k : i) / factor.block;
@@ -160,12 +175,16 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
   uint64_t count = rows * k, block = block_of (dtype);
   const uint8_t *at = (const uint8_t *)args->ptr[i], *scales = apart.scales;
 
-  if (scales != NULL)
+  PlanDtype format = scales != NULL ? apart.format : dtype;
+
+  if (is_of_128 (format))
+    block = is_along_k ? (uint64_t)SQUARE_SIDE : 0; /* 0: refused */
+  else if (scales != NULL)
     {
-      block = dtype == PLAN_DTYPE_E2M1 ? NV_BLOCK : MX_BLOCK;
+      block = block_of (format);
       is_along_k = is_along_k && !apart.is_turned;
     }
-  else
+  if (scales == NULL)
     scales = at + (dtype == PLAN_DTYPE_NVFP4 ? count / 2 : count);
   bool runs_along_k = is_along_k || apart.is_turned;
   uint64_t outers = runs_along_k ? rows : k, inners = count / (outers > 0 ? outers : 1);
@@ -178,7 +197,10 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
            block,
            scales,
            places_of (outers, block > 1 && inners % block == 0 ? inners / block : 1,
-                      apart.is_turned) };
+                      apart.is_turned),
+           format,
+           rows,
+           k };
 }
 
 bool

@@ -38,6 +38,39 @@ capability (void)
   return 10 * major + minor;
 }
 
+#define HOPPER 90
+#define FIRST_LT_WITH_SQUARES 120900
+
+static gboolean
+has_squares (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP8_1X128 || dtype == PLAN_DTYPE_FP8_128X128;
+}
+
+/* Products of fp32 scales per 128 elements are Hopper's alone; it has no emulation elsewhere. */
+static gboolean
+check_squares (const PlanBuffer *buffer, GError **error)
+{
+  if (!has_squares (buffer->dtype)
+      || (capability () == HOPPER && cublasLtGetVersion () >= FIRST_LT_WITH_SQUARES))
+    return TRUE;
+  if (capability () == HOPPER)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                 "this plan keeps %s in %s, which cuBLASLt multiplies from 12.9 on: this one is "
+                 "%zu, compute must be fp32, bf16, fp8-delayed or fp8-tensorwise",
+                 buffer->name, plan_dtype_name (buffer->dtype), cublasLtGetVersion ());
+  else
+    g_set_error (
+        error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+        "this plan keeps %s in %s, which cuBLASLt multiplies on GPUs of compute "
+        "capability 9.0 alone: this one has %d.%d, compute must be fp32, bf16%s",
+        buffer->name, plan_dtype_name (buffer->dtype), capability () / 10, capability () % 10,
+        capability () >= FIRST_WITH_BLOCKS ? ", fp8-delayed, fp8-tensorwise, mxfp8 or nvfp4"
+        : capability () >= 89              ? ", fp8-delayed or fp8-tensorwise"
+                                           : "");
+  return FALSE;
+}
+
 static gboolean
 has_blocks (PlanDtype dtype)
 {
@@ -72,6 +105,8 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
       if (buffer && buffer->dtype == PLAN_DTYPE_FP16 && !takes_fp16 (op, i))
         return refuse_fp16 (buffer, error);
+      if (buffer && !check_squares (buffer, error))
+        return FALSE;
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,

@@ -91,4 +91,11 @@ int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
+/* exec/cuda/squares.cu: what those two files do, where scales are of 128 elements or of squares of
+ * that side; the last one turns the scales alone. */
+int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
+int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
+int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);
+int exec_cuda_turn_squares (const ExecArgs *args, void *stream);
+
 G_END_DECLS

@@ -26,6 +26,7 @@ cuda_sources = \
   %D%/optimizer.cu \
   %D%/param.cu \
   %D%/quantize.cu \
+  %D%/squares.cu \
   %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA

@@ -12,7 +12,14 @@ namespace
 enum : unsigned
 {
   MX_BLOCK = 32, /* elements that share a scale */
-  NV_BLOCK = 16
+  NV_BLOCK = 16,
+  SQUARE_SIDE = PLAN_DTYPE_SIDE /* of a row, or of a square */
+};
+
+/* Eight codes of a byte, or sixteen of half one. */
+struct __attribute__ ((aligned (8), may_alias)) Pair
+{
+  uint32_t word[2];
 };
 
 struct Narrow
@@ -225,6 +232,19 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
     return places.is_turned ? inner * places.outers + outer : outer * places.inners + inner;
   return tile * (SCALE_ROWS * SCALE_COLS) + outer % 32 * 16 + outer % SCALE_ROWS / 32 * SCALE_COLS
          + inner % SCALE_COLS;
+}
+
+/* Scales from a row of squares to the next, as plan_dtype_squares_apart has it. */
+__host__ __device__ inline uint64_t
+squares_apart (uint64_t cols)
+{
+  return (cols + 4 * SQUARE_SIDE - 1) / (4 * SQUARE_SIDE) * 4;
+}
+
+inline bool
+is_of_128 (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP8_1X128 || dtype == PLAN_DTYPE_FP8_128X128;
 }
 
 /* Elements that share a scale byte; 1 where none do, 0 in other formats. */

@@ -432,6 +432,8 @@ exec_cuda_param_amax (const ExecArgs *args, void *stream)
   uint32_t *word = (uint32_t *)args->ptr[0];
   int code = operands.code;
 
+  if (part.block == SQUARE_SIDE)
+    return exec_cuda_param_amax_squares (args, stream);
   if (part.block == 0 && args->dtype[0] != PLAN_DTYPE_FP32)
     return (int)cudaErrorInvalidValue;
   if (code != 0 || count == 0)
@@ -461,6 +463,8 @@ exec_cuda_param_quantize (const ExecArgs *args, void *stream)
   Site site = site_of (args, 5);
   bool is_half = dtype == PLAN_DTYPE_E2M1;
 
+  if (part.block == SQUARE_SIDE)
+    return exec_cuda_param_quantize_squares (args, stream);
   if (operands.code != 0)
     return operands.code;
   if ((!is_half && dtype != PLAN_DTYPE_E5M2 && dtype != PLAN_DTYPE_E4M3)
@@ -499,10 +503,17 @@ exec_cuda_transpose (const ExecArgs *args, void *stream)
   float *out_scale = args->scale[0];
   const float *in_scale = args->scale[1];
 
-  if (block_of (args->dtype[0]) != 1 || args->dtype[1] != args->dtype[0])
+  bool has_squares = args->dtype[0] == PLAN_DTYPE_FP8_128X128;
+  PlanDtype from = args->blocks[1].scales != NULL ? args->blocks[1].format : args->dtype[1];
+
+  if ((!has_squares && block_of (args->dtype[0]) != 1) || from != args->dtype[0]
+      || (has_squares && (rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0)))
     return (int)cudaErrorInvalidValue;
+  int code = has_squares ? exec_cuda_turn_squares (args, stream) : 0;
+  if (code != 0)
+    return code;
   return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, rows, cols, out, in,
-                           out_scale, in_scale);
+                           has_squares ? NULL : out_scale, in_scale);
 }
 
 extern "C" int

@@ -154,11 +154,6 @@ inverse_of (const Target &to, const Segment &segment, uint64_t row, uint64_t col
   return scale == 0 ? 0.0 : 1.0 / scale;
 }
 
-struct __attribute__ ((aligned (8), may_alias)) Pair
-{
-  uint32_t word[2];
-};
-
 /* Stores n elements from a column of a row on as codes, n being SEGMENT wherever codes have half a
  * byte. */
 __device__ inline void
@@ -283,6 +278,9 @@ target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
 extern "C" int
 exec_cuda_quantize (const ExecArgs *args, void *stream)
 {
+  if (is_of_128 (args->dtype[0]))
+    return exec_cuda_quantize_128 (args, stream);
+
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
   Target row = target_of (args, 0, rows, cols), col = target_of (args, 1, cols, rows);

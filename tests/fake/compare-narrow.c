@@ -439,7 +439,7 @@ START_TEST (cuda_dequantizes)
     in.want[in.at + i] = (guint8)g_rand_int (rand);
   compare_operand_keep (&in, device);
   g_autofree float *values = g_new (float, out.count);
-  exec_cpu_dequantize (in.want + in.at, in.dtype, &scale, in.count, values);
+  exec_cpu_dequantize (in.want + in.at, in.dtype, &scale, 1, in.count, values);
   exec_number_narrow (out.want + out.at, out.dtype, values, out.count);
   device->copy (in.device_scale, &scale, sizeof scale);
   ck_assert_int_eq (exec_cuda_dequantize (in.device + in.at, in.dtype, in.device_scale, in.count,

@@ -618,6 +618,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
   device = on;
   compare_add_narrow_tests (suite, on, setup);
+  compare_add_square_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);

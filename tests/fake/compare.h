@@ -26,4 +26,7 @@ guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FI
 /* tests/fake/compare-narrow.c: those of the above that no table says. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-squares.c: of formats with a scale for 128 elements, or a square of them. */
+void compare_add_square_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 G_END_DECLS

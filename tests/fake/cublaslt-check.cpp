@@ -111,6 +111,13 @@ check_epilogue (const Product &self, const Row &row, std::string &why)
   return type == row.bias ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
+bool
+is_of_128 (gint32 mode)
+{
+  return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+         || mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+
 /* Scales are for narrow formats only. */
 cublasStatus_t
 check_scales (const Product &self, std::string &why)
@@ -125,8 +132,9 @@ check_scales (const Product &self, std::string &why)
       || ((desc.scale_d != nullptr || desc.amax_d != nullptr) && !is_fp8 (self.d.type)))
     return CUBLAS_STATUS_INVALID_VALUE;
   why = "scale modes that do not go together";
-  if (desc.mode_a != desc.mode_b || desc.mode_c != 0 || desc.mode_d != 0
-      || (is_block && is_narrow (self.d.type)))
+  if ((desc.mode_a != desc.mode_b && !(is_of_128 (desc.mode_a) && is_of_128 (desc.mode_b)))
+      || (desc.mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F && desc.mode_a == desc.mode_b)
+      || desc.mode_c != 0 || desc.mode_d != 0 || (is_block && is_narrow (self.d.type)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   why = "a scale mode that this device or format does not have";
   switch (desc.mode_a)
@@ -143,6 +151,14 @@ check_scales (const Product &self, std::string &why)
       break;
     case CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3:
       if (self.a.type != CUDA_R_4F_E2M1 || major < 10 || self.k % 32 != 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+      break;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      if (!is_fp8 (self.a.type) || major != 9 || self.m % 4 != 0 || self.n % 4 != 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+      why = "fast accumulation, which blocks of 128 do not have";
+      if (desc.fast_accumulation != 0)
         return CUBLAS_STATUS_NOT_SUPPORTED;
       break;
     default:

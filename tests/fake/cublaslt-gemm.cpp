@@ -122,9 +122,18 @@ declare (Op &op, const FakeMatrixLayout &layout, const void *at, bool is_write)
 guint64
 block_of (gint32 mode)
 {
-  return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0   ? 32
-         : mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3 ? 16
-                                                            : 0;
+  switch (mode)
+    {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0:
+      return 32;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3:
+      return 16;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      return 128;
+    default:
+      return 0;
+    }
 }
 
 guint64
@@ -143,22 +152,39 @@ place_of_scale (guint64 outer, guint64 inner, guint64 inner_count)
   return tile * 512 + outer % 32 * 16 + outer % 128 / 32 * 4 + inner % 4;
 }
 
+/* fp32 scales of 128: of vectors those of all rows together, of squares row by row, each in a
+ * multiple of four. */
+guint64
+place_of_128 (gint32 mode, guint64 outer, guint64 p, guint64 outers, guint64 k)
+{
+  return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+             ? p / 128 * outers + outer
+             : outer / 128 * (4 * tiles (k, 512)) + p / 128;
+}
+
 guint64
 bytes_of_scales (gint32 mode, guint64 outer, guint64 k)
 {
+  if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F)
+    return 4 * outer * tiles (k, 128);
+  if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+    return 4 * tiles (outer, 128) * (4 * tiles (k, 512));
   if (block_of (mode) > 0)
     return tiles (outer, 128) * tiles (k / block_of (mode), 4) * 512;
   return 4 * (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? outer : 1);
 }
 
 double
-scale_of_block (const void *scales, gint32 mode, guint64 outer, guint64 p, guint64 k)
+scale_of_block (const void *scales, gint32 mode, guint64 outer, guint64 p, guint64 outers,
+                guint64 k)
 {
   guint64 block = block_of (mode);
   guint8 bits;
 
   if (block == 0)
     return 1;
+  if (block == 128)
+    return (double)((const float *)scales)[place_of_128 (mode, outer, p, outers, k)];
   bits = ((const guint8 *)scales)[place_of_scale (outer, p / block, k / block)];
   return block == 32 ? exec_number_from_e8m0 (bits) : (double)exec_number_from_e4m3 (bits);
 }
@@ -187,9 +213,10 @@ widen (const FakeMatrixLayout &layout, const void *at, bool outer_is_row, guint6
         float value
             = load (at, layout.type, outer_is_row ? place (layout, i, p) : place (layout, p, i));
 
-        out[p * outer + i] = block_of (mode) == 0
-                                 ? value
-                                 : (float)((double)value * scale_of_block (scales, mode, i, p, k));
+        out[p * outer + i]
+            = block_of (mode) == 0
+                  ? value
+                  : (float)((double)value * scale_of_block (scales, mode, i, p, outer, k));
       }
   return out;
 }

@@ -18,4 +18,5 @@
 #include "exec/cuda/optimizer.cu"
 #include "exec/cuda/param.cu"
 #include "exec/cuda/quantize.cu"
+#include "exec/cuda/squares.cu"
 #include "exec/cuda/sum.cu"

@@ -25,8 +25,9 @@ typedef struct
   gint64 ld_a, ld_b, ld_d; /* 0: as small as can be */
   cudaDataType type_a, type_b, type_c, type_d;
   gboolean turns_a, turns_b, has_bias;
-  gint32 batches; /* 0: one */
-  gint32 scale_mode;
+  gint32 batches;            /* 0: one */
+  gint32 scale_mode, mode_b; /* 0: as the other */
+  gint8 is_fast;
   float alpha, beta;
   guint64 workspace; /* at most */
   guint32 alignment; /* of A; 0: 256 */
@@ -106,7 +107,8 @@ describe (const Case *self)
   SET (desc, D_SCALE_POINTER, self->scale_d);
   SET (desc, AMAX_D_POINTER, self->amax);
   SET (desc, A_SCALE_MODE, self->scale_mode);
-  SET (desc, B_SCALE_MODE, self->scale_mode);
+  SET (desc, B_SCALE_MODE, *(self->mode_b ? &self->mode_b : &self->scale_mode));
+  SET (desc, FAST_ACCUM, self->is_fast);
   a_layout = new_layout (self->type_a, self->turns_a ? self->k : self->m,
                          self->turns_a ? self->m : self->k, self->ld_a, self->batches);
   b_layout = new_layout (self->type_b, self->turns_b ? self->n : self->k,
@@ -521,6 +523,8 @@ END_TEST
 #define FP8 FORMATS (8F_E4M3, 8F_E4M3, 16BF, 16BF)
 #define TN .turns_a = TRUE
 #define SCALES .scale_a = somewhere, .scale_b = somewhere
+#define VEC CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+#define BLK CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
 #define DONE CUBLAS_STATUS_SUCCESS
 #define INVALID CUBLAS_STATUS_INVALID_VALUE
 #define REFUSED CUBLAS_STATUS_NOT_SUPPORTED
@@ -602,6 +606,37 @@ static const struct
     { SIZES, FP8, TN, .scale_a = somewhere + 1, .scale_b = somewhere, .scale_mode = 2 },
     100,
     REFUSED },
+  { "128 by 128", { SIZES, FP8, TN, SCALES, .scale_mode = VEC }, 90, DONE },
+  { "128 by squares", { SIZES, FP8, TN, SCALES, .scale_mode = VEC, .mode_b = BLK }, 90, DONE },
+  { "squares by 128", { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC }, 90, DONE },
+  { "squares by squares", { SIZES, FP8, TN, SCALES, .scale_mode = BLK }, 90, REFUSED },
+  { "squares by a scale of rows",
+    { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = 3 },
+    90,
+    REFUSED },
+  { "squares on Ada", { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC }, 89, REFUSED },
+  { "squares on B200", { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC }, 100, REFUSED },
+  { "squares, neither turned",
+    { SIZES, FP8, SCALES, .scale_mode = BLK, .mode_b = VEC },
+    90,
+    REFUSED },
+  { "squares, 18 columns",
+    { .m = 32, .n = 18, .k = 64, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC },
+    90,
+    REFUSED },
+  { "squares into fp8",
+    { SIZES, FORMATS (8F_E4M3, 8F_E4M3, 16BF, 8F_E4M3), TN, SCALES, .scale_mode = VEC },
+    90,
+    REFUSED },
+  { "squares, added up fast",
+    { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC, .is_fast = 1 },
+    90,
+    REFUSED },
+  { "squares, scales on 4 bytes",
+    { SIZES, FP8, TN, .scale_a = somewhere + 1, .scale_b = somewhere, .scale_mode = VEC },
+    90,
+    REFUSED },
+  { "squares without scales", { SIZES, FP8, TN, .scale_mode = VEC }, 90, INVALID },
 };
 
 START_TEST (lt_refuses)

@@ -170,6 +170,7 @@ take_side (Case *c, Side *side, gboolean on_device)
     }
   if (c->place == WITH)
     return;
+  side->args.blocks[B].format = c->format;
   side->args.blocks[B].is_turned = c->place == TURNED;
   side->args.blocks[B].scales = side->scales + (c->place == TURNED ? magnitudes / 2 : 0);
 }
@@ -237,7 +238,8 @@ image_of (const Case *c, guint i)
   if (args->blocks[i].scales)
     exec_cpu_dequantize_apart (args, i, (guint64)c->n, (guint64)c->k, image);
   else
-    exec_cpu_dequantize (args->ptr[i], args->dtype[i], args->scale[i], c->count[i], image);
+    exec_cpu_dequantize (args->ptr[i], args->dtype[i], args->scale[i], c->count[i] / (guint64)c->k,
+                         (guint64)c->k, image);
   return image;
 }
 

@@ -44,6 +44,9 @@ static const struct
   { "compute=mxfp8 param_gather=mxfp8 seq=128", 10, TILES },
   { "compute=nvfp4 seq=128", 10, TILES },
   { "compute=nvfp4 param_gather=nvfp4 seq=128", 10, TILES },
+  { "compute=fp8-blockwise seq=128", 9, TILES },
+  { "compute=fp8-blockwise param_gather=fp8 seq=128", 9, TILES },
+  { "compute=fp8-blockwise param_gather=fp8 keep_transpose=on seq=128", 9, TILES },
 };
 
 #define STRATEGIES 3
@@ -63,22 +66,26 @@ START_TEST (quantised_parameters_are_near_the_cpus)
 END_TEST
 
 /* Where tiles are whole all products are cuBLASLt's, but those of nvfp4 that turn what was
- * gathered; elsewhere the plain kernel takes those of blocks. */
+ * gathered; elsewhere the plain kernel takes those of blocks. Blocks of 128 are always whole. */
 START_TEST (whole_tiles_are_cublaslts)
 {
   static const struct
   {
     const char *sizes, *fields;
     gboolean has_plain;
+    int major;
   } cases[] = {
-    { TILES, "compute=mxfp8 seq=128", FALSE },
-    { TILES, "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads_params seq=128", FALSE },
-    { TILES, "compute=nvfp4 seq=128", FALSE },
-    { TILES, "compute=nvfp4 param_gather=nvfp4 strategy=optim_grads_params seq=128", TRUE },
-    { BLOCKS, "compute=mxfp8 seq=32", TRUE },
+    { TILES, "compute=mxfp8 seq=128", FALSE, 10 },
+    { TILES, "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads_params seq=128", FALSE, 10 },
+    { TILES, "compute=nvfp4 seq=128", FALSE, 10 },
+    { TILES, "compute=nvfp4 param_gather=nvfp4 strategy=optim_grads_params seq=128", TRUE, 10 },
+    { BLOCKS, "compute=mxfp8 seq=32", TRUE, 10 },
+    { TILES, "compute=fp8-blockwise seq=128", FALSE, 9 },
+    { TILES, "compute=fp8-blockwise param_gather=fp8 strategy=optim_grads_params seq=128", FALSE,
+      9 },
   };
   Case c;
-  case_init_on (&c, 1, 10, cases[_i].sizes, cases[_i].fields);
+  case_init_on (&c, 1, cases[_i].major, cases[_i].sizes, cases[_i].fields);
   case_must_run (&c, cases[_i].fields);
   ck_assert_msg ((count_logged ("gemm_plain") > 0) == cases[_i].has_plain, "%s: %u plain products",
                  cases[_i].fields, count_logged ("gemm_plain"));
@@ -93,7 +100,8 @@ START_TEST (strategies_agree_bit_for_bit)
   static const char *const formats[]
       = { "compute=fp8-tensorwise param_gather=fp8 seq=16",
           "compute=mxfp8 param_gather=mxfp8 seq=32", "compute=nvfp4 param_gather=nvfp4 seq=32",
-          "compute=fp8-delayed param_gather=fp8 seq=16" };
+          "compute=fp8-delayed param_gather=fp8 seq=16",
+          "compute=fp8-blockwise param_gather=fp8 seq=128" };
   Case first;
   for (guint i = 0; i < STRATEGIES; i++)
     {
@@ -101,7 +109,8 @@ START_TEST (strategies_agree_bit_for_bit)
           = g_strdup_printf ("%s strategy=%s main_grads=fp32 grad_comm=fp32 deterministic=on",
                              formats[_i], strategies[i]);
       Case c;
-      case_init_on (&c, 3, strstr (formats[_i], "fp8-") ? 9 : 10, BLOCKS, fields);
+      case_init_on (&c, 3, strstr (formats[_i], "fp8-") ? 9 : 10,
+                    strstr (formats[_i], "seq=128") ? TILES : BLOCKS, fields);
       case_must_run (&c, fields);
       if (i == 0)
         {
@@ -197,6 +206,10 @@ static const struct
     "param_quantize compute", "holds weights of step 1" },
   { "compute=fp8-tensorwise param_gather=fp8 strategy=optim_grads_params", 9,
     "transpose compute out=transposed.gate_up", "is read before anything wrote it" },
+  { "compute=fp8-blockwise param_gather=fp8 strategy=optim_grads_params seq=128", 9,
+    "param_quantize compute", "holds weights of step 1" },
+  { "compute=fp8-blockwise param_gather=fp8 strategy=optim_grads_params seq=128", 9,
+    "transpose compute out=transposed.gate_up", "is read before anything wrote it" },
   { "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads seq=32", 10,
     "all_gather gather group=inner out=columns.layer", "columns.layer holds weights of step 2 in" },
   { "compute=mxfp8 param_gather=mxfp8 strategy=optim_grads_params seq=32", 10,
@@ -207,7 +220,8 @@ static const struct
 START_TEST (stale_copies_are_caught)
 {
   Case c;
-  case_init_on (&c, 2, planted[_i].major, BLOCKS, planted[_i].fields);
+  case_init_on (&c, 2, planted[_i].major, strstr (planted[_i].fields, "seq=128") ? TILES : BLOCKS,
+                planted[_i].fields);
   g_autofree char *message = message_without (&c, planted[_i].what);
   ck_assert_msg (message && strstr (message, planted[_i].message), "without '%s': '%s'",
                  planted[_i].what, message ? message : "");
@@ -232,6 +246,28 @@ START_TEST (blocks_are_refused_before_blackwell)
 }
 END_TEST
 
+/* On Hopper alone: before it there is no such product, and what follows emulates none. */
+START_TEST (blocks_of_128_are_refused_but_on_hopper)
+{
+  static const struct
+  {
+    int major, minor;
+    const char *message;
+  } others[] = {
+    { 8, 0, "capability 9.0 alone: this one has 8.0, compute must be fp32, bf16" },
+    { 8, 9, "this one has 8.9, compute must be fp32, bf16, fp8-delayed or fp8-tensorwise" },
+    { 10, 0,
+      "this one has 10.0, compute must be fp32, bf16, fp8-delayed, fp8-tensorwise, mxfp8 "
+      "or nvfp4" },
+    { 12, 0, "in fp8-128x128, which cuBLASLt multiplies on GPUs of compute capability 9.0 alone" },
+  };
+  Case c;
+  case_init_on (&c, 1, 9, TILES, "compute=fp8-blockwise seq=128");
+  fake_cuda_set_machine (1, (guint64)2 << 30, others[_i].major, others[_i].minor);
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED, others[_i].message);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -240,10 +276,11 @@ main (void)
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, quantised_parameters_are_near_the_cpus, 0,
                        STRATEGIES * (int)G_N_ELEMENTS (plans));
-  tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 5);
-  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 4);
+  tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
   tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
+  tcase_add_loop_test (tcase, blocks_of_128_are_refused_but_on_hopper, 0, 4);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -27,7 +27,8 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_MAIN_GRADS] = { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
   [PRODUCT_GRAD_COMM] = { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },
   [PRODUCT_COMPUTE] = { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise param_gather=fp8",
-                        "compute=mxfp8 param_gather=mxfp8", "compute=nvfp4 param_gather=nvfp4" },
+                        "compute=mxfp8 param_gather=mxfp8", "compute=nvfp4 param_gather=nvfp4",
+                        "compute=fp8-blockwise param_gather=fp8" },
   [PRODUCT_GATHER]
   = { "overlap_param_gather=on", "overlap_param_gather=off overlap_grad_reduce=off",
       "fine_grained=on comm_unit=1000", "double_buffer=on", "double_buffer=max_pool",
@@ -98,22 +99,48 @@ product_name (guint64 point)
   return g_string_free (text, FALSE);
 }
 
+/* What sizes must be whole blocks of. */
+typedef enum
+{
+  ANY,
+  BLOCKS,
+  SQUARES,
+  N_SIZES
+} Sizes;
+
+static Sizes
+sizes_of (guint compute)
+{
+  static const Sizes sizes[MAX_VALUES] = { ANY, ANY, ANY, BLOCKS, BLOCKS, SQUARES };
+  return sizes[compute];
+}
+
+guint
+product_weight (guint compute)
+{
+  return sizes_of (compute) == SQUARES ? 8 : 1;
+}
+
 /* Made on first use and kept: points share them. */
 static const PlanModel *
-model_of (gboolean is_uneven, gboolean has_blocks)
+model_of (gboolean is_uneven, Sizes sizes)
 {
-  static const char *const specs[2][2] = {
+  static const char *const specs[2][N_SIZES] = {
     { "family=llama,layers=2,hidden=16,ffn=10,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4",
-      "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq=32" },
+      "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq=32",
+      "family=llama,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=32,"
+      "max_seq=128" },
     { "family=llama,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=5",
       "family=qwen3,layers=2,hidden=32,ffn=32,heads=2,kv_heads=2,head_dim=16,vocab=33,"
-      "max_seq=32" },
+      "max_seq=32",
+      "family=qwen3,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=33,"
+      "max_seq=128" },
   };
-  static PlanModel *models[2][2];
+  static PlanModel *models[2][N_SIZES];
   g_autoptr (GError) error = NULL;
-  PlanModel **model = &models[is_uneven][has_blocks];
+  PlanModel **model = &models[is_uneven][sizes];
   if (!*model)
-    *model = plan_model_new (specs[is_uneven][has_blocks], &error);
+    *model = plan_model_new (specs[is_uneven][sizes], &error);
   g_assert_no_error (error);
   return *model;
 }
@@ -157,11 +184,10 @@ is_runnable (const ProductCase *self)
 gboolean
 product_case_init (ProductCase *self, guint64 point)
 {
-  const guint compute = product_digit (point, PRODUCT_COMPUTE);
-  const gboolean has_blocks = compute > 2;
   Plan plan;
   self->ranks = (guint)atoi (dimensions[PRODUCT_RANKS][product_digit (point, PRODUCT_RANKS)]);
-  self->model = model_of (product_digit (point, PRODUCT_SHARDS) == 1, has_blocks);
+  self->model = model_of (product_digit (point, PRODUCT_SHARDS) == 1,
+                          sizes_of (product_digit (point, PRODUCT_COMPUTE)));
   self->cluster = cluster_of (self->ranks);
   plan_init (&plan);
   set_words (&plan, "stack=native mbs=1");

@@ -33,6 +33,8 @@ guint64 product_size (void);
 /* Points of which this is the same differ in how parameters are gathered and what is recomputed
  * alone: they declare the same arithmetic. */
 guint64 product_declaration (guint64 point);
+/* How many times longer a plan that computes so takes than others, about. */
+guint product_weight (guint compute);
 guint product_digit (guint64 point, ProductDimension dimension);
 guint64 product_point (const guint digits[PRODUCT_N_DIMENSIONS]);
 char *product_name (guint64 point); /* the caller frees */

@@ -27,11 +27,18 @@ typedef struct
   guint ranks;
 } Case;
 
-/* Whether a case's sizes are whole blocks of every format. */
+/* Whether a case's sizes are whole blocks of every format but those of 128. */
 static gboolean
 is_aligned (guint seed)
 {
   return seed % 8 == 5 || seed % 8 == 7;
+}
+
+/* Or of those too. */
+static gboolean
+is_square (guint seed)
+{
+  return seed % 16 == 13;
 }
 
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
@@ -52,10 +59,12 @@ any_model (guint seed)
   if (is_aligned (seed))
     {
       PlanModel *aligned = plan_model_new (
-          seed % 4 == 1 ? "family=llama,layers=3,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,"
-                          "vocab=90,max_seq=64"
-                        : "family=qwen3,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,"
-                          "vocab=50,max_seq=64",
+          is_square (seed) ? "family=llama,layers=2,hidden=128,ffn=128,heads=4,kv_heads=2,"
+                             "head_dim=32,vocab=90,max_seq=128"
+          : seed % 4 == 1 ? "family=llama,layers=3,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,"
+                            "vocab=90,max_seq=64"
+                          : "family=qwen3,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,"
+                            "vocab=50,max_seq=64",
           &error);
       g_assert_no_error (error);
       return aligned;
@@ -81,6 +90,7 @@ static const struct
 } wide_fields[] = { { PLAN_COMPUTE, PLAN_COMPUTE_FP16 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_FP8_TENSORWISE },
                     { PLAN_COMPUTE, PLAN_COMPUTE_FP8_DELAYED },
+                    { PLAN_COMPUTE, PLAN_COMPUTE_FP8_BLOCKWISE },
                     { PLAN_COMPUTE, PLAN_COMPUTE_MXFP8 },
                     { PLAN_COMPUTE, PLAN_COMPUTE_NVFP4 },
                     { PLAN_PARAM_GATHER, PLAN_PARAM_GATHER_FP8 },
@@ -142,6 +152,16 @@ widen_plan (Case *c, int seed)
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (wide_fields));
       if (i == 0)
         plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
+      else if (i == 2 && is_square ((guint)seed))
+        {
+          plan.value[PLAN_SEQ] = 128;
+          plan.value[PLAN_COMPUTE] = PLAN_COMPUTE_FP8_BLOCKWISE;
+        }
+      else if (i == 3 && is_square ((guint)seed))
+        {
+          plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+          plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
+        }
       else if (i == 2 && is_aligned ((guint)seed))
         {
           plan.value[PLAN_SEQ] = 32;

@@ -36,8 +36,10 @@ START_TEST (unknown_name_is_refused)
   ck_assert_int_eq (dtype, PLAN_DTYPE_I64);
   g_clear_error (&error);
   ck_assert (!plan_dtype_parse ("quadruple", "x", &dtype, &error));
-  ck_assert_str_eq (error->message, "x: 'quadruple' is not a number format: known are fp32, bf16, "
-                                    "fp16, e4m3, e5m2, e8m0, e2m1, mxfp8, nvfp4, i32, i64, u8");
+  ck_assert_str_eq (error->message,
+                    "x: 'quadruple' is not a number format: known are fp32, bf16, "
+                    "fp16, e4m3, e5m2, e8m0, e2m1, mxfp8, nvfp4, fp8-1x128, fp8-128x128, "
+                    "i32, i64, u8");
 }
 END_TEST
 
@@ -49,6 +51,8 @@ START_TEST (bytes_round_up)
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_MXFP8, 33), 35);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_NVFP4, 16), 9);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_NVFP4, 17), 11);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_FP8_1X128, 128), 132);
+  ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_FP8_128X128, 128 * 128), 128 * 128 + 16);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 0), 0);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 1), 1);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 2), 1);
@@ -61,6 +65,20 @@ START_TEST (bytes_round_up)
 }
 END_TEST
 
+/* Each row of squares in a multiple of four scales; all of them within the format's bytes. */
+START_TEST (scales_of_squares)
+{
+  ck_assert_uint_eq (plan_dtype_square_scales (128, 128), 4);
+  ck_assert_uint_eq (plan_dtype_square_scales (256, 512), 8);
+  ck_assert_uint_eq (plan_dtype_square_scales (256, 513), 16);
+  ck_assert_uint_eq (plan_dtype_square_scales (129, 1), 8);
+  for (guint64 rows = 128; rows <= 1280; rows += 128)
+    for (guint64 cols = 128; cols <= 1280; cols += 128)
+      ck_assert_uint_le (rows * cols + 4 * plan_dtype_square_scales (rows, cols),
+                         plan_dtype_bytes (PLAN_DTYPE_FP8_128X128, rows * cols));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -70,6 +88,7 @@ main (void)
   tcase_add_test (tcase, facts);
   tcase_add_test (tcase, unknown_name_is_refused);
   tcase_add_test (tcase, bytes_round_up);
+  tcase_add_test (tcase, scales_of_squares);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -472,7 +472,9 @@ START_TEST (what_is_not_executed_is_refused_by_name)
           { "hidden_dropout", "0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
           { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
-          { "compute", "fp8-blockwise", "compute=fp8-blockwise is modelled and not executed yet" },
+          { "compute", "fp8-blockwise",
+            "copy.qkv of 128 x 64 is not of whole blocks of fp8-128x128: each must be a multiple "
+            "of 128" },
           { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" } };
   Case c;
   ExecResult results[2] = { { 0 } };
