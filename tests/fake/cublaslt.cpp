@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "tests/fake/cublaslt.hpp"
+#include "tests/fake/watch.h"
 
 #include <cstddef>
 #include <cstring>
@@ -223,6 +224,29 @@ gather (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout
     return false;
   out = { *desc, *a, *b, *c, *d, 0, 0, 0 };
   return true;
+}
+
+/* What fake_cublaslt_stretch asked for. */
+struct
+{
+  guint number;
+  char matrix;
+  gint64 elements;
+} stretch;
+
+void
+stretch_layout (Product &product)
+{
+  if (stretch.number == 0 || --stretch.number > 0)
+    return;
+  if (stretch.matrix == 'a')
+    product.a.ld += stretch.elements;
+  if (stretch.matrix == 'b')
+    product.b.ld += stretch.elements;
+  if (stretch.matrix != 'd')
+    return;
+  product.c.ld += stretch.elements;
+  product.d.ld += stretch.elements;
 }
 
 cublasStatus_t
@@ -521,6 +545,7 @@ cublasLtMatmul (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *
       memcpy (&operands.host_beta, beta, sizeof (float));
       operands.alpha = operands.beta = nullptr;
     }
+  stretch_layout (product);
   status = check_product (product, why);
   own = make_algo (ALGO_PLAIN, product, natural);
   if (algo != nullptr)
@@ -543,4 +568,12 @@ cublasLtMatmul (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *
       stream, "gemm", [=] (Op &op) { return multiply (op, product, operands); },
       details_of (product, operands));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+void
+fake_cublaslt_stretch (guint number, char matrix, gint64 elements)
+{
+  Lock lock;
+
+  stretch = { number, matrix, elements };
 }

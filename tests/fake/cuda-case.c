@@ -5,6 +5,7 @@
 
 #include "exec/probe.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/fake/watch.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,7 +36,7 @@ case_set_job (Case *c, guint seed)
   c->job = (ExecJob){ .model = c->model,
                       .plan = &c->plan,
                       .cluster = c->gpus,
-                      .kernels = &exec_kernels_cuda,
+                      .kernels = watch_kernels (&exec_kernels_cuda),
                       .seed = seed,
                       .steps = STEPS,
                       .constants = { .norm_eps = 1e-5,

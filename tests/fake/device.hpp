@@ -179,6 +179,10 @@ std::string name_of (const Access &access);
 std::string bytes_of (const Allocation &allocation, size_t from, size_t to);
 bool touch (Op &op, const void *at, size_t bytes, bool is_write);
 void check_unused (Allocation &allocation, const char *by);
+
+/* operands.cpp: reports a use of what is not among the operands that are watched, if any are. */
+void check_operands (const Op &op, const Allocation &allocation, const void *at, size_t bytes,
+                     bool is_write);
 void forget_clocks ();
 
 /* An object that fake_order_gone is told of before its owner deletes it; else a reset does. */

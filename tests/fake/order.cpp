@@ -310,6 +310,7 @@ touch (Op &op, const void *at, size_t bytes, bool is_write)
       return false;
     }
   use (op, *allocation, from, from + bytes, is_write);
+  check_operands (op, *allocation, at, bytes, is_write);
   return true;
 }
 

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an op says that it uses, against what its kernels, products and graphs are seen to use: a
+ * wrong stride stays within the arena that all buffers share, and is found here. */
+#include "config.h"
+
+#include "tests/fake/device.hpp"
+#include "tests/fake/watch.h"
+
+#include <algorithm>
+
+namespace fake
+{
+
+namespace
+{
+
+struct Operand
+{
+  std::string name;
+  const guint8 *begin, *end;
+  bool is_read, is_written, is_whole;
+  std::vector<bool> left; /* bytes that the op has not used yet */
+};
+
+struct Watched
+{
+  std::string op;
+  std::vector<Operand> operands;
+  bool has_run = false; /* what is captured runs later */
+};
+
+thread_local Watched watched;
+
+bool
+shares_allocation (const Operand &operand, const Allocation &allocation)
+{
+  return operand.begin >= allocation.at && operand.begin < allocation.at + allocation.bytes;
+}
+
+/* The operand that ends last before an address, for people. */
+std::string
+nearest (const guint8 *at)
+{
+  const Operand *found = nullptr;
+
+  for (const Operand &operand : watched.operands)
+    if (operand.begin <= at && (found == nullptr || operand.end > found->end))
+      found = &operand;
+  return found == nullptr ? "it lies before all of its operands"
+         : at >= found->end
+             ? found->name + " ends " + std::to_string (at - found->end) + " bytes before"
+             : found->name + (found->is_written ? " has not been written yet" : " is read alone");
+}
+
+/* Bytes from `at` on that one operand allows, what is written once it has been; 0: none does. */
+size_t
+allowed (const guint8 *at, size_t bytes, bool is_write)
+{
+  for (Operand &operand : watched.operands)
+    if (at >= operand.begin && at < operand.end && (!is_write || operand.is_written))
+      {
+        size_t from = (size_t)(at - operand.begin), n = MIN (bytes, (size_t)(operand.end - at));
+        auto first = operand.left.begin () + (ptrdiff_t)from;
+
+        if (!is_write && !operand.is_read)
+          n = (size_t)(std::find (first, first + (ptrdiff_t)n, true) - first);
+        else
+          std::fill_n (first, n, false);
+        if (n > 0)
+          return n;
+      }
+  return 0;
+}
+
+}
+
+void
+check_operands (const Op &op, const Allocation &allocation, const void *at, size_t bytes,
+                bool is_write)
+{
+  const guint8 *next = (const guint8 *)at;
+  bool is_shared = false;
+
+  for (const Operand &operand : watched.operands)
+    is_shared |= shares_allocation (operand, allocation);
+  watched.has_run = true;
+  while (is_shared && bytes > 0)
+    {
+      size_t n = allowed (next, bytes, is_write), from = (size_t)(next - allocation.at);
+
+      if (n == 0)
+        {
+          report ("op " + watched.op + ": " + name_of (op.self)
+                  + (is_write ? " writes " : " reads ") + bytes_of (allocation, from, from + bytes)
+                  + ", which is no operand's: " + nearest (next));
+          return;
+        }
+      next += n;
+      bytes -= n;
+    }
+}
+
+}
+
+using namespace fake;
+
+void
+fake_watch_begin (const char *op, const FakeOperand *operands, guint n)
+{
+  watched = { op, {}, false };
+  for (guint i = 0; i < n; i++)
+    {
+      const FakeOperand &from = operands[i];
+      const guint8 *at = (const guint8 *)from.at;
+
+      watched.operands.push_back ({ from.name, at, at + from.bytes, from.is_read != FALSE,
+                                    from.is_written != FALSE, from.is_whole != FALSE,
+                                    std::vector<bool> (from.bytes, true) });
+    }
+}
+
+void
+fake_watch_end (gboolean is_done)
+{
+  Lock lock;
+
+  for (const Operand &operand : watched.operands)
+    {
+      guint64 left = 0, first = 0;
+
+      for (size_t i = operand.is_whole && is_done ? operand.left.size () : 0; i-- > 0;)
+        if (operand.left[i])
+          {
+            left++;
+            first = i;
+          }
+      if (left > 0 && watched.has_run)
+        report ("op " + watched.op + ": " + std::to_string (left) + " bytes of " + operand.name
+                + (operand.is_written ? " are never written" : " are never read")
+                + ", the first at " + std::to_string (first));
+    }
+  watched = {};
+}

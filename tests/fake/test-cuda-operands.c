@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wrong strides in whole runs on the fake device: they stay within the arena that all buffers
+ * share, where a GPU would compute with whatever lies there. Each is named with op and operand. */
+#include "config.h"
+
+#include "exec/cuda/kernels.h"
+#include "tests/fake/cuda-case.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LLAMA \
+  "family=llama,layers=1,hidden=128,ffn=256,heads=2,kv_heads=1,head_dim=64,vocab=48," \
+  "max_seq=128"
+
+static void
+case_init_on (Case *c, guint ranks, int major, const char *fields)
+{
+  case_open_on (c, LLAMA, major >= 10 ? "b200" : "h100-80gb", ranks);
+  fake_cuda_set_machine (1, (guint64)2 << 30, major, 0);
+  case_set_plan (c, fields);
+}
+
+/* The run goes on with numbers of others, or ends: what went wrong first is told. */
+static void
+run_anyway (Case *c)
+{
+  g_autoptr (GError) error = NULL;
+  if (!case_run (c, &error))
+    g_debug ("%s", error->message);
+}
+
+/* --- products ----------------------------------------------------------------------------- */
+
+/* cuBLASLt's A is our b, its B our a: columns of both lie along the inner dimension, those of D
+ * along a row of the result. 16 elements more are 16 bytes or more: nothing that it refuses. */
+static const struct
+{
+  const char *fields;
+  int major;
+  guint number; /* of the product */
+  char matrix;
+  const char *op, *what;
+} strides[] = {
+  { "compute=bf16 seq=16", 9, 1, 'a', "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
+  { "compute=bf16 seq=16", 9, 1, 'b', "op gemm: gemm (", "which is no operand's: a ends 0 bytes" },
+  { "compute=bf16 seq=16", 9, 1, 'd', "op gemm: gemm (", "which is no operand's: out ends" },
+  { "compute=fp32 seq=16", 9, 2, 'a', "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
+  { "compute=fp8-tensorwise seq=16", 9, 3, 'b', "op gemm: gemm (", "no operand's: a ends 0 bytes" },
+  { "compute=fp8-tensorwise param_gather=fp8 strategy=optim_grads_params seq=16", 9, 2, 'a',
+    "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
+  { "compute=fp8-blockwise seq=128", 9, 1, 'a', "op gemm: gemm (", "no operand's: b ends" },
+  { "compute=mxfp8 seq=128", 10, 4, 'b', "op gemm: gemm (", "which is no operand's: a ends" },
+  { "compute=bf16 grad_accum_fusion=on main_grads=fp32 seq=16", 9, 6, 'd', "op gemm",
+    "which is no operand's: out ends" },
+};
+
+START_TEST (wrong_strides_are_named)
+{
+  Case c;
+  g_autofree char *fields = g_strconcat (strides[_i].fields, " deterministic=on", NULL);
+  case_init_on (&c, 1 + (guint)_i % 2, strides[_i].major, fields);
+  fake_cublaslt_stretch (strides[_i].number, strides[_i].matrix, 16);
+  run_anyway (&c);
+  ck_assert_msg (
+      strstr (fake_cuda_error (), strides[_i].op) && strstr (fake_cuda_error (), strides[_i].what),
+      "%s, %c: '%s' lacks '%s'", fields, strides[_i].matrix, fake_cuda_error (), strides[_i].what);
+  case_free (&c);
+}
+END_TEST
+
+/* --- kernels ------------------------------------------------------------------------------ */
+
+static gint64 planted_dims[PLAN_MAX_DIMS]; /* added to those of the op */
+
+static int
+launch_changed (const ExecArgs *args, void *stream)
+{
+  PlanOp op = *args->op;
+  ExecArgs changed = *args;
+  changed.op = &op;
+  for (guint d = 0; d < plan_op_n_dims (op.kind); d++)
+    op.dims[d] += planted_dims[d];
+  return exec_kernels_cuda.launch[op.kind](&changed, stream);
+}
+
+/* A kernel that goes by rows of other lengths, by fewer of them, or by other heads than the op's.
+ */
+static const struct
+{
+  PlanOpKind kind;
+  gint64 dims[PLAN_MAX_DIMS];
+  const char *what;
+} changes[] = {
+  { PLAN_OP_RMSNORM, { 0, 8 }, "no operand's: weight ends 0 bytes before" },
+  { PLAN_OP_RMSNORM, { 0, -8 }, " bytes of out are never written, the first at " },
+  { PLAN_OP_SWIGLU, { 0, 8 }, "no operand's: out has not been written yet" },
+  { PLAN_OP_SWIGLU, { -1, 0 }, "512 bytes of out are never written, the first at 7680" },
+  { PLAN_OP_SWIGLU_BWD, { 0, -8 }, " bytes of din are never written, the first at " },
+  { PLAN_OP_ADD, { 8 }, "no operand's: a ends 0 bytes before" },
+  { PLAN_OP_ROPE, { 0, 0, 1 }, "no operand's: qkv ends 128 bytes before" },
+  { PLAN_OP_ATTENTION, { 0, 0, 1 }, "no operand's: out has not been written yet" },
+  { PLAN_OP_EMBED, { 0, 8 }, "no operand's: " },
+  { PLAN_OP_CROSS_ENTROPY, { 0, 8 }, "no operand's: prob has not been written yet" },
+};
+
+START_TEST (wrong_rows_are_named)
+{
+  static ExecKernels planted;
+  const PlanOpKind kind = changes[_i].kind;
+  g_autofree char *op = g_strdup_printf ("op %s: ", plan_op_name (kind));
+  Case c;
+  case_init_on (&c, 1, 9, "compute=bf16 seq=16 deterministic=on");
+  planted = exec_kernels_cuda;
+  planted.launch[kind] = launch_changed;
+  memcpy (planted_dims, changes[_i].dims, sizeof planted_dims);
+  c.job.kernels = watch_kernels (&planted);
+  run_anyway (&c);
+  ck_assert_msg (g_str_has_prefix (fake_cuda_error (), op)
+                     && strstr (fake_cuda_error (), changes[_i].what),
+                 "'%s' lacks '%s' of '%s'", fake_cuda_error (), changes[_i].what, op);
+  case_free (&c);
+}
+END_TEST
+
+/* The same runs as they are. */
+START_TEST (right_strides_are_not_told)
+{
+  Case c;
+  g_autofree char *fields = g_strconcat (strides[_i].fields, " deterministic=on", NULL);
+  case_init_on (&c, 1 + (guint)_i % 2, strides[_i].major, fields);
+  case_must_run (&c, fields);
+  case_clear (&c, fields);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cuda-operands");
+  TCase *tcase = tcase_create ("operands");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, wrong_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
+  tcase_add_loop_test (tcase, wrong_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
+  tcase_add_loop_test (tcase, right_strides_are_not_told, 0, (int)G_N_ELEMENTS (strides));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

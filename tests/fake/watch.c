@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/fake/watch.h"
+
+#include "exec/kernels-cpu-private.h"
+
+#include <string.h>
+
+#define MAX_OPERANDS (2 * PLAN_MAX_REFS)
+
+static const ExecKernels *watched_kernels;
+
+/* Scales that lie apart from what they are of: as many as its blocks. */
+static guint64
+bytes_apart (const ExecArgs *args, guint i)
+{
+  const PlanOp *op = args->op;
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD;
+  const guint64 rows = (guint64)op->dims[is_product ? i - 1 : 0];
+  const guint64 cols = (guint64)op->dims[is_product ? 2 : 1];
+  const PlanDtype format = args->blocks[i].format;
+  if (format == PLAN_DTYPE_FP8_128X128)
+    return sizeof (float) * plan_dtype_square_scales (rows, cols);
+  return rows * cols / exec_cpu_block (format);
+}
+
+/* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
+ * some in blocks the bytes that fill them up. */
+static gboolean
+is_whole (const ExecArgs *args, guint i)
+{
+  const gboolean is_factor = (args->op->kind == PLAN_OP_GEMM || args->op->kind == PLAN_OP_GEMM_ADD)
+                             && (i == 1 || i == 2);
+  return args->dtype[i] != PLAN_DTYPE_FP8_128X128
+         && (is_factor || plan_op_ref_access (args->op->kind, i) == 'w');
+}
+
+static guint
+list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
+{
+  const PlanOp *op = args->op;
+  guint n = 0;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const char access = plan_op_ref_access (op->kind, i);
+      const gboolean is_part = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* no more than those */
+      const guint64 elements = is_part ? (guint64)op->dims[1] : plan_op_ref_elements (op, i, 1);
+      const guint64 bytes = plan_dtype_bytes (args->dtype[i], elements);
+      if (!args->ptr[i])
+        continue;
+      operands[n++] = (FakeOperand){ .name = plan_op_ref_name (op->kind, i),
+                                     .at = args->ptr[i],
+                                     .bytes = access == 's' ? args->scratch_bytes : bytes,
+                                     .is_read = access != 'w',
+                                     .is_written = access != 'r',
+                                     .is_whole = is_whole (args, i) };
+      if (args->blocks[i].scales && access == 'r')
+        operands[n++] = (FakeOperand){ .name = "scales",
+                                       .at = args->blocks[i].scales,
+                                       .bytes = bytes_apart (args, i),
+                                       .is_read = TRUE };
+    }
+  return n;
+}
+
+static int
+launch (const ExecArgs *args, void *stream)
+{
+  FakeOperand operands[MAX_OPERANDS];
+  const guint n = list_operands (args, operands);
+  fake_watch_begin (plan_op_name (args->op->kind), operands, n);
+  const int code = watched_kernels->launch[args->op->kind](args, stream);
+  fake_watch_end (code == 0);
+  return code;
+}
+
+const ExecKernels *
+watch_kernels (const ExecKernels *kernels)
+{
+  static ExecKernels watching;
+  watched_kernels = kernels;
+  watching = *kernels;
+  for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)
+    if (kernels->launch[kind])
+      watching.launch[kind] = launch;
+  return &watching;
+}

@@ -1,0 +1,30 @@
+/* Watches that each op of a run on the fake device uses what its operands are, and nothing else: a
+ * table of kernels around another one, and what it tells the device. */
+#pragma once
+#include "exec/kernels.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const char *name;
+  const void *at;
+  guint64 bytes;
+  gboolean is_read, is_written;
+  gboolean is_whole; /* all of its bytes are used */
+} FakeOperand;
+
+/* Between them this host thread's operations use these bytes alone, of the allocations that they
+ * lie in; a use of others is reported, a read of what is written first, and once it is done what
+ * is left of whole ones. */
+void fake_watch_begin (const char *op, const FakeOperand *operands, guint n);
+void fake_watch_end (gboolean is_done);
+
+/* Launches what `kernels` launches, each op watched. One at a time. */
+const ExecKernels *watch_kernels (const ExecKernels *kernels);
+
+/* The number-th product from now, from 1, has so many elements more between the columns of one of
+ * its matrices, 'a', 'b' or 'd', than its layout says. */
+void fake_cublaslt_stretch (guint number, char matrix, gint64 elements);
+
+G_END_DECLS
