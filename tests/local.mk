@@ -408,6 +408,7 @@ golden_tests = \
   %D%/golden/validate-stored.test \
   %D%/golden/validate-wrong.test
 script_tests = \
+  %D%/check-cuda.sh \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \

@@ -1,8 +1,9 @@
 dnl SPDX-License-Identifier: Apache-2.0
 dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
 dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations
-dnl (the third where nvcc knows it), and what later ones translate for themselves. nvcc must compile
-dnl with it: it is particular about gcc.
+dnl (the third where nvcc knows it), Hopper's with what it alone has, and what later ones translate
+dnl for themselves, which is of no one GPU's own. nvcc must compile with it: it is particular about
+dnl gcc.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
@@ -12,16 +13,17 @@ fsdplan_libdir ()
 }
 
 AC_ARG_VAR([NVCCFLAGS], [nvcc flags: which GPUs to compile for, optimisation])
-AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings"], [NVCC_WERROR=])
+AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings -Xptxas -Werror -Xcompiler -Werror"], [NVCC_WERROR=])
 AC_SUBST([NVCC_WERROR])
 
 # fsdplan_nvcc_default_flags: for what NVCC can compile to.
 fsdplan_nvcc_default_flags ()
 {
-  flags=-O3 newest=90
-  AS_IF([test -n "`"$NVCC" --list-gpu-arch 2>/dev/null | $SED -n '/compute_100$/p'`"], [newest=100])
-  for arch in 80 90 100; do
-    AS_IF([test $arch -le $newest], [flags="$flags -gencode arch=compute_$arch,code=sm_$arch"])
+  flags=-O3 archs="80 90a" newest=90
+  AS_IF([test -n "`"$NVCC" --list-gpu-arch 2>/dev/null | $SED -n '/compute_100$/p'`"],
+    [archs="$archs 100" newest=100])
+  for arch in $archs; do
+    flags="$flags -gencode arch=compute_$arch,code=sm_$arch"
   done
   AS_ECHO(["$flags -gencode arch=compute_$newest,code=compute_$newest"])
 }
