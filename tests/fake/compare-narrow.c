@@ -522,6 +522,23 @@ START_TEST (other_parts_are_refused)
 }
 END_TEST
 
+/* What the CPU runs the device does too: here what parts of parameters need. */
+START_TEST (every_op_is_compared)
+{
+  static const PlanOpKind here[]
+      = { PLAN_OP_PARAM_AMAX, PLAN_OP_PARAM_QUANTIZE, PLAN_OP_RESCALE, PLAN_OP_TRANSPOSE };
+  for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)
+    {
+      gboolean is_compared = compare_has_kernel (kind);
+
+      for (guint i = 0; i < G_N_ELEMENTS (here); i++)
+        is_compared |= here[i] == kind;
+      ck_assert_msg (is_compared == (exec_kernels_cpu.run[kind] != NULL), "%s is%s compared",
+                     plan_op_name (kind), is_compared ? "" : " not");
+    }
+}
+END_TEST
+
 void
 compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
@@ -542,5 +559,6 @@ compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, cuda_dequantizes, 0, ROUNDS);
   tcase_add_loop_test (tcase, narrow_moments_are_the_cpus, 0, ROUNDS);
   tcase_add_test (tcase, other_parts_are_refused);
+  tcase_add_test (tcase, every_op_is_compared);
   suite_add_tcase (suite, tcase);
 }

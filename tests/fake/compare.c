@@ -75,6 +75,15 @@ static const Kernel kernels[] = {
 
 static const CompareDevice *device;
 
+gboolean
+compare_has_kernel (PlanOpKind kind)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
+    if (kernels[i].kind == kind)
+      return TRUE;
+  return FALSE;
+}
+
 /* --- one call ----------------------------------------------------------------------------- */
 
 /* A kernel, and what it is called with here. */

@@ -1,6 +1,7 @@
 /* The CUDA launchers against exec_kernels_cpu, on whatever stands for the device: the same cases
  * for the fake one and for a real one. */
 #pragma once
+#include "planner/op.h"
 #include <check.h>
 #include <glib.h>
 #include <stdio.h>
@@ -22,6 +23,8 @@ void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 /* Prints a line of bytes per second, over `repeats` calls, for every kernel, on matrices of `rows`
  * rows of 4096 elements, and returns how many there are. */
 guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FILE *out);
+
+gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those cases */
 
 /* tests/fake/compare-narrow.c: those of the above that no table says. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);

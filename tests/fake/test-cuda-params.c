@@ -124,6 +124,33 @@ START_TEST (strategies_agree_bit_for_bit)
 }
 END_TEST
 
+/* What is computed again is computed of the same numbers: every recipe that quantises, with and
+ * without quantised gathers. */
+#define RECOMPUTES 3
+
+START_TEST (recomputing_changes_no_bit)
+{
+  static const char *const recomputes[RECOMPUTES]
+      = { "recompute=selective recompute_modules=core_attn",
+          "recompute=selective recompute_modules=core_attn+mlp", "recompute=full" };
+  const guint at = (guint)_i / RECOMPUTES;
+  g_autofree char *again = g_strdup_printf ("%s %s fine_grained=on deterministic=on",
+                                            plans[at].fields, recomputes[_i % RECOMPUTES]);
+  g_autofree char *once = g_strdup_printf ("%s recompute=none deterministic=on", plans[at].fields);
+  Case first, c;
+  case_init_on (&first, 2, plans[at].major, plans[at].sizes, once);
+  case_must_run (&first, once);
+  case_init_on (&c, 2, plans[at].major, plans[at].sizes, again);
+  case_must_run (&c, again);
+  assert_equal_losses (&c, &first, again);
+  ck_assert_uint_eq (c.results[0].main_params->len, first.results[0].main_params->len);
+  ck_assert_mem_eq (c.results[0].main_params->data, first.results[0].main_params->data,
+                    c.results[0].main_params->len);
+  case_clear (&c, again);
+  case_free (&first);
+}
+END_TEST
+
 /* --- planted mistakes --------------------------------------------------------------------- */
 
 /* The schedule without the ops of its step that begin with `what`, after so many of them. */
@@ -278,6 +305,8 @@ main (void)
                        STRATEGIES * (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
+  tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0,
+                       RECOMPUTES * (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
   tcase_add_loop_test (tcase, blocks_of_128_are_refused_but_on_hopper, 0, 4);

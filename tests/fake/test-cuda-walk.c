@@ -111,34 +111,6 @@ START_TEST (random_plans_are_near_the_cpu)
 }
 END_TEST
 
-/* Of every two of strategy, format of products, formats of state and gradients, and what is
- * recomputed, each pair of values; 1 to 4 ranks. */
-#define PAIRS 40
-
-START_TEST (pairs_of_modes_are_near_the_cpu)
-{
-  static const char *const strategies[] = { "strategy=no_shard", "strategy=optim",
-                                            "strategy=optim_grads", "strategy=optim_grads_params" };
-  static const char *const products[]
-      = { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise", "compute=fp8-delayed",
-          "compute=fp8-tensorwise param_gather=fp8" };
-  static const char *const recomputes[]
-      = { "recompute=none", "recompute=selective recompute_modules=core_attn",
-          "recompute=selective recompute_modules=core_attn+mlp", "recompute=full" };
-  static const char *const wide[] = { "fp32", "bf16" };
-  const guint i = (guint)_i, strategy = i / 5 % 4;
-  const guint product = strategy == 0 && i % 5 == 4 ? 2 : i % 5; /* shards alone are quantised */
-  g_autofree char *fields
-      = g_strdup_printf ("%s %s %s main_params=%s main_grads=%s grad_comm=%s deterministic=on",
-                         strategies[strategy], products[product], recomputes[(i + i / 8) % 4],
-                         wide[i % 2], wide[i / 2 % 2], wide[i / 4 % 2]);
-  Case c;
-  case_init (&c, 1 + i % MAX_RANKS, fields);
-  check_against_cpu (&c, fields);
-  case_clear (&c, fields);
-}
-END_TEST
-
 /* What was taken is what was predicted, by category and at the peak, and one allocation. */
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
@@ -555,7 +527,6 @@ main (void)
   TCase *tcase = tcase_create ("walk");
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, random_plans_are_near_the_cpu, 0, SEEDS);
-  tcase_add_loop_test (tcase, pairs_of_modes_are_near_the_cpu, 0, PAIRS);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
   tcase_add_loop_test (tcase, narrow_moments_are_near_the_cpus, 0, 5);
   tcase_add_loop_test (tcase, attention_is_by_cudnn_where_it_can, 0,
