@@ -436,7 +436,7 @@ script_tests = \
 TESTS += $(golden_tests) $(script_tests)
 
 EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
-  %D%/gpu/sections.sh \
+  %D%/gpu/race-torch.py %D%/gpu/sections.sh \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \

@@ -34,16 +34,28 @@ echo "100%: Checks: 7, Failures: 0, Errors: 0"
 echo "# add    3100 GB/s" >&2
 E
 cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-gemm.tap"
+cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-nccl.tap"
 program tests/gpu/test-cudnn.tap <<'E'
 echo "1..0 # SKIP no CUDA device"
 E
 # its GPU is the CPU, and large models are not run
 program fsdplan <<E
 case "\$*" in
-*--cluster*) printf '61000 tokens/s with 1 ranks\nstep_ms 250 268.5 -6.9\nmax_allocated_mib 9 9 0\n' ;;
+*--cluster*) printf '61000 tokens/s with 1 ranks\nstep_ms 250 268.5 -6.9\nmax_allocated_mib 8 9 0\n' ;;
 *) exec "$real" \$(echo "\$*" | sed 's/--backend cuda/--backend cpu/') ;;
 esac
 E
+
+# an interpreter that has a PyTorch, which cannot race in one way
+program python <<'E'
+case "$*" in
+-c*) exit ;;
+*flash*) echo "RuntimeError: no kernel" >&2 && exit 1 ;;
+*) echo "torch 2.11.0 $5 | 60000 tokens/s" ;;
+esac
+E
+PYTHON=$build/python
+export PYTHON
 
 # no GPU for one of them
 sections 0 kernels attention
@@ -75,12 +87,22 @@ has "attention: not done in 0.1 seconds: see $work/results/attention.log"
 program tests/gpu/test-cudnn.tap <<'E'
 echo "100%: Checks: 2, Failures: 0, Errors: 0"
 E
-sections 0
+sections 1
 has 'attention: done'
 has 'gemm | add 3100 GB/s'
+has 'nccl | add 3100 GB/s'
 has 'walk | --set compute=fp32 | losses differ by 0, at most 5e-06'
 test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
-has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB'
+test "$(grep -c '^fp8walk | .* | losses differ by 0, at most 0.0125' "$work/out")" = 6 || fail "not every recipe"
+has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB, predicted 8'
+test "$(grep -c '^fp8 | ' "$work/out")" = 4 || fail "not every format"
+has 'torch | torch 2.11.0 bf16+compile+cudnn | 60000 tokens/s'
+has 'torch | bf16+compile+flash | failed: RuntimeError: no kernel'
+has "torch: failed with 1: see $work/results/torch.log"
+printf '#!/bin/sh\nexit 1\n' >"$build/python"
+sections 0 torch torch1b
+has "torch: skipped: $build/python has no PyTorch (PYTHON names another)"
+touch "$work/results/torch.rows" "$work/results/torch1b.rows"
 sections 0
 test ! -s "$work/ran" || fail "what is done was done again"
 
@@ -105,5 +127,5 @@ sections 0 gemm
 has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"
 
 sections 2 nothing
-grep -q 'there is no section nothing, but kernels gemm attention walk throughput' "$work/err" || fail "usage"
-test "$(sh "$sections" --list | tail -1)" = throughput || fail "--list"
+grep -q 'there is no section nothing, but kernels gemm attention nccl walk fp8walk' "$work/err" || fail "usage"
+test "$(sh "$sections" --list | tail -1)" = torch1b || fail "--list"

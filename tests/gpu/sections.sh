@@ -10,9 +10,13 @@
 #   kernels     every CUDA kernel against the CPU's; bytes per second
 #   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
+#   nccl        NCCL's collectives on all of its GPUs against sums in a loop
 #   walk        losses of whole runs against the CPU's, by plan
-#   throughput  tokens per second, and milliseconds predicted and measured, of known models
-all='kernels gemm attention walk throughput'
+#   fp8walk     the same of recipes that quantise, which Hopper has
+#   throughput  tokens per second; milliseconds and MiB predicted and measured, of known models
+#   fp8         the same of layers in bf16 and in each of those recipes
+#   torch       the same layers in PyTorch, of the interpreter that PYTHON names; torch1b: the small model
+all='kernels gemm attention nccl walk fp8walk throughput fp8 torch torch1b'
 here=h200-141gb
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
@@ -28,6 +32,7 @@ for name in "$@"; do
 done
 test -x "$build/fsdplan" || usage "no $build/fsdplan"
 build=$(cd "$build" && pwd) && mkdir -p "$results" && results=$(cd "$results" && pwd) || exit 1
+scripts=$(cd "$(dirname "$0")" && pwd)
 PATH=$build:$PATH
 XDG_DATA_HOME=$results/data # products' fastest algorithms are found once
 export PATH XDG_DATA_HOME
@@ -63,6 +68,7 @@ train ()
 section_kernels () { check tests/gpu/test-cuda-kernels.tap; }
 section_gemm () { check tests/gpu/test-cuda-gemm.tap; }
 section_attention () { check tests/gpu/test-cudnn.tap; }
+section_nccl () { check tests/gpu/test-nccl.tap; }
 
 # near BOUND OPTION...: the largest distance of a step's losses, as a share of them
 near ()
@@ -90,6 +96,19 @@ section_walk ()
     near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params
 }
 
+# A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
+section_fp8walk ()
+{
+  squares=family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128
+  for recipe in fp8-tensorwise fp8-delayed; do
+    near 0.0125 --set compute=$recipe &&
+      near 0.0125 --ranks 2 --comm threads --set compute=$recipe --set param_gather=fp8 || return 1
+  done
+  near 0.0125 --model $squares --seq 128 --set compute=fp8-blockwise &&
+    near 0.0125 --model $squares --seq 128 --ranks 2 --comm threads --set compute=fp8-blockwise \
+      --set param_gather=fp8
+}
+
 # speed MODEL OPTION...
 speed ()
 {
@@ -99,16 +118,54 @@ speed ()
   awk -v what="$model $*" '
     $2 == "tokens/s" { speed = $1 }
     $1 == "step_ms" { ms = $3; predicted = $2 }
-    $1 == "max_allocated_mib" { mib = $3 }
-    END { printf "%s | %s tokens/s, step %s ms, predicted %s, %s MiB\n", what, speed, ms, predicted, mib
+    $1 == "max_allocated_mib" { mib = $3; predicted_mib = $2 }
+    END { printf "%s | %s tokens/s, step %s ms, predicted %s, %s MiB, predicted %s\n", what, speed, ms, predicted,
+        mib, predicted_mib
       exit speed == "" }' "$results/cuda" >&3
 }
 
+layer=hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
+
 section_throughput ()
 {
-  layer=hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
   speed llama3.2-1b --gbs 4 --seq 4096 && speed "layers=4,$layer" --gbs 4 --seq 4096 &&
     speed "layers=2,$layer" --gbs 1 --seq 32768
+}
+
+section_fp8 ()
+{
+  for recipe in bf16 fp8-tensorwise fp8-delayed fp8-blockwise; do
+    speed "layers=4,$layer" --gbs 4 --seq 4096 --set compute=$recipe || return 1
+  done
+}
+
+# race SHAPE BATCH SEQ HOW...: one that fails is told, and the others run
+race ()
+{
+  shape=$1 batch=$2 seq=$3 raced=0
+  shift 3
+  python=${PYTHON:-python3}
+  "$python" -c 'import torch' 2>/dev/null || skip "$python has no PyTorch (PYTHON names another)"
+  for how in "$@"; do
+    "$python" "$scripts/race-torch.py" "$shape" "$batch" "$seq" "$how" >"$results/race" 2>"$results/race.err" ||
+      { raced=1 && echo "$how | failed: $(tail -n 1 "$results/race.err")" >&3; }
+    cat "$results/race" "$results/race.err"
+    grep -q 'no CUDA device' "$results/race.err" && skip "no CUDA device"
+    cat "$results/race" >&3
+  done
+  return $raced
+}
+
+section_torch ()
+{
+  race 4,4096,14336,32,8,128,32000 4 4096 bf16+compile+cudnn bf16+compile+flash fsdp2+compile+cudnn \
+    fp8+compile+cudnn
+}
+
+section_torch1b ()
+{
+  race 16,2048,8192,32,8,64,128256 4 4096 bf16+tied+compile+cudnn bf16+tied+compile+flash \
+    fsdp2+tied+compile+cudnn
 }
 
 # run NAME: its rows are kept only once it is whole
