@@ -362,7 +362,9 @@ declare_quantising (PlanLower *self)
                            : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
                                      PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
-    self->scales = buffer (self, "scales", layers, squares, PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
+    self->scales
+        = buffer (self, "scales", layers, self->stack->quantises_units ? 2 * squares : squares,
+                  PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
   else if (mx || nv)
     self->scales = buffer (self, "scales", layers, 2 * layer->raw / block,
                            mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);

@@ -4,6 +4,8 @@
 #include "tests/fake/cuda-case.h"
 
 #include "exec/probe.h"
+#include "planner/lower.h"
+#include "sim/sim.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
 
@@ -230,4 +232,29 @@ assert_refused (Case *c, PlanErrorCode code, const char *message)
                  message);
   ck_assert_int_eq (error->code, code);
   case_clear (c, message);
+}
+
+void
+case_check_bytes (Case *c, const char *what)
+{
+  g_autoptr (GError) error = NULL;
+  const PlanStack *stack = plan_stack_of (&c->plan, c->gpus->kind, &error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->gpus, &c->plan, 0, &error);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = c->gpus, .stack = stack, .plan = &c->plan };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
+  ck_assert_msg (sim != NULL, "%s: %s", what, error ? error->message : "");
+  case_must_run (c, what);
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      const PlanTrace *trace = c->results[r].trace;
+      const PlanMemory *p = &sim->memory, *m = &trace->memory;
+      ck_assert_uint_eq (p->allocated, m->allocated);
+      ck_assert_uint_eq (p->max_allocated, m->max_allocated);
+      ck_assert_uint_eq (p->reserved, c->results[r].arena_bytes);
+      ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
+      ck_assert_uint_eq (sim->spans->len, trace->spans->len);
+      ck_assert_uint_eq (sim->samples->len, trace->samples->len);
+    }
 }

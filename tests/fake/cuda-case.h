@@ -53,6 +53,9 @@ void assert_near (const Case *c, const char *what, const ExecResult *found,
 /* Runs on both. */
 void check_against_cpu (Case *c, const char *what);
 
+/* Runs, and takes what was predicted: by category, at the peak, and of one allocation. */
+void case_check_bytes (Case *c, const char *what);
+
 /* Losses and norms of the first rank are the same bits. */
 void assert_equal_losses (const Case *a, const Case *b, const char *what);
 

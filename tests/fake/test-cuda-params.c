@@ -94,6 +94,16 @@ START_TEST (whole_tiles_are_cublaslts)
 }
 END_TEST
 
+START_TEST (bytes_taken_equal_bytes_predicted)
+{
+  g_autofree char *fields = g_strconcat (plans[_i].fields, " strategy=optim_grads_params", NULL);
+  Case c;
+  case_init_on (&c, 2 + (guint)_i % 2, plans[_i].major, plans[_i].sizes, fields);
+  case_check_bytes (&c, fields);
+  case_clear (&c, fields);
+}
+END_TEST
+
 /* Strategies move shards about: each gives every parameter the same scales. */
 START_TEST (strategies_agree_bit_for_bit)
 {
@@ -304,6 +314,7 @@ main (void)
   tcase_add_loop_test (tcase, quantised_parameters_are_near_the_cpus, 0,
                        STRATEGIES * (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
+  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
   tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0,
                        RECOMPUTES * (int)G_N_ELEMENTS (plans));

@@ -7,7 +7,6 @@
 #include "exec/runnable.h"
 #include "planner/error.h"
 #include "planner/lower.h"
-#include "sim/sim.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/prop/random.h"
@@ -115,26 +114,8 @@ END_TEST
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
-  g_autoptr (GError) error = NULL;
   random_case (&c, 500 + (guint)_i);
-  const PlanStack *stack = plan_stack_of (&c.plan, c.gpus->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.gpus, &c.plan, 0, &error);
-  const SimCostInput input
-      = { .schedule = schedule, .cluster = c.gpus, .stack = stack, .plan = &c.plan };
-  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
-  ck_assert (sim != NULL);
-  case_must_run (&c, "bytes");
-  for (guint r = 0; r < c.ranks; r++)
-    {
-      const PlanMemory *p = &sim->memory, *m = &c.results[r].trace->memory;
-      ck_assert_uint_eq (p->allocated, m->allocated);
-      ck_assert_uint_eq (p->max_allocated, m->max_allocated);
-      ck_assert_uint_eq (p->reserved, c.results[r].arena_bytes);
-      ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
-      ck_assert_uint_eq (sim->spans->len, c.results[r].trace->spans->len);
-      ck_assert_uint_eq (sim->samples->len, c.results[r].trace->samples->len);
-    }
+  case_check_bytes (&c, "bytes");
   case_clear (&c, "bytes");
 }
 END_TEST
