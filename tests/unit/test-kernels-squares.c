@@ -92,7 +92,7 @@ draw (GRand *rand, PlanDtype format, const gint64 dims[2])
   for (gint64 i = 0; i < dims[0] * dims[1]; i++)
     {
       const gboolean is_nothing = i / dims[1] < SIDE && i % dims[1] < SIDE && dims[1] > SIDE;
-      float value = is_nothing ? 0 : (float)ldexp (in.value[i], between (rand, -30, 30));
+      float value = is_nothing ? 0 : (float)ldexp (in.value[i], (int)between (rand, -30, 30));
       exec_number_narrow ((guint8 *)in.data + plan_dtype_bytes (format, (guint64)i), format, &value,
                           1);
       in.value[i] = tensor_get (&in, (guint64)i);
