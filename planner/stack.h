@@ -69,8 +69,7 @@ typedef struct
   gboolean copies_gathered;    /* out of the buffer that was gathered into, to the parameters */
   gboolean gathers_at_once;    /* what stays gathered is gathered by one call for all of it */
   gint64 units_ahead;          /* gathered ahead of their use; 0: by the communication unit */
-  guint64 reduce_bytes;        /* gradients in the weights' format are reduced once so many are
-                                  there, not by unit; 0: by unit */
+  guint64 reduce_bytes;        /* of gradients in the weights' format together; 0: a unit's */
   gint64 queued_reductions;    /* in flight at most; 0: by the communication unit */
   gboolean collects_grads;     /* a unit's gradients are moved once all of them are there */
   gboolean drops_grads;        /* sharded gradients live from their reduction to the next step */
