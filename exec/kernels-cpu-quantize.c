@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats with scales, by how cuBLAS and Transformer Engine define them.
  *
- * e4m3, e5m2   one fp32 scale per tensor, kept beside it: its largest magnitude over the format's,
+ * e4m3, e5m2: one fp32 scale per tensor, kept beside it: its largest magnitude over the format's,
  * or the inverse of what a site multiplies by, which comes of earlier ones.
- * mxfp8        e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that
- * nothing saturates; scales follow the elements. nvfp4        e2m1 in blocks of 16 along a row,
- * each with an e4m3 scale, which counts in units of one fp32 scale per tensor; scales follow the
- * elements.
- * fp8-1x128, fp8-128x128   e4m3 in blocks of 128 along a row, or in squares of that side, each with
+ *
+ * mxfp8: e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that nothing
+ * saturates; scales follow the elements.
+ *
+ * nvfp4: e2m1 in blocks of 16 along a row, each with an e4m3 scale, which counts in units of one
+ * fp32 scale per tensor; scales follow the elements.
+ *
+ * fp8-1x128, fp8-128x128: e4m3 in blocks of 128 along a row, or in squares of that side, each with
  * an fp32 scale that is a power of two, rounded up so that nothing saturates (what Transformer
  * Engine's Float8BlockScaling does unless told otherwise). Scales follow the elements as cuBLASLt
  * reads them: of the first blocks of all rows, then of the second ones; of squares row by row, each
