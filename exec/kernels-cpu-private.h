@@ -76,8 +76,7 @@ void exec_cpu_swiglu_bwd (const ExecArgs *args);
 void exec_cpu_activate (const ExecArgs *args);
 void exec_cpu_activate_bwd (const ExecArgs *args);
 
-/* exec/kernels-cpu-quantize.c; a block is of elements that share a scale, 0 where all do. */
-guint exec_cpu_block (PlanDtype dtype);
+/* exec/kernels-cpu-quantize.c */
 void exec_cpu_quantize (const ExecArgs *args);
 
 /* By a scale that is known before: `count` elements of operand 0 from element `at` on; raises the

@@ -69,23 +69,6 @@ largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
   return max;
 }
 
-guint
-exec_cpu_block (PlanDtype dtype)
-{
-  switch ((int)dtype)
-    {
-    case PLAN_DTYPE_MXFP8:
-      return 32;
-    case PLAN_DTYPE_NVFP4:
-      return 16;
-    case PLAN_DTYPE_FP8_1X128:
-    case PLAN_DTYPE_FP8_128X128:
-      return PLAN_DTYPE_SIDE;
-    default:
-      return 0;
-    }
-}
-
 /* By the largest magnitude of what they are part of. */
 static void
 quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
@@ -112,7 +95,7 @@ quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale
 static void
 quantize_mxfp8 (const Matrix *in, guint8 *out)
 {
-  const guint block = exec_cpu_block (PLAN_DTYPE_MXFP8);
+  const guint block = plan_dtype_block (PLAN_DTYPE_MXFP8);
   guint8 *scales = out + in->rows * in->cols;
 
   for (guint64 r = 0; r < in->rows; r++)
@@ -130,7 +113,7 @@ quantize_mxfp8 (const Matrix *in, guint8 *out)
 static void
 quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
 {
-  const guint block = exec_cpu_block (PLAN_DTYPE_NVFP4);
+  const guint block = plan_dtype_block (PLAN_DTYPE_NVFP4);
   guint8 *scales = out + in->rows * in->cols / 2;
   double max = largest (in, 0, in->rows, 0, in->cols);
 
@@ -490,7 +473,7 @@ exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, gui
 {
   const guint64 count = rows * cols;
   const guint8 *in = array, *scales = in + plan_dtype_bits (dtype) * count / 8;
-  const guint block = exec_cpu_block (dtype);
+  const guint block = plan_dtype_block (dtype);
 
   if (block == PLAN_DTYPE_SIDE)
     {
@@ -534,7 +517,7 @@ exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, gu
 {
   const PlanDtype dtype = args->dtype[operand];
   const ExecBlocks *blocks = &args->blocks[operand];
-  const guint block = exec_cpu_block (blocks->format);
+  const guint block = plan_dtype_block (blocks->format);
 
   if (block == PLAN_DTYPE_SIDE)
     {

@@ -3,7 +3,6 @@
 
 #include "exec/runnable.h"
 
-#include "exec/kernels-cpu-private.h"
 #include "planner/error.h"
 
 #define LATER "is modelled and not executed yet"
@@ -48,7 +47,7 @@ static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
-  const gint64 block = exec_cpu_block (out->dtype);
+  const gint64 block = plan_dtype_block (out->dtype);
   if (block == 0 || (op->dims[0] % block == 0 && op->dims[1] % block == 0))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,

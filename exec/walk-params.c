@@ -7,7 +7,6 @@
  * each block of a column; or one of each square, where its scale is. */
 #include "config.h"
 
-#include "exec/kernels-cpu-private.h"
 #include "exec/walk-private.h"
 
 #include "planner/error.h"
@@ -71,7 +70,7 @@ format_of (const ExecWalk *self)
 static guint
 block_of (const ExecWalk *self)
 {
-  return self->quantised.scales < 0 ? 0 : exec_cpu_block (format_of (self));
+  return self->quantised.scales < 0 ? 0 : plan_dtype_block (format_of (self));
 }
 
 static guint64

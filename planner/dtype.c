@@ -39,6 +39,23 @@ plan_dtype_bits (PlanDtype dtype)
   return widths[dtype];
 }
 
+guint
+plan_dtype_block (PlanDtype dtype)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_MXFP8:
+      return 32;
+    case PLAN_DTYPE_NVFP4:
+      return 16;
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+      return PLAN_DTYPE_SIDE;
+    default:
+      return 0;
+    }
+}
+
 gboolean
 plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dtype, GError **error)
 {

@@ -31,7 +31,8 @@ typedef enum
 } PlanDtype;
 
 const char *plan_dtype_name (PlanDtype dtype);
-guint plan_dtype_bits (PlanDtype dtype); /* of an element, without scales */
+guint plan_dtype_bits (PlanDtype dtype);  /* of an element, without scales */
+guint plan_dtype_block (PlanDtype dtype); /* elements of a row that share a scale; 0: all do */
 
 /* Finds a format by its name; `what` names the thing being read, for the error. */
 gboolean plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dtype,

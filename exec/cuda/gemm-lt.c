@@ -140,29 +140,11 @@ is_narrow (PlanDtype dtype)
   return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2;
 }
 
-/* Elements that share a scale along k; 0: all do. */
-static gint64
-block_of (guint8 dtype)
-{
-  switch ((PlanDtype)dtype)
-    {
-    case PLAN_DTYPE_MXFP8:
-      return 32;
-    case PLAN_DTYPE_NVFP4:
-      return 16;
-    case PLAN_DTYPE_FP8_1X128:
-    case PLAN_DTYPE_FP8_128X128:
-      return PLAN_DTYPE_SIDE;
-    default:
-      return 0;
-    }
-}
-
 static gboolean
 has_format (PlanDtype dtype)
 {
   return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || is_narrow (dtype)
-         || block_of ((guint8)dtype) > 0;
+         || plan_dtype_block (dtype) > 0;
 }
 
 /* What an operand is in, wherever its scales are. */
@@ -187,7 +169,7 @@ static gboolean
 is_foreign (const ExecArgs *args, guint i)
 {
   const gint64 rows = args->op->dims[i == A ? 0 : 1], k = args->op->dims[2];
-  const gint64 block = block_of (format_of (args, i));
+  const gint64 block = plan_dtype_block (format_of (args, i));
   const gboolean lies = block == PLAN_DTYPE_SIDE ? rows % 4 == 0
                         : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
                                                  : TRUE;
@@ -277,7 +259,7 @@ set_modes (Product *self, const ExecCudaProduct *key)
 {
   const gint32 device = CUBLASLT_POINTER_MODE_DEVICE;
   const gint32 first = mode_of (key->dtype[B]), second = mode_of (key->dtype[A]);
-  if (block_of (key->dtype[A]) == 0)
+  if (plan_dtype_block ((PlanDtype)key->dtype[A]) == 0)
     return 0;
   SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, first);
   SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, second);
@@ -329,7 +311,7 @@ set_pointers (Product *self, const ExecArgs *args, gboolean has_bias)
 {
   if (has_bias)
     SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args->ptr[BIAS]);
-  const gboolean is_block = block_of (format_of (args, A)) > 0;
+  const gboolean is_block = plan_dtype_block (format_of (args, A)) > 0;
   const void *scale_a = is_block ? (const void *)scales_of (args, A) : args->scale[A];
   const void *scale_b = is_block ? (const void *)scales_of (args, B) : args->scale[B];
   if (is_block || is_narrow (args->dtype[A]))

@@ -178,7 +178,7 @@ compare_tile_scales (guint8 *scales, guint64 rows, guint64 cols, gboolean is_bac
 static void
 tile (const CompareOperand *self, guint8 *allocation, gboolean is_back)
 {
-  const guint block = exec_cpu_block (self->dtype);
+  const guint block = plan_dtype_block (self->dtype);
 
   if (block > 0 && self->rows > 0 && self->cols % block == 0)
     compare_tile_scales (allocation + self->at + plan_dtype_bits (self->dtype) * self->count / 8,

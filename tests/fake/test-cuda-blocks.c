@@ -71,7 +71,7 @@ send (const void *from, guint64 bytes)
 static guint
 block_of (const Case *c)
 {
-  return exec_cpu_block (c->format);
+  return plan_dtype_block (c->format);
 }
 
 /* By rows, on either side. */

@@ -3,8 +3,6 @@
 
 #include "tests/fake/watch.h"
 
-#include "exec/kernels-cpu-private.h"
-
 #include <string.h>
 
 #define MAX_OPERANDS (2 * PLAN_MAX_REFS)
@@ -22,7 +20,7 @@ bytes_apart (const ExecArgs *args, guint i)
   const PlanDtype format = args->blocks[i].format;
   if (format == PLAN_DTYPE_FP8_128X128)
     return sizeof (float) * plan_dtype_square_scales (rows, cols);
-  return rows * cols / exec_cpu_block (format);
+  return rows * cols / plan_dtype_block (format);
 }
 
 /* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
