@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define SHARE 48
-#define PLANS 4 /* one in so many of a declaration's */
+#define PLANS 4      /* one in so many of a declaration's */
+#define SPARSEST 200 /* large declarations are not passed over more often */
 
 #define MAX_WORKERS 16
 
@@ -66,11 +67,14 @@ first_part (void)
   return (guint)value;
 }
 
-/* Of declarations whose sizes are large, by what they compute in, fewer are chosen. */
+/* Of declarations whose sizes are large, by what they compute in, fewer are chosen, where enough of
+ * them are. */
 static gboolean
 is_chosen (guint64 point, guint64 one_in)
 {
-  const guint64 share = one_in / PLANS * product_weight (product_digit (point, PRODUCT_COMPUTE));
+  const guint64 usual = one_in / PLANS;
+  const guint64 share = MIN (usual * product_weight (product_digit (point, PRODUCT_COMPUTE)),
+                             MAX (usual, SPARSEST));
   return one_in == 1
          || (mix (product_declaration (point) + 1) % share == 0 && mix (~point) % PLANS == 0);
 }
