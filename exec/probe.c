@@ -5,6 +5,7 @@
 
 #include "exec/probe-private.h"
 #include "planner/error.h"
+#include "planner/topology.h"
 
 /* Bytes per second that one processor moves, for want of a measurement: a share of a DDR4-3200
  * channel (25.6 GB/s). */
@@ -15,8 +16,6 @@
 /* A network port where none is known: 10 Gbit/s; a message by way of TCP. */
 #define ASSUMED_PORT_BYTES_PER_S 1.25e9
 #define ASSUMED_PORT_LATENCY_NS 30000
-#define PORT_LATENCY_NS 5000
-#define EFA_LATENCY_NS 40000 /* clusters.ini, aws-p5: the catalogue's curves of 2 to 32 nodes */
 
 #define NVML_SOURCE "NVML"
 
@@ -187,7 +186,7 @@ set_links (PlanCluster *self, const ExecHost *host)
   note (self, PLAN_FACT_LINK_LATENCY, "assumed: order of magnitude of NCCL's tuning table");
   if (self->nics_per_node > 0)
     {
-      self->nic_latency_ns = host->has_efa ? EFA_LATENCY_NS : PORT_LATENCY_NS;
+      self->nic_latency_ns = host->has_efa ? PLAN_EFA_LATENCY_NS : PLAN_PORT_LATENCY_NS;
       note (self, PLAN_FACT_NIC_LATENCY,
             host->has_efa ? "assumed: EFA, as measured on aws-p5"
                           : "assumed: order of magnitude of NCCL's tuning table");

@@ -15,8 +15,6 @@
 
 #define ASSUMED_TUNING "assumed: order of magnitude of NCCL's tuning table, src/graph/tuning.cc"
 #define LINK_LATENCY_NS 2000
-#define NIC_LATENCY_NS 5000
-#define EFA_LATENCY_NS 40000 /* data/clusters.ini, aws-p5 */
 #define ASSUMED_EFA "assumed: EFA, as measured on aws-p5"
 
 static void
@@ -227,7 +225,7 @@ set_port_latency (PlanCluster *cluster, const PlanTopology *self)
   gboolean has_efa = FALSE;
   for (guint p = 0; p < self->ports->len; p++)
     has_efa = has_efa || is_efa (port_at (self, p)->name);
-  cluster->nic_latency_ns = has_efa ? EFA_LATENCY_NS : NIC_LATENCY_NS;
+  cluster->nic_latency_ns = has_efa ? PLAN_EFA_LATENCY_NS : PLAN_PORT_LATENCY_NS;
   note (cluster, PLAN_FACT_NIC_LATENCY, has_efa ? ASSUMED_EFA : ASSUMED_TUNING);
 }
 

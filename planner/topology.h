@@ -56,6 +56,10 @@ PlanTopology *plan_topology_parse (const char *text, const char *origin, GError 
 void plan_topology_free (PlanTopology *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanTopology, plan_topology_free)
 
+/* What a hop over a network's port is taken to be. */
+#define PLAN_PORT_LATENCY_NS 5000 /* the order of magnitude of NCCL's tuning table */
+#define PLAN_EFA_LATENCY_NS 40000 /* data/clusters.ini, aws-p5: curves of 2 to 32 nodes */
+
 PlanPath plan_topology_path (const PlanTopology *self, guint gpu, guint port);
 
 /* The port that each GPU uses: of the nearest, one that the fewest use; -1 where it has none. Those
