@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Most segments of large blocks are never split. In one piece, those of one size are all the same:
+ * they are counted, in use as well as free, and only parts of segments are blocks one by one. */
 #include "config.h"
 
 #include "sim/blocks.h"
@@ -19,20 +21,50 @@ typedef struct
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
   guint8 is_free, pool;
-  guint8 walls; /* a bit per kind of wall that it is */
+  guint8 walls;  /* a bit per kind of wall that it is */
+  guint8 is_run; /* it stands in a queue for whole segments */
 } Block;
 
 /* What is seldom asked about a block: half a line of cache holds the rest. */
 typedef struct
 {
-  guint32 segment;
   guint32 description, number; /* the latest description that named it, and how */
+  guint32 n_whole;             /* segments of a run */
 } Note;
 
+/* A queue: its first and last block, and how many whole segments came free since. */
 typedef struct
 {
-  guint32 first, last;
+  guint32 first, last, n_whole;
 } Ends;
+
+/* A whole segment in use is known by its pool and its queue. */
+#define WHOLE (1u << 31)
+#define WHOLE_POOL 28
+
+static inline gboolean
+is_whole (guint32 block)
+{
+  return block >= WHOLE;
+}
+
+static inline guint32
+whole_of (guint pool, guint32 queue)
+{
+  return WHOLE | pool << WHOLE_POOL | queue;
+}
+
+static inline guint
+pool_of_whole (guint32 whole)
+{
+  return whole >> WHOLE_POOL & 7;
+}
+
+static inline guint32
+queue_of_whole (guint32 whole)
+{
+  return whole & ((1u << WHOLE_POOL) - 1);
+}
 
 static inline Block *
 block_at (const SimBlocks *self, guint32 block)
@@ -73,8 +105,8 @@ queues_begin (SimQueues *self)
   g_array_set_size (self->queues, n);
   g_array_set_size (self->ends, n);
   g_array_set_size (self->ranks, n);
-  if (n > 0)
-    memset (self->ends->data, 0xff, n * sizeof (Ends)); /* NONE */
+  for (guint queue = 0; queue < n; queue++)
+    *ends_at (self, queue) = (Ends){ NONE, NONE, 0 };
   g_array_set_size (self->is_used, 0);
   g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
   self->version++;
@@ -103,7 +135,6 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
   self->expands = expands;
   memset (self->last, 0xff, sizeof self->last); /* NONE */
   self->reserved = 0;
-  self->n_segments = 0;
   self->n_blocks = self->n_unused = 0;
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     queues_begin (&self->queues[i]);
@@ -172,7 +203,7 @@ static guint32
 add_queue (SimQueues *self, guint rank, guint64 bytes)
 {
   const guint32 queue = self->ends->len;
-  const Ends empty = { NONE, NONE };
+  const Ends empty = { NONE, NONE, 0 };
   g_array_insert_val (self->sizes, rank, bytes);
   g_array_insert_val (self->queues, rank, queue);
   g_array_append_val (self->ends, empty);
@@ -207,68 +238,28 @@ queue_of (SimQueues *self, guint64 bytes)
   return self->recent_queues[slot];
 }
 
-/* The oldest of the smallest free blocks from that size on. */
-static guint32
-find_free (const SimQueues *self, guint rank)
+/* The smallest size from that rank on of which something is free; the number of sizes if none is.
+ */
+static guint
+find_used (const SimQueues *self, guint rank)
 {
   const guint n = self->sizes->len;
   if (rank >= n)
-    return NONE;
+    return n;
   guint word = rank / WORD;
-  guint64 bits = *word_at (self, rank) & (~G_GUINT64_CONSTANT (0) << rank % WORD);
+  guint64 bits = *word_at (self, word * WORD) & (~G_GUINT64_CONSTANT (0) << rank % WORD);
   while (bits == 0)
     {
       if (++word * WORD >= n)
-        return NONE;
+        return n;
       bits = *word_at (self, word * WORD);
     }
-  const guint found = word * WORD + (guint)__builtin_ctzll (bits);
-  return ends_at (self, g_array_index (self->queues, guint32, found))->first;
-}
-
-static void
-list_free (SimBlocks *self, guint32 block)
-{
-  Block *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
-  if (b->queue == NONE)
-    b->queue = queue_of (queues, b->bytes);
-  Ends *ends = ends_at (queues, b->queue);
-  b->is_free = TRUE;
-  b->ahead = ends->last;
-  b->behind = NONE;
-  if (ends->last != NONE)
-    block_at (self, ends->last)->behind = block;
-  else
-    {
-      ends->first = block;
-      set_used (queues, *rank_at (queues, b->queue), TRUE);
-    }
-  ends->last = block;
-}
-
-static void
-unlist_free (SimBlocks *self, guint32 block)
-{
-  Block *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
-  Ends *ends = ends_at (queues, b->queue);
-  b->is_free = FALSE;
-  if (b->ahead != NONE)
-    block_at (self, b->ahead)->behind = b->behind;
-  else
-    ends->first = b->behind;
-  if (b->behind != NONE)
-    block_at (self, b->behind)->ahead = b->ahead;
-  else
-    ends->last = b->ahead;
-  if (ends->first == NONE)
-    set_used (queues, *rank_at (queues, b->queue), FALSE);
+  return word * WORD + (guint)__builtin_ctzll (bits);
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
 static guint32
-block_new (SimBlocks *self, const Block *block, guint32 segment)
+block_new (SimBlocks *self, const Block *block)
 {
   guint32 index = self->n_blocks;
   if (self->n_unused > 0)
@@ -280,8 +271,122 @@ block_new (SimBlocks *self, const Block *block, guint32 segment)
       g_array_set_size (self->notes, self->blocks->len);
     }
   *block_at (self, index) = *block;
-  *note_at (self, index) = (Note){ .segment = segment };
+  *note_at (self, index) = (Note){ 0 };
   return index;
+}
+
+static void
+append (SimBlocks *self, SimQueues *queues, guint32 queue, guint32 block)
+{
+  Ends *ends = ends_at (queues, queue);
+  Block *b = block_at (self, block);
+  b->is_free = TRUE;
+  b->ahead = ends->last;
+  b->behind = NONE;
+  if (ends->last != NONE)
+    block_at (self, ends->last)->behind = block;
+  else
+    ends->first = block;
+  ends->last = block;
+}
+
+static void
+list_whole (SimQueues *queues, guint32 queue)
+{
+  Ends *ends = ends_at (queues, queue);
+  if (ends->n_whole++ == 0 && ends->first == NONE)
+    set_used (queues, *rank_at (queues, queue), TRUE);
+}
+
+/* The segments that came free before what follows are to stay before it. */
+static void
+close_run (SimBlocks *self, SimQueues *queues, guint32 queue)
+{
+  Ends *ends = ends_at (queues, queue);
+  const guint32 run = block_new (self, &(Block){ .is_run = TRUE });
+  note_at (self, run)->n_whole = ends->n_whole;
+  ends->n_whole = 0;
+  append (self, queues, queue, run);
+}
+
+static void
+list_free (SimBlocks *self, guint32 block)
+{
+  Block *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->pool];
+  if (b->queue == NONE)
+    b->queue = queue_of (queues, b->bytes);
+  const guint32 queue = b->queue;
+  if (b->before == NONE && b->after == NONE && !self->expands)
+    {
+      g_array_index (self->unused, guint32, self->n_unused++) = block;
+      list_whole (queues, queue);
+      return;
+    }
+  if (ends_at (queues, queue)->n_whole > 0)
+    close_run (self, queues, queue);
+  else if (ends_at (queues, queue)->first == NONE)
+    set_used (queues, *rank_at (queues, queue), TRUE);
+  append (self, queues, queue, block);
+}
+
+static void
+unlist (SimBlocks *self, SimQueues *queues, guint32 queue, guint32 block)
+{
+  Block *b = block_at (self, block);
+  Ends *ends = ends_at (queues, queue);
+  b->is_free = FALSE;
+  if (b->ahead != NONE)
+    block_at (self, b->ahead)->behind = b->behind;
+  else
+    ends->first = b->behind;
+  if (b->behind != NONE)
+    block_at (self, b->behind)->ahead = b->ahead;
+  else
+    ends->last = b->ahead;
+  if (ends->first == NONE && ends->n_whole == 0)
+    set_used (queues, *rank_at (queues, queue), FALSE);
+}
+
+static void
+unlist_free (SimBlocks *self, guint32 block)
+{
+  const Block *b = block_at (self, block);
+  unlist (self, &self->queues[b->pool], b->queue, block);
+}
+
+/* The oldest of a queue that is not empty. */
+static guint32
+pop (SimBlocks *self, guint pool, guint32 queue)
+{
+  SimQueues *queues = &self->queues[pool];
+  Ends *ends = ends_at (queues, queue);
+  const guint32 first = ends->first;
+  if (first == NONE)
+    {
+      if (--ends->n_whole == 0)
+        set_used (queues, *rank_at (queues, queue), FALSE);
+      return whole_of (pool, queue);
+    }
+  if (!block_at (self, first)->is_run)
+    {
+      unlist (self, queues, queue, first);
+      return first;
+    }
+  if (--note_at (self, first)->n_whole == 0)
+    {
+      unlist (self, queues, queue, first);
+      g_array_index (self->unused, guint32, self->n_unused++) = first;
+    }
+  return whole_of (pool, queue);
+}
+
+/* Whether what is left of a free block remains one. */
+static inline gboolean
+is_kept (const SimBlocks *self, guint pool, guint64 rest)
+{
+  return sim_memory_pool_is_small (pool) || self->expands ? rest >= self->granule
+                                                          : rest > SIM_MEMORY_SMALL;
 }
 
 static void
@@ -289,13 +394,12 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
 {
   Block *whole = block_at (self, block);
   const guint64 rest = whole->bytes - bytes;
-  if (sim_memory_pool_is_small (whole->pool) || self->expands ? rest < self->granule
-                                                              : rest <= SIM_MEMORY_SMALL)
+  if (!is_kept (self, whole->pool, rest))
     return;
   const Block tail = {
     .bytes = rest, .pool = whole->pool, .before = block, .after = whole->after, .queue = NONE
   };
-  const guint32 index = block_new (self, &tail, note_at (self, block)->segment);
+  const guint32 index = block_new (self, &tail);
   whole = block_at (self, block);
   whole->bytes = bytes;
   whole->queue = NONE;
@@ -305,6 +409,23 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
     self->last[whole->pool] = index;
   whole->after = index;
   list_free (self, index);
+}
+
+/* What was asked for, of a whole segment: all of it, or a part. */
+static guint32
+cut (SimBlocks *self, guint32 whole, guint64 segment_bytes, guint64 bytes)
+{
+  const guint pool = pool_of_whole (whole);
+  if (!is_kept (self, pool, segment_bytes - bytes))
+    return whole;
+  const Block fresh = { .bytes = segment_bytes,
+                        .pool = (guint8)pool,
+                        .before = NONE,
+                        .after = NONE,
+                        .queue = queue_of_whole (whole) };
+  const guint32 block = block_new (self, &fresh);
+  split (self, block, bytes);
+  return block;
 }
 
 /* The segment's end, made large enough. */
@@ -328,8 +449,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
                         .before = last,
                         .after = NONE,
                         .queue = NONE };
-  const guint32 segment = last == NONE ? self->n_segments++ : note_at (self, last)->segment;
-  const guint32 block = block_new (self, &fresh, segment);
+  const guint32 block = block_new (self, &fresh);
   if (last != NONE)
     block_at (self, last)->after = block;
   self->last[pool] = block;
@@ -343,20 +463,21 @@ sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint
   SimQueues *queues = &self->queues[pool];
   if (hint->version != queues->version || hint->pool != pool)
     *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes), pool };
-  guint32 block = find_free (queues, hint->rank);
-  if (block != NONE)
-    unlist_free (self, block);
+  const guint rank = find_used (queues, hint->rank);
+  guint32 block;
+  if (rank < queues->sizes->len)
+    {
+      block = pop (self, pool, g_array_index (queues->queues, guint32, rank));
+      if (is_whole (block))
+        return cut (self, block, g_array_index (queues->sizes, guint64, rank), bytes);
+    }
   else if (self->expands)
     block = grow (self, bytes, pool);
   else
     {
-      const Block fresh = { .bytes = sim_memory_segment_bytes (bytes),
-                            .pool = (guint8)pool,
-                            .before = NONE,
-                            .after = NONE,
-                            .queue = NONE };
-      block = block_new (self, &fresh, self->n_segments++);
-      self->reserved += fresh.bytes;
+      const guint64 segment = sim_memory_segment_bytes (bytes);
+      self->reserved += segment;
+      return cut (self, whole_of (pool, queue_of (queues, segment)), segment, bytes);
     }
   split (self, block, bytes);
   return block;
@@ -381,6 +502,11 @@ absorb_right (SimBlocks *self, guint32 block)
 void
 sim_blocks_give_back (SimBlocks *self, guint32 block)
 {
+  if (is_whole (block))
+    {
+      list_whole (&self->queues[pool_of_whole (block)], queue_of_whole (block));
+      return;
+    }
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (right != NONE && block_at (self, right)->is_free)
     {
@@ -399,6 +525,8 @@ sim_blocks_give_back (SimBlocks *self, guint32 block)
 void
 sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
 {
+  if (is_whole (block)) /* nothing lies beside it */
+    return;
   Block *b = block_at (self, block);
   b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
 }
@@ -409,6 +537,26 @@ is_end (const SimBlocks *self, guint32 block, guint kind)
   return block == NONE || (block_at (self, block)->walls >> kind & 1);
 }
 
+/* Segments without walls are all alike: whatever lies in one may as well stay there. */
+static inline gboolean
+is_anywhere (const SimPlace *place)
+{
+  return place->left == NONE && place->right == NONE;
+}
+
+static SimPlace
+place_of (const SimBlocks *self, guint32 block, guint kind)
+{
+  SimPlace place = { .first = block, .last = block };
+  while (!is_end (self, block_at (self, place.first)->before, kind))
+    place.first = block_at (self, place.first)->before;
+  while (!is_end (self, block_at (self, place.last)->after, kind))
+    place.last = block_at (self, place.last)->after;
+  place.left = block_at (self, place.first)->before;
+  place.right = block_at (self, place.last)->after;
+  return place;
+}
+
 /* Numbers blocks in the order in which they are met, with all between the walls around them.
  * Returns where the text goes on. */
 static guint64 *
@@ -416,18 +564,14 @@ describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArra
 {
   if (note_at (self, block)->description != self->description)
     {
-      SimPlace place = { .segment = note_at (self, block)->segment, .first = block };
-      while (!is_end (self, block_at (self, place.first)->before, kind))
-        place.first = block_at (self, place.first)->before;
-      place.left = block_at (self, place.first)->before;
-      for (guint32 i = place.first; !is_end (self, i, kind); i = block_at (self, i)->after)
+      const SimPlace place = place_of (self, block, kind);
+      for (guint32 i = place.first; i != place.right; i = block_at (self, i)->after)
         {
           const Block *b = block_at (self, i);
-          place.last = i;
-          place.right = b->after;
-          /* Where a segment ends it may grow; at a wall nothing does. */
-          *text++ = b->bytes << 6 | (guint64)(self->expands && b->after == NONE) << 5
-                    | (guint64)b->pool << 2 | b->is_free << 1 | is_end (self, b->after, kind);
+          /* Where a segment ends it may grow; one that is all there is may be whole again. */
+          *text++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
+                    | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
+                    | b->is_free << 1 | (i == place.last);
           note_at (self, i)->description = self->description;
           note_at (self, i)->number = self->n_numbered++;
         }
@@ -437,19 +581,62 @@ describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArra
   return text;
 }
 
+#define END_OF_POOL G_MAXUINT64
+#define RUN (G_MAXUINT64 - 1)
+
+static guint64 *
+describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
+{
+  if (*n_whole > 0)
+    {
+      *text++ = RUN;
+      *text++ = bytes;
+      *text++ = *n_whole;
+    }
+  *n_whole = 0;
+  return text;
+}
+
+static guint64 *
+describe_queue (SimBlocks *self, const SimQueues *queues, guint rank, guint kind, guint64 *text,
+                GArray *places)
+{
+  const Ends *ends = ends_at (queues, g_array_index (queues->queues, guint32, rank));
+  const guint64 bytes = g_array_index (queues->sizes, guint64, rank);
+  guint64 n_whole = 0; /* of runs that follow one another */
+  for (guint32 i = ends->first; i != NONE; i = block_at (self, i)->behind)
+    if (block_at (self, i)->is_run)
+      n_whole += note_at (self, i)->n_whole;
+    else
+      {
+        text = describe_run (text, bytes, &n_whole);
+        text = describe_block (self, i, kind, text, places);
+      }
+  n_whole += ends->n_whole;
+  return describe_run (text, bytes, &n_whole);
+}
+
 void
 sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
                      GArray *places)
 {
   const guint begin = out->len;
-  /* A word per block and one per time it is named; its owner; an end per pool. */
-  g_array_set_size (out, begin + 3 * self->n_blocks + 2);
+  guint n_words = 2 * n_held; /* an owner and what it holds */
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    n_words += 3 * self->queues[pool].sizes->len + 1; /* the latest run of each, and an end */
+  /* A word per block, one where it is named and, for a run, one more. */
+  g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
   guint64 *text = &g_array_index (out, guint64, begin);
   self->description++;
   self->n_numbered = 0;
   g_array_set_size (places, 0);
   for (guint i = 0; i < n_held; i++)
-    if (!is_end (self, held[i], kind))
+    if (held[i] != NONE && is_whole (held[i]))
+      {
+        *text++ = i;
+        *text++ = held[i];
+      }
+    else if (!is_end (self, held[i], kind))
       {
         *text++ = i;
         text = describe_block (self, held[i], kind, text, places);
@@ -457,22 +644,19 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     {
       const SimQueues *queues = &self->queues[pool];
-      *text++ = G_MAXUINT64;
+      *text++ = END_OF_POOL;
       for (guint rank = 0; rank < queues->sizes->len; rank++)
-        for (guint32 i = ends_at (queues, g_array_index (queues->queues, guint32, rank))->first;
-             i != NONE; i = block_at (self, i)->behind)
-          text = describe_block (self, i, kind, text, places);
+        text = describe_queue (self, queues, rank, kind, text, places);
     }
   g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
 }
 
-/* Where a place is remembered, among blocks and segments: by the wall to its left, or by the
- * beginning of its segment. */
+/* Where a place between walls is remembered: by the one to its left, or by the one to its right. */
 static inline guint32 *
 memory_of (const SimBlocks *self, const SimPlace *place)
 {
   return &g_array_index (self->roles, guint32,
-                         place->left != NONE ? place->left : self->n_blocks + place->segment);
+                         place->left != NONE ? place->left : self->n_blocks + place->right);
 }
 
 static void
@@ -486,8 +670,6 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
     block_at (self, where->right)->before = what->last;
   else
     self->last[block_at (self, what->last)->pool] = what->last;
-  for (guint32 i = what->first; i != where->right; i = block_at (self, i)->after)
-    note_at (self, i)->segment = where->segment;
 }
 
 /* What lay in place j before lies in place next[j] now, so in next[next[j]] after the same again.
@@ -497,14 +679,15 @@ sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *now, gui
 {
   const guint n = now->len;
   const SimPlace *places = (const SimPlace *)(gpointer)now->data;
-  g_array_set_size (self->roles, self->n_blocks + self->n_segments);
+  g_array_set_size (self->roles, 2 * self->n_blocks);
   g_array_set_size (self->cycle, 0);
   g_array_set_size (self->next, n);
   guint32 *next = (guint32 *)(gpointer)self->next->data;
   for (guint j = 0; j < n; j++)
-    *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
+    if (!is_anywhere (&places[j]))
+      *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
   for (guint j = 0; j < n; j++)
-    next[j] = *memory_of (self, &places[j]);
+    next[j] = is_anywhere (&places[j]) ? NONE : *memory_of (self, &places[j]);
   for (guint j = 0; j < n; j++)
     {
       g_array_set_size (self->cycle, 0);

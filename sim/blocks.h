@@ -29,7 +29,7 @@ typedef struct
   guint32 last[SIM_MEMORY_POOLS]; /* the block there */
   guint64 reserved;
   GArray *blocks, *notes, *unused; /* as long as ever needed */
-  guint32 n_blocks, n_unused, n_segments;
+  guint32 n_blocks, n_unused;
   SimQueues queues[SIM_MEMORY_POOLS];
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
@@ -47,7 +47,8 @@ typedef struct
 void sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands);
 void sim_blocks_clear (SimBlocks *self);
 
-/* Returns a block; `hint` starts as zeros, one for all requests of that size. */
+/* Returns a block, or a name that it shares with others that are as good; `hint` starts as zeros,
+ * one for all requests of that size. */
 guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 void sim_blocks_give_back (SimBlocks *self, guint32 block);
 
@@ -55,8 +56,8 @@ void sim_blocks_give_back (SimBlocks *self, guint32 block);
  * that nothing beyond them matters to it. Walls are of up to 8 kinds. */
 typedef struct
 {
-  guint32 segment, left, right; /* walls, SIM_BLOCKS_NONE at the ends of the segment */
-  guint32 first, last;          /* blocks in it */
+  guint32 left, right; /* walls, SIM_BLOCKS_NONE at the ends of the segment */
+  guint32 first, last; /* blocks in it */
 } SimPlace;
 
 void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall);
