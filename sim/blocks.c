@@ -110,7 +110,8 @@ queues_begin (SimQueues *self)
   g_array_set_size (self->is_used, 0);
   g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
   self->version++;
-  memset (self->recent_sizes, 0, sizeof self->recent_sizes); /* no block is empty */
+  if (n == 0)
+    memset (self->recent_sizes, 0, sizeof self->recent_sizes); /* no block is empty */
 }
 
 void
@@ -672,22 +673,24 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
     self->last[block_at (self, what->last)->pool] = what->last;
 }
 
-/* What lay in place j before lies in place next[j] now, so in next[next[j]] after the same again.
- */
+/* What lay in place j before lay in place next[j] afterwards, so in next[next[j]] after the same
+ * again. */
 void
-sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *now, guint64 times)
+sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, const GArray *now,
+                   guint64 times)
 {
   const guint n = now->len;
+  const SimPlace *lay = (const SimPlace *)(gpointer)after->data;
   const SimPlace *places = (const SimPlace *)(gpointer)now->data;
   g_array_set_size (self->roles, 2 * self->n_blocks);
   g_array_set_size (self->cycle, 0);
   g_array_set_size (self->next, n);
   guint32 *next = (guint32 *)(gpointer)self->next->data;
   for (guint j = 0; j < n; j++)
-    if (!is_anywhere (&places[j]))
+    if (!is_anywhere (&lay[j]))
       *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
   for (guint j = 0; j < n; j++)
-    next[j] = is_anywhere (&places[j]) ? NONE : *memory_of (self, &places[j]);
+    next[j] = is_anywhere (&lay[j]) ? NONE : *memory_of (self, &lay[j]);
   for (guint j = 0; j < n; j++)
     {
       g_array_set_size (self->cycle, 0);

@@ -69,8 +69,9 @@ void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean i
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
-/* What led from one state to this one, which writes the same, happens `times` more. */
-void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_now,
-                        guint64 times);
+/* What led from one state to another that writes the same happens `times` more; `now` are the
+ * places of this state, which writes that, too. */
+void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_after,
+                        const GArray *places_now, guint64 times);
 
 G_END_DECLS

@@ -51,6 +51,7 @@ begin (SimFootprint *self)
         {
           state_init (&self->recurrences[i].kept);
           state_init (&self->recurrences[i].now);
+          state_init (&self->recurrences[i].entry);
         }
     }
   g_array_set_size (self->arrays, 0);
@@ -74,6 +75,8 @@ begin (SimFootprint *self)
     memset (self->held->data, 0xff, n_ids * sizeof (guint32)); /* SIM_BLOCKS_NONE */
   if (self->placed->len > 0)
     memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
+  for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
+    self->recurrences[i].period = 0;
   sim_gaps_begin (&self->gaps);
   self->n_taken = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
@@ -96,6 +99,7 @@ sim_footprint_clear (SimFootprint *self)
     {
       state_clear (&self->recurrences[i].kept);
       state_clear (&self->recurrences[i].now);
+      state_clear (&self->recurrences[i].entry);
     }
 }
 
@@ -106,6 +110,31 @@ note_peak (SimFootprint *self)
   if (self->is_peak)
     memcpy (self->meter.peak, self->meter.live, sizeof self->meter.peak);
   self->is_peak = FALSE;
+}
+
+static SimPeak
+peak_of (SimFootprint *self)
+{
+  note_peak (self);
+  const PlanMeter *meter = &self->meter;
+  SimPeak peak = { .total = meter->peak_total, .node = meter->peak_node, .unit = meter->peak_unit };
+  memcpy (peak.by_category, meter->peak, sizeof peak.by_category);
+  return peak;
+}
+
+/* Of two peaks the higher one is the whole's, and the earlier of equal ones: that is the meter's
+ * own, or the other. */
+static void
+join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
+{
+  PlanMeter *meter = &self->meter;
+  note_peak (self);
+  if (other->total < meter->peak_total || (other->total == meter->peak_total && !is_earlier))
+    return;
+  meter->peak_total = other->total;
+  meter->peak_node = other->node;
+  meter->peak_unit = other->unit;
+  memcpy (meter->peak, other->by_category, sizeof meter->peak);
 }
 
 static void
@@ -206,16 +235,25 @@ set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
     }
 }
 
-/* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
- * replaced ever more seldom, so that any period is found in the end. */
-static void
-recurrence_begin (SimFootprint *self, guint kind, SimRange range)
+static gboolean
+is_same (const SimState *a, const SimState *b)
 {
-  SimRecurrence *recurrence = &self->recurrences[kind];
-  set_walls (self, kind, range, TRUE);
-  describe (self, kind, &recurrence->kept);
-  recurrence->age = 0;
-  recurrence->oldest = 1;
+  return a->text->len == b->text->len
+         && memcmp (a->text->data, b->text->data, a->text->len * sizeof (guint64)) == 0;
+}
+
+/* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
+ * replaced ever more seldom, so that any period is found in the end. `first` becomes the first one
+ * that is kept. */
+static void
+recurrence_begin (SimRecurrence *self, SimState *first)
+{
+  const SimState kept = self->kept;
+  self->kept = *first;
+  *first = kept;
+  self->age = 0;
+  self->oldest = 1;
+  self->period = 0;
 }
 
 /* After how many turns the state is the one it was; 0 if it was not yet. */
@@ -223,16 +261,15 @@ static guint
 recurrence_turn (SimFootprint *self, guint kind)
 {
   SimRecurrence *recurrence = &self->recurrences[kind];
-  const SimState now = recurrence->now, kept = recurrence->kept;
+  const SimState now = recurrence->now;
   describe (self, kind, &recurrence->now);
   recurrence->age++;
-  if (now.text->len == kept.text->len
-      && memcmp (now.text->data, kept.text->data, now.text->len * sizeof (guint64)) == 0)
+  if (is_same (&recurrence->now, &recurrence->kept))
     return recurrence->age;
   if (recurrence->age == recurrence->oldest)
     {
+      recurrence->now = recurrence->kept;
       recurrence->kept = now;
-      recurrence->now = kept;
       recurrence->age = 0;
       recurrence->oldest *= 2;
     }
@@ -259,39 +296,88 @@ may_recur (const SimFootprint *self, const SimLoop *loop)
                 > TURNS_OF_LOOKING * (guint64)(self->held->len + self->placed->len);
 }
 
-/* Iterations that take and give back the same buffers repeat themselves once they leave things as
- * some iteration found them. */
-static void
-walk_loop (SimFootprint *self, const SimLoop *loop, guint begin_item)
+/* Enters a loop: TRUE where it came again to the very state that it is entered with. */
+static gboolean
+is_known (SimFootprint *self, guint32 index, guint kind)
 {
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  describe (self, kind, &recurrence->entry);
+  if (recurrence->period > 0 && recurrence->loop == index
+      && is_same (&recurrence->entry, &recurrence->kept))
+    {
+      join_peak (self, &recurrence->since, FALSE);
+      return TRUE;
+    }
+  recurrence_begin (recurrence, &recurrence->entry);
+  recurrence->loop = index;
+  recurrence->before = peak_of (self);
+  self->meter.peak_total = 0;
+  return FALSE;
+}
+
+/* After an iteration: whether its state came again. */
+static gboolean
+comes_again (SimFootprint *self, const SimLoop *loop, guint kind)
+{
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  const guint turns = recurrence_turn (self, kind);
+  if (turns == 0 && recurrence->age > 0)
+    return FALSE;
+  recurrence->since = peak_of (self);
+  recurrence->period = (gint64)turns * loop->unroll;
+  join_peak (self, &recurrence->before, TRUE);
+  if (turns > 0)
+    return TRUE;
+  recurrence->before = peak_of (self);
+  self->meter.peak_total = 0;
+  return FALSE;
+}
+
+/* Returns how many iterations are left when whole periods are left out. */
+static gint64
+leave_out (SimFootprint *self, const SimLoop *loop, const SimRecurrence *known,
+           const SimState *state, gint64 left)
+{
+  const gint64 times = left / known->period;
+  if (self->has_blocks)
+    sim_blocks_repeat (&self->blocks, known->kept.places, known->now.places, state->places,
+                       (guint64)times);
+  self->values[loop->depth] += times * known->period * loop->step;
+  return left - times * known->period;
+}
+
+/* Iterations that take and give back the same buffers repeat themselves once they leave things as
+ * some iteration found them, in this step or the one before. */
+static void
+walk_loop (SimFootprint *self, guint32 index, guint begin_item)
+{
+  const SimLoop *loop = &g_array_index (self->program->memory.loops, SimLoop, index);
   const SimRange range = { begin_item, loop->end };
   const guint kind = loop->depth + 1u;
   const SimRecurrence *recurrence = &self->recurrences[kind];
   const gboolean looks = may_recur (self, loop);
   gboolean is_looking = looks;
-  gint64 *value = &self->values[loop->depth];
-  *value = loop->from;
+  gint64 left = loop->count;
+  self->values[loop->depth] = loop->from;
   if (looks)
-    recurrence_begin (self, kind, range);
-  for (gint64 left = loop->count; left > 0 && !is_enough (self);)
+    {
+      set_walls (self, kind, range, TRUE);
+      is_looking = !is_known (self, index, kind);
+      left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->entry, left);
+    }
+  while (left > 0 && !is_enough (self))
     {
       walk (self, range);
       sim_lead_issue (&self->lead, loop->launches);
-      *value += loop->step;
+      self->values[loop->depth] += loop->step;
       left--;
       if (!is_looking || (loop->count - left) % loop->unroll != 0)
         continue;
-      const gint64 period = (gint64)recurrence_turn (self, kind) * loop->unroll;
-      if (period == 0)
-        continue;
-      const gint64 times = left / period;
-      if (self->has_blocks)
-        sim_blocks_repeat (&self->blocks, recurrence->kept.places, recurrence->now.places,
-                           (guint64)times);
-      *value += times * period * loop->step;
-      left -= times * period;
-      is_looking = FALSE;
+      is_looking = !comes_again (self, loop, kind);
+      left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->now, left);
     }
+  if (is_looking)
+    join_peak (self, &recurrence->before, TRUE);
   if (looks)
     set_walls (self, kind, range, FALSE);
 }
@@ -310,9 +396,8 @@ walk (SimFootprint *self, SimRange range)
         give_back (self, item);
       else
         {
-          const SimLoop *loop = &g_array_index (self->program->memory.loops, SimLoop, item->index);
-          walk_loop (self, loop, i);
-          i = loop->end;
+          walk_loop (self, item->index, i);
+          i = g_array_index (self->program->memory.loops, SimLoop, item->index).end;
         }
     }
 }
@@ -324,6 +409,16 @@ end_step (SimFootprint *self)
   give_back_what_is_over (self);
 }
 
+/* Later steps are compared with how things stand now. */
+static void
+note_step (SimFootprint *self, SimRange step)
+{
+  SimRecurrence *recurrence = &self->recurrences[0];
+  set_walls (self, 0, step, TRUE);
+  describe (self, 0, &recurrence->entry);
+  recurrence_begin (recurrence, &recurrence->entry);
+}
+
 /* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave
  * everything in place, FALSE if it does not. */
 static gboolean
@@ -331,7 +426,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
 {
   gboolean is_steady = FALSE;
   if (self->has_gaps)
-    recurrence_begin (self, 0, step);
+    note_step (self, step);
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
       self->n_taken = i + 1;
@@ -343,7 +438,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
       if (i == 0) /* a cache fills during the first */
-        recurrence_begin (self, 0, step);
+        note_step (self, step);
       else
         is_steady = recurrence_turn (self, 0) > 0;
     }

@@ -22,11 +22,22 @@ typedef struct
   GArray *places; /* SimPlace */
 } SimState;
 
-/* The state that is waited for, and the latest. */
+/* Where live bytes peaked in a part of a step. */
 typedef struct
 {
-  SimState kept, now;
-  guint age, oldest; /* turns since the kept one; when it is replaced */
+  guint64 total, by_category[PLAN_N_CATEGORIES];
+  guint32 node;
+  gint32 unit;
+} SimPeak;
+
+/* The state that is waited for, and the latest; the one that a loop is entered with. */
+typedef struct
+{
+  SimState kept, now, entry;
+  guint age, oldest;     /* turns since the kept one; when it is replaced */
+  SimPeak before, since; /* until the kept one; from there until it came again */
+  gint64 period;         /* iterations from the one to the other; 0: it has not come again */
+  guint32 loop;          /* of them */
 } SimRecurrence;
 
 typedef struct

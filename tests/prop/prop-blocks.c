@@ -183,7 +183,8 @@ START_TEST (jumps_to_where_it_would_have_gone)
     }
   ck_assert_msg (period > 0, "seed %d: never steady", _i);
   sim_blocks_repeat (&fast, g_ptr_array_index (all_places, rounds - period),
-                     g_ptr_array_index (all_places, rounds), times);
+                     g_ptr_array_index (all_places, rounds), g_ptr_array_index (all_places, rounds),
+                     times);
   for (guint i = 0; i < rounds + times * period; i++)
     round_run (&around, &slow);
   g_autoptr (GArray) fast_text = describe (&fast, keeps, 1, places);
