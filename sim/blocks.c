@@ -230,7 +230,7 @@ find_queue (SimQueues *self, guint64 bytes)
 static guint32
 queue_of (SimQueues *self, guint64 bytes)
 {
-  const guint slot = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> 56);
+  const guint slot = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> 54);
   if (self->recent_sizes[slot] != bytes)
     {
       self->recent_queues[slot] = find_queue (self, bytes);

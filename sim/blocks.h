@@ -7,7 +7,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define SIM_BLOCKS_RECENT 256
+#define SIM_BLOCKS_RECENT 1024
 
 /* Free blocks of small or large segments. */
 typedef struct
