@@ -6,135 +6,48 @@
 #include "sim/blocks.h"
 
 #include "planner/units.h"
+#include "sim/blocks-private.h"
 #include "sim/memory.h"
 
-#include <string.h>
-
-#define NONE SIM_BLOCKS_NONE
 #define WORD 64
 #define MAX_SIZES 1024 /* kept from run to run */
 
-typedef struct
-{
-  guint64 bytes;
-  guint32 before, after; /* neighbours in the segment */
-  guint32 ahead, behind; /* in its queue, while it is free */
-  guint32 queue;         /* of its size, where that was looked up */
-  guint8 is_free, pool;
-  guint8 walls;  /* a bit per kind of wall that it is */
-  guint8 is_run; /* it stands in a queue for whole segments */
-} Block;
-
-/* What is seldom asked about a block: half a line of cache holds the rest. */
-typedef struct
-{
-  guint32 description, number; /* the latest description that named it, and how */
-  guint32 n_whole;             /* segments of a run */
-} Note;
-
-/* A queue: its first and last block, and how many whole segments came free since. */
-typedef struct
-{
-  guint32 first, last, n_whole;
-} Ends;
-
-/* A whole segment in use is known by its pool and its queue. */
-#define WHOLE (1u << 31)
-#define WHOLE_POOL 28
-
-static inline gboolean
-is_whole (guint32 block)
-{
-  return block >= WHOLE;
-}
-
-static inline guint32
-whole_of (guint pool, guint32 queue)
-{
-  return WHOLE | pool << WHOLE_POOL | queue;
-}
-
 static inline guint
-pool_of_whole (guint32 whole)
+n_words (guint n_bits)
 {
-  return whole >> WHOLE_POOL & 7;
-}
-
-static inline guint32
-queue_of_whole (guint32 whole)
-{
-  return whole & ((1u << WHOLE_POOL) - 1);
-}
-
-static inline Block *
-block_at (const SimBlocks *self, guint32 block)
-{
-  return &((Block *)(gpointer)self->blocks->data)[block];
-}
-
-static inline Note *
-note_at (const SimBlocks *self, guint32 block)
-{
-  return &((Note *)(gpointer)self->notes->data)[block];
-}
-
-static inline Ends *
-ends_at (const SimQueues *self, guint32 queue)
-{
-  return &((Ends *)(gpointer)self->ends->data)[queue];
-}
-
-static inline guint32 *
-rank_at (const SimQueues *self, guint32 queue)
-{
-  return &((guint32 *)(gpointer)self->ranks->data)[queue];
-}
-
-static inline guint64 *
-word_at (const SimQueues *self, guint rank)
-{
-  return &((guint64 *)(gpointer)self->is_used->data)[rank / WORD];
+  return (n_bits + WORD - 1) / WORD;
 }
 
 /* Empty queues change no decision: sizes that were met once are likely to be met again. */
 static void
 queues_begin (SimQueues *self)
 {
-  const guint n = self->sizes->len <= MAX_SIZES ? self->sizes->len : 0;
-  g_array_set_size (self->sizes, n);
-  g_array_set_size (self->queues, n);
-  g_array_set_size (self->ends, n);
-  g_array_set_size (self->ranks, n);
-  for (guint queue = 0; queue < n; queue++)
-    *ends_at (self, queue) = (Ends){ NONE, NONE, 0 };
-  g_array_set_size (self->is_used, 0);
-  g_array_set_size (self->is_used, (n + WORD - 1) / WORD);
+  self->n = self->n <= MAX_SIZES ? self->n : 0;
+  for (guint i = 0; i < self->n; i++)
+    {
+      self->queues[i].first = self->queues[i].last = NONE;
+      self->queues[i].n_whole = 0;
+    }
+  for (guint i = 0; i < n_words (self->n); i++)
+    self->is_used[i] = 0;
   self->version++;
-  if (n == 0)
-    memset (self->recent_sizes, 0, sizeof self->recent_sizes); /* no block is empty */
+  for (guint i = 0; self->n == 0 && i < SIM_BLOCKS_RECENT; i++)
+    self->recent_sizes[i] = 0; /* no block is empty */
 }
 
 void
 sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
 {
-  if (!self->blocks)
+  if (!self->roles)
     {
-      self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
-      self->unused = g_array_new (FALSE, FALSE, sizeof (guint32));
-      self->notes = g_array_new (FALSE, FALSE, sizeof (Note));
       self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
-      for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
-        self->queues[i] = (SimQueues){ .sizes = g_array_new (FALSE, FALSE, sizeof (guint64)),
-                                       .queues = g_array_new (FALSE, FALSE, sizeof (guint32)),
-                                       .ends = g_array_new (FALSE, FALSE, sizeof (Ends)),
-                                       .ranks = g_array_new (FALSE, FALSE, sizeof (guint32)),
-                                       .is_used = g_array_new (FALSE, TRUE, sizeof (guint64)) };
     }
   self->granule = granule;
   self->expands = expands;
-  memset (self->last, 0xff, sizeof self->last); /* NONE */
+  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
+    self->last[i] = NONE;
   self->reserved = 0;
   self->n_blocks = self->n_unused = 0;
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
@@ -144,19 +57,18 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
 void
 sim_blocks_clear (SimBlocks *self)
 {
-  g_clear_pointer (&self->blocks, g_array_unref);
-  g_clear_pointer (&self->unused, g_array_unref);
-  g_clear_pointer (&self->notes, g_array_unref);
+  g_clear_pointer (&self->blocks, g_free);
+  g_clear_pointer (&self->notes, g_free);
+  g_clear_pointer (&self->unused, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
   g_clear_pointer (&self->cycle, g_array_unref);
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     {
-      g_clear_pointer (&self->queues[i].sizes, g_array_unref);
-      g_clear_pointer (&self->queues[i].queues, g_array_unref);
-      g_clear_pointer (&self->queues[i].ends, g_array_unref);
-      g_clear_pointer (&self->queues[i].ranks, g_array_unref);
-      g_clear_pointer (&self->queues[i].is_used, g_array_unref);
+      g_clear_pointer (&self->queues[i].sizes, g_free);
+      g_clear_pointer (&self->queues[i].numbers, g_free);
+      g_clear_pointer (&self->queues[i].is_used, g_free);
+      g_clear_pointer (&self->queues[i].queues, g_free);
     }
 }
 
@@ -164,12 +76,11 @@ sim_blocks_clear (SimBlocks *self)
 static guint
 rank_of (const SimQueues *self, guint64 bytes)
 {
-  const guint64 *sizes = (const guint64 *)(gpointer)self->sizes->data;
-  guint low = 0, high = self->sizes->len;
+  guint low = 0, high = self->n;
   while (low < high)
     {
       const guint middle = (low + high) / 2;
-      if (sizes[middle] < bytes)
+      if (self->sizes[middle] < bytes)
         low = middle + 1;
       else
         high = middle;
@@ -177,14 +88,14 @@ rank_of (const SimQueues *self, guint64 bytes)
   return low;
 }
 
-static void
+static inline void
 set_used (SimQueues *self, guint rank, gboolean is_used)
 {
   const guint64 bit = G_GUINT64_CONSTANT (1) << rank % WORD;
   if (is_used)
-    *word_at (self, rank) |= bit;
+    self->is_used[rank / WORD] |= bit;
   else
-    *word_at (self, rank) &= ~bit;
+    self->is_used[rank / WORD] &= ~bit;
 }
 
 /* Makes room for one bit; the last word has room for it. */
@@ -192,38 +103,51 @@ static void
 insert_bit (SimQueues *self, guint rank)
 {
   const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
-  guint64 *words = word_at (self, 0);
-  for (guint i = self->is_used->len - 1; i > rank / WORD; i--)
-    words[i] = words[i] << 1 | words[i - 1] >> (WORD - 1);
-  guint64 *word = &words[rank / WORD];
+  for (guint i = n_words (self->n) - 1; i > rank / WORD; i--)
+    self->is_used[i] = self->is_used[i] << 1 | self->is_used[i - 1] >> (WORD - 1);
+  guint64 *word = &self->is_used[rank / WORD];
   *word = (*word & below) | (*word & ~below) << 1;
+}
+
+static void
+make_room (SimQueues *self)
+{
+  self->room = 2 * self->room + WORD;
+  self->sizes = g_renew (guint64, self->sizes, self->room);
+  self->numbers = g_renew (guint32, self->numbers, self->room);
+  self->is_used = g_renew (guint64, self->is_used, n_words (self->room));
+  self->queues = g_renew (SimQueue, self->queues, self->room);
 }
 
 /* A size that was never free before: happens a few times per run. */
 static guint32
 add_queue (SimQueues *self, guint rank, guint64 bytes)
 {
-  const guint32 queue = self->ends->len;
-  const Ends empty = { NONE, NONE, 0 };
-  g_array_insert_val (self->sizes, rank, bytes);
-  g_array_insert_val (self->queues, rank, queue);
-  g_array_append_val (self->ends, empty);
-  g_array_append_val (self->ranks, rank);
-  g_array_set_size (self->is_used, (self->sizes->len + WORD - 1) / WORD);
+  const guint32 number = self->n++;
+  if (self->n > self->room)
+    make_room (self);
+  if (number % WORD == 0)
+    self->is_used[number / WORD] = 0;
   insert_bit (self, rank);
-  for (guint i = rank + 1; i < self->sizes->len; i++)
-    *rank_at (self, g_array_index (self->queues, guint32, i)) = i;
+  for (guint i = number; i > rank; i--)
+    {
+      self->sizes[i] = self->sizes[i - 1];
+      self->numbers[i] = self->numbers[i - 1];
+      queue_at_rank (self, i)->rank = i;
+    }
+  self->sizes[rank] = bytes;
+  self->numbers[rank] = number;
+  self->queues[number] = (SimQueue){ .bytes = bytes, .first = NONE, .last = NONE, .rank = rank };
   self->version++;
-  return queue;
+  return number;
 }
 
 static guint32
 find_queue (SimQueues *self, guint64 bytes)
 {
   const guint rank = rank_of (self, bytes);
-  if (rank < self->sizes->len && g_array_index (self->sizes, guint64, rank) == bytes)
-    return g_array_index (self->queues, guint32, rank);
-  return add_queue (self, rank, bytes);
+  return rank < self->n && self->sizes[rank] == bytes ? self->numbers[rank]
+                                                      : add_queue (self, rank, bytes);
 }
 
 /* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
@@ -244,131 +168,140 @@ queue_of (SimQueues *self, guint64 bytes)
 static guint
 find_used (const SimQueues *self, guint rank)
 {
-  const guint n = self->sizes->len;
-  if (rank >= n)
-    return n;
+  if (rank >= self->n)
+    return self->n;
   guint word = rank / WORD;
-  guint64 bits = *word_at (self, word * WORD) & (~G_GUINT64_CONSTANT (0) << rank % WORD);
+  guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % WORD);
   while (bits == 0)
     {
-      if (++word * WORD >= n)
-        return n;
-      bits = *word_at (self, word * WORD);
+      if (++word * WORD >= self->n)
+        return self->n;
+      bits = self->is_used[word];
     }
   return word * WORD + (guint)__builtin_ctzll (bits);
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
 static guint32
-block_new (SimBlocks *self, const Block *block)
+block_new (SimBlocks *self, const SimBlock *block)
 {
   guint32 index = self->n_blocks;
   if (self->n_unused > 0)
-    index = g_array_index (self->unused, guint32, --self->n_unused);
-  else if (self->n_blocks++ == self->blocks->len)
+    index = self->unused[--self->n_unused];
+  else if (self->n_blocks++ == self->room)
     {
-      g_array_set_size (self->blocks, 2 * self->n_blocks + 64);
-      g_array_set_size (self->unused, self->blocks->len);
-      g_array_set_size (self->notes, self->blocks->len);
+      self->room = 2 * self->n_blocks + WORD;
+      self->blocks = g_renew (SimBlock, self->blocks, self->room);
+      self->notes = g_renew (SimNote, self->notes, self->room);
+      self->unused = g_renew (guint32, self->unused, self->room);
     }
   *block_at (self, index) = *block;
-  *note_at (self, index) = (Note){ 0 };
+  *note_at (self, index) = (SimNote){ 0 };
   return index;
 }
 
 static void
-append (SimBlocks *self, SimQueues *queues, guint32 queue, guint32 block)
+block_forget (SimBlocks *self, guint32 block)
 {
-  Ends *ends = ends_at (queues, queue);
-  Block *b = block_at (self, block);
-  b->is_free = TRUE;
-  b->ahead = ends->last;
-  b->behind = NONE;
-  if (ends->last != NONE)
-    block_at (self, ends->last)->behind = block;
-  else
-    ends->first = block;
-  ends->last = block;
+  self->unused[self->n_unused++] = block;
 }
 
 static void
-list_whole (SimQueues *queues, guint32 queue)
+append (SimBlocks *self, SimQueue *queue, guint32 block)
 {
-  Ends *ends = ends_at (queues, queue);
-  if (ends->n_whole++ == 0 && ends->first == NONE)
-    set_used (queues, *rank_at (queues, queue), TRUE);
+  SimBlock *b = block_at (self, block);
+  b->is_free = TRUE;
+  b->ahead = queue->last;
+  b->behind = NONE;
+  if (queue->last != NONE)
+    block_at (self, queue->last)->behind = block;
+  else
+    queue->first = block;
+  queue->last = block;
+}
+
+static inline void
+list_whole (SimQueues *queues, guint32 number)
+{
+  SimQueue *queue = &queues->queues[number];
+  if (queue->n_whole++ == 0 && queue->first == NONE)
+    set_used (queues, queue->rank, TRUE);
 }
 
 /* The segments that came free before what follows are to stay before it. */
 static void
-close_run (SimBlocks *self, SimQueues *queues, guint32 queue)
+close_run (SimBlocks *self, SimQueue *queue)
 {
-  Ends *ends = ends_at (queues, queue);
-  const guint32 run = block_new (self, &(Block){ .is_run = TRUE });
-  note_at (self, run)->n_whole = ends->n_whole;
-  ends->n_whole = 0;
-  append (self, queues, queue, run);
+  const guint32 run = block_new (self, &(SimBlock){ .is_run = TRUE });
+  note_at (self, run)->n_whole = queue->n_whole;
+  queue->n_whole = 0;
+  append (self, queue, run);
 }
 
 static void
 list_free (SimBlocks *self, guint32 block)
 {
-  Block *b = block_at (self, block);
+  SimBlock *b = block_at (self, block);
   SimQueues *queues = &self->queues[b->pool];
   if (b->queue == NONE)
     b->queue = queue_of (queues, b->bytes);
-  const guint32 queue = b->queue;
   if (b->before == NONE && b->after == NONE && !self->expands)
     {
-      g_array_index (self->unused, guint32, self->n_unused++) = block;
-      list_whole (queues, queue);
+      list_whole (queues, b->queue);
+      block_forget (self, block);
       return;
     }
-  if (ends_at (queues, queue)->n_whole > 0)
-    close_run (self, queues, queue);
-  else if (ends_at (queues, queue)->first == NONE)
-    set_used (queues, *rank_at (queues, queue), TRUE);
-  append (self, queues, queue, block);
+  SimQueue *queue = &queues->queues[b->queue];
+  if (queue->n_whole > 0)
+    close_run (self, queue);
+  else if (queue->first == NONE)
+    set_used (queues, queue->rank, TRUE);
+  append (self, queue, block);
 }
 
 static void
-unlist (SimBlocks *self, SimQueues *queues, guint32 queue, guint32 block)
+unlist (SimBlocks *self, SimQueues *queues, SimQueue *queue, guint32 block)
 {
-  Block *b = block_at (self, block);
-  Ends *ends = ends_at (queues, queue);
+  SimBlock *b = block_at (self, block);
   b->is_free = FALSE;
   if (b->ahead != NONE)
     block_at (self, b->ahead)->behind = b->behind;
   else
-    ends->first = b->behind;
+    queue->first = b->behind;
   if (b->behind != NONE)
     block_at (self, b->behind)->ahead = b->ahead;
   else
-    ends->last = b->ahead;
-  if (ends->first == NONE && ends->n_whole == 0)
-    set_used (queues, *rank_at (queues, queue), FALSE);
+    queue->last = b->ahead;
+  if (queue->first == NONE && queue->n_whole == 0)
+    set_used (queues, queue->rank, FALSE);
 }
 
 static void
 unlist_free (SimBlocks *self, guint32 block)
 {
-  const Block *b = block_at (self, block);
-  unlist (self, &self->queues[b->pool], b->queue, block);
+  const SimBlock *b = block_at (self, block);
+  SimQueues *queues = &self->queues[b->pool];
+  unlist (self, queues, &queues->queues[b->queue], block);
+}
+
+static inline guint32
+pop_whole (SimQueues *queues, guint pool, guint32 number)
+{
+  SimQueue *queue = &queues->queues[number];
+  if (--queue->n_whole == 0)
+    set_used (queues, queue->rank, FALSE);
+  return whole_of (pool, number);
 }
 
 /* The oldest of a queue that is not empty. */
 static guint32
-pop (SimBlocks *self, guint pool, guint32 queue)
+pop (SimBlocks *self, guint pool, guint32 number)
 {
   SimQueues *queues = &self->queues[pool];
-  Ends *ends = ends_at (queues, queue);
-  const guint32 first = ends->first;
+  SimQueue *queue = &queues->queues[number];
+  const guint32 first = queue->first;
   if (first == NONE)
-    {
-      if (--ends->n_whole == 0)
-        set_used (queues, *rank_at (queues, queue), FALSE);
-      return whole_of (pool, queue);
-    }
+    return pop_whole (queues, pool, number);
   if (!block_at (self, first)->is_run)
     {
       unlist (self, queues, queue, first);
@@ -377,9 +310,9 @@ pop (SimBlocks *self, guint pool, guint32 queue)
   if (--note_at (self, first)->n_whole == 0)
     {
       unlist (self, queues, queue, first);
-      g_array_index (self->unused, guint32, self->n_unused++) = first;
+      block_forget (self, first);
     }
-  return whole_of (pool, queue);
+  return whole_of (pool, number);
 }
 
 /* Whether what is left of a free block remains one. */
@@ -393,11 +326,11 @@ is_kept (const SimBlocks *self, guint pool, guint64 rest)
 static void
 split (SimBlocks *self, guint32 block, guint64 bytes)
 {
-  Block *whole = block_at (self, block);
+  SimBlock *whole = block_at (self, block);
   const guint64 rest = whole->bytes - bytes;
   if (!is_kept (self, whole->pool, rest))
     return;
-  const Block tail = {
+  const SimBlock tail = {
     .bytes = rest, .pool = whole->pool, .before = block, .after = whole->after, .queue = NONE
   };
   const guint32 index = block_new (self, &tail);
@@ -419,11 +352,11 @@ cut (SimBlocks *self, guint32 whole, guint64 segment_bytes, guint64 bytes)
   const guint pool = pool_of_whole (whole);
   if (!is_kept (self, pool, segment_bytes - bytes))
     return whole;
-  const Block fresh = { .bytes = segment_bytes,
-                        .pool = (guint8)pool,
-                        .before = NONE,
-                        .after = NONE,
-                        .queue = queue_of_whole (whole) };
+  const SimBlock fresh = { .bytes = segment_bytes,
+                           .pool = (guint8)pool,
+                           .before = NONE,
+                           .after = NONE,
+                           .queue = queue_of_whole (whole) };
   const guint32 block = block_new (self, &fresh);
   split (self, block, bytes);
   return block;
@@ -445,11 +378,11 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
       self->reserved += growth;
       return last;
     }
-  const Block fresh = { .bytes = sim_memory_growth_bytes (bytes, is_small),
-                        .pool = (guint8)pool,
-                        .before = last,
-                        .after = NONE,
-                        .queue = NONE };
+  const SimBlock fresh = { .bytes = sim_memory_growth_bytes (bytes, is_small),
+                           .pool = (guint8)pool,
+                           .before = last,
+                           .after = NONE,
+                           .queue = NONE };
   const guint32 block = block_new (self, &fresh);
   if (last != NONE)
     block_at (self, last)->after = block;
@@ -458,19 +391,31 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
   return block;
 }
 
-guint32
-sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+/* Whether the smallest block that is large enough is the one that is looked at first, and all of it
+ * is needed. */
+static SimBlocksHint
+hint_of (const SimBlocks *self, guint64 bytes, guint pool)
+{
+  const SimQueues *queues = &self->queues[pool];
+  SimBlocksHint hint = { .version = queues->version, .pool = pool, .queue = NONE };
+  hint.rank = rank_of (queues, bytes);
+  if (hint.rank < queues->n && !is_kept (self, pool, queues->sizes[hint.rank] - bytes))
+    hint.queue = queues->numbers[hint.rank];
+  return hint;
+}
+
+/* A part of a segment, or a segment that has yet to be cut or made. */
+static guint32
+take_part (SimBlocks *self, guint64 bytes, guint pool, guint least_rank)
 {
   SimQueues *queues = &self->queues[pool];
-  if (hint->version != queues->version || hint->pool != pool)
-    *hint = (SimBlocksHint){ queues->version, rank_of (queues, bytes), pool };
-  const guint rank = find_used (queues, hint->rank);
+  const guint rank = find_used (queues, least_rank);
   guint32 block;
-  if (rank < queues->sizes->len)
+  if (rank < queues->n)
     {
-      block = pop (self, pool, g_array_index (queues->queues, guint32, rank));
+      block = pop (self, pool, queues->numbers[rank]);
       if (is_whole (block))
-        return cut (self, block, g_array_index (queues->sizes, guint64, rank), bytes);
+        return cut (self, block, queues->sizes[rank], bytes);
     }
   else if (self->expands)
     block = grow (self, bytes, pool);
@@ -484,12 +429,24 @@ sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint
   return block;
 }
 
+guint32
+sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  SimQueues *queues = &self->queues[pool];
+  if (G_UNLIKELY (hint->version != queues->version || hint->pool != pool))
+    *hint = hint_of (self, bytes, pool);
+  if (hint->queue != NONE && queues->queues[hint->queue].first == NONE
+      && queues->queues[hint->queue].n_whole > 0)
+    return pop_whole (queues, pool, hint->queue);
+  return take_part (self, bytes, pool, hint->rank);
+}
+
 static void
 absorb_right (SimBlocks *self, guint32 block)
 {
-  Block *b = block_at (self, block);
+  SimBlock *b = block_at (self, block);
   const guint32 right = b->after;
-  const Block *gone = block_at (self, right);
+  const SimBlock *gone = block_at (self, right);
   b->bytes += gone->bytes;
   b->queue = NONE;
   b->after = gone->after;
@@ -497,17 +454,12 @@ absorb_right (SimBlocks *self, guint32 block)
     block_at (self, gone->after)->before = block;
   else
     self->last[gone->pool] = block;
-  g_array_index (self->unused, guint32, self->n_unused++) = right;
+  block_forget (self, right);
 }
 
-void
-sim_blocks_give_back (SimBlocks *self, guint32 block)
+static void
+give_back_part (SimBlocks *self, guint32 block)
 {
-  if (is_whole (block))
-    {
-      list_whole (&self->queues[pool_of_whole (block)], queue_of_whole (block));
-      return;
-    }
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (right != NONE && block_at (self, right)->is_free)
     {
@@ -524,186 +476,10 @@ sim_blocks_give_back (SimBlocks *self, guint32 block)
 }
 
 void
-sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
+sim_blocks_give_back (SimBlocks *self, guint32 block)
 {
-  if (is_whole (block)) /* nothing lies beside it */
-    return;
-  Block *b = block_at (self, block);
-  b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
-}
-
-static inline gboolean
-is_end (const SimBlocks *self, guint32 block, guint kind)
-{
-  return block == NONE || (block_at (self, block)->walls >> kind & 1);
-}
-
-/* Segments without walls are all alike: whatever lies in one may as well stay there. */
-static inline gboolean
-is_anywhere (const SimPlace *place)
-{
-  return place->left == NONE && place->right == NONE;
-}
-
-static SimPlace
-place_of (const SimBlocks *self, guint32 block, guint kind)
-{
-  SimPlace place = { .first = block, .last = block };
-  while (!is_end (self, block_at (self, place.first)->before, kind))
-    place.first = block_at (self, place.first)->before;
-  while (!is_end (self, block_at (self, place.last)->after, kind))
-    place.last = block_at (self, place.last)->after;
-  place.left = block_at (self, place.first)->before;
-  place.right = block_at (self, place.last)->after;
-  return place;
-}
-
-/* Numbers blocks in the order in which they are met, with all between the walls around them.
- * Returns where the text goes on. */
-static guint64 *
-describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
-{
-  if (note_at (self, block)->description != self->description)
-    {
-      const SimPlace place = place_of (self, block, kind);
-      for (guint32 i = place.first; i != place.right; i = block_at (self, i)->after)
-        {
-          const Block *b = block_at (self, i);
-          /* Where a segment ends it may grow; one that is all there is may be whole again. */
-          *text++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
-                    | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
-                    | b->is_free << 1 | (i == place.last);
-          note_at (self, i)->description = self->description;
-          note_at (self, i)->number = self->n_numbered++;
-        }
-      g_array_append_val (places, place);
-    }
-  *text++ = note_at (self, block)->number;
-  return text;
-}
-
-#define END_OF_POOL G_MAXUINT64
-#define RUN (G_MAXUINT64 - 1)
-
-static guint64 *
-describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
-{
-  if (*n_whole > 0)
-    {
-      *text++ = RUN;
-      *text++ = bytes;
-      *text++ = *n_whole;
-    }
-  *n_whole = 0;
-  return text;
-}
-
-static guint64 *
-describe_queue (SimBlocks *self, const SimQueues *queues, guint rank, guint kind, guint64 *text,
-                GArray *places)
-{
-  const Ends *ends = ends_at (queues, g_array_index (queues->queues, guint32, rank));
-  const guint64 bytes = g_array_index (queues->sizes, guint64, rank);
-  guint64 n_whole = 0; /* of runs that follow one another */
-  for (guint32 i = ends->first; i != NONE; i = block_at (self, i)->behind)
-    if (block_at (self, i)->is_run)
-      n_whole += note_at (self, i)->n_whole;
-    else
-      {
-        text = describe_run (text, bytes, &n_whole);
-        text = describe_block (self, i, kind, text, places);
-      }
-  n_whole += ends->n_whole;
-  return describe_run (text, bytes, &n_whole);
-}
-
-void
-sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
-                     GArray *places)
-{
-  const guint begin = out->len;
-  guint n_words = 2 * n_held; /* an owner and what it holds */
-  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    n_words += 3 * self->queues[pool].sizes->len + 1; /* the latest run of each, and an end */
-  /* A word per block, one where it is named and, for a run, one more. */
-  g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
-  guint64 *text = &g_array_index (out, guint64, begin);
-  self->description++;
-  self->n_numbered = 0;
-  g_array_set_size (places, 0);
-  for (guint i = 0; i < n_held; i++)
-    if (held[i] != NONE && is_whole (held[i]))
-      {
-        *text++ = i;
-        *text++ = held[i];
-      }
-    else if (!is_end (self, held[i], kind))
-      {
-        *text++ = i;
-        text = describe_block (self, held[i], kind, text, places);
-      }
-  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    {
-      const SimQueues *queues = &self->queues[pool];
-      *text++ = END_OF_POOL;
-      for (guint rank = 0; rank < queues->sizes->len; rank++)
-        text = describe_queue (self, queues, rank, kind, text, places);
-    }
-  g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
-}
-
-/* Where a place between walls is remembered: by the one to its left, or by the one to its right. */
-static inline guint32 *
-memory_of (const SimBlocks *self, const SimPlace *place)
-{
-  return &g_array_index (self->roles, guint32,
-                         place->left != NONE ? place->left : self->n_blocks + place->right);
-}
-
-static void
-move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
-{
-  block_at (self, what->first)->before = where->left;
-  block_at (self, what->last)->after = where->right;
-  if (where->left != NONE)
-    block_at (self, where->left)->after = what->first;
-  if (where->right != NONE)
-    block_at (self, where->right)->before = what->last;
+  if (is_whole (block))
+    list_whole (&self->queues[pool_of_whole (block)], queue_of_whole (block));
   else
-    self->last[block_at (self, what->last)->pool] = what->last;
-}
-
-/* What lay in place j before lay in place next[j] afterwards, so in next[next[j]] after the same
- * again. */
-void
-sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, const GArray *now,
-                   guint64 times)
-{
-  const guint n = now->len;
-  const SimPlace *lay = (const SimPlace *)(gpointer)after->data;
-  const SimPlace *places = (const SimPlace *)(gpointer)now->data;
-  g_array_set_size (self->roles, 2 * self->n_blocks);
-  g_array_set_size (self->cycle, 0);
-  g_array_set_size (self->next, n);
-  guint32 *next = (guint32 *)(gpointer)self->next->data;
-  for (guint j = 0; j < n; j++)
-    if (!is_anywhere (&lay[j]))
-      *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
-  for (guint j = 0; j < n; j++)
-    next[j] = is_anywhere (&lay[j]) ? NONE : *memory_of (self, &lay[j]);
-  for (guint j = 0; j < n; j++)
-    {
-      g_array_set_size (self->cycle, 0);
-      for (guint32 i = j; next[i] != NONE;)
-        {
-          const guint32 following = next[i];
-          g_array_append_val (self->cycle, i);
-          next[i] = NONE;
-          i = following;
-        }
-      const guint length = self->cycle->len;
-      for (guint i = 0; i < length; i++)
-        move (self, &places[g_array_index (self->cycle, guint32, i)],
-              &places[g_array_index (self->cycle, guint32, (i + times) % length)]);
-    }
+    give_back_part (self, block);
 }

@@ -9,15 +9,19 @@ G_BEGIN_DECLS
 
 #define SIM_BLOCKS_RECENT 1024
 
+typedef struct _SimBlock SimBlock;
+typedef struct _SimNote SimNote;
+typedef struct _SimQueue SimQueue;
+
 /* Free blocks of small or large segments. */
 typedef struct
 {
-  GArray *sizes;   /* guint64, ascending: every size that was ever free, here or in a run before */
-  GArray *queues;  /* of those sizes: guint32, number of the queue */
-  GArray *ends;    /* guint32 pairs per queue: its first and last block */
-  GArray *ranks;   /* guint32 per queue: where its size is */
-  GArray *is_used; /* guint64: a bit per size, set where a block is free */
-  guint version;   /* of `sizes` */
+  guint n, room;                           /* sizes that were ever free, here or in a run before */
+  guint64 *sizes;                          /* ascending */
+  guint32 *numbers;                        /* of their queues */
+  guint64 *is_used;                        /* a bit per size, set where a block is free */
+  SimQueue *queues;                        /* by number */
+  guint version;                           /* of `sizes` */
   guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
   guint32 recent_queues[SIM_BLOCKS_RECENT];
 } SimQueues;
@@ -28,17 +32,20 @@ typedef struct
   gboolean expands;               /* one segment per pool, which grows at its end */
   guint32 last[SIM_MEMORY_POOLS]; /* the block there */
   guint64 reserved;
-  GArray *blocks, *notes, *unused; /* as long as ever needed */
-  guint32 n_blocks, n_unused;
+  SimBlock *blocks;
+  SimNote *notes;
+  guint32 *unused;
+  guint32 n_blocks, n_unused, room;
   SimQueues queues[SIM_MEMORY_POOLS];
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
 } SimBlocks;
 
-/* Where a request of some size was found last. */
+/* Where a request of some size is looked for first; the queue that has just that, if any. */
 typedef struct
 {
   guint version, rank, pool;
+  guint32 queue;
 } SimBlocksHint;
 
 #define SIM_BLOCKS_NONE G_MAXUINT32

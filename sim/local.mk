@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
   %D%/adjust.c %D%/adjust.h \
-  %D%/blocks.c %D%/blocks.h \
+  %D%/blocks.c %D%/blocks-state.c %D%/blocks.h %D%/blocks-private.h \
   %D%/busy.c %D%/busy.h \
   %D%/calibrate.c %D%/calibrate.h \
   %D%/cost.c %D%/cost.h \
