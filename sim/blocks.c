@@ -194,9 +194,10 @@ block_new (SimBlocks *self, const SimBlock *block)
       self->blocks = g_renew (SimBlock, self->blocks, self->room);
       self->notes = g_renew (SimNote, self->notes, self->room);
       self->unused = g_renew (guint32, self->unused, self->room);
+      for (guint32 i = index; i < self->room; i++)
+        *note_at (self, i) = (SimNote){ 0 }; /* what is there later is of a description that is over */
     }
   *block_at (self, index) = *block;
-  *note_at (self, index) = (SimNote){ 0 };
   return index;
 }
 

@@ -81,8 +81,11 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   SimClock *clocks = sim_engine_clock (engine, 0);
   FOR_EACH_CLOCK (self, loop, i)
   {
-    clocks[i].drift[level] = clocks[i].at - saved[i].at;
-    saved[i] = clocks[i];
+    SimClock now = clocks[i];
+    now.drift[0] = level == 0 ? now.at - saved[i].at : now.drift[0];
+    now.drift[1] = level == 1 ? now.at - saved[i].at : now.drift[1];
+    clocks[i] = now;
+    saved[i] = now;
   }
   self->occupancy[level] = engine->occupancy;
   self->slowed_ns[level] = engine->slowed_ns;

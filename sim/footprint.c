@@ -141,7 +141,7 @@ static void
 give_back_what_is_over (SimFootprint *self)
 {
   guint32 block;
-  while (sim_lead_next (&self->lead, &block))
+  while (self->lead.is_on && sim_lead_next (&self->lead, &block))
     sim_blocks_give_back (&self->blocks, block);
 }
 
@@ -181,7 +181,7 @@ give_back (SimFootprint *self, const SimItem *item)
     {
       guint32 *held
           = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
-      if (!sim_lead_give_back (&self->lead, item->index, *held))
+      if (!self->lead.is_on || !sim_lead_give_back (&self->lead, item->index, *held))
         sim_blocks_give_back (&self->blocks, *held);
       *held = SIM_BLOCKS_NONE;
     }

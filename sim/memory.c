@@ -54,13 +54,6 @@ sim_memory_growth_bytes (guint64 missing, gboolean is_small)
   return plan_units_round_up (missing, is_small ? SMALL_SEGMENT : LARGE_SEGMENT);
 }
 
-guint
-sim_memory_pool (guint64 bytes, PlanStream stream)
-{
-  const guint place = stream == PLAN_STREAM_GATHER ? 1 : stream == PLAN_STREAM_REDUCE ? 2 : 0;
-  return 2 * place + (bytes <= SMALL ? 1 : 0);
-}
-
 SimMemory *
 sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack, const SimPace *pace)
 {

@@ -16,7 +16,13 @@ G_BEGIN_DECLS
 
 /* Requests are served from pools: large and small ones apart, and what each stream takes. */
 #define SIM_MEMORY_POOLS 6
-guint sim_memory_pool (guint64 bytes, PlanStream stream);
+
+static inline guint
+sim_memory_pool (guint64 bytes, PlanStream stream)
+{
+  const guint place = stream == PLAN_STREAM_GATHER ? 1 : stream == PLAN_STREAM_REDUCE ? 2 : 0;
+  return 2 * place + (bytes <= SIM_MEMORY_SMALL ? 1 : 0);
+}
 
 static inline gboolean
 sim_memory_pool_is_small (guint pool)
