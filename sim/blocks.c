@@ -394,7 +394,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
 
 /* Whether the smallest block that is large enough is the one that is looked at first, and all of it
  * is needed. */
-static SimBlocksHint
+static G_GNUC_NO_INLINE SimBlocksHint
 hint_of (const SimBlocks *self, guint64 bytes, guint pool)
 {
   const SimQueues *queues = &self->queues[pool];
@@ -406,7 +406,7 @@ hint_of (const SimBlocks *self, guint64 bytes, guint pool)
 }
 
 /* A part of a segment, or a segment that has yet to be cut or made. */
-static guint32
+static G_GNUC_NO_INLINE guint32
 take_part (SimBlocks *self, guint64 bytes, guint pool, guint least_rank)
 {
   SimQueues *queues = &self->queues[pool];
@@ -458,7 +458,7 @@ absorb_right (SimBlocks *self, guint32 block)
   block_forget (self, right);
 }
 
-static void
+static G_GNUC_NO_INLINE void
 give_back_part (SimBlocks *self, guint32 block)
 {
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
