@@ -154,7 +154,8 @@ find_queue (SimQueues *self, guint64 bytes)
 static guint32
 queue_of (SimQueues *self, guint64 bytes)
 {
-  const guint slot = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> 54);
+  const guint slot
+      = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - SIM_BLOCKS_RECENT_BITS));
   if (self->recent_sizes[slot] != bytes)
     {
       self->recent_queues[slot] = find_queue (self, bytes);
@@ -194,8 +195,9 @@ block_new (SimBlocks *self, const SimBlock *block)
       self->blocks = g_renew (SimBlock, self->blocks, self->room);
       self->notes = g_renew (SimNote, self->notes, self->room);
       self->unused = g_renew (guint32, self->unused, self->room);
+      /* A later block's note may be of one that is gone, but never of a description to come. */
       for (guint32 i = index; i < self->room; i++)
-        *note_at (self, i) = (SimNote){ 0 }; /* what is there later is of a description that is over */
+        *note_at (self, i) = (SimNote){ 0 };
     }
   *block_at (self, index) = *block;
   return index;

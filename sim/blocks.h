@@ -7,7 +7,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define SIM_BLOCKS_RECENT 1024
+#define SIM_BLOCKS_RECENT_BITS 10
+#define SIM_BLOCKS_RECENT (1 << SIM_BLOCKS_RECENT_BITS)
 
 typedef struct _SimBlock SimBlock;
 typedef struct _SimNote SimNote;
