@@ -5,15 +5,27 @@
 #include "exec/bench.h"
 
 #include "planner/lower.h"
+#include "planner/scratch.h"
+#include "planner/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Plans that between them have every op that is executed, and every format it is executed in. */
-static const struct
+#define GPT2 "family=gpt2,layers=2,hidden=64,ffn=256,heads=2,vocab=256,max_seq=64"
+#define QWEN3 \
+  "family=qwen3,layers=2,hidden=64,heads=2,kv_heads=1,head_dim=32,ffn=128,vocab=256,max_seq=64"
+/* Of whole blocks of every format. */
+#define LLAMA \
+  "family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128"
+
+/* A plan, as its model and fields. */
+typedef struct
 {
   const char *model, *fields;
-} sources[] = {
+} Source;
+
+/* Plans that between them have every op that is executed, and every format it is executed in. */
+static const Source cpu_sources[] = {
   { "llama-tiny", "compute=fp32" },
   { "llama-tiny", "compute=bf16" },
   { "llama-tiny", "compute=bf16 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
@@ -21,21 +33,42 @@ static const struct
   { "llama-tiny", "compute=bf16 strategy=no_shard main_params=fp32" },
   { "llama-tiny", "compute=fp32 strategy=optim reduce_algo=a2a" },
   { "llama-tiny", "compute=bf16 optimizer=sgd" },
-  { "family=gpt2,layers=2,hidden=64,ffn=256,heads=2,vocab=256,max_seq=64", "compute=fp32" },
-  { "family=gpt2,layers=2,hidden=64,ffn=256,heads=2,vocab=256,max_seq=64", "compute=bf16" },
-  { "family=qwen3,layers=2,hidden=64,heads=2,kv_heads=1,head_dim=32,ffn=128,vocab=256,max_seq=64",
-    "compute=fp32" },
-  { "family=qwen3,layers=2,hidden=64,heads=2,kv_heads=1,head_dim=32,ffn=128,vocab=256,max_seq=64",
-    "compute=bf16" },
+  { GPT2, "compute=fp32" },
+  { GPT2, "compute=bf16" },
+  { QWEN3, "compute=fp32" },
+  { QWEN3, "compute=bf16" },
+  { NULL, NULL },
+};
+
+/* Those that GPUs are used for: nobody trains in fp32 on one. */
+static const Source gpu_sources[] = {
+  { LLAMA, "compute=bf16 seq=128" },
+  { LLAMA, "compute=bf16 seq=128 main_grads=fp32" },
+  { LLAMA, "compute=bf16 seq=128 main_grads=fp32 grad_accum_fusion=on" },
+  { LLAMA, "compute=bf16 seq=128 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
+           "precision_aware=on" },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 precision_aware=on" },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=fp16 exp_avg_sq=fp16 precision_aware=on" },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 exp_avg_sq=bf16 precision_aware=on" },
+  { LLAMA, "compute=bf16 seq=128 strategy=no_shard main_params=fp32" },
+  { LLAMA, "compute=bf16 seq=128 strategy=optim reduce_algo=a2a" },
+  { LLAMA, "compute=bf16 seq=128 optimizer=sgd" },
+  { GPT2, "compute=bf16" },
+  { QWEN3, "compute=bf16" },
+  { LLAMA, "compute=fp8-delayed seq=128" },
+  { LLAMA, "compute=fp8-tensorwise seq=128" },
+  { LLAMA, "compute=fp8-tensorwise seq=128 main_grads=fp32" },
+  { LLAMA, "compute=fp8-blockwise seq=128" },
+  { LLAMA, "compute=fp8-blockwise seq=128 main_grads=fp32" },
+  { LLAMA, "compute=mxfp8 seq=128" },
+  { LLAMA, "compute=mxfp8 seq=128 main_grads=fp32" },
+  { LLAMA, "compute=nvfp4 seq=128" },
+  { LLAMA, "compute=nvfp4 seq=128 main_grads=fp32" },
+  { NULL, NULL },
 };
 
 #define MAX_AXES 3
 #define GEMM_BIAS 3 /* operand of a product */
-
-/* Products beyond so much arithmetic, and others beyond so much traffic, take too long to be timed
- * often: their time is in proportion to that of the largest that are timed. */
-#define MAX_FLOPS (4.0 * 1024 * 1024 * 1024)
-#define MAX_BYTES (256.0 * 1024 * 1024)
 
 /* A dim and the sizes that it takes, up to a 0. */
 typedef struct
@@ -45,11 +78,13 @@ typedef struct
 } Axis;
 
 /* Ops that begin with `first` in their name, or with any; the first that fits holds. */
-static const struct
+typedef struct
 {
   const char *first;
   Axis axes[MAX_AXES];
-} grids[] = {
+} Grid;
+
+static const Grid cpu_grids[] = {
   { "gemm",
     { { "m", { 16, 64, 256, 1024, 4096 } },
       { "n", { 16, 64, 256, 1024, 4096 } },
@@ -66,8 +101,119 @@ static const struct
   { "", { { "rows", { 16, 128, 1024, 8192 } }, { "cols", { 64, 512, 4096 } } } },
 };
 
-/* Of ops that have no dims but a number of elements. */
-static const Axis counts = { "count", { 256, 4096, 65536, 1048576, 4194304, 16777216 } };
+/* What one GPU has of the shipped models: micro batches of 512 tokens to 32 thousand, widths of 1
+ * to 28 thousand, vocabularies of 32 to 160 thousand. Time is linear between sizes, as a product's
+ * arithmetic is in each; so they may be far apart, and what matters is a rate at their corners. */
+static const Grid gpu_grids[] = {
+  { "gemm",
+    { { "m", { 256, 1024, 4096, 16384, 32768, 163840 } },
+      { "n", { 256, 1024, 4096, 16384, 32768, 163840 } },
+      { "k", { 256, 1024, 4096, 16384, 32768, 163840 } } } },
+  { "attention", { { "seq", { 512, 2048, 8192, 32768 } }, { "head_dim", { 64, 128 } } } },
+  { "cross_entropy", { { "rows", { 512, 4096, 16384 } }, { "cols", { 4096, 32768, 163840 } } } },
+  { "embed_bwd",
+    { { "rows", { 512, 4096, 32768 } },
+      { "cols", { 1024, 8192 } },
+      { "vocab", { 32768, 163840 } } } },
+  { "rope", { { "rows", { 512, 4096, 32768 } }, { "heads", { 4, 16, 64 } } } },
+  { "head_norm", { { "rows", { 512, 4096, 32768 } }, { "heads", { 4, 16, 64 } } } },
+  { "clip", { { NULL, { 0 } } } },
+  { "", { { "rows", { 512, 4096, 32768 } }, { "cols", { 1024, 4096, 16384, 32768 } } } },
+};
+
+/* What differs between devices. Times and rates are guesses, below what a machine of today does; of
+ * arithmetic beyond max_flops, and traffic beyond max_bytes, the time is in proportion to that of
+ * the largest that are timed. */
+typedef struct
+{
+  const Source *sources;
+  const Grid *grids;
+  Axis counts; /* of ops that have no dims but a number of elements */
+  double start_ns, flops_per_ns, bytes_per_ns, collective_bytes_per_ns;
+  double max_flops, max_bytes;
+  guint64 near_bytes;     /* more than the nearest caches hold */
+  gint64 heads, kv_heads; /* of attention */
+  gint64 tokens;          /* of a micro batch, in as many sequences as that is; 0: one sequence */
+} Machine;
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static const Machine machines[] = {
+  [PLAN_DEVICE_CPU] = { .sources = cpu_sources,
+                        .grids = cpu_grids,
+                        .counts = { "count", { 256, 4096, 65536, 1048576, 4194304, 16777216 } },
+                        .start_ns = 500,
+                        .flops_per_ns = 30,
+                        .bytes_per_ns = 2,
+                        .collective_bytes_per_ns = 2,
+                        .max_flops = 4 * GIB,
+                        .max_bytes = 0.25 * GIB,
+                        .near_bytes = G_GUINT64_CONSTANT (8) << 20,
+                        .heads = 2,
+                        .kv_heads = 2 },
+  [PLAN_DEVICE_GPU]
+  = { .sources = gpu_sources,
+      .grids = gpu_grids,
+      .counts
+      = { "count", { 4096, 65536, 262144, 1048576, 4194304, 16777216, 134217728, 536870912 } },
+      .start_ns = 3000,
+      .flops_per_ns = 300000,
+      .bytes_per_ns = 1500,
+      .collective_bytes_per_ns = 50,
+      .max_flops = 20480 * GIB,
+      .max_bytes = 16 * GIB,
+      .near_bytes = G_GUINT64_CONSTANT (256) << 20,
+      .heads = 8,
+      .kv_heads = 2,
+      .tokens = 32768 },
+};
+
+#define MAX_TURNS 64
+
+/* A GPU is kept busy while the host issues a batch. The largest cache of one, of 126 MiB, is swept
+ * meanwhile. To issue an op takes the host some microseconds, to write this once at least 16. */
+#define PAUSES 8
+#define PAUSE_BYTES (G_GUINT64_CONSTANT (128) << 20)
+#define PAUSE_NS 300e3 /* all of them */
+#define BATCH 8        /* of ops that are quicker than the host might be */
+#define BATCHED_NS 100e3
+
+/* Of the memory of a device, what operands may take where nobody says. */
+#define SHARE_OF_MEMORY 8
+
+/* --- refusals ----------------------------------------------------------------------------- */
+
+static void
+clear_refusal (gpointer refusal)
+{
+  g_free (((ExecBenchRefusal *)refusal)->why);
+}
+
+GArray *
+exec_bench_refusals_new (void)
+{
+  GArray *refusals = g_array_new (FALSE, FALSE, sizeof (ExecBenchRefusal));
+  g_array_set_clear_func (refusals, clear_refusal);
+  return refusals;
+}
+
+void
+exec_bench_refuse (GArray *refusals, const char *why, guint n)
+{
+  for (guint i = 0; i < refusals->len; i++)
+    {
+      ExecBenchRefusal *known = &g_array_index (refusals, ExecBenchRefusal, i);
+      if (g_str_equal (known->why, why))
+        {
+          known->n += n;
+          return;
+        }
+    }
+  const ExecBenchRefusal made = { g_strdup (why), n };
+  g_array_append_val (refusals, made);
+}
+
+/* --- sizes -------------------------------------------------------------------------------- */
 
 static gint
 find_dim (PlanOpKind kind, const char *name)
@@ -93,24 +239,26 @@ get_dim (const PlanOp *op, const char *name)
   return d >= 0 ? op->dims[d] : 0;
 }
 
-/* Dims that follow from those that were chosen: one sequence of as many heads for keys as for
- * queries, in heads of 64 where their number was chosen, over a vocabulary of 8192. */
+/* Dims that follow from those that were chosen: attention of so many heads that a device is full of
+ * them, elsewhere as many heads for keys as for queries, of 64 where their number was chosen, over
+ * a vocabulary of 8192. */
 static void
-complete (PlanOp *op)
+complete_dims (PlanOp *op, const Machine *machine)
 {
   const gboolean is_attention = op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD;
   if (is_attention)
     {
-      set_dim (op, "batch", 1);
-      set_dim (op, "heads", 2);
+      set_dim (op, "batch", MAX (machine->tokens / get_dim (op, "seq"), 1));
+      set_dim (op, "heads", machine->heads);
+      set_dim (op, "kv_heads", machine->kv_heads);
       set_dim (op, "keys", get_dim (op, "seq"));
     }
   else
     {
       set_dim (op, "head_dim", 64);
       set_dim (op, "seq", get_dim (op, "rows"));
+      set_dim (op, "kv_heads", get_dim (op, "heads"));
     }
-  set_dim (op, "kv_heads", get_dim (op, "heads"));
   if (op->kind == PLAN_OP_EMBED)
     set_dim (op, "vocab", 8192);
 }
@@ -120,23 +268,72 @@ bytes_of (const ExecBenchOp *self)
 {
   double bytes = 0;
   for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
-    if (self->op.refs[i].array >= 0)
+    if (self->op.refs[i].array >= 0 && plan_op_ref_access (self->op.kind, i) != 's')
       bytes += (double)plan_dtype_bytes (self->dtype[i],
                                          plan_op_ref_elements (&self->op, i, self->ranks));
   return bytes;
 }
 
+static guint64
+limit_of (const PlanCluster *cluster, guint64 max_bytes)
+{
+  return max_bytes > 0                      ? max_bytes
+         : cluster->kind == PLAN_DEVICE_CPU ? (guint64)machines[PLAN_DEVICE_CPU].max_bytes
+                                            : cluster->memory_bytes / SHARE_OF_MEMORY;
+}
+
+/* As lowering gives it; twice what rules say of attention, since on a GPU that has more than it
+ * wants is all that decides whether cuDNN does it. */
+static guint64
+scratch_of (const PlanOp *op, const PlanCluster *cluster)
+{
+  if (cluster->kind == PLAN_DEVICE_CPU)
+    return plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16);
+  if (op->kind != PLAN_OP_ATTENTION_BWD)
+    return plan_scratch_gpu_elements (op->kind, op->dims, cluster);
+  return 2 * plan_scratch_attention_elements (op->dims, cluster->compute_capability, FALSE)
+         + PLAN_SCRATCH_ALIGNMENT;
+}
+
+/* A step comes back to an operand when others have taken its place in the nearest caches: so
+ * repeats use so many of each in turns that together they are larger than those. What computes by
+ * memory that is scratch finds the same everywhere. */
+void
+exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_bytes)
+{
+  const guint64 limit = limit_of (cluster, max_bytes);
+  const double near = (double)MIN (machines[cluster->kind].near_bytes, limit);
+  const gboolean meets = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
+  const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
+  self->device = cluster->kind;
+  self->scratch = scratch_of (&self->op, cluster);
+  self->turns = meets ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
+  self->batch = is_gpu && exec_bench_guess_ns (self) < BATCHED_NS ? BATCH : 1;
+  self->pauses = is_gpu ? PAUSES : 0;
+  self->pause_bytes = is_gpu ? MIN (PAUSE_BYTES, plan_units_round_up (limit / 16, 256)) : 0;
+}
+
 double
 exec_bench_guess_ns (const ExecBenchOp *self)
 {
-  return 500 + plan_op_flops (&self->op) / 30 + bytes_of (self) / 2;
+  const Machine *machine = &machines[self->device];
+  const double rate = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE
+                          ? machine->collective_bytes_per_ns
+                          : machine->bytes_per_ns;
+  return machine->start_ns + plan_op_flops (&self->op) / machine->flops_per_ns
+         + bytes_of (self) / rate;
 }
 
 guint
 exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 {
-  return (guint)CLAMP (share_ns / exec_bench_guess_ns (self), 5, 101) | 1;
+  const double ns = exec_bench_guess_ns (self);
+  if (self->pauses == 0)
+    return (guint)CLAMP (share_ns / ns, 5, 101) | 1;
+  return (guint)CLAMP (share_ns / (self->batch * ns + PAUSE_NS), 5, 31) | 1;
 }
+
+/* --- kinds -------------------------------------------------------------------------------- */
 
 /* The same thing, perhaps at another size. */
 static gboolean
@@ -154,16 +351,30 @@ is_like (const ExecBenchOp *a, const ExecBenchOp *b)
   return TRUE;
 }
 
-static void
-add_size (GArray *ops, const ExecBenchOp *like, const Axis *const *axes, const guint *at)
+/* Ops of plans for a cluster, and as large as operands may be. */
+typedef struct
 {
+  const PlanCluster *cluster;
+  const Machine *machine;
+  guint64 max_bytes;
+  GArray *ops;
+} List;
+
+static void
+add_size (const List *list, const ExecBenchOp *like, const Axis *const *axes, const guint *at)
+{
+  const Machine *machine = list->machine;
   ExecBenchOp self = *like;
   for (guint a = 0; a < MAX_AXES && axes[a]; a++)
     set_dim (&self.op, axes[a]->dim, axes[a]->sizes[at[a]]);
   if (axes[0])
-    complete (&self.op);
-  if (plan_op_flops (&self.op) <= MAX_FLOPS && bytes_of (&self) <= MAX_BYTES)
-    g_array_append_val (ops, self);
+    complete_dims (&self.op, machine);
+  const guint64 limit = limit_of (list->cluster, list->max_bytes);
+  if (plan_op_flops (&self.op) > machine->max_flops
+      || bytes_of (&self) > MIN (machine->max_bytes, (double)limit))
+    return;
+  exec_bench_complete (&self, list->cluster, list->max_bytes);
+  g_array_append_val (list->ops, self);
 }
 
 /* Counts up, the last axis fastest; FALSE past the end. */
@@ -182,48 +393,63 @@ next_size (const Axis *const *axes, guint *at)
 }
 
 static void
-add_sizes (GArray *ops, const ExecBenchOp *like)
+add_sizes (const List *list, const ExecBenchOp *like)
 {
+  const Grid *grid = list->machine->grids;
   const Axis *axes[MAX_AXES] = { NULL };
-  guint at[MAX_AXES] = { 0 }, g = 0;
+  guint at[MAX_AXES] = { 0 };
   if (find_dim (like->op.kind, "count") == 0)
-    axes[0] = &counts;
+    axes[0] = &list->machine->counts;
   else
     {
-      while (!g_str_has_prefix (plan_op_name (like->op.kind), grids[g].first))
-        g++;
+      while (!g_str_has_prefix (plan_op_name (like->op.kind), grid->first))
+        grid++;
       for (guint a = 0; a < MAX_AXES; a++)
-        axes[a] = grids[g].axes[a].dim ? &grids[g].axes[a] : NULL;
+        axes[a] = grid->axes[a].dim ? &grid->axes[a] : NULL;
     }
   do
-    add_size (ops, like, axes, at);
+    add_size (list, like, axes, at);
   while (next_size (axes, at));
 }
 
 /* Groups as plans have them: all ranks; those of a node, and those that hold the same of each. */
 static void
-add_groups (GArray *ops, const ExecBenchOp *kind, const PlanCluster *cluster)
+add_groups (const List *list, const ExecBenchOp *kind)
 {
-  const guint nodes = (guint)cluster->nodes, each = (guint)cluster->devices_per_node;
+  const guint nodes = (guint)list->cluster->nodes, each = (guint)list->cluster->devices_per_node;
   ExecBenchOp self = *kind;
   const gboolean meets = plan_op_class (self.op.kind) == PLAN_CLASS_COLLECTIVE;
   self.nodes = meets ? nodes : 1;
-  add_sizes (ops, &self);
+  add_sizes (list, &self);
   if (!meets || nodes == 1 || each == 1)
     return;
   self.ranks = each;
   self.nodes = 1;
-  add_sizes (ops, &self);
+  add_sizes (list, &self);
   self.ranks = self.nodes = nodes;
   self.stride = each;
-  add_sizes (ops, &self);
+  add_sizes (list, &self);
+}
+
+/* Parameters, and moments in eight bits, have scales of their own, which an op alone, without a
+ * bucket of them, does not know. */
+static gboolean
+is_of_parts (const PlanSchedule *schedule, const PlanOp *op)
+{
+  if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
+    return TRUE;
+  for (guint i = 1; op->kind == PLAN_OP_ADAMW && i <= 2; i++)
+    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype == PLAN_DTYPE_E4M3)
+      return TRUE;
+  return FALSE;
 }
 
 /* Set-up is not timed, nor is what the host does. */
 static gboolean
-is_timed (const PlanOp *op, guint ranks)
+is_timed (const PlanSchedule *schedule, const PlanOp *op)
 {
-  if (op->kind >= PLAN_N_OPS)
+  const guint ranks = plan_schedule_ranks (schedule);
+  if (op->kind >= PLAN_N_OPS || is_of_parts (schedule, op))
     return FALSE;
   const PlanOpClass class = plan_op_class (op->kind);
   return class == PLAN_CLASS_COMPUTE || (class == PLAN_CLASS_COLLECTIVE && ranks > 1);
@@ -255,7 +481,7 @@ collect (GArray *kinds, const PlanSchedule *schedule)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
       gboolean is_known = FALSE;
-      if (!is_timed (op, plan_schedule_ranks (schedule))
+      if (!is_timed (schedule, op)
           || (op->group >= 0
               && plan_schedule_group_size (schedule, op) != plan_schedule_ranks (schedule)))
         continue;
@@ -267,26 +493,49 @@ collect (GArray *kinds, const PlanSchedule *schedule)
     }
 }
 
-static PlanSchedule *
-lower (const char *spec, const char *fields, const PlanCluster *cluster, GError **error)
+static gboolean
+parse_source (const Source *source, const PlanCluster *cluster, Plan *out, GError **error)
 {
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  g_auto (GStrv) words = g_strsplit (source->fields, " ", -1);
   g_autofree char *gbs = g_strdup_printf ("%" G_GINT64_FORMAT, 2 * plan_cluster_devices (cluster));
-  g_autoptr (PlanModel) model = plan_model_new (spec, error);
-  Plan plan, resolved;
-  plan_init (&plan);
-  if (!model || !plan_set (&plan, "stack", "native", error) || !plan_set (&plan, "seq", "16", error)
-      || !plan_set (&plan, "gbs", gbs, error))
-    return NULL;
+  plan_init (out);
+  if (!plan_set (out, "stack", "native", error) || !plan_set (out, "seq", "16", error)
+      || !plan_set (out, "gbs", gbs, error))
+    return FALSE;
   for (char **word = words; *word; word++)
     {
       g_auto (GStrv) halves = g_strsplit (*word, "=", 2);
-      if (!plan_set (&plan, halves[0], halves[1], error))
-        return NULL;
+      if (!plan_set (out, halves[0], halves[1], error))
+        return FALSE;
     }
-  return plan_resolve (&plan, model, cluster, &resolved, error)
-             ? plan_lower (model, cluster, &resolved, 0, error)
-             : NULL;
+  return TRUE;
+}
+
+/* What the device has no format for it does not compute. */
+static gboolean
+collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster, GArray *refusals,
+                GError **error)
+{
+  g_autoptr (PlanModel) model = plan_model_new (source->model, error);
+  Plan plan, resolved;
+  if (!model || !parse_source (source, cluster, &plan, error))
+    return FALSE;
+  if (cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] <= 0)
+    {
+      g_autofree char *compute = plan_field_print (PLAN_COMPUTE, plan.value[PLAN_COMPUTE]);
+      g_autofree char *why = g_strdup_printf ("products of compute=%s: %s has no rate for them",
+                                              compute, cluster->device_name);
+      exec_bench_refuse (refusals, why, 0);
+      return TRUE;
+    }
+  g_autoptr (PlanSchedule) schedule = plan_resolve (&plan, model, cluster, &resolved, error)
+                                          ? plan_lower (model, cluster, &resolved, 0, error)
+                                          : NULL;
+  if (schedule)
+    collect (kinds, schedule);
+  else
+    g_prefix_error (error, "%s with %s: ", source->model, source->fields);
+  return schedule != NULL;
 }
 
 typedef struct
@@ -317,22 +566,16 @@ sort (const GArray *ops)
 }
 
 GArray *
-exec_bench_ops (const PlanCluster *cluster, GError **error)
+exec_bench_ops (const PlanCluster *cluster, guint64 max_bytes, GArray *refusals, GError **error)
 {
+  const Machine *machine = &machines[cluster->kind];
   g_autoptr (GArray) kinds = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
   g_autoptr (GArray) ops = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
-  for (guint i = 0; i < G_N_ELEMENTS (sources); i++)
-    {
-      g_autoptr (PlanSchedule) schedule
-          = lower (sources[i].model, sources[i].fields, cluster, error);
-      if (!schedule)
-        {
-          g_prefix_error (error, "%s with %s: ", sources[i].model, sources[i].fields);
-          return NULL;
-        }
-      collect (kinds, schedule);
-    }
+  const List list = { .cluster = cluster, .machine = machine, .max_bytes = max_bytes, .ops = ops };
+  for (const Source *source = machine->sources; source->model; source++)
+    if (!collect_source (kinds, source, cluster, refusals, error))
+      return NULL;
   for (guint i = 0; i < kinds->len; i++)
-    add_groups (ops, &g_array_index (kinds, ExecBenchOp, i), cluster);
+    add_groups (&list, &g_array_index (kinds, ExecBenchOp, i));
   return sort (ops);
 }

@@ -4,8 +4,9 @@
 #include "exec/bench.h"
 
 #include "exec/number.h"
+#include "exec/runnable.h"
 #include "exec/walk-private.h"
-#include "planner/scratch.h"
+#include "planner/error.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,12 @@
 /* Elements of a pattern that operands repeat. */
 #define PATTERN 4096
 
-/* More than a core's own caches hold; turns that operands take at most. */
-#define NEAR_BYTES (G_GUINT64_CONSTANT (8) << 20)
-#define MAX_TURNS 64
+#define PAUSE "pause" /* the buffer of what keeps the device busy */
+
+/* What a byte of a narrow format is, whatever it is read as: a number that is neither large nor
+ * none at all, and so is a scale that is made of such. */
+#define NARROW_BYTE 0x30
+#define NARROW_BITS 0x0f
 
 /* --- one op as a schedule ----------------------------------------------------------------- */
 
@@ -30,24 +34,10 @@ is_read (PlanOpKind kind, guint operand)
 static guint64
 elements_of (const ExecBenchOp *self, guint operand)
 {
-  if (plan_op_ref_access (self->op.kind, operand) == 's')
-    return MAX (plan_scratch_elements (self->op.kind, self->op.dims, PLAN_DTYPE_BF16), 1);
-  return MAX (plan_op_ref_elements (&self->op, operand, self->ranks), 1);
-}
-
-/* A step comes back to an operand when others have taken its place in the nearest caches: so
- * repeats use so many of each in turns that together they are larger than those. What computes by
- * memory that is scratch finds the same everywhere. */
-static guint
-turns_of (const ExecBenchOp *self)
-{
-  guint64 bytes = 0;
-  if (plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE)
-    return 1;
-  for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
-    if (self->op.refs[i].array >= 0 && plan_op_ref_access (self->op.kind, i) != 's')
-      bytes += plan_dtype_bytes (self->dtype[i], elements_of (self, i));
-  return (guint)CLAMP (NEAR_BYTES / MAX (bytes, 1), 1, MAX_TURNS);
+  return MAX (plan_op_ref_access (self->op.kind, operand) == 's'
+                  ? self->scratch
+                  : plan_op_ref_elements (&self->op, operand, self->ranks),
+              1);
 }
 
 static void
@@ -71,24 +61,51 @@ turns_at (const PlanRef *ref)
   return MAX (ref->modulus, 1);
 }
 
+/* Operands, as many of each as there are turns; a batch is unrolled, and the loop goes on by whole
+ * batches. */
+static void
+add_operands (const ExecBenchOp *self, PlanSchedule *schedule, PlanOp *op)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0)
+      {
+        const guint n = plan_op_ref_access (op->kind, i) == 's' ? 1 : self->turns;
+        op->refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op->kind, i), n,
+                                                      elements_of (self, i), self->dtype[i],
+                                                      PLAN_CATEGORY_WORKSPACE);
+        op->refs[i].loop = n > 1 ? 0 : -1;
+        op->refs[i].modulus = (guint8)(n > 1 ? n : 0);
+      }
+}
+
+static void
+add_batch (const ExecBenchOp *self, PlanSchedule *schedule, const PlanOp *op, PlanRef pause)
+{
+  for (guint p = 0; p < self->pauses; p++)
+    add_zero (schedule, pause, 0, self->pause_bytes / sizeof (float));
+  for (guint b = 0; b < self->batch; b++)
+    {
+      PlanOp next = *op;
+      for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+        if (next.refs[i].modulus > 0)
+          next.refs[i].offset = (gint32)b;
+      plan_schedule_add (schedule, &next);
+    }
+}
+
 PlanSchedule *
 exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats)
 {
   PlanSchedule *schedule = plan_schedule_new (rank, ranks);
   PlanOp op = self->op;
-  const guint n_refs = plan_op_n_refs (op.kind), turns = turns_of (self);
+  PlanRef pause = PLAN_REF_NONE;
+  const guint n_refs = plan_op_n_refs (op.kind);
   if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
     op.group = plan_schedule_add_group (schedule, "all", self->ranks, self->stride);
-  for (guint i = 0; i < n_refs; i++)
-    if (op.refs[i].array >= 0)
-      {
-        const guint n = plan_op_ref_access (op.kind, i) == 's' ? 1 : turns;
-        op.refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op.kind, i), n,
-                                                     elements_of (self, i), self->dtype[i],
-                                                     PLAN_CATEGORY_WORKSPACE);
-        op.refs[i].loop = n > 1 ? 0 : -1;
-        op.refs[i].modulus = (guint8)(n > 1 ? n : 0);
-      }
+  add_operands (self, schedule, &op);
+  if (self->pauses > 0)
+    pause.array = plan_schedule_add_buffer (schedule, PAUSE, 1, self->pause_bytes / sizeof (float),
+                                            PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   for (guint i = 0; i < n_refs; i++)
     for (guint t = 0; op.refs[i].array >= 0 && t < turns_at (&op.refs[i]); t++)
@@ -96,11 +113,15 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
         add_memory (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
         add_zero (schedule, op.refs[i], (gint32)t, elements_of (self, i));
       }
+  if (self->pauses > 0)
+    add_memory (schedule, PLAN_OP_ALLOC, pause, 0);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
-  plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, 1);
-  plan_schedule_add (schedule, &op);
+  plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, self->batch);
+  add_batch (self, schedule, &op, pause);
   plan_schedule_end_repeat (schedule);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  if (self->pauses > 0)
+    add_memory (schedule, PLAN_OP_FREE, pause, 0);
   for (guint i = n_refs; i-- > 0;)
     for (guint t = turns_at (&op.refs[i]); op.refs[i].array >= 0 && t-- > 0;)
       add_memory (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
@@ -109,14 +130,16 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
 
 /* --- numbers to compute with -------------------------------------------------------------- */
 
-/* Indices are below what the op looks up in, all others between 1/4 and 1: no kernel meets a number
- * that is slow, or none at all. */
+/* Indices are below what the op looks up in, wide formats between 1/4 and 1: no kernel meets a
+ * number that is slow, or none at all. They differ, since a device that multiplies what is all
+ * alike takes less power, and may go faster. */
 static void
 make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
 {
   const gint64 limit = self->op.kind == PLAN_OP_EMBED || self->op.kind == PLAN_OP_EMBED_BWD
                            ? self->op.dims[2]
                            : self->op.dims[1];
+  const gboolean is_narrow = plan_dtype_bits (dtype) <= 8;
   float numbers[PATTERN];
   guint32 state = 1;
   for (guint i = 0; i < PATTERN; i++)
@@ -125,8 +148,10 @@ make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
       numbers[i] = 0.25f + 0.75f * (float)(state >> 8) / (float)(1 << 24);
       if (dtype == PLAN_DTYPE_I32)
         ((gint32 *)(gpointer)out)[i] = (gint32)((state >> 8) % (guint32)MAX (limit, 1));
+      else if (is_narrow)
+        out[i] = (guint8)(NARROW_BYTE | (state >> 8 & NARROW_BITS));
     }
-  if (dtype != PLAN_DTYPE_I32)
+  if (dtype != PLAN_DTYPE_I32 && !is_narrow)
     exec_number_narrow (out, dtype, numbers, PATTERN);
 }
 
@@ -141,7 +166,8 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
       buffer = plan_schedule_buffer (walk->schedule, i);
   if (buffer->dtype == PLAN_DTYPE_I64)
     return TRUE;
-  const guint64 whole = plan_dtype_bytes (buffer->dtype, PATTERN);
+  const guint64 whole
+      = plan_dtype_bits (buffer->dtype) <= 8 ? PATTERN : plan_dtype_bytes (buffer->dtype, PATTERN);
   const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements);
   g_autofree guint8 *pattern = g_malloc (whole);
   make_pattern (self, buffer->dtype, pattern);
@@ -153,6 +179,18 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
   return TRUE;
 }
 
+/* Formats that have a scale per tensor have the device's. */
+static gboolean
+fill_scales (ExecWalk *walk, GError **error)
+{
+  const guint n = plan_schedule_n_buffer_ids (walk->schedule);
+  g_autofree float *ones = g_new (float, n);
+  for (guint i = 0; i < n; i++)
+    ones[i] = 1;
+  return !walk->device->scales
+         || exec_device_write (walk->device, walk->device->scales, ones, n * sizeof *ones, error);
+}
+
 static gboolean
 fill (ExecWalk *walk, const ExecBenchOp *self, GError **error)
 {
@@ -160,7 +198,7 @@ fill (ExecWalk *walk, const ExecBenchOp *self, GError **error)
     if (self->op.refs[i].array >= 0 && is_read (self->op.kind, i)
         && !fill_operand (walk, self, i, error))
       return FALSE;
-  return TRUE;
+  return fill_scales (walk, error);
 }
 
 /* --- timing it ---------------------------------------------------------------------------- */
@@ -203,25 +241,38 @@ own_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
-/* From one op's start to the next one's, as a step has them; the last ends by itself. What was
- * computed was so for all of them, those that warm up too. */
+/* Where nothing lies between them from one op's start to the next one's, as a step has them; the
+ * last ends by itself. What was computed was so for all of them, those that warm up too. */
 static ExecBenchTimes
-times_of (const PlanTrace *trace, gboolean waits, gint64 computed_ns)
+times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 computed_ns)
 {
   const PlanSpan *span = (const PlanSpan *)(gpointer)trace->spans->data;
   const guint n = trace->spans->len;
   g_autoptr (GArray) ns = g_array_new (FALSE, FALSE, sizeof (gint64));
   for (guint i = EXEC_BENCH_WARM_UP; i < n; i++)
     {
-      const gint64 end = i + 1 < n ? span[i + 1].start_ns : span[i].end_ns;
-      const gint64 took = MAX (end - span[i].start_ns, 1);
+      const gboolean is_followed = op->pauses == 0 && i + 1 < n;
+      const gint64 end = is_followed ? span[i + 1].start_ns : span[i].end_ns;
+      const gint64 took = MAX ((end - span[i].start_ns) / op->batch, 1);
       g_array_append_val (ns, took);
     }
   ExecBenchTimes times
       = exec_bench_summarise ((gint64 *)(gpointer)ns->data, ns->len, waits ? 0 : computed_ns / n);
+  times.n *= op->batch;
   times.wall_ns = span[n - 1].end_ns - span[0].start_ns;
   times.own_ns = waits ? times.wall_ns : MIN (computed_ns, times.wall_ns);
   return times;
+}
+
+/* The nodes of a batch follow one another, behind what the device is kept busy with. */
+static ExecTimed
+timed_of (const ExecBenchOp *op, const PlanSchedule *schedule)
+{
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (guint i = 0; i <= op->pauses; i++)
+    plan_cursor_next (&cursor);
+  return (ExecTimed){ .first = cursor.node, .last = cursor.node + op->batch - 1 };
 }
 
 /* Only where ops are done when they are issued is what this thread computes all that there is. */
@@ -236,25 +287,77 @@ walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GErro
     return FALSE;
   plan_meter_begin_step (&walk->meter);
   walk->trace = trace;
+  walk->timed = timed_of (op, walk->schedule);
   const gint64 begin_ns = own_ns ();
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
     return FALSE;
   walk->trace = NULL;
-  *out_times = times_of (trace, waits, own_ns () - begin_ns);
+  *out_times = times_of (op, trace, waits, own_ns () - begin_ns);
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
+}
+
+/* Whether all ranks have what they need: memory is what one may lack, and another not. */
+static gboolean
+meet (ExecComm *comm, const GError *mine, gboolean *out_all, GError **error)
+{
+  float missing = mine ? 1 : 0;
+  if (!comm->ops->all_reduce (comm, &missing, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_all = missing == 0;
+  return TRUE;
 }
 
 gboolean
 exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats, ExecComm *comm,
-                ExecBenchTimes *out_times, GError **error)
+                ExecBenchTimes *out_times, char **out_why, GError **error)
 {
   g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, comm->rank, comm->ranks, repeats);
+  g_autoptr (GError) why = NULL;
+  gboolean all_open;
   ExecWalk walk;
-  if (!frame->job.kernels->open (error))
-    return FALSE;
-  const gboolean ok = exec_walk_open (&walk, &frame->job, frame->job.plan, schedule, comm, error)
-                      && walk_op (&walk, op, out_times, error);
+  *out_times = (ExecBenchTimes){ 0 };
+  *out_why = NULL;
+  if (!exec_walk_open (&walk, &frame->job, frame->job.plan, schedule, comm, &why)
+      && why->code != PLAN_ERROR_INFEASIBLE)
+    {
+      exec_walk_close (&walk);
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  gboolean ok = meet (comm, why, &all_open, error);
+  if (ok && all_open)
+    ok = walk_op (&walk, op, out_times, error);
+  else if (ok)
+    *out_why = g_strdup (why ? why->message : "another rank's device has no memory for it");
   exec_walk_close (&walk);
+  return ok;
+}
+
+gboolean
+exec_bench_check (const ExecBenchFrame *frame, const ExecBenchOp *op, GError **error)
+{
+  g_autoptr (PlanSchedule) schedule
+      = exec_bench_schedule (op, 0, (guint)plan_cluster_devices (frame->job.cluster), 1);
+  return exec_runnable_check (&frame->job, frame->job.plan, schedule, error);
+}
+
+/* --- ranks -------------------------------------------------------------------------------- */
+
+/* A device with nothing on it keeps what libraries have made for this thread, and found out. */
+gboolean
+exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank run,
+                    gpointer user_data, GError **error)
+{
+  g_autoptr (PlanSchedule) nothing = plan_schedule_new (comm->rank, comm->ranks);
+  const ExecKernels *kernels = frame->job.kernels;
+  const ExecDeviceNeeds needs = { .kernels = kernels, .schedule = nothing, .comm = comm };
+  if (!kernels->open (error))
+    return FALSE;
+  ExecDevice *device = kernels->device->open (&needs, error);
+  if (!device)
+    return FALSE;
+  const gboolean ok = run (comm, user_data, error);
+  device->ops->close (device);
   return ok;
 }
 
@@ -262,37 +365,48 @@ exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeat
 typedef struct
 {
   const ExecBenchFrame *frame;
-  const ExecBenchOp *op;
-  guint repeats;
   ExecComm *comm;
-  ExecBenchTimes times;
+  ExecBenchRank run;
+  gpointer user_data;
   GError *error;
 } Rank;
+
+/* What is joined to the threads' communicator is closed with it. */
+static gboolean
+join (Rank *self)
+{
+  const ExecJob *job = &self->frame->job;
+  ExecComm *joined = job->join ? job->join (self->comm, &self->error) : self->comm;
+  if (joined)
+    self->comm = joined;
+  return joined != NULL;
+}
 
 static gpointer
 run_rank (gpointer data)
 {
   Rank *self = data;
-  if (!exec_bench_run (self->frame, self->op, self->repeats, self->comm, &self->times,
-                       &self->error))
+  if (!join (self)
+      || !exec_bench_on_rank (self->frame, self->comm, self->run, self->user_data, &self->error))
     self->comm->ops->abort (self->comm, self->error->message);
   self->comm->ops->close (self->comm);
   return NULL;
 }
 
 gboolean
-exec_bench_run_threads (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats,
-                        guint ranks, ExecBenchTimes *out_times, GError **error)
+exec_bench_on_threads (const ExecBenchFrame *frame, guint ranks, ExecBenchRank run,
+                       gpointer user_data, GError **error)
 {
   g_autofree ExecComm **comms = g_new0 (ExecComm *, ranks);
   g_autofree Rank *rank = g_new0 (Rank, ranks);
   g_autofree GThread **threads = g_new0 (GThread *, ranks);
   GError *first = NULL;
-  if (!exec_comm_threads_open (ranks, comms, error))
+  if (frame->job.join ? !exec_comm_threads_open (ranks, comms, error)
+                      : !frame->job.kernels->device->open_comms (ranks, comms, error))
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {
-      rank[r] = (Rank){ .frame = frame, .op = op, .repeats = repeats, .comm = comms[r] };
+      rank[r] = (Rank){ .frame = frame, .comm = comms[r], .run = run, .user_data = user_data };
       threads[r] = g_thread_new ("rank", run_rank, &rank[r]);
     }
   for (guint r = 0; r < ranks; r++)
@@ -304,12 +418,8 @@ exec_bench_run_threads (const ExecBenchFrame *frame, const ExecBenchOp *op, guin
         g_clear_error (&rank[r].error);
     }
   if (first)
-    {
-      g_propagate_error (error, first);
-      return FALSE;
-    }
-  *out_times = rank[0].times;
-  return TRUE;
+    g_propagate_error (error, first);
+  return first == NULL;
 }
 
 /* --- what walks need ---------------------------------------------------------------------- */

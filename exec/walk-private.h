@@ -28,6 +28,14 @@ typedef struct
   guint start, end;
 } ExecSpan;
 
+/* Consecutive ops of a trace that have one span between them, and no others any; `last` 0: every op
+ * has its own. */
+typedef struct
+{
+  guint32 first, last; /* nodes */
+  guint start;
+} ExecTimed;
+
 typedef struct
 {
   guint span; /* number of spans that had been issued before */
@@ -87,7 +95,8 @@ struct _ExecWalk
   ExecTag *tags;
   GArray *shards; /* ExecShard, in init order */
   PlanMeter meter;
-  PlanTrace *trace;                  /* NULL unless this step is recorded */
+  PlanTrace *trace; /* NULL unless this step is recorded */
+  ExecTimed timed;
   GArray *spans;                     /* ExecSpan of the step that is recorded */
   GArray *samples;                   /* ExecSample */
   GArray *looks;                     /* ExecLook that are still to come */

@@ -453,9 +453,25 @@ record (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **err
 }
 
 static gboolean
-stamp (const ExecWalk *walk, PlanStream stream, guint *out_stamp, GError **error)
+begin_span (ExecWalk *walk, guint32 node, PlanStream stream, GError **error)
 {
-  return !walk->trace || walk->device->ops->stamp (walk->device, stream, out_stamp, error);
+  const gboolean begins = walk->timed.last == 0 || node == walk->timed.first;
+  return !walk->trace || !begins
+         || walk->device->ops->stamp (walk->device, stream, &walk->timed.start, error);
+}
+
+static gboolean
+end_span (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecSpan span = { .node = cursor->node,
+                    .unit = (gint32)plan_cursor_unit (cursor, op),
+                    .start = walk->timed.start };
+  if (!walk->trace || (walk->timed.last != 0 && cursor->node != walk->timed.last))
+    return TRUE;
+  if (!walk->device->ops->stamp (walk->device, op->stream, &span.end, error))
+    return FALSE;
+  g_array_append_val (walk->spans, span);
+  return TRUE;
 }
 
 /* What an op does itself; TRUE for those that only wait and record. */
@@ -482,10 +498,10 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
 static gboolean
 run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
-  ExecSpan span = { .node = cursor->node, .unit = (gint32)plan_cursor_unit (cursor, op) };
   ExecArgs args;
   if (!await (walk, cursor, op, error) || !resolve (walk, cursor, op, &args, error)
-      || !stamp (walk, op->stream, &span.start, error) || !run_kind (walk, cursor, &args, error))
+      || !begin_span (walk, cursor->node, op->stream, error)
+      || !run_kind (walk, cursor, &args, error))
     return FALSE;
   mark_written (walk, cursor, op);
   if (!look (walk, cursor, &args, error)
@@ -493,11 +509,7 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
     return FALSE;
   if (!find_places (walk, cursor, op, error))
     return FALSE;
-  if (!stamp (walk, op->stream, &span.end, error) || !record (walk, cursor, op, error))
-    return FALSE;
-  if (walk->trace)
-    g_array_append_val (walk->spans, span);
-  return TRUE;
+  return end_span (walk, cursor, op, error) && record (walk, cursor, op, error);
 }
 
 /* What a device or a communicator says does not name the op. */

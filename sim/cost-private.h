@@ -31,8 +31,10 @@ double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
 gint64 sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group);
 
-/* What was timed on this machine; FALSE where nothing like the op was. */
-gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time);
+/* What was timed on this machine; FALSE where nothing like the op was. `calls`: of the library, as
+ * of any collective. */
+gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls,
+                         SimTime *out_time);
 
 /* Which buffers hold gradients, going through a schedule's nodes in their order; starts as zeros.
  */

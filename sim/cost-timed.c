@@ -23,12 +23,24 @@ kept_of (PlanOpKind kind)
     }
 }
 
+/* What a collective takes of a GPU and of its links beside its time. */
+static SimTime
+alone (const SimCostInput *input, const PlanOp *op, double calls)
+{
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && input->cluster->kind == PLAN_DEVICE_GPU)
+    return sim_cost_collective (input, op, calls);
+  return (SimTime){ .memory = sim_cost_traffic (input, op) };
+}
+
+/* Processors are shared where there are fewer than ranks; a rank has a GPU, or the share of one
+ * that it was timed on. */
 gboolean
-sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time)
+sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls, SimTime *out_time)
 {
   static const SimProvenance provenance[] = { [SIM_TIMED_AS_IS] = SIM_PROVENANCE_MEASURED,
                                               [SIM_TIMED_BETWEEN] = SIM_PROVENANCE_INTERPOLATED,
                                               [SIM_TIMED_BEYOND] = SIM_PROVENANCE_FITTED };
+  const gint64 cores = input->cluster->kind == PLAN_DEVICE_CPU ? input->cluster->host_cores : 0;
   double ns;
   SimTimed how;
   if (!input->timings)
@@ -37,10 +49,10 @@ sim_cost_timed (const SimCostInput *input, const PlanOp *op, SimTime *out_time)
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
     timing.nodes = (guint)sim_cost_nodes (input->cluster,
                                           plan_schedule_group (input->schedule, (guint)op->group));
-  if (!sim_timings_find (input->timings, &timing, input->cluster->host_cores, &ns, &how))
+  if (!sim_timings_find (input->timings, &timing, cores, &ns, &how))
     return FALSE;
-  *out_time = (SimTime){ .seconds = 1e-9 * ns / sim_cost_param (input, kept_of (op->kind)),
-                         .memory = sim_cost_traffic (input, op),
-                         .provenance = provenance[how] };
+  *out_time = alone (input, op, calls);
+  out_time->seconds = 1e-9 * ns / sim_cost_param (input, kept_of (op->kind));
+  out_time->provenance = provenance[how];
   return TRUE;
 }

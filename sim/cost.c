@@ -183,7 +183,7 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
 {
   const PlanOp *op = plan_schedule_node (input->schedule, node);
   SimTime time;
-  *out_is_timed = sim_cost_timed (input, op, &time);
+  *out_is_timed = sim_cost_timed (input, op, calls, &time);
   if (!*out_is_timed)
     time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
                ? sim_cost_collective (input, op, calls)
@@ -244,8 +244,10 @@ sim_cost_new (const SimCostInput *input, GError **error)
       if (op->kind != PLAN_OP_PREPARE
           && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
         return NULL;
-      /* What was timed was issued too; a graph is launched by the host as a whole, once. */
-      if (!is_timed && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule)))
+      /* What was timed on a processor was issued too; a graph is launched by the host as a whole,
+       * once. */
+      if ((!is_timed || !self->is_serial)
+          && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule)))
         self->launch_ns[node] = host_time (&complete, op, reads_gradient);
     }
   return g_steal_pointer (&self);

@@ -501,7 +501,8 @@ fake_test_sources = \
   %D%/fake/test-cuda-order.c
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h %D%/fake/watch.c
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
-  %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c %D%/fake/test-cuda-nccl.c \
+  %D%/fake/test-cuda-bench.c %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c \
+  %D%/fake/test-cuda-nccl.c \
   %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
   %D%/fake/test-cuda-params.c %D%/fake/test-cuda-squares.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
@@ -610,8 +611,18 @@ EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources)
   %D%/fake/include/nccl.h %D%/fake/real-nccl.c
 if HAVE_CHECK
 if HAVE_CXX
-check_PROGRAMS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
-TESTS += %D%/fake/test-nccl.tap %D%/fake/test-cuda-nccl.tap
+fake_nccl_tests = \
+  %D%/fake/test-cuda-bench.tap \
+  %D%/fake/test-cuda-nccl.tap \
+  %D%/fake/test-nccl.tap
+check_PROGRAMS += $(fake_nccl_tests)
+TESTS += $(fake_nccl_tests)
+tests_fake_test_cuda_bench_tap_SOURCES = \
+  %D%/fake/test-cuda-bench.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
+  exec/gemm-plain.c
+tests_fake_test_cuda_bench_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_bench_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_bench_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_nccl_tap_SOURCES = \
   %D%/fake/test-cuda-nccl.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
   exec/gemm-plain.c
@@ -639,6 +650,7 @@ endif
 attention_compare_sources = %D%/fake/attention-compare.c %D%/fake/attention-compare.h
 EXTRA_DIST += $(fake_cudnn_sources) $(attention_compare_sources) \
   %D%/fake/test-cudnn.c %D%/gpu/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
+  %D%/fake/exec-cuda.c %D%/exec/bench-gpu.sh \
   %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
 if HAVE_CHECK
 if HAVE_CXX
@@ -648,6 +660,17 @@ tests_fake_test_cudnn_tap_SOURCES = %D%/fake/test-cudnn.c $(attention_compare_so
 tests_fake_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cudnn_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
+
+# The whole program on fake GPUs, with NCCL between them.
+check_PROGRAMS += %D%/fake/exec-cuda
+tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) planner/cli/backend-cuda.c \
+  exec/cuda/attention-driver.c $(fake_nccl_sources) $(nccl_sources)
+tests_fake_exec_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_exec_cuda_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_archives) \
+  libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a \
+  $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(DL_LIBS) -lstdc++
+tests_fake_exec_cuda_LDFLAGS = $(fake_cuda_ldflags) -Wl,--wrap=main
+TESTS += %D%/exec/bench-gpu.sh
 endif
 if HAVE_CUDNN
 check_LIBRARIES += %D%/fake/librealcudnn.a

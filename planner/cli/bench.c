@@ -38,7 +38,7 @@
 
 typedef struct
 {
-  char *ranks, *cluster, *only, *seconds, *format, *db;
+  char *ranks, *cluster, *comm, *backend, *only, *seconds, *memory, *format, *db;
   gboolean is_dry;
   CliAskOptions asked;
 } Options;
@@ -47,7 +47,8 @@ static void
 options_clear (Options *self)
 {
   char **const texts[]
-      = { &self->ranks, &self->cluster, &self->only, &self->seconds, &self->format, &self->db };
+      = { &self->ranks,   &self->cluster, &self->comm,   &self->backend, &self->only,
+          &self->seconds, &self->memory,  &self->format, &self->db };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   cli_ask_options_clear (&self->asked);
@@ -57,13 +58,17 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 typedef struct
 {
   ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
+  const char *comm_name;
+  gboolean shares; /* ranks share a GPU */
   ExecPlacement *placement;
   guint ranks;
-  gint64 seconds;
+  gint64 seconds, begin_us;
+  guint64 max_bytes;
   CliFormat format;
   PlanCluster *cluster;
-  GArray *ops;   /* ExecBenchOp */
-  GArray *times; /* ExecBenchTimes of the first ones of them, as far as they were timed */
+  GArray *ops;      /* ExecBenchOp */
+  GArray *times;    /* ExecBenchTimes of the first ones of them, as far as they were timed */
+  GArray *refusals; /* ExecBenchRefusal */
   ExecBenchFrame frame;
   const SimAdjustments *adjustments; /* NULL: none */
   gboolean failed_together; /* every rank knows why nothing begins: none has to abort the others */
@@ -77,6 +82,7 @@ bench_clear (Bench *self)
   g_clear_pointer (&self->cluster, plan_cluster_free);
   g_clear_pointer (&self->ops, g_array_unref);
   g_clear_pointer (&self->times, g_array_unref);
+  g_clear_pointer (&self->refusals, g_array_unref);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Bench, bench_clear)
 
@@ -93,6 +99,21 @@ static const ExecBenchOp *
 op_at (const Bench *self, guint i)
 {
   return &g_array_index (self->ops, ExecBenchOp, i);
+}
+
+static const ExecBenchTimes *
+times_at (const Bench *self, guint i)
+{
+  return &g_array_index (self->times, ExecBenchTimes, i);
+}
+
+static guint
+n_timed (const Bench *self)
+{
+  guint n = 0;
+  for (guint i = 0; i < self->times->len; i++)
+    n += times_at (self, i)->n > 0;
+  return n;
 }
 
 static gboolean
@@ -128,6 +149,12 @@ list_classes (const GArray *ops)
 static gboolean
 choose (GArray *ops, const char *only, GError **error)
 {
+  if (ops->len == 0)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--memory: no op's operands take as little: try 1 MiB");
+      return FALSE;
+    }
   g_auto (GStrv) wanted = only ? g_strsplit (only, ",", -1) : NULL;
   g_autoptr (GPtrArray) known = list_classes (ops);
   if (!g_strv_contains ((const char *const *)known->pdata, COLLECTIVE))
@@ -151,14 +178,40 @@ choose (GArray *ops, const char *only, GError **error)
   return FALSE;
 }
 
+/* What joins ranks: launched ones, or such as have a GPU each, what joins processes; else memory.
+ */
 static gboolean
-open_ranks (Bench *self, const char *ranks, GError **error)
+choose_comm (Bench *self, const char *wanted, GError **error)
 {
+  const char *processes = cli_backend.process_comm;
+  const gboolean is_launched = cli_backend.is_launched ();
+  const gboolean can_join = is_launched || cli_backend.join;
+  self->comm_name = wanted                                         ? wanted
+                    : can_join && (is_launched || self->ranks > 1) ? processes
+                                                                   : "threads";
+  if (g_str_equal (self->comm_name, processes)
+          ? can_join
+          : !is_launched && g_str_equal (self->comm_name, "threads"))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--comm: '%s' does not join these ranks: it must be %s", wanted,
+               is_launched ? processes
+               : can_join  ? "nccl, with a GPU for each, or threads, which share one"
+                           : "threads");
+  return FALSE;
+}
+
+static gboolean
+open_ranks (Bench *self, const Options *options, GError **error)
+{
+  const char *ranks = options->ranks;
   gint64 n = 1;
   if (ranks && !plan_units_parse_int (ranks, "--ranks", 1, 4096, &n, error))
     return FALSE;
   self->ranks = (guint)n;
   self->placement = exec_placement_new_local (self->ranks);
+  if (!choose_comm (self, options->comm, error))
+    return FALSE;
   if (!cli_backend.is_launched ())
     return ranks || cli_ranks_check_launcher (cli_backend.process_comm, error);
   if (!(self->comm = cli_backend.open_process (error)))
@@ -176,24 +229,66 @@ open_ranks (Bench *self, const char *ranks, GError **error)
   return self->placement != NULL;
 }
 
+/* What is timed is kept under the name of the device that it was timed on. */
+static gboolean
+check_device (const PlanCluster *said, GError **error)
+{
+  g_autoptr (PlanCluster) here = cli_backend.describe_machine (1, 1, FALSE, error);
+  if (!here || g_str_equal (here->device_name, said->device_name))
+    return here != NULL;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--cluster %s: its GPUs are %s, and those of this machine, which are timed here, %s",
+               said->name, said->device_name, here->device_name);
+  return FALSE;
+}
+
 /* Where the ranks lie: as --cluster says, or on machines like this one. */
 static PlanCluster *
 describe (const Bench *self, const Options *options, GError **error)
 {
+  const gboolean is_gpu = cli_backend.device == PLAN_DEVICE_GPU;
   if (!options->cluster)
-    return cli_backend.describe_machine (self->ranks, exec_placement_nodes (self->placement), FALSE,
-                                         error);
+    return cli_backend.describe_machine (self->ranks, exec_placement_nodes (self->placement),
+                                         self->shares, error);
   g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
-  if (!cluster || !exec_placement_check (self->placement, cluster, error))
+  if (!cluster || !exec_placement_check (self->placement, cluster, error)
+      || (is_gpu && cluster->kind == PLAN_DEVICE_GPU && !options->is_dry
+          && !check_device (cluster, error)))
     return NULL;
   if (cluster->kind == cli_backend.device)
     return g_steal_pointer (&cluster);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--cluster %s: its devices are not this machine's processors, which are timed here: "
-               "begin with what fsdplan show --cluster local-cpu:%" G_GINT64_FORMAT
-               " --format=ini prints",
-               options->cluster, cluster->devices_per_node);
+  if (is_gpu)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "--cluster %s: its devices are no GPUs, which --backend cuda times",
+                 options->cluster);
+  else
+    g_set_error (
+        error, PLAN_ERROR, PLAN_ERROR_INVALID,
+        "--cluster %s: its devices are not this machine's processors, which are timed here: "
+        "begin with what fsdplan show --cluster local-cpu:%" G_GINT64_FORMAT " --format=ini prints",
+        options->cluster, cluster->devices_per_node);
   return NULL;
+}
+
+/* Without a device nothing is timed, and what it would refuse is not known. */
+static gboolean
+refuse_ops (Bench *self, gboolean is_dry, GError **error)
+{
+  GArray *ops = self->ops;
+  guint n = 0;
+  if (!cli_backend.kernels->open (is_dry ? NULL : error))
+    return is_dry;
+  for (guint i = 0; i < ops->len; i++)
+    {
+      g_autoptr (GError) why = NULL;
+      const ExecBenchOp op = g_array_index (ops, ExecBenchOp, i);
+      if (exec_bench_check (&self->frame, &op, &why))
+        g_array_index (ops, ExecBenchOp, n++) = op;
+      else
+        exec_bench_refuse (self->refusals, why->message, 1);
+    }
+  g_array_set_size (ops, n);
+  return TRUE;
 }
 
 static gboolean
@@ -208,28 +303,44 @@ read_adjustments (Bench *self, const char *db, GError **error)
 }
 
 static gboolean
-prepare (Bench *self, const Options *options, GError **error)
+parse (Bench *self, const Options *options, GError **error)
 {
+  const char *own = cli_backend.kernels->name;
   self->seconds = DEFAULT_SECONDS;
-  if (cli_backend.device != PLAN_DEVICE_CPU)
+  if (options->backend && !g_str_equal (options->backend, own))
     {
-      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                           "bench: this version times processors alone: use fsdplan-exec-cpu");
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--backend: this program is %s", own);
       return FALSE;
     }
-  if (!cli_format_parse (options->format, &self->format, error)
-      || (options->seconds
-          && !plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds, error))
-      || !open_ranks (self, options->ranks, error))
-    return FALSE;
-  self->times = g_array_new (FALSE, FALSE, sizeof (ExecBenchTimes));
-  return (self->cluster = describe (self, options, error))
-         && (self->ops = exec_bench_ops (self->cluster, error))
-         && choose (self->ops, options->only, error)
-         && exec_bench_frame_init (&self->frame, self->cluster, cli_backend.kernels, error)
-         && read_adjustments (self, options->db, error);
+  return cli_format_parse (options->format, &self->format, error)
+         && (!options->seconds
+             || plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds,
+                                      error))
+         && (!options->memory
+             || plan_units_parse_size (options->memory, "--memory", &self->max_bytes, error));
 }
 
+static gboolean
+prepare (Bench *self, const Options *options, GError **error)
+{
+  if (!parse (self, options, error) || !open_ranks (self, options, error))
+    return FALSE;
+  const gboolean is_joined = g_str_equal (self->comm_name, cli_backend.process_comm);
+  self->shares = cli_backend.device == PLAN_DEVICE_GPU && self->ranks > 1 && !is_joined;
+  self->times = g_array_new (FALSE, FALSE, sizeof (ExecBenchTimes));
+  self->refusals = exec_bench_refusals_new ();
+  if (!(self->cluster = describe (self, options, error))
+      || !(self->ops = exec_bench_ops (self->cluster, self->max_bytes, self->refusals, error))
+      || !choose (self->ops, options->only, error)
+      || !exec_bench_frame_init (&self->frame, self->cluster, cli_backend.kernels, error)
+      || !refuse_ops (self, options->is_dry, error))
+    return FALSE;
+  if (is_joined && !self->comm)
+    self->frame.job.join = cli_backend.join;
+  return read_adjustments (self, options->db, error);
+}
+
+/* Batches. */
 static guint
 repeats_of (const Bench *self, guint i)
 {
@@ -278,7 +389,10 @@ static gint64
 model_ns (const Bench *self, guint i)
 {
   const PlanStack *stack = plan_stack_of (&self->frame.plan, self->cluster->kind, NULL);
-  g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op_at (self, i), 0, self->ranks, 1);
+  ExecBenchOp alone = *op_at (self, i);
+  alone.batch = 1;
+  alone.pauses = 0;
+  g_autoptr (PlanSchedule) schedule = exec_bench_schedule (&alone, 0, self->ranks, 1);
   const SimParams params = cli_params (self->adjustments, self->cluster, stack);
   const SimCostInput input = { .schedule = schedule,
                                .cluster = self->cluster,
@@ -305,7 +419,7 @@ add_positive (CliTable *table, double value)
 static void
 add_times (const Bench *self, guint i, CliTable *table)
 {
-  const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
+  const ExecBenchTimes *times = times_at (self, i);
   const PlanOp *op = &op_at (self, i)->op;
   const double ns = (double)times->median_ns, bytes = bytes_of (self, i);
   const gboolean is_collective = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE;
@@ -332,7 +446,7 @@ add_op (const Bench *self, guint i, gboolean is_dry, CliTable *table)
   cli_table_add (table, format);
   cli_table_add_int (table, timing.ranks);
   if (is_dry)
-    cli_table_add_int (table, repeats_of (self, i));
+    cli_table_add_int (table, repeats_of (self, i) * op_at (self, i)->batch);
   else
     add_times (self, i, table);
 }
@@ -351,7 +465,8 @@ print (const Bench *self, gboolean is_dry)
   const guint n = is_dry ? self->ops->len : self->times->len;
   for (guint c = 0; classes->pdata[c]; c++)
     for (guint i = 0; i < n; i++)
-      if (g_str_equal (class_of (op_at (self, i)), classes->pdata[c]))
+      if (g_str_equal (class_of (op_at (self, i)), classes->pdata[c])
+          && (is_dry || times_at (self, i)->n > 0))
         add_op (self, i, is_dry, table);
   cli_table_print (table, self->format);
 }
@@ -359,10 +474,10 @@ print (const Bench *self, gboolean is_dry)
 static void
 add_row (const Bench *self, guint i, const char *created, const char *library, DbTable *rows)
 {
-  const ExecBenchTimes *times = &g_array_index (self->times, ExecBenchTimes, i);
+  const ExecBenchTimes *times = times_at (self, i);
   const SimTiming timing = timing_of (self, i);
   const gboolean is_collective = plan_op_class (timing.kind) == PLAN_CLASS_COLLECTIVE;
-  const char *comm = !is_collective ? "self" : self->comm ? cli_backend.process_comm : "threads";
+  const char *comm = is_collective || self->shares ? self->comm_name : "self";
   g_autofree char *uid = g_uuid_string_random ();
   g_autofree char *shape = sim_timing_print_shape (&timing);
   g_autofree char *format = sim_timing_print_format (&timing);
@@ -400,7 +515,8 @@ keep (const Bench *self, const char *db, GError **error)
   DbImport done;
   g_ptr_array_add (tables, rows);
   for (guint i = 0; i < self->times->len; i++)
-    add_row (self, i, created, library, rows);
+    if (times_at (self, i)->n > 0)
+      add_row (self, i, created, library, rows);
   const DbSource source = { .origin = "bench", .tables = tables };
   g_autoptr (DbStore) store = db_store_open (db, error);
   return store && db_store_import (store, &source, 1, FALSE, &done, error);
@@ -409,58 +525,78 @@ keep (const Bench *self, const char *db, GError **error)
 /* --- timing ------------------------------------------------------------------------------- */
 
 static void
-show_progress (const Bench *self, guint i, gint64 begin_us)
+show_progress (const Bench *self, guint i)
 {
-  const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
+  const double spent = 1e-6 * (double)(g_get_monotonic_time () - self->begin_us);
   fprintf (stderr, "\rbench: %u of %u ops, %.0f s, now %s \033[K", i, self->ops->len, spent,
            plan_op_name (op_at (self, i)->op.kind));
 }
 
-/* Ranks that are processes stop together: where any has reason to. */
+/* Ranks stop together: where any has reason to. */
 static gboolean
-should_stop (const Bench *self, gint64 begin_us, gboolean *out_stop, GError **error)
+should_stop (const Bench *self, ExecComm *comm, gboolean *out_stop, GError **error)
 {
-  float votes = interrupted != 0
-                || g_get_monotonic_time () - begin_us > PATIENCE * self->seconds * G_USEC_PER_SEC;
-  if (self->comm
-      && !self->comm->ops->all_reduce (self->comm, &votes, 1, PLAN_DTYPE_FP32, NULL, error))
+  float votes
+      = interrupted != 0
+        || g_get_monotonic_time () - self->begin_us > PATIENCE * self->seconds * G_USEC_PER_SEC;
+  if (!comm->ops->all_reduce (comm, &votes, 1, PLAN_DTYPE_FP32, NULL, error))
     return FALSE;
   *out_stop = votes > 0;
   return TRUE;
 }
 
 static gboolean
-time_all (Bench *self, GError **error)
+time_op (Bench *self, guint i, ExecComm *comm, GError **error)
 {
-  const gboolean is_shown = is_root (self) && isatty (STDERR_FILENO);
-  const gint64 begin_us = g_get_monotonic_time ();
+  ExecBenchTimes times;
+  g_autofree char *why = NULL;
+  if (!exec_bench_run (&self->frame, op_at (self, i), repeats_of (self, i), comm, &times, &why,
+                       error))
+    {
+      g_prefix_error (error, "%s: ", plan_op_name (op_at (self, i)->op.kind));
+      return FALSE;
+    }
+  if (comm->rank != 0)
+    return TRUE;
+  if (why)
+    exec_bench_refuse (self->refusals, why, 1);
+  g_array_append_val (self->times, times);
+  return TRUE;
+}
+
+/* What each rank does; the times are those that rank 0 saw. */
+static gboolean
+time_ops (ExecComm *comm, gpointer user_data, GError **error)
+{
+  Bench *self = user_data;
+  const gboolean is_shown = comm->rank == 0 && isatty (STDERR_FILENO);
   gint64 shown_us = 0;
   for (guint i = 0; i < self->ops->len; i++)
     {
-      ExecBenchTimes times;
       gboolean stop;
-      if (!should_stop (self, begin_us, &stop, error))
+      if (!should_stop (self, comm, &stop, error))
         return FALSE;
       if (stop)
         break;
       if (is_shown && g_get_monotonic_time () - shown_us > SHOW_EVERY_US)
         {
-          show_progress (self, i, begin_us);
+          show_progress (self, i);
           shown_us = g_get_monotonic_time ();
         }
-      if (!(self->comm ? exec_bench_run (&self->frame, op_at (self, i), repeats_of (self, i),
-                                         self->comm, &times, error)
-                       : exec_bench_run_threads (&self->frame, op_at (self, i),
-                                                 repeats_of (self, i), self->ranks, &times, error)))
-        {
-          g_prefix_error (error, "%s: ", plan_op_name (op_at (self, i)->op.kind));
-          return FALSE;
-        }
-      g_array_append_val (self->times, times);
+      if (!time_op (self, i, comm, error))
+        return FALSE;
     }
   if (is_shown)
     fputs ("\r\033[K", stderr);
   return TRUE;
+}
+
+static gboolean
+time_all (Bench *self, GError **error)
+{
+  self->begin_us = g_get_monotonic_time ();
+  return self->comm ? exec_bench_on_rank (&self->frame, self->comm, time_ops, self, error)
+                    : exec_bench_on_threads (&self->frame, self->ranks, time_ops, self, error);
 }
 
 /* Other programs at work beside it show in how little of the time was computed. */
@@ -470,8 +606,8 @@ warn_if_busy (const Bench *self)
   double wall = 0, own = 0;
   for (guint i = 0; i < self->times->len; i++)
     {
-      wall += (double)g_array_index (self->times, ExecBenchTimes, i).wall_ns;
-      own += (double)g_array_index (self->times, ExecBenchTimes, i).own_ns;
+      wall += (double)times_at (self, i)->wall_ns;
+      own += (double)times_at (self, i)->own_ns;
     }
   if (own < QUIET * wall)
     fprintf (stderr,
@@ -480,14 +616,29 @@ warn_if_busy (const Bench *self)
              100 - 100 * own / wall);
 }
 
+static void
+tell_refusals (const Bench *self)
+{
+  for (guint i = 0; i < self->refusals->len; i++)
+    {
+      const ExecBenchRefusal *refusal = &g_array_index (self->refusals, ExecBenchRefusal, i);
+      if (refusal->n > 0)
+        fprintf (stderr, "fsdplan: %u ops are not timed: %s\n", refusal->n, refusal->why);
+      else
+        fprintf (stderr, "fsdplan: not timed: %s\n", refusal->why);
+    }
+}
+
 /* What was timed before an interruption is kept and printed; the command has failed all the same.
  */
 static gboolean
 report (const Bench *self, const char *db, GError **error)
 {
+  const guint n = n_timed (self);
   print (self, FALSE);
+  tell_refusals (self);
   warn_if_busy (self);
-  if (self->times->len > 0 && !keep (self, db, error))
+  if (n > 0 && !keep (self, db, error))
     {
       g_prefix_error (error, "nothing was kept: ");
       return FALSE;
@@ -499,11 +650,11 @@ report (const Bench *self, const char *db, GError **error)
       fprintf (stderr,
                "fsdplan: %u of %u ops were timed in %d times the %" G_GINT64_FORMAT
                " seconds meant for it: more --seconds time the largest, too\n",
-               self->times->len, self->ops->len, PATIENCE, self->seconds);
+               n, self->ops->len, PATIENCE, self->seconds);
       return TRUE;
     }
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO,
-               "interrupted: the %u ops that were timed until then are kept", self->times->len);
+               "interrupted: the %u ops that were timed until then are kept", n);
   return FALSE;
 }
 
@@ -527,7 +678,10 @@ bench (Bench *self, const Options *options, GError **error)
   if (options->is_dry)
     {
       if (is_root (self))
-        print (self, TRUE);
+        {
+          print (self, TRUE);
+          tell_refusals (self);
+        }
       return TRUE;
     }
   signal (SIGINT, interrupt);
@@ -559,12 +713,21 @@ context_new (Options *options)
       "what they lie on, with the network between its nodes: a file; machines like this one unless "
       "said",
       "NAME:NODES|FILE" },
+    { "backend", 0, 0, G_OPTION_ARG_STRING, &options->backend,
+      "what computes: processors, or GPUs in a build with CUDA; cpu unless said", "cpu|cuda" },
+    { "comm", 0, 0, G_OPTION_ARG_STRING, &options->comm,
+      "what joins the ranks: of GPUs nccl, one each, or threads, which share one; of processors "
+      "threads, or mpi under a launcher",
+      "threads|mpi|nccl" },
     { "only", 0, 0, G_OPTION_ARG_STRING, &options->only,
       "only such ops: product, attention, collective, or how they move memory, as copy, norm, "
       "activation, optimizer",
       "CLASS,…" },
     { "seconds", 0, 0, G_OPTION_ARG_STRING, &options->seconds,
       "time meant for all of it; 60 unless said", "N" },
+    { "memory", 0, 0, G_OPTION_ARG_STRING, &options->memory,
+      "what an op's operands may take; 256 MiB unless said, of a GPU an eighth of its memory",
+      "SIZE" },
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &options->is_dry, "only show what would be timed", NULL },
     { "db", 0, 0, G_OPTION_ARG_STRING, &options->db,
       "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
@@ -584,6 +747,10 @@ context_new (Options *options)
       "sizes says how many they reached. Predictions for local-cpu take the newest row of each\n"
       "op and size, and what lies between sizes; those for N ranks are best served by\n"
       "--ranks N, those for several nodes by a launcher that starts ranks there.\n"
+      "On a GPU times are the device's own, of ops issued in batches while it is busy, with\n"
+      "operands that its caches do not hold. Plans with stack=native take them for every cluster\n"
+      "of such GPUs; those of ranks that share one, for as many ranks that do. What the device\n"
+      "has no format or memory for is counted.\n"
       "With --workspaces nothing is timed and no GPU is needed: cuDNN is asked how much\n"
       "memory attention wants on GPUs; predictions and schedules for such GPUs take what\n"
       "the newest version said of their shapes.");

@@ -82,7 +82,7 @@ add_run (Fitted *self, CliRun *run, const char *db, double weight, guint n_parts
                                           .stack = stack,
                                           .plan = &run->plan,
                                           .measurements = cli_measurements (cluster),
-                                          .timings = cli_timings (cluster, db, NULL) },
+                                          .timings = cli_timings (cluster, stack, db, NULL) },
                                .gpu = cluster->device_name,
                                .stack = stack->name,
                                .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],

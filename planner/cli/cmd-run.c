@@ -73,12 +73,12 @@ cmd_run (int argc, char **argv, GError **error)
   return hand_over (argv, backend_of (argc, argv), error);
 }
 
-/* Processors are what it times so far; cuDNN, which it asks about GPUs, is in the other program. */
+/* cuDNN, which it asks about GPUs that need not be there, is in their program. */
 int
 cmd_bench (int argc, char **argv, GError **error)
 {
   for (int i = 1; i < argc && strcmp (argv[1], CLI_COMPLETE_OPTION) != 0; i++)
     if (strcmp (argv[i], CLI_BENCH_WORKSPACES) == 0)
       return hand_over (argv, "cuda", error);
-  return hand_over (argv, "cpu", error);
+  return hand_over (argv, backend_of (argc, argv), error);
 }

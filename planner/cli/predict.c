@@ -50,13 +50,14 @@ cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *sc
              const PlanStack *stack, GError **error)
 {
   const SimParams params = cli_params (input->adjustments, input->cluster, stack);
-  const SimCostInput costs = { .schedule = schedule,
-                               .cluster = input->cluster,
-                               .stack = stack,
-                               .plan = resolved,
-                               .params = &params,
-                               .measurements = cli_measurements (input->cluster),
-                               .timings = cli_timings (input->cluster, input->db, input->comm) };
+  const SimCostInput costs
+      = { .schedule = schedule,
+          .cluster = input->cluster,
+          .stack = stack,
+          .plan = resolved,
+          .params = &params,
+          .measurements = cli_measurements (input->cluster),
+          .timings = cli_timings (input->cluster, stack, input->db, input->comm) };
   return sim_cost_new (&costs, error);
 }
 

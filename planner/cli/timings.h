@@ -1,6 +1,7 @@
 /* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
 #pragma once
 #include "planner/cluster.h"
+#include "planner/stack.h"
 #include "sim/timings.h"
 G_BEGIN_DECLS
 
@@ -8,9 +9,11 @@ G_BEGIN_DECLS
  * the network too, as far as it is known. */
 char *cli_timings_machine (const PlanCluster *cluster, const char *library, gboolean crosses);
 
-/* Ops timed on a cluster's processors, with collectives carried by `comm` (NULL: threads; between
- * nodes always mpi) and over such a network, read from the store `db` once; NULL where there are
- * none. Owned by this module. Any thread may ask. */
-const SimTimings *cli_timings (const PlanCluster *cluster, const char *db, const char *comm);
+/* Ops timed on a cluster's devices by our own runtime, which the stack has to be, with collectives
+ * carried by `comm` (NULL: of GPUs nccl, of processors threads; between nodes nccl or mpi) and over
+ * such a network, read from the store `db` once; NULL where there are none. Owned by this module.
+ * Any thread may ask. */
+const SimTimings *cli_timings (const PlanCluster *cluster, const PlanStack *stack, const char *db,
+                               const char *comm);
 
 G_END_DECLS

@@ -3,6 +3,8 @@
 
 #include "exec/bench.h"
 #include "exec/probe.h"
+#include "planner/lower.h"
+#include "sim/timings.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -20,9 +22,19 @@ static GArray *
 list (const PlanCluster *cluster)
 {
   g_autoptr (GError) error = NULL;
-  GArray *ops = exec_bench_ops (cluster, &error);
+  g_autoptr (GArray) refusals = exec_bench_refusals_new ();
+  GArray *ops = exec_bench_ops (cluster, 0, refusals, &error);
   ck_assert_msg (ops != NULL, "%s", error ? error->message : "");
   return ops;
+}
+
+static PlanCluster *
+gpus (const char *spec)
+{
+  g_autoptr (GError) error = NULL;
+  PlanCluster *cluster = plan_cluster_new (spec, &error);
+  ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
+  return cluster;
 }
 
 START_TEST (quantiles_by_hand)
@@ -172,6 +184,26 @@ START_TEST (what_plans_are_made_of_is_there)
 }
 END_TEST
 
+/* One op on all ranks, and what rank 0 saw. */
+typedef struct
+{
+  const ExecBenchFrame *frame;
+  const ExecBenchOp *op;
+  ExecBenchTimes times;
+} Timed;
+
+static gboolean
+time_op (ExecComm *comm, gpointer user_data, GError **error)
+{
+  Timed *self = user_data;
+  ExecBenchTimes times;
+  g_autofree char *why = NULL;
+  const gboolean ok = exec_bench_run (self->frame, self->op, 5, comm, &times, &why, error);
+  if (comm->rank == 0)
+    self->times = times;
+  return ok && !why;
+}
+
 /* The smallest of every kind is walked for real. */
 START_TEST (every_kind_runs)
 {
@@ -185,12 +217,13 @@ START_TEST (every_kind_runs)
   for (guint i = 0; i < ops->len; i++)
     {
       const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
-      ExecBenchTimes times;
+      Timed timed = { .frame = &frame, .op = op };
       if (!g_hash_table_add (seen, g_strdup_printf ("%d %d %d", (int)op->op.kind, (int)op->dtype[0],
                                                     (int)op->dtype[2])))
         continue;
-      ck_assert_msg (exec_bench_run_threads (&frame, op, 5, ranks, &times, &error), "%s: %s",
+      ck_assert_msg (exec_bench_on_threads (&frame, ranks, time_op, &timed, &error), "%s: %s",
                      plan_op_name (op->op.kind), error ? error->message : "");
+      const ExecBenchTimes times = timed.times;
       ck_assert_uint_eq (times.n, 5);
       ck_assert_int_gt (times.p10_ns, 0);
       ck_assert_int_le (times.p10_ns, times.q1_ns);
@@ -199,6 +232,108 @@ START_TEST (every_kind_runs)
       ck_assert_int_le (times.q3_ns, times.p90_ns);
       ck_assert_int_le (times.own_ns, times.wall_ns);
     }
+}
+END_TEST
+
+/* --- of GPUs ------------------------------------------------------------------------------ */
+
+/* What is timed beside a GPU of a kind, at rates that are all alike: as predictions take it. */
+static SimTimings *
+timings_of (const GArray *ops)
+{
+  g_autoptr (GArray) rows = g_array_new (FALSE, FALSE, sizeof (SimTiming));
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      SimTiming row = {
+        .kind = op->op.kind, .ranks = op->ranks, .nodes = op->nodes, .ns = exec_bench_guess_ns (op)
+      };
+      memcpy (row.dims, op->op.dims, sizeof row.dims);
+      for (guint r = 0; r < PLAN_MAX_REFS; r++)
+        row.dtype[r]
+            = op->op.refs[r].array < 0 || r >= plan_op_n_refs (row.kind) ? -1 : (gint8)op->dtype[r];
+      g_array_append_val (rows, row);
+    }
+  return sim_timings_new ((const SimTiming *)(gpointer)rows->data, rows->len);
+}
+
+/* Plans whose ops all are among those that are timed; but for what has no time of its own. */
+static const struct
+{
+  const char *cluster, *model, *fields;
+} covered[] = {
+  { "h200-141gb:1", "llama3-8b", "compute=bf16 seq=8192 gbs=1" },
+  { "h200-141gb:8", "llama3-8b", "compute=bf16 seq=8192 gbs=8 strategy=optim_grads_params" },
+  { "h200-141gb:8", "llama3-8b", "compute=bf16 seq=8192 gbs=8 strategy=no_shard" },
+  { "h200-141gb:8", "qwen3-8b",
+    "compute=bf16 seq=4096 gbs=16 strategy=optim_grads main_grads=fp32" },
+  { "h200-141gb:8", "llama3-8b", "compute=fp8-delayed seq=8192 gbs=8 strategy=optim_grads_params" },
+  { "h200-141gb:1", "llama3-8b", "compute=fp8-tensorwise seq=4096 gbs=4 mbs=4 recompute=full" },
+  { "h200-141gb:1", "llama3-8b", "compute=fp8-blockwise seq=4096 gbs=4 mbs=4" },
+  { "b200:1", "llama3-8b", "compute=mxfp8 seq=8192 gbs=2" },
+  { "b200:8", "llama3-8b",
+    "compute=nvfp4 seq=8192 gbs=8 strategy=optim_grads_params main_grads=fp32" },
+  { "a100-80gb:8", "llama3.2-1b", "compute=bf16 seq=4096 gbs=16 precision_aware=on exp_avg=bf16" },
+  { "a100-80gb:2", "gpt2",
+    "compute=bf16 seq=1024 gbs=64 mbs=8 grad_accum_fusion=on main_grads=fp32" },
+};
+
+static PlanSchedule *
+schedule_of (const PlanCluster *cluster, const char *name, const char *fields)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (name, &error);
+  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
+  Plan plan, resolved;
+  plan_init (&plan);
+  ck_assert (model && plan_set (&plan, "stack", "native", &error));
+  for (char **word = words; *word; word++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*word, "=", 2);
+      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *word);
+    }
+  PlanSchedule *schedule = plan_resolve (&plan, model, cluster, &resolved, &error)
+                               ? plan_lower (model, cluster, &resolved, 0, &error)
+                               : NULL;
+  ck_assert_msg (schedule != NULL, "%s with %s: %s", name, fields, error ? error->message : "");
+  return schedule;
+}
+
+/* Scales come by the part of a bucket, and a few numbers' own ops are as quick as any. */
+static gboolean
+is_exempt (const PlanSchedule *schedule, const PlanOp *op)
+{
+  const PlanOpClass class = op->kind < PLAN_N_OPS ? plan_op_class (op->kind) : PLAN_CLASS_HOST;
+  return (class != PLAN_CLASS_COMPUTE && class != PLAN_CLASS_COLLECTIVE)
+         || op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE
+         || (class == PLAN_CLASS_COLLECTIVE && plan_schedule_group_size (schedule, op) == 1);
+}
+
+START_TEST (gpus_time_what_their_plans_are_made_of)
+{
+  g_autoptr (PlanCluster) cluster = gpus (covered[_i].cluster);
+  g_autoptr (GArray) ops = list (cluster);
+  g_autoptr (SimTimings) timings = timings_of (ops);
+  g_autoptr (PlanSchedule) schedule = schedule_of (cluster, covered[_i].model, covered[_i].fields);
+  g_autoptr (GString) missing = g_string_new (NULL);
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      double ns;
+      SimTimed how;
+      if (is_exempt (schedule, op))
+        continue;
+      const SimTiming wanted = sim_timing_of (schedule, op);
+      const gboolean is_large = plan_op_flops (op) > 1e12;
+      if (sim_timings_find (timings, &wanted, 0, &ns, &how)
+          && !(is_large && how == SIM_TIMED_BEYOND))
+        continue;
+      g_autofree char *shape = sim_timing_print_shape (&wanted);
+      g_autofree char *format = sim_timing_print_format (&wanted);
+      g_string_append_printf (missing, "%s %s %s\n", plan_op_name (op->kind), shape, format);
+    }
+  ck_assert_msg (missing->len == 0, "%s, %s with %s:\n%s", covered[_i].cluster, covered[_i].model,
+                 covered[_i].fields, missing->str);
 }
 END_TEST
 
@@ -214,6 +349,8 @@ main (void)
   tcase_add_test (tcase, levels_are_timed_apart);
   tcase_add_test (tcase, what_plans_are_made_of_is_there);
   tcase_add_loop_test (tcase, every_kind_runs, 1, 4);
+  tcase_add_loop_test (tcase, gpus_time_what_their_plans_are_made_of, 0,
+                       (int)G_N_ELEMENTS (covered));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

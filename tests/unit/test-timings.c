@@ -249,15 +249,30 @@ START_TEST (text_that_is_wrong_is_refused)
 }
 END_TEST
 
-/* The cost model takes them first, as a step keeps them, and issuing is in what was timed. */
+static PlanCluster *
+processors (guint nodes, GError **error)
+{
+  g_autofree char *text = g_strdup_printf (
+      "[some]\nsource=test\nnodes=%u\ndevices_per_node=%u\ndevice=x\nkind=cpu\n"
+      "peak_fp32=1 GFLOP/s\npeak_bf16=1 GFLOP/s\nmemory=1 GB\nmemory_bandwidth=1 GB/s\n"
+      "link_bandwidth=1 GB/s\nlink_latency=1 us\nnic_bandwidth=1 GB/s\nnic_latency=1 us\n",
+      nodes, nodes);
+  return plan_cluster_parse (text, "test", error);
+}
+
+/* The cost model takes them first, as a step keeps them. Issuing is in what was timed on a
+ * processor; on a GPU it is the host's, as without. */
 START_TEST (costs_are_what_was_timed)
 {
+  const gboolean is_gpu = _i == 0;
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", &error);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("h100-80gb:1", &error);
+  g_autoptr (PlanCluster) cluster
+      = is_gpu ? plan_cluster_new ("h100-80gb:1", &error) : processors (1, &error);
   Plan plan, resolved;
   plan_init (&plan);
-  ck_assert (plan_set (&plan, "gbs", "1", &error) && plan_set (&plan, "seq", "16", &error));
+  ck_assert (plan_set (&plan, "gbs", "1", &error) && plan_set (&plan, "seq", "16", &error)
+             && plan_set (&plan, "stack", "native", &error));
   ck_assert (plan_resolve (&plan, model, cluster, &resolved, &error));
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
   ck_assert (schedule != NULL);
@@ -269,17 +284,53 @@ START_TEST (costs_are_what_was_timed)
   SimParams params = *sim_params_default (cluster);
   params.value[SIM_PARAM_PRODUCT_SUSTAINED] = 0.5;
   g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
-  const SimCostInput input = { .schedule = schedule,
-                               .cluster = cluster,
-                               .stack = plan_stack_of (&resolved, cluster->kind, &error),
-                               .plan = &resolved,
-                               .params = &params,
-                               .timings = timings };
+  SimCostInput input = { .schedule = schedule,
+                         .cluster = cluster,
+                         .stack = plan_stack_of (&resolved, cluster->kind, &error),
+                         .plan = &resolved,
+                         .params = &params };
+  g_autoptr (SimCost) without = sim_cost_new (&input, &error);
+  input.timings = timings;
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  ck_assert (cost != NULL);
+  ck_assert (cost != NULL && without != NULL);
   ck_assert_int_eq (sim_cost_ns (cost, node), 24690);
   ck_assert_int_eq (sim_cost_provenance (cost, node), SIM_PROVENANCE_MEASURED);
-  ck_assert_int_eq (sim_cost_launch_ns (cost, node), 0);
+  const gint64 host_ns = sim_cost_launch_ns (without, node);
+  ck_assert_int_eq (sim_cost_launch_ns (cost, node), is_gpu ? host_ns : 0);
+  ck_assert_int_gt (host_ns, 0);
+}
+END_TEST
+
+/* A collective that was timed between GPUs takes what any does of processors and memory beside it.
+ */
+START_TEST (collectives_keep_their_share_of_a_gpu)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("h100-80gb:2", &error);
+  Plan plan, resolved;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "gbs", "2", &error) && plan_set (&plan, "seq", "16", &error)
+             && plan_set (&plan, "stack", "native", &error));
+  ck_assert (plan_resolve (&plan, model, cluster, &resolved, &error));
+  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  guint node = 0;
+  while (plan_schedule_node (schedule, node)->kind != PLAN_OP_ALL_GATHER)
+    node++;
+  SimTiming row = sim_timing_of (schedule, plan_schedule_node (schedule, node));
+  row.ns = 1e9;
+  g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
+  SimCostInput input = { .schedule = schedule,
+                         .cluster = cluster,
+                         .stack = plan_stack_of (&resolved, cluster->kind, &error),
+                         .plan = &resolved };
+  g_autoptr (SimCost) without = sim_cost_new (&input, &error);
+  input.timings = timings;
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_int_eq (sim_cost_ns (cost, node), 1000000000);
+  ck_assert_uint_gt (sim_cost_sms (without, node), 0);
+  ck_assert_uint_eq (sim_cost_sms (cost, node), sim_cost_sms (without, node));
+  ck_assert_uint_eq (sim_cost_memory_bytes (cost, node), sim_cost_memory_bytes (without, node));
 }
 END_TEST
 
@@ -292,11 +343,7 @@ START_TEST (costs_are_of_the_level)
     guint size, stride, nodes;
   } groups[] = { { 4, 1, 2 }, { 2, 1, 1 }, { 2, 2, 2 } };
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanCluster) cluster = plan_cluster_parse (
-      "[two]\nsource=test\nnodes=2\ndevices_per_node=2\ndevice=x\nkind=cpu\npeak_fp32=1 GFLOP/s\n"
-      "memory=1 GB\nmemory_bandwidth=1 GB/s\nlink_bandwidth=1 GB/s\nlink_latency=1 us\n"
-      "nic_bandwidth=1 GB/s\nnic_latency=1 us\n",
-      "test", &error);
+  g_autoptr (PlanCluster) cluster = processors (2, &error);
   ck_assert_msg (cluster != NULL, "%s", error ? error->message : "");
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 4);
   PlanOp op;
@@ -346,7 +393,8 @@ main (void)
   tcase_add_loop_test (tcase, times_are_positive_and_never_fall, 0, 100);
   tcase_add_test (tcase, text_reads_back);
   tcase_add_test (tcase, text_that_is_wrong_is_refused);
-  tcase_add_test (tcase, costs_are_what_was_timed);
+  tcase_add_loop_test (tcase, costs_are_what_was_timed, 0, 2);
+  tcase_add_test (tcase, collectives_keep_their_share_of_a_gpu);
   tcase_add_loop_test (tcase, costs_are_of_the_level, 0, 3);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdplan-exec-cuda on fake GPUs, as a user runs it: FAKE_GPUS of them, one unless said, of compute
+ * capability FAKE_CAPABILITY, 90 unless said. What went wrong on them ends it with an error. */
+#include "config.h"
+
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/nccl-fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MEMORY_BYTES (G_GUINT64_CONSTANT (2) << 30)
+
+int __real_main (int argc, char **argv);
+int __wrap_main (int argc, char **argv);
+
+static int
+number (const char *name, int otherwise)
+{
+  const char *text = g_getenv (name);
+  return text ? atoi (text) : otherwise;
+}
+
+int
+__wrap_main (int argc, char **argv)
+{
+  const int capability = number ("FAKE_CAPABILITY", 90);
+  fake_cuda_reset ();
+  fake_nccl_reset ();
+  fake_cuda_set_machine ((guint)number ("FAKE_GPUS", 1), MEMORY_BYTES, capability / 10,
+                         capability % 10);
+  const int status = __real_main (argc, argv);
+  if (*fake_cuda_finish () == '\0')
+    return status;
+  fprintf (stderr, "fake GPU: %s\n", fake_cuda_finish ());
+  return EXIT_FAILURE;
+}
