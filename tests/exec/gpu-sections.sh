@@ -41,6 +41,10 @@ E
 # its GPU is the CPU, and large models are not run
 program fsdplan <<E
 case "\$*" in
+bench*) echo x >"$work/results/bench.db"
+  echo "fsdplan: 3 ops are not timed: this plan keeps out in mxfp8" >&2
+  printf 'class,op\nproduct,gemm\nrope,rope\nproduct,gemm\n' ;;
+calibrate*) test -s "$work/results/bench.db" ;;
 *--cluster*) printf '61000 tokens/s with 1 ranks\nstep_ms 250 268.5 -6.9\nmax_allocated_mib 8 9 0\n' ;;
 *) exec "$real" \$(echo "\$*" | sed 's/--backend cuda/--backend cpu/') ;;
 esac
@@ -96,6 +100,10 @@ test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
 test "$(grep -c '^fp8walk | .* | losses differ by 0, at most 0.0125' "$work/out")" = 6 || fail "not every recipe"
 has 'throughput | llama3.2-1b --gbs 4 --seq 4096 | 61000 tokens/s, step 268.5 ms, predicted 250, 9 MiB, predicted 8'
 test "$(grep -c '^fp8 | ' "$work/out")" = 4 || fail "not every format"
+has 'bench | product | 2 ops timed'
+has 'bench | fsdplan: 3 ops are not timed: this plan keeps out in mxfp8'
+test "$(grep -c '^predict | .* | step 268.5 ms, predicted 250: off by -6.9 %; 9 MiB, predicted 8: off by -11.1 %' \
+  "$work/out")" = 8 || fail "not every model"
 has 'torch | torch 2.11.0 bf16+compile+cudnn | 60000 tokens/s'
 has 'torch | bf16+compile+flash | failed: RuntimeError: no kernel'
 has "torch: failed with 1: see $work/results/torch.log"
@@ -122,6 +130,10 @@ exit 1
 E
 sections 0 walk
 has 'walk: skipped: no CUDA device: no driver'
+rm "$work/results/bench.rows" "$work/results/predict.rows" "$work/results/bench.db"
+sections 0 bench predict
+has 'bench: skipped: no CUDA device: no driver'
+has 'predict: skipped: nothing was timed: run the section bench first'
 rm "$work/results/gemm.rows" "$build/tests/gpu/test-cuda-gemm.tap"
 sections 0 gemm
 has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"

@@ -15,8 +15,10 @@
 #   fp8walk     the same of recipes that quantise, which Hopper has
 #   throughput  tokens per second; milliseconds and MiB predicted and measured, of known models
 #   fp8         the same of layers in bf16 and in each of those recipes
+#   bench       the store filled with this GPU's ops, timed one by one
+#   predict     from those and three runs: milliseconds and MiB of other models' steps, predicted and measured
 #   torch       the same layers in PyTorch, of the interpreter that PYTHON names; torch1b: the small model
-all='kernels gemm attention nccl walk fp8walk throughput fp8 torch torch1b'
+all='kernels gemm attention nccl walk fp8walk throughput fp8 bench predict torch torch1b'
 here=h200-141gb
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
@@ -137,6 +139,56 @@ section_fp8 ()
   for recipe in bf16 fp8-tensorwise fp8-delayed fp8-blockwise; do
     speed "layers=4,$layer" --gbs 4 --seq 4096 --set compute=$recipe || return 1
   done
+}
+
+# What `bench` keeps, and runs, are in a store of their own. Its largest ops come last: what it has no
+# time for is told, and predicted in proportion.
+store=$results/bench.db
+
+section_bench ()
+{
+  fsdplan bench --backend cuda --seconds "${BENCH_SECONDS:-120}" --db "$store" --format csv \
+    >"$results/bench.csv" 2>"$results/bench.err"
+  status=$?
+  cat "$results/bench.csv" "$results/bench.err"
+  grep -q 'no CUDA device\|is not in this build' "$results/bench.err" &&
+    skip "$(sed 's/^fsdplan: //' "$results/bench.err")"
+  awk -F, 'NR > 1 { n[$1]++ } END { for (c in n) printf "%s | %d ops timed\n", c, n[c] }' "$results/bench.csv" |
+    sort >&3
+  grep 'are not timed\|were timed' "$results/bench.err" >&3
+  return $status
+}
+
+# step MODEL OPTION...: a run that is kept; its step, predicted from all that was learned before
+step ()
+{
+  model=$1
+  shift
+  fsdplan run --backend cuda --model "$model" --cluster $here --steps 15 --set stack=native --db "$store" "$@" \
+    >"$results/cuda" 2>"$results/cuda.err"
+  status=$?
+  cat "$results/cuda" "$results/cuda.err"
+  test $status = 0 || return 1
+  awk -v what="$model $*" '
+    $1 == "step_ms" { ms = $3; predicted = $2 }
+    $1 == "max_allocated_mib" { mib = $3; predicted_mib = $2 }
+    END { if (ms == "") exit 1
+      printf "%s | step %s ms, predicted %s: off by %.1f %%; %s MiB, predicted %s: off by %.1f %%\n", what, ms,
+        predicted, 100 * (predicted / ms - 1), mib, predicted_mib, 100 * (predicted_mib / mib - 1) }' "$results/cuda" >&3
+}
+
+# Widths, lengths and batches that are at no corner of what was timed, nor among the runs that teach.
+section_predict ()
+{
+  test -s "$store" || skip "nothing was timed: run the section bench first"
+  middle=hidden=3072,ffn=8192,heads=24,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
+  step "layers=4,$layer" --gbs 2 --seq 4096 && step "layers=2,$layer" --gbs 4 --seq 8192 &&
+    step llama3.2-1b --gbs 2 --seq 4096 || return 1
+  fsdplan calibrate --folds 0 --id bench --db "$store" --format csv || return 1
+  echo "from here on | by what these three taught" >&3
+  step "layers=6,$middle" --gbs 3 --seq 6144 && step "layers=8,$middle" --gbs 6 --seq 3072 &&
+    step llama3.2-1b --gbs 5 --seq 3072 && step "layers=3,$layer" --gbs 1 --seq 16384 &&
+    step "layers=6,$middle" --gbs 3 --seq 6144 --set compute=fp8-tensorwise
 }
 
 # race SHAPE BATCH SEQ HOW...: one that fails is told, and the others run
