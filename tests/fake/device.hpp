@@ -180,10 +180,18 @@ std::string bytes_of (const Allocation &allocation, size_t from, size_t to);
 bool touch (Op &op, const void *at, size_t bytes, bool is_write);
 void check_unused (Allocation &allocation, const char *by);
 
-/* operands.cpp: reports a use of what is not among the operands that are watched, if any are. */
+void forget_clocks ();
+
+/* operands.cpp: reports a use of what is not among the operands of the op that this thread watches,
+ * if it does. Another op to watch, or none, gives the one before back; its bytes are as unused once
+ * it begins again; in the end all of what is whole must have been used. */
+struct Watched;
 void check_operands (const Op &op, const Allocation &allocation, const void *at, size_t bytes,
                      bool is_write);
-void forget_clocks ();
+std::shared_ptr<Watched> watch (std::shared_ptr<Watched> next);
+std::shared_ptr<Watched> watched_now ();
+void watch_again (Watched &self);
+void check_whole (const Watched &self);
 
 /* An object that fake_order_gone is told of before its owner deletes it; else a reset does. */
 template <typename T>

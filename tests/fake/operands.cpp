@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an op says that it uses, against what its kernels, products and graphs are seen to use: a
- * wrong stride stays within the arena that all buffers share, and is found here. */
+ * wrong stride stays within the arena that all buffers share, and is found here. What an op has
+ * captured is held to the same at every launch. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -22,6 +23,8 @@ struct Operand
   std::vector<bool> left; /* bytes that the op has not used yet */
 };
 
+}
+
 struct Watched
 {
   std::string op;
@@ -29,7 +32,10 @@ struct Watched
   bool has_run = false; /* what is captured runs later */
 };
 
-thread_local Watched watched;
+namespace
+{
+
+thread_local std::shared_ptr<Watched> watched; /* NULL: no op is */
 
 bool
 shares_allocation (const Operand &operand, const Allocation &allocation)
@@ -43,7 +49,7 @@ nearest (const guint8 *at)
 {
   const Operand *found = nullptr;
 
-  for (const Operand &operand : watched.operands)
+  for (const Operand &operand : watched->operands)
     if (operand.begin <= at && (found == nullptr || operand.end > found->end))
       found = &operand;
   return found == nullptr ? "it lies before all of its operands"
@@ -56,7 +62,7 @@ nearest (const guint8 *at)
 size_t
 allowed (const guint8 *at, size_t bytes, bool is_write)
 {
-  for (Operand &operand : watched.operands)
+  for (Operand &operand : watched->operands)
     if (at >= operand.begin && at < operand.end && (!is_write || operand.is_written))
       {
         size_t from = (size_t)(at - operand.begin), n = MIN (bytes, (size_t)(operand.end - at));
@@ -81,22 +87,65 @@ check_operands (const Op &op, const Allocation &allocation, const void *at, size
   const guint8 *next = (const guint8 *)at;
   bool is_shared = false;
 
-  for (const Operand &operand : watched.operands)
+  if (watched == nullptr)
+    return;
+  for (const Operand &operand : watched->operands)
     is_shared |= shares_allocation (operand, allocation);
-  watched.has_run = true;
+  watched->has_run = true;
   while (is_shared && bytes > 0)
     {
       size_t n = allowed (next, bytes, is_write), from = (size_t)(next - allocation.at);
 
       if (n == 0)
         {
-          report ("op " + watched.op + ": " + name_of (op.self)
+          report ("op " + watched->op + ": " + name_of (op.self)
                   + (is_write ? " writes " : " reads ") + bytes_of (allocation, from, from + bytes)
                   + ", which is no operand's: " + nearest (next));
           return;
         }
       next += n;
       bytes -= n;
+    }
+}
+
+std::shared_ptr<Watched>
+watch (std::shared_ptr<Watched> next)
+{
+  watched.swap (next);
+  return next;
+}
+
+std::shared_ptr<Watched>
+watched_now ()
+{
+  return watched;
+}
+
+void
+watch_again (Watched &self)
+{
+  self.has_run = false;
+  for (Operand &operand : self.operands)
+    operand.left.assign ((size_t)(operand.end - operand.begin), true);
+}
+
+void
+check_whole (const Watched &self)
+{
+  for (const Operand &operand : self.operands)
+    {
+      guint64 left = 0, first = 0;
+
+      for (size_t i = operand.is_whole ? operand.left.size () : 0; i-- > 0;)
+        if (operand.left[i])
+          {
+            left++;
+            first = i;
+          }
+      if (left > 0 && self.has_run)
+        report ("op " + self.op + ": " + std::to_string (left) + " bytes of " + operand.name
+                + (operand.is_written ? " are never written" : " are never read")
+                + ", the first at " + std::to_string (first));
     }
 }
 
@@ -107,16 +156,24 @@ using namespace fake;
 void
 fake_watch_begin (const char *op, const FakeOperand *operands, guint n)
 {
-  watched = { op, {}, false };
+  auto made = std::make_shared<Watched> ();
+
+  made->op = op;
   for (guint i = 0; i < n; i++)
     {
       const FakeOperand &from = operands[i];
       const guint8 *at = (const guint8 *)from.at;
 
-      watched.operands.push_back ({ from.name, at, at + from.bytes, from.is_read != FALSE,
-                                    from.is_written != FALSE, from.is_whole != FALSE,
-                                    std::vector<bool> (from.bytes, true) });
+      made->operands.push_back ({ from.name,
+                                  at,
+                                  at + from.bytes,
+                                  from.is_read != FALSE,
+                                  from.is_written != FALSE,
+                                  from.is_whole != FALSE,
+                                  {} });
     }
+  watch_again (*made);
+  watch (made);
 }
 
 void
@@ -124,20 +181,7 @@ fake_watch_end (gboolean is_done)
 {
   Lock lock;
 
-  for (const Operand &operand : watched.operands)
-    {
-      guint64 left = 0, first = 0;
-
-      for (size_t i = operand.is_whole && is_done ? operand.left.size () : 0; i-- > 0;)
-        if (operand.left[i])
-          {
-            left++;
-            first = i;
-          }
-      if (left > 0 && watched.has_run)
-        report ("op " + watched.op + ": " + std::to_string (left) + " bytes of " + operand.name
-                + (operand.is_written ? " are never written" : " are never read")
-                + ", the first at " + std::to_string (first));
-    }
-  watched = {};
+  if (is_done)
+    check_whole (*watched);
+  watch (nullptr);
 }

@@ -5,6 +5,7 @@
 #include "tests/fake/device.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace fake
 {
@@ -23,6 +24,7 @@ struct Node
   std::string name, details;
   Work work;
   std::function<cudaError_t (Stream *stream)> apart;
+  std::shared_ptr<Watched> watched = nullptr; /* the op that it is of */
 };
 
 struct Graph
@@ -87,6 +89,7 @@ add_node (Stream *stream, Node node)
   Clock &clock = graph.clocks[stream];
 
   node.stream = stream->number;
+  node.watched = watched_now ();
   if (clock.at.size () <= stream->number)
     clock.at.resize (stream->number + 1);
   clock.at[stream->number]++;
@@ -645,6 +648,24 @@ cudaGraphInstantiate (cudaGraphExec_t *out, cudaGraph_t graph, unsigned long lon
   return cudaSuccess;
 }
 
+namespace
+{
+
+/* Ops of a graph, in the order they were captured in: those of several ranks go on side by side. */
+std::vector<Watched *>
+watched_in (const Graph &graph)
+{
+  std::vector<Watched *> all;
+  std::set<Watched *> known;
+
+  for (const Node &node : graph.nodes)
+    if (node.watched != nullptr && known.insert (node.watched.get ()).second)
+      all.push_back (node.watched.get ());
+  return all;
+}
+
+}
+
 cudaError_t
 cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
 {
@@ -664,6 +685,9 @@ cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
   for (const auto &[number, own] : exec->streams)
     own->clock.join (begin);
   std::vector<Clock> recorded (exec->graph->recorded.size ());
+  const std::vector<Watched *> ops = watched_in (*exec->graph);
+  for (Watched *op : ops)
+    watch_again (*op);
   for (const Node &node : exec->graph->nodes)
     {
       Stream *own = exec->streams[node.stream];
@@ -679,7 +703,12 @@ cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
           lock_runtime ();
         }
       else if (error == cudaSuccess)
-        error = run (own, node.name, node.details, node.stream, node.work);
+        {
+          const std::shared_ptr<Watched> before = watch (node.watched);
+
+          error = run (own, node.name, node.details, node.stream, node.work);
+          watch (before);
+        }
       if (own->is_stalled) /* nothing behind it ends */
         {
           self->behind = own;
@@ -688,6 +717,9 @@ cudaGraphLaunch (cudaGraphExec_t exec, cudaStream_t stream)
     }
   for (const auto &[number, own] : exec->streams)
     self->clock.join (own->clock);
+  for (const Watched *op : ops)
+    if (error == cudaSuccess && self->behind == nullptr)
+      check_whole (*op);
   return result (error);
 }
 

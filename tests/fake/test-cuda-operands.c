@@ -8,6 +8,7 @@
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
 
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,97 @@ START_TEST (wrong_rows_are_named)
 }
 END_TEST
 
+/* --- steps that are launched -------------------------------------------------------------- */
+
+/* The first step goes op by op, the second is kept and launched, as is the third; the last goes op
+ * by op again. Nothing is wrong but what is captured. */
+#define GRAPH_STEPS 4
+
+static struct
+{
+  guint number; /* of the captured product, from 1 */
+  char matrix;
+} planted_stretch;
+
+static gboolean
+is_captured (void *stream)
+{
+  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing (stream, &status) == cudaSuccess
+         && status == cudaStreamCaptureStatusActive;
+}
+
+static int
+launch_captured_stretch (const ExecArgs *args, void *stream)
+{
+  if (planted_stretch.number > 0 && is_captured (stream) && --planted_stretch.number == 0)
+    fake_cublaslt_stretch (1, planted_stretch.matrix, 16);
+  return exec_kernels_cuda.launch[args->op->kind](args, stream);
+}
+
+static int
+launch_captured_changed (const ExecArgs *args, void *stream)
+{
+  return is_captured (stream) ? launch_changed (args, stream)
+                              : exec_kernels_cuda.launch[args->op->kind](args, stream);
+}
+
+static void
+case_init_graph (Case *c, guint ranks, int major, const char *fields)
+{
+  g_autofree char *all = g_strconcat (fields, " deterministic=on cuda_graph=on", NULL);
+  case_init_on (c, ranks, major, all);
+  c->job.steps = GRAPH_STEPS;
+}
+
+START_TEST (captured_strides_are_named)
+{
+  static ExecKernels planted;
+  Case c;
+  case_init_graph (&c, 1 + (guint)_i % 2, strides[_i].major, strides[_i].fields);
+  planted = exec_kernels_cuda;
+  planted.launch[PLAN_OP_GEMM] = planted.launch[PLAN_OP_GEMM_ADD] = launch_captured_stretch;
+  planted_stretch.number = strides[_i].number;
+  planted_stretch.matrix = strides[_i].matrix;
+  c.job.kernels = watch_kernels (&planted);
+  run_anyway (&c);
+  ck_assert_uint_eq (planted_stretch.number, 0);
+  ck_assert_msg (strstr (fake_cuda_error (), strides[_i].op)
+                     && strstr (fake_cuda_error (), strides[_i].what),
+                 "%s, %c: '%s' lacks '%s'", strides[_i].fields, strides[_i].matrix,
+                 fake_cuda_error (), strides[_i].what);
+  case_free (&c);
+}
+END_TEST
+
+START_TEST (captured_rows_are_named)
+{
+  static ExecKernels planted;
+  const PlanOpKind kind = changes[_i].kind;
+  g_autofree char *op = g_strdup_printf ("op %s: ", plan_op_name (kind));
+  Case c;
+  case_init_graph (&c, 1, 9, "compute=bf16 seq=16");
+  planted = exec_kernels_cuda;
+  planted.launch[kind] = launch_captured_changed;
+  memcpy (planted_dims, changes[_i].dims, sizeof planted_dims);
+  c.job.kernels = watch_kernels (&planted);
+  run_anyway (&c);
+  ck_assert_msg (g_str_has_prefix (fake_cuda_error (), op)
+                     && strstr (fake_cuda_error (), changes[_i].what),
+                 "'%s' lacks '%s' of '%s'", fake_cuda_error (), changes[_i].what, op);
+  case_free (&c);
+}
+END_TEST
+
+START_TEST (right_graphs_are_not_told)
+{
+  Case c;
+  case_init_graph (&c, 1 + (guint)_i % 2, strides[_i].major, strides[_i].fields);
+  case_must_run (&c, strides[_i].fields);
+  case_clear (&c, strides[_i].fields);
+}
+END_TEST
+
 /* The same runs as they are. */
 START_TEST (right_strides_are_not_told)
 {
@@ -145,6 +237,9 @@ main (void)
   tcase_add_loop_test (tcase, wrong_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
   tcase_add_loop_test (tcase, wrong_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
   tcase_add_loop_test (tcase, right_strides_are_not_told, 0, (int)G_N_ELEMENTS (strides));
+  tcase_add_loop_test (tcase, captured_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
+  tcase_add_loop_test (tcase, captured_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
+  tcase_add_loop_test (tcase, right_graphs_are_not_told, 0, (int)G_N_ELEMENTS (strides));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
