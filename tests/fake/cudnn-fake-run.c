@@ -7,6 +7,7 @@
 #include "planner/units.h"
 #include "tests/fake/cudnn-fake-private.h"
 #include "tests/fake/order.h"
+#include "tests/fake/watch.h"
 
 #include <math.h>
 #include <string.h>
@@ -601,6 +602,54 @@ fake_cudnn_take_values (FakeCudnnRun *run)
   return take_tensors (run, tensors);
 }
 
+/* --- planted mistakes --------------------------------------------------------------------- */
+
+/* What is asked for by fake_cudnn_stretch or fake_cudnn_resize; `from` 0: the first. */
+static struct
+{
+  guint number;
+  gint64 id, elements;
+  guint dimension;
+  gint64 from, to;
+} planted;
+
+void
+fake_cudnn_stretch (guint number, gint64 id, guint dimension, gint64 elements)
+{
+  planted.number = number;
+  planted.id = id;
+  planted.dimension = dimension;
+  planted.elements = elements;
+  planted.from = 0;
+}
+
+void
+fake_cudnn_resize (guint number, gint64 from, gint64 to)
+{
+  planted.number = number;
+  planted.from = from;
+  planted.to = to;
+}
+
+static void
+change (gpointer id, gpointer tensor, gpointer user_data)
+{
+  Tensor *self = tensor;
+
+  if (planted.from == 0 && self->id == planted.id)
+    self->step[planted.dimension] += planted.elements;
+  for (guint d = 0; d < 4; d++)
+    if (planted.from > 0 && self->size[d] == planted.from)
+      self->size[d] = planted.to;
+}
+
+static void
+change_if_asked (GHashTable *tensors)
+{
+  if (planted.number > 0 && --planted.number == 0)
+    g_hash_table_foreach (tensors, change, NULL);
+}
+
 cudnnStatus_t
 fake_cudnn_run (FakeCudnnRun *run, cudaStream_t stream)
 {
@@ -608,6 +657,7 @@ fake_cudnn_run (FakeCudnnRun *run, cudaStream_t stream)
   g_autoptr (GArray) all = read_graph (tensors, run->graph);
   const gsize bytes = (gsize)fake_cudnn_workspace (run->graph);
 
+  change_if_asked (tensors);
   if (bytes > 0)
     {
       if (!fake_order_write (stream, run->workspace, bytes))

@@ -3,6 +3,7 @@
  * share, where a GPU would compute with whatever lies there. Each is named with op and operand. */
 #include "config.h"
 
+#include "exec/cuda/attention-graph.h"
 #include "exec/cuda/kernels.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
@@ -126,6 +127,63 @@ START_TEST (wrong_rows_are_named)
 }
 END_TEST
 
+/* --- cuDNN's graphs ----------------------------------------------------------------------- */
+
+/* The first graph of a step is attention, the second its gradient. A tensor that goes by other rows
+ * or heads than the op's, and a whole graph that is of another shape: of fewer tokens, or narrower
+ * heads, or fewer of them. What lies in scratch is nobody else's, wherever in it. */
+static const struct
+{
+  guint number;
+  gint64 id; /* of a tensor that is stretched; 0: none is */
+  guint dimension;
+  gint64 from, to; /* of a graph that is resized */
+  const char *what;
+} graphs[] = {
+  { 1, EXEC_ATTENTION_Q, 2, 0, 0, "1920 bytes of qkv are never read, the first at 512" },
+  { 1, EXEC_ATTENTION_K, 3, 0, 0, "no operand's: out has not been written yet" }, /* it is turned */
+  { 1, EXEC_ATTENTION_V, 2, 0, 0, "no operand's: out has not been written yet" },
+  { 1, EXEC_ATTENTION_Q, 1, 0, 0, " bytes of qkv are never read, the first at " },
+  { 1, EXEC_ATTENTION_OUT, 2, 0, 0, "no operand's: lse ends 0 bytes before" },
+  { 1, EXEC_ATTENTION_STATS, 1, 0, 0, "no operand's: lse ends 0 bytes before" },
+  { 1, 0, 0, 16, 8, "2048 bytes of out are never written, the first at 2048" },
+  { 1, 0, 0, 64, 48, " bytes of out are never written, the first at 96" },
+  { 1, 0, 0, 2, 1, " bytes of out are never written, the first at 128" },
+  { 2, EXEC_ATTENTION_Q, 2, 0, 0, "1920 bytes of qkv are never read, the first at 512" },
+  { 2, EXEC_ATTENTION_OUT, 2, 0, 0, "240 bytes of out are never read, the first at 256" },
+  { 2, EXEC_ATTENTION_DOUT, 1, 0, 0, "no operand's: dout ends 0 bytes before" },
+  { 2, EXEC_ATTENTION_DQ, 2, 0, 0, "1920 bytes of dqkv are never written, the first at 512" },
+  { 2, EXEC_ATTENTION_DK, 2, 0, 0, "no operand's: dqkv ends 0 bytes before" },
+  { 2, EXEC_ATTENTION_DV, 2, 0, 0, "no operand's: dqkv ends 112 bytes before" },
+  { 2, 0, 0, 16, 8, " bytes of dqkv are never written, the first at 4096" },
+  { 2, 0, 0, 64, 48, " bytes of dqkv are never written, the first at 96" },
+};
+
+/* Op by op, and in a step that is launched, whose graphs come after those of the first. */
+START_TEST (wrong_graphs_are_named)
+{
+  const guint g = (guint)_i % G_N_ELEMENTS (graphs);
+  const gboolean is_launched = (guint)_i >= G_N_ELEMENTS (graphs);
+  const guint number = graphs[g].number + (is_launched ? 2 : 0);
+  const char *op = graphs[g].number == 1 ? "op attention: " : "op attention_bwd: ";
+  Case c;
+  case_init_on (&c, 1, 9,
+                is_launched ? "compute=bf16 seq=16 deterministic=on cuda_graph=on"
+                            : "compute=bf16 seq=16 deterministic=on");
+  c.job.steps = is_launched ? 4 : 2;
+  if (graphs[g].id)
+    fake_cudnn_stretch (number, graphs[g].id, graphs[g].dimension, 8);
+  else
+    fake_cudnn_resize (number, graphs[g].from, graphs[g].to);
+  run_anyway (&c);
+  ck_assert_msg (g_str_has_prefix (fake_cuda_error (), op)
+                     && strstr (fake_cuda_error (), graphs[g].what),
+                 "%u, tensor %d: '%s' lacks '%s' of '%s'", number, (int)graphs[g].id,
+                 fake_cuda_error (), graphs[g].what, op);
+  case_free (&c);
+}
+END_TEST
+
 /* --- steps that are launched -------------------------------------------------------------- */
 
 /* The first step goes op by op, the second is kept and launched, as is the third; the last goes op
@@ -237,6 +295,7 @@ main (void)
   tcase_add_loop_test (tcase, wrong_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
   tcase_add_loop_test (tcase, wrong_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
   tcase_add_loop_test (tcase, right_strides_are_not_told, 0, (int)G_N_ELEMENTS (strides));
+  tcase_add_loop_test (tcase, wrong_graphs_are_named, 0, 2 * (int)G_N_ELEMENTS (graphs));
   tcase_add_loop_test (tcase, captured_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
   tcase_add_loop_test (tcase, captured_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
   tcase_add_loop_test (tcase, right_graphs_are_not_told, 0, (int)G_N_ELEMENTS (strides));

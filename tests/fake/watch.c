@@ -28,10 +28,13 @@ bytes_apart (const ExecArgs *args, guint i)
 static gboolean
 is_whole (const ExecArgs *args, guint i)
 {
-  const gboolean is_factor = (args->op->kind == PLAN_OP_GEMM || args->op->kind == PLAN_OP_GEMM_ADD)
-                             && (i == 1 || i == 2);
+  const PlanOpKind kind = args->op->kind;
+  const gboolean is_factor
+      = (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD) && (i == 1 || i == 2);
+  const gboolean is_attention = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD;
+  const char access = plan_op_ref_access (kind, i);
   return args->dtype[i] != PLAN_DTYPE_FP8_128X128
-         && (is_factor || plan_op_ref_access (args->op->kind, i) == 'w');
+         && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
 static guint

@@ -27,4 +27,10 @@ const ExecKernels *watch_kernels (const ExecKernels *kernels);
  * its matrices, 'a', 'b' or 'd', than its layout says. */
 void fake_cublaslt_stretch (guint number, char matrix, gint64 elements);
 
+/* In the number-th of cuDNN's graphs that runs from now, from 1: the tensor of an id has so many
+ * elements more between neighbours along a dimension; or all tensors are as of a shape that has
+ * `to` of what it has `from` of, in the same places. */
+void fake_cudnn_stretch (guint number, gint64 id, guint dimension, gint64 elements);
+void fake_cudnn_resize (guint number, gint64 from, gint64 to);
+
 G_END_DECLS
