@@ -483,6 +483,38 @@ START_TEST (evaluation_is_near_the_cpu)
 }
 END_TEST
 
+/* Blocking waits of the host in a run of so many steps. */
+static guint
+waits_in (const char *fields, gint64 steps)
+{
+  guint n;
+  Case c;
+  case_init (&c, 1, fields);
+  c.job.steps = steps;
+  case_must_run (&c, fields);
+  n = count_logged ("synchronize");
+  case_clear (&c, fields);
+  return n;
+}
+
+static const char *const awaited[] = {
+  "compute=bf16",
+  "compute=bf16 strategy=optim_grads_params recompute=full gbs=3",
+  "compute=fp8-delayed param_gather=fp8",
+  "compute=fp8-tensorwise main_grads=fp32",
+  "compute=bf16 nan_check=params gbs=2",
+};
+
+/* No kernel and no library makes the host wait in a step: the device asks for its own events, where
+ * the schedule has it wait, and blocks for nothing. (Algorithms that are timed are, once.) */
+START_TEST (no_step_blocks_the_host)
+{
+  g_autofree char *fields = g_strconcat (awaited[_i], " deterministic=on", NULL);
+  const guint few = waits_in (fields, 2), many = waits_in (fields, 7);
+  ck_assert_msg (many == few, "%s: %u waits in 2 steps, and %u in 7", fields, few, many);
+}
+END_TEST
+
 /* The recorded step's spans lie within it, in order per stream. */
 START_TEST (the_trace_is_whole)
 {
@@ -521,6 +553,7 @@ main (void)
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 2);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);
+  tcase_add_loop_test (tcase, no_step_blocks_the_host, 0, (int)G_N_ELEMENTS (awaited));
   tcase_add_test (tcase, the_trace_is_whole);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
