@@ -182,20 +182,21 @@ START_TEST (every_kind_runs)
 }
 END_TEST
 
-/* A span is from the first of a batch to the last, without what comes before: that and the event at
- * its end are all that there are. */
+/* A span is from the first of a batch to the last, without what comes before: of an op that is two
+ * calls, those of all, and the event at the end. */
 START_TEST (the_pause_is_not_timed)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("h100-80gb:1", &error);
-  ExecBenchOp op = { .op = { .kind = PLAN_OP_ZERO }, .ranks = 1, .stride = 1, .nodes = 1 };
+  ExecBenchOp op = { .ranks = 1, .stride = 1, .nodes = 1 };
   Run run;
   fake_cuda_reset ();
   run_init (&run, cluster, FALSE);
-  plan_op_init (&op.op, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  plan_op_init (&op.op, PLAN_OP_NORM_SQ, PLAN_STREAM_COMPUTE);
   op.op.dims[0] = 64;
-  op.op.refs[0].array = 0;
-  op.dtype[0] = PLAN_DTYPE_FP32;
+  op.op.refs[0].array = op.op.refs[1].array = 0;
+  op.dtype[0] = PLAN_DTYPE_I64;
+  op.dtype[1] = PLAN_DTYPE_FP32;
   exec_bench_complete (&op, cluster, SMALL_BYTES);
   ck_assert_uint_gt (op.batch, 1);
   ck_assert_uint_gt (op.pauses, 0);
@@ -203,7 +204,7 @@ START_TEST (the_pause_is_not_timed)
   g_array_append_val (run.ops, op);
   ck_assert (exec_bench_on_threads (&run.frame, 1, time_ops, &run, &error));
   const ExecBenchTimes *times = &g_array_index (run.times, ExecBenchTimes, 0);
-  ck_assert_int_eq (times->median_ns, CALL_NS * (op.batch + 1) / op.batch);
+  ck_assert_int_eq (times->median_ns, CALL_NS * (2 * op.batch + 1) / op.batch);
   ck_assert_uint_eq (times->n, op.batch);
   run_clear (&run);
 }
