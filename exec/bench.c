@@ -155,6 +155,20 @@ make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
     exec_number_narrow (out, dtype, numbers, PATTERN);
 }
 
+/* The device repeats what is at the beginning, over and over again: a copy across for every repeat
+ * would take longer than what is timed. */
+static gboolean
+spread (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **error)
+{
+  for (guint64 n; done < bytes; done += n)
+    {
+      n = MIN (done, bytes - done);
+      if (!device->ops->copy (device, at + done, at, n, PLAN_STREAM_COMPUTE, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
 /* Exact sums begin with nothing. */
 static gboolean
 fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **error)
@@ -172,10 +186,13 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
   g_autofree guint8 *pattern = g_malloc (whole);
   make_pattern (self, buffer->dtype, pattern);
   for (guint turn = 0; turn < buffer->count; turn++)
-    for (guint64 at = 0; at < bytes; at += whole)
-      if (!exec_device_write (walk->device, walk->tags[buffer->first + turn].bytes + at, pattern,
-                              MIN (whole, bytes - at), error))
+    {
+      guint8 *at = walk->tags[buffer->first + turn].bytes;
+      const guint64 first = MIN (whole, bytes);
+      if (!exec_device_write (walk->device, at, pattern, first, error)
+          || !spread (walk->device, at, first, bytes, error))
         return FALSE;
+    }
   return TRUE;
 }
 
