@@ -615,6 +615,7 @@ declare (PlanLower *self)
   plan_lower_declare_offload (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
+  plan_lower_declare_pieces (self);
 }
 
 PlanSchedule *

@@ -590,6 +590,6 @@ plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule)
   guint64 bytes = self->context_bytes;
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     if (plan_schedule_group (schedule, g)->size > 1)
-      bytes += self->communicator_bytes;
+      bytes += self->communicator_bytes + plan_schedule_group (schedule, g)->registered_bytes;
   return bytes;
 }
