@@ -119,6 +119,10 @@ applies (guint i, const char *value)
 gboolean
 plan_run_row_apply_notes (PlanRunRow *self, GError **error)
 {
+  /* Megatron-LM's default, and NeMo's and Megatron-Bridge's (arguments.py,
+   * --no-gradient-accumulation-fusion). */
+  if (self->plan.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
   for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
     if (g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], defaults[i].source)
         && !(defaults[i].is_split && self->plan.value[PLAN_TP] == 1)

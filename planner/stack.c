@@ -101,6 +101,8 @@ static const PlanStack newest[] = {
       .outer = PLAN_OUTER_STAYS,
       .gathers_in_turn = TRUE,
       .transposes_forward = TRUE,
+      .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
+                                 * since 2.0 in Float8Tensor.update_usage */
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .recomputes_outputs = TRUE,

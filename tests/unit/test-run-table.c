@@ -152,6 +152,7 @@ static const struct
     "grad_accum_fusion=on\nnan_check=params\n", NULL, NULL, NULL },
   { "source=NVIDIA/Megatron-LM tests/x|notes=",
     "grad_accum_fusion=on\nper_token_loss=off\nce_fusion=off\n", NULL, NULL, NULL },
+  { "stack=megatron|strategy=optim|notes=", "grad_accum_fusion=on\n", NULL, NULL, NULL },
   { "tp=2|sp=yes|notes=tp_overlap=ub", "tp_overlap=ub\n", NULL, NULL, NULL },
   { "tp=2|sp=yes|notes=tp_overlap=none", "tp=2\nsp=on\n", NULL, NULL, NULL },
   { "tp=2|sp=yes|notes=|source=NVIDIA/dgxc-benchmarking llama3.1/README.md@v25.04",

@@ -197,6 +197,37 @@ START_TEST (symmetric_memory_takes_products_apart)
 }
 END_TEST
 
+/* Transformer Engine turns a weight once per step where it keeps what it turned; Megatron-FSDP
+ * drops it with the unit, in each pass. */
+START_TEST (weights_are_turned_as_often_as_they_are_dropped)
+{
+  static const struct
+  {
+    const char *words;
+    guint times;
+  } rows[] = { { "stack=megatron strategy=optim", 1 },
+               { "stack=megatron-fsdp keep_transpose=on", 1 },
+               { "stack=megatron-fsdp", 3 * 2 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      PlanCursor cursor;
+      const PlanOp *op;
+      guint n = 0;
+      g_autofree char *words = g_strconcat ("gbs=24 seq=256 compute=fp8-delayed param_gather=fp8 ",
+                                            rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+      while ((op = plan_cursor_next (&cursor)))
+        n += op->kind == PLAN_OP_TRANSPOSE
+             && plan_schedule_buffer (c.schedule, (guint)op->refs[0].array)->category
+                    == PLAN_CATEGORY_DERIVED;
+      ck_assert_msg (n == 4 * 32 * rows[i].times, "%s: %u", rows[i].words, n);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -205,6 +236,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, user_buffers_take_products_apart, 0, 6);
   tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 4);
+  tcase_add_test (tcase, weights_are_turned_as_often_as_they_are_dropped);
   tcase_add_test (tcase, sequences_are_exchanged_beside_products);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
