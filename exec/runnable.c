@@ -73,6 +73,8 @@ check_fields (const Plan *plan, guint ranks, GError **error)
   const gint64 *value = plan->value;
   const gboolean shards_grads
       = value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS && ranks > value[PLAN_DP_OUTER];
+  if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
+    return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_TP] > 1)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)

@@ -36,6 +36,8 @@ static const struct
   { PLAN_COMPUTE, "bf16 and fp16 by the model's dtype, fp8 by Transformer Engine's autocast" },
   { PLAN_PARAM_GATHER, "quantised weights by Transformer Engine's quantized_model_init" },
   { PLAN_TP, "the model's own layers, on the mesh's \"tp\"" },
+  { PLAN_TP_OVERLAP,
+    "user buffers of Transformer Engine's layers, or torch.compile of the model's" },
   { PLAN_CP, "attention's own, within \"dp_shard\"" },
   { PLAN_NCCL_UB, "symmetric memory is of megatron-core's allocator, which must be there too" },
   { PLAN_OPTIMIZER, "which one is given" },

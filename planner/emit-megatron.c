@@ -117,6 +117,7 @@ add_overlap (const Emit *e)
 {
   const PlanEmitGroup group = PLAN_EMIT_GROUP_SHARDING;
   add_if (e, IS (SP, ON), PLAN_EMIT_GROUP_BATCH, F (SEQUENCE_PARALLEL), NULL);
+  add_if (e, IS (TP_OVERLAP, UB), PLAN_EMIT_GROUP_BATCH, F (TP_COMM_OVERLAP), NULL);
   add_if (e, IS (OVERLAP_GRAD_REDUCE, ON), group, F (OVERLAP_GRAD_REDUCE), NULL);
   add_if (e, IS (OVERLAP_PARAM_GATHER, ON) && !(e->is_ddp && IS (STRATEGY, NO_SHARD)), group,
           F (OVERLAP_PARAM_GATHER), NULL);

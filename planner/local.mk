@@ -26,13 +26,16 @@ libplanner_a_SOURCES = \
   %D%/lower-emit.c %D%/lower-emit.h \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
-  %D%/lower-layer.c %D%/lower-layer.h \
+  %D%/lower-layer.c %D%/lower-layer.h %D%/lower-layer-private.h \
+  %D%/lower-layer-backward.c \
   %D%/lower-norm.c \
   %D%/lower-offload.c %D%/lower-offload.h \
   %D%/lower-order.c %D%/lower-order.h \
+  %D%/lower-pieces.c \
   %D%/lower-replicated.c \
   %D%/lower-sites.c \
   %D%/lower-step.c %D%/lower-step.h \
+  %D%/lower-weight.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \

@@ -179,6 +179,15 @@ plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs
 }
 
 void
+plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, PLAN_STREAM_TENSOR);
+  fill (self, op, refs, &count, NULL);
+  op->group = self->tensor_group;
+  op->record = plan_lower_ref (self->exchanged);
+}
+
+void
 plan_lower_await_exchange (PlanLower *self)
 {
   plan_lower_wait (self, plan_lower_ref (self->exchanged));

@@ -43,6 +43,10 @@ void plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef 
                                 gint64 count);
 void plan_lower_await_exchange (PlanLower *self);
 
+/* One more, behind the last one but not behind compute. */
+void plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
+                                  gint64 count);
+
 /* Opens a repeat, of units where nothing else is said, or none where it has one turn; returns how
  * to name what it stands at. */
 PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,

@@ -24,6 +24,39 @@ PlanValueSet plan_lower_kept (const PlanLower *self, PlanLowerKeep keep);
 void plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 
+/* The weight as a product reads it: forwards, or over its other dimension. */
+PlanRef plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
+                                   gboolean is_backward, gint64 *out_layout);
+
+/* Transposes of the unit's weights: made by one pass over it, dropped with the weights. */
+void plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
+void plan_lower_drop_transposes (PlanLower *self);
+
+/* Where quantised weights live for one product only, both forms are made for it. */
+void plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
+void plan_lower_drop_quantised_weight (PlanLower *self, const PlanNode *node);
+
+/* out[rows, cols] of in[rows, depth]. */
+typedef struct
+{
+  PlanRef out, in, weight, bias;
+  gint64 rows, cols, depth, layout;
+} PlanLowerProduct;
+
+/* Whether products go on in pieces beside the communication of their tensor-parallel group, and
+ * whether that one does which reads the gradient of its sum; what is used in pieces is declared. */
+gboolean plan_lower_has_pieces (const PlanLower *self);
+gboolean plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear);
+void plan_lower_declare_pieces (PlanLower *self);
+
+/* Where this rank's part of a gathered buffer begins. */
+guint64 plan_lower_own_part (const PlanLower *self, guint64 elements);
+
+/* A product of what is gathered of every rank's `own` rows; one whose sum is scattered. Compute is
+ * behind them. */
+void plan_lower_gathered_product (PlanLower *self, const PlanLowerProduct *product, PlanRef own);
+void plan_lower_reduced_product (PlanLower *self, const PlanLowerProduct *product, PlanRef sum);
+
 /* Leaves what the backward pass reads in out, lse and qkv; that one takes dqkv. */
 void plan_lower_declare_attention (PlanLower *self);
 

@@ -128,7 +128,7 @@ typedef struct
   gint32 copied, updated;     /* events: the last copy, the host's last update */
   gint32 nan_sum;             /* what looking for NaN adds up */
   gint32 done;                /* event: everything given to the compute stream so far */
-  gint32 exchanged;           /* event: the last communication within the tensor-parallel group */
+  gint32 exchanged, received; /* of a tensor-parallel group: the last event; what came */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
   gint32 kv_here, dkv_here;
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */

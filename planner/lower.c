@@ -551,9 +551,10 @@ measure (PlanLower *self, guint rank)
   const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
   self->copies_weights = self->net.quantises && !quantised;
   self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
-  self->transposes_weights = quantised && self->net.has_columns && !self->gathers_columns
-                             && !IS (self, KEEP_TRANSPOSE, ON);
-  self->keeps_transposes = quantised && self->net.has_columns && IS (self, KEEP_TRANSPOSE, ON);
+  const gboolean transposes = quantised && self->net.has_columns && !self->gathers_columns;
+  const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
+  self->transposes_weights = transposes && !keeps;
+  self->keeps_transposes = transposes && keeps;
 }
 
 static void
@@ -615,6 +616,7 @@ declare (PlanLower *self)
   plan_lower_declare_offload (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
+  plan_lower_declare_pieces (self);
 }
 
 PlanSchedule *

@@ -79,6 +79,7 @@
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
   X (SEQUENCE_PARALLEL, "sequence_parallel", "sequence-parallel", ON, "off", "") \
+  X (TP_COMM_OVERLAP, "tp_comm_overlap", "tp-comm-overlap", ON, "off", "") \
   X (MEGATRON_FSDP, "use_megatron_fsdp", "use-megatron-fsdp", ON, "off", "") \
   X (CUSTOM_FSDP, "use_custom_fsdp", "use-custom-fsdp", ON, "off", "") \
   X (FSDP_VERSION, "megatron_fsdp_version", "megatron-fsdp-version", INT, "1", "") \

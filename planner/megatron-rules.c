@@ -202,6 +202,8 @@ check_overlap (const Check *c)
           "needs --overlap-grad-reduce");
   refuse (c, ON (OVERLAP_PARAM_GATHER) && !ON (DISTRIBUTED_OPTIMIZER) && !c->is_fsdp,
           F (OVERLAP_PARAM_GATHER), "needs --use-distributed-optimizer or --use-megatron-fsdp");
+  refuse (c, ON (TP_COMM_OVERLAP) && !ON (SEQUENCE_PARALLEL), F (TP_COMM_OVERLAP),
+          "needs --sequence-parallel");
   refuse (c, !c->is_fsdp && IS (CKPT_FORMAT, "fsdp_dtensor"), F (CKPT_FORMAT),
           "fsdp_dtensor is for --use-megatron-fsdp only");
   warn (c, !c->is_fsdp && GIVEN (STRATEGY) && !c->settings->is_log, F (STRATEGY),

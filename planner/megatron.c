@@ -272,6 +272,8 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
       = reduces ? PLAN_OVERLAP_GRAD_REDUCE_ON : PLAN_OVERLAP_GRAD_REDUCE_OFF;
   value[PLAN_OVERLAP_PARAM_GATHER]
       = gathers ? PLAN_OVERLAP_PARAM_GATHER_ON : PLAN_OVERLAP_PARAM_GATHER_OFF;
+  value[PLAN_TP_OVERLAP]
+      = plan_megatron_is_on (s, F (TP_COMM_OVERLAP)) ? PLAN_TP_OVERLAP_UB : PLAN_TP_OVERLAP_NONE;
   if (value[PLAN_TP] > 1)
     value[PLAN_SP] = plan_megatron_is_on (s, F (SEQUENCE_PARALLEL)) ? PLAN_SP_ON : PLAN_SP_OFF;
   if (!is_fsdp)

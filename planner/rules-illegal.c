@@ -96,6 +96,19 @@ sp_does_not_divide (const PlanFacts *f)
 }
 
 static gboolean
+pieces_without_sp (const PlanFacts *f)
+{
+  return !IS (f, TP_OVERLAP, NONE) && !IS (f, SP, ON);
+}
+
+/* Devices write into one another's memory. */
+static gboolean
+pieces_reach_out (const PlanFacts *f)
+{
+  return !IS (f, TP_OVERLAP, NONE) && f->value[PLAN_TP] > plan_cluster_linked_devices (f->cluster);
+}
+
+static gboolean
 cp_does_not_divide (const PlanFacts *f)
 {
   return f->value[PLAN_CP] > 1 && f->value[PLAN_SEQ] % (2 * f->value[PLAN_CP]) != 0;
@@ -399,6 +412,12 @@ static const PlanRuleEntry rules[] = {
   { { "sp-divides-seq", "sp=on needs seq to be a multiple of tp",
       "Megatron-LM: sequences are scattered in equal parts", PLAN_ERROR_INVALID },
     sp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_TP) },
+  { { "pieces-need-sp", "tp_overlap other than none needs tp above 1 and sp=on: what goes on in pieces are the gathers and "
+      "reductions of split sequences", "Megatron-LM arguments.py, --tp-comm-overlap", PLAN_ERROR_INVALID },
+    pieces_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP, PLAN_SP) },
+  { { "pieces-need-links", "tp_overlap other than none needs tp to be at most the devices that are linked without the network",
+      "TransformerEngine module/base.py, initialize_ub", PLAN_ERROR_INVALID },
+    pieces_reach_out, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP) },
   { { "cp-divides-seq", "cp above 1 needs seq to be a multiple of 2 x cp: each rank takes one early and one late part",
       "Megatron-LM context_parallel documentation", PLAN_ERROR_INVALID },
     cp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_CP) },

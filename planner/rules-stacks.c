@@ -166,6 +166,20 @@ empties_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+user_buffers_elsewhere (const PlanFacts *f)
+{
+  return IS (f, TP_OVERLAP, UB) && !is_stack (f, PLAN_STACK_MEGATRON)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+/* PyTorch's compiler finds products and their communication; nobody else takes them apart. */
+static gboolean
+async_elsewhere (const PlanFacts *f)
+{
+  return IS (f, TP_OVERLAP, ASYNC) && !(is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPILE, ON));
+}
+
+static gboolean
 drops_elsewhere (const PlanFacts *f)
 {
   return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
@@ -225,6 +239,12 @@ static const PlanRuleEntry rules[] = {
   { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
       "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
     empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },
+  { { "user-buffers-are-transformer-engine-s", "tp_overlap=ub needs stack=megatron-fsdp or stack=megatron, whose layers "
+      "have such products", "TransformerEngine common/comm_gemm_overlap", PLAN_ERROR_INVALID },
+    user_buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP) },
+  { { "async-is-compiled", "tp_overlap=async needs stack=fsdp2 and compile=on: the compiler takes products and collectives apart",
+      "torchtitan parallelize.py; PyTorch _inductor/fx_passes/micro_pipeline_tp.py", PLAN_ERROR_INVALID },
+    async_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP, PLAN_COMPILE) },
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
       "nanotron models/llama.py", PLAN_ERROR_INVALID },
     drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },

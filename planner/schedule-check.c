@@ -30,7 +30,8 @@ typedef struct
   const PlanSchedule *schedule;
   PlanCursor cursor;
   PlanSection section;
-  BufferState *buffers;
+  guint32 *first;       /* of each array of buffers: its first piece's index below */
+  BufferState *buffers; /* of every piece of every buffer */
   Clock *events;
   gboolean *recorded;
   Clock streams[PLAN_N_STREAMS];
@@ -56,6 +57,13 @@ fail (const Checker *c, const PlanOp *op, GError **error, const char *format, ..
                plan_stream_name (op->stream), loops->str, message);
   g_string_free (loops, TRUE);
   return FALSE;
+}
+
+static BufferState *
+state_of (const Checker *c, guint array, gint64 index)
+{
+  const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, array);
+  return &c->buffers[c->first[array] + (guint32)index * buffer->pieces];
 }
 
 /* The reference as an index into its array, or -1 where it points outside. */
@@ -121,28 +129,51 @@ check_memory (Checker *c, const PlanOp *op, const char *name, BufferState *state
   return TRUE;
 }
 
+/* The pieces of a buffer that an operand lies in. */
+typedef struct
+{
+  BufferState *first;
+  guint64 n;
+} Pieces;
+
 static gboolean
-check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, BufferState *state,
-              GError **error)
+check_piece (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer,
+             const BufferState *state, GError **error)
 {
   const char access = plan_op_ref_access (op->kind, i);
   const gboolean reads = access == 'r' || access == 'u', writes = access != 'r';
-  const guint64 used
-      = access == 's' ? plan_scratch_least_elements (op->kind, op->dims)
-                      : plan_op_ref_elements (op, i, plan_schedule_group_size (c->schedule, op));
-  const Clock *clock = &c->streams[op->stream];
-
   if (!state->is_live)
     return fail (c, op, error, "%s is not taken", buffer->name);
-  if (op->refs[i].at > buffer->elements || used > buffer->elements - op->refs[i].at)
+  if (reads && !state->is_defined)
+    return fail (c, op, error, "%s is read before anything wrote it", buffer->name);
+  if (!is_behind (state, &c->streams[op->stream], writes))
+    return fail (c, op, error, "nothing orders this behind the last use of %s", buffer->name);
+  return TRUE;
+}
+
+static gboolean
+check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, Pieces *pieces,
+              GError **error)
+{
+  const guint64 at = op->refs[i].at;
+  const guint64 used
+      = plan_op_ref_access (op->kind, i) == 's'
+            ? plan_scratch_least_elements (op->kind, op->dims)
+            : plan_op_ref_elements (op, i, plan_schedule_group_size (c->schedule, op));
+  if (pieces->first->is_live && (at > buffer->elements || used > buffer->elements - at))
     return fail (c, op, error,
                  "%s needs %" G_GUINT64_FORMAT " elements from %" G_GUINT64_FORMAT
                  ", and has %" G_GUINT64_FORMAT,
-                 buffer->name, used, (guint64)op->refs[i].at, buffer->elements);
-  if (reads && !state->is_defined)
-    return fail (c, op, error, "%s is read before anything wrote it", buffer->name);
-  if (!is_behind (state, clock, writes))
-    return fail (c, op, error, "nothing orders this behind the last use of %s", buffer->name);
+                 buffer->name, used, at, buffer->elements);
+  if (pieces->first->is_live && buffer->pieces > 1 && used > 0)
+    {
+      const guint64 size = buffer->elements / buffer->pieces;
+      pieces->first += at / size;
+      pieces->n = (at + used - 1) / size - at / size + 1;
+    }
+  for (guint64 p = 0; p < pieces->n; p++)
+    if (!check_piece (c, op, i, buffer, &pieces->first[p], error))
+      return FALSE;
   return TRUE;
 }
 
@@ -161,11 +192,42 @@ note_access (const PlanOp *op, guint i, BufferState *state, guint64 count)
 }
 
 static gboolean
+check_operand (Checker *c, const PlanOp *op, guint i, Pieces *out_pieces, GError **error)
+{
+  const guint array = (guint)op->refs[i].array;
+  const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, array);
+  const gint64 index = index_in (c, &op->refs[i], buffer->count);
+  if (index < 0)
+    return fail (c, op, error, "%s lies outside %s[%u]", plan_op_ref_name (op->kind, i),
+                 buffer->name, buffer->count);
+  *out_pieces = (Pieces){ state_of (c, array, index), buffer->pieces };
+  if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+    return check_access (c, op, i, buffer, out_pieces, error);
+  for (guint64 p = 0; p < out_pieces->n; p++)
+    if (!check_memory (c, op, buffer->name, &out_pieces->first[p], error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+check_record (Checker *c, const PlanOp *op, GError **error)
+{
+  if (op->record.array < 0)
+    return TRUE;
+  const PlanEvent *event = plan_schedule_event (c->schedule, (guint)op->record.array);
+  const gint64 index = index_in (c, &op->record, event->count);
+  if (index < 0)
+    return fail (c, op, error, "records an event outside %s[%u]", event->name, event->count);
+  c->events[event->first + index] = c->streams[op->stream];
+  c->recorded[event->first + index] = TRUE;
+  return TRUE;
+}
+
+static gboolean
 check_op (Checker *c, const PlanOp *op, GError **error)
 {
   Clock *own = &c->streams[op->stream];
-  BufferState *states[PLAN_MAX_REFS] = { NULL };
-  const gboolean is_memory = plan_op_class (op->kind) == PLAN_CLASS_MEMORY;
+  Pieces operands[PLAN_MAX_REFS] = { { NULL, 0 } };
 
   if ((op->group >= 0) != (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE))
     return fail (c, op, error, "only collectives have a group");
@@ -173,36 +235,16 @@ check_op (Checker *c, const PlanOp *op, GError **error)
   if (!check_waits (c, op, error))
     return FALSE;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
-    {
-      if (op->refs[i].array < 0)
-        continue;
-      const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, (guint)op->refs[i].array);
-      const gint64 index = index_in (c, &op->refs[i], buffer->count);
-      if (index < 0)
-        return fail (c, op, error, "%s lies outside %s[%u]", plan_op_ref_name (op->kind, i),
-                     buffer->name, buffer->count);
-      states[i] = &c->buffers[buffer->first + index];
-      if (is_memory ? !check_memory (c, op, buffer->name, states[i], error)
-                    : !check_access (c, op, i, buffer, states[i], error))
-        return FALSE;
-    }
-  if (!is_memory)
+    if (op->refs[i].array >= 0 && !check_operand (c, op, i, &operands[i], error))
+      return FALSE;
+  if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
     {
       own->happened[op->stream]++;
       for (guint i = 0; i < PLAN_MAX_REFS; i++)
-        if (states[i])
-          note_access (op, i, states[i], own->happened[op->stream]);
+        for (guint64 p = 0; p < operands[i].n; p++)
+          note_access (op, i, &operands[i].first[p], own->happened[op->stream]);
     }
-  if (op->record.array >= 0)
-    {
-      const PlanEvent *event = plan_schedule_event (c->schedule, (guint)op->record.array);
-      const gint64 index = index_in (c, &op->record, event->count);
-      if (index < 0)
-        return fail (c, op, error, "records an event outside %s[%u]", event->name, event->count);
-      c->events[event->first + index] = *own;
-      c->recorded[event->first + index] = TRUE;
-    }
-  return TRUE;
+  return check_record (c, op, error);
 }
 
 static gboolean
@@ -227,7 +269,7 @@ check_live (const Checker *c, const gboolean *expected, const char *when, GError
       for (guint32 i = 0; i < buffer->count; i++)
         {
           const gboolean wanted = expected && expected[buffer->first + i];
-          if (c->buffers[buffer->first + i].is_live == wanted)
+          if (state_of (c, array, i)->is_live == wanted)
             continue;
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "schedule: %s[%u] is %s after %s",
                        buffer->name, i, wanted ? "given back" : "still taken", when);
@@ -244,8 +286,12 @@ check_sections (Checker *c, GError **error)
   g_autofree gboolean *resting = g_new0 (gboolean, n + 1);
   if (!check_section (c, PLAN_SECTION_SETUP, error))
     return FALSE;
-  for (guint32 i = 0; i < n; i++)
-    resting[i] = c->buffers[i].is_live;
+  for (guint array = 0; array < c->schedule->buffers->len; array++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, array);
+      for (guint32 i = 0; i < buffer->count; i++)
+        resting[buffer->first + i] = state_of (c, array, i)->is_live;
+    }
   for (guint step = 0; step < 2; step++)
     if (!check_section (c, PLAN_SECTION_STEP, error) || !check_live (c, resting, "a step", error))
       return FALSE;
@@ -255,10 +301,19 @@ check_sections (Checker *c, GError **error)
 gboolean
 plan_schedule_check (const PlanSchedule *self, GError **error)
 {
-  g_autofree BufferState *buffers = g_new0 (BufferState, plan_schedule_n_buffer_ids (self) + 1);
+  g_autofree guint32 *first = g_new0 (guint32, self->buffers->len + 1);
+  guint32 n = 0;
+  for (guint array = 0; array < self->buffers->len; array++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (self, array);
+      first[array] = n;
+      n += buffer->count * buffer->pieces;
+    }
+  g_autofree BufferState *buffers = g_new0 (BufferState, n + 1);
   g_autofree Clock *events = g_new0 (Clock, plan_schedule_n_event_ids (self) + 1);
   g_autofree gboolean *recorded = g_new0 (gboolean, plan_schedule_n_event_ids (self) + 1);
-  Checker checker
-      = { .schedule = self, .buffers = buffers, .events = events, .recorded = recorded };
+  Checker checker = {
+    .schedule = self, .first = first, .buffers = buffers, .events = events, .recorded = recorded
+  };
   return check_sections (&checker, error);
 }

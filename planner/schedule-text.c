@@ -2,8 +2,9 @@
 /* The text form of a schedule, one thing per line; # starts a comment. Grammar:
  *
  *   schedule := "schedule 2 rank=" INT " ranks=" INT " graph"?  group*  buffer*  event*  section*
- *   group    := "group" NAME "size=" INT "stride=" INT
+ *   group    := "group" NAME "size=" INT "stride=" INT ("registered=" INT)?       (bytes)
  *   buffer   := "buffer" NAME count? "elements=" INT "dtype=" DTYPE "category=" CATEGORY
+ *               ("pieces=" INT)?            (equal ones, each used by itself)
  *   event    := "event" NAME count?
  *   count    := "[" INT "]"                 (one element where absent)
  *   section  := "section" ("setup" | "step" | "teardown")  item*
@@ -23,6 +24,7 @@
 #include <string.h>
 
 #define MAX_ARRAY (1 << 24) /* elements of one buffer or event array */
+#define MAX_PIECES 64       /* of a buffer */
 
 static void
 print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean is_event,
@@ -82,7 +84,10 @@ print_declarations (const PlanSchedule *self, GString *out)
   for (guint i = 0; i < self->groups->len; i++)
     {
       const PlanGroup *g = plan_schedule_group (self, i);
-      g_string_append_printf (out, "group %s size=%u stride=%u\n", g->name, g->size, g->stride);
+      g_string_append_printf (out, "group %s size=%u stride=%u", g->name, g->size, g->stride);
+      if (g->registered_bytes > 0)
+        g_string_append_printf (out, " registered=%" G_GUINT64_FORMAT, g->registered_bytes);
+      g_string_append_c (out, '\n');
     }
   for (guint i = 0; i < self->buffers->len; i++)
     {
@@ -90,9 +95,12 @@ print_declarations (const PlanSchedule *self, GString *out)
       g_string_append_printf (out, "buffer %s", b->name);
       if (b->count > 1)
         g_string_append_printf (out, "[%u]", b->count);
-      g_string_append_printf (out, " elements=%" G_GUINT64_FORMAT " dtype=%s category=%s\n",
+      g_string_append_printf (out, " elements=%" G_GUINT64_FORMAT " dtype=%s category=%s",
                               b->elements, plan_dtype_name (b->dtype),
                               plan_category_name (b->category));
+      if (b->pieces > 1)
+        g_string_append_printf (out, " pieces=%u", b->pieces);
+      g_string_append_c (out, '\n');
     }
   for (guint i = 0; i < self->events->len; i++)
     {
@@ -396,13 +404,15 @@ read_repeat (Reader *reader, char **words, GError **error)
 static gboolean
 read_group (const Reader *reader, char **words, GError **error)
 {
-  gint64 size, stride;
-  const guint ranks = plan_schedule_ranks (reader->schedule);
-  if (g_strv_length (words) != 4 || !is_name (words[1]) || !value_of (words[2], "size")
+  gint64 size, stride, registered = 0;
+  const guint ranks = plan_schedule_ranks (reader->schedule), n = g_strv_length (words);
+  const char *bytes = n == 5 ? value_of (words[4], "registered") : NULL;
+  if (n != (bytes ? 5 : 4) || !is_name (words[1]) || !value_of (words[2], "size")
       || !value_of (words[3], "stride"))
-    return fail (reader, error, "a group reads 'group NAME size=INT stride=INT'");
+    return fail (reader, error, "a group reads 'group NAME size=INT stride=INT registered=BYTES'");
   if (!read_int (reader, value_of (words[2], "size"), 1, ranks, &size, error)
-      || !read_int (reader, value_of (words[3], "stride"), 1, ranks, &stride, error))
+      || !read_int (reader, value_of (words[3], "stride"), 1, ranks, &stride, error)
+      || (bytes && !read_int (reader, bytes, 1, G_MAXINT64 / 16, &registered, error)))
     return FALSE;
   if (ranks % (size * stride) != 0)
     return fail (reader, error, "group '%s': size x stride must divide the %u ranks", words[1],
@@ -412,7 +422,9 @@ read_group (const Reader *reader, char **words, GError **error)
       return fail (reader, error, "there are two groups '%s'", words[1]);
   if (plan_schedule_n_groups (reader->schedule) == PLAN_MAX_GROUPS)
     return fail (reader, error, "there are more than %d groups", PLAN_MAX_GROUPS);
-  plan_schedule_add_group (reader->schedule, words[1], (guint)size, (guint)stride);
+  const gint8 group
+      = plan_schedule_add_group (reader->schedule, words[1], (guint)size, (guint)stride);
+  plan_schedule_register (reader->schedule, (guint)group, (guint64)registered);
   return TRUE;
 }
 
@@ -420,19 +432,25 @@ static gboolean
 read_buffer (const Reader *reader, char **words, GError **error)
 {
   char *inside = NULL;
-  gint64 count = 1, elements = 0;
+  gint64 count = 1, elements = 0, pieces = 1;
   PlanDtype dtype = 0;
   guint category = 0;
+  const guint n = g_strv_length (words);
+  const char *cut = n == 6 ? value_of (words[5], "pieces") : NULL;
 
-  if (g_strv_length (words) != 5 || !value_of (words[2], "elements")
-      || !value_of (words[3], "dtype") || !value_of (words[4], "category"))
+  if (n != (cut ? 6 : 5) || !value_of (words[2], "elements") || !value_of (words[3], "dtype")
+      || !value_of (words[4], "category"))
     return fail (reader, error,
-                 "a buffer reads 'buffer NAME[COUNT] elements=INT dtype=FORMAT category=NAME'");
+                 "a buffer reads 'buffer NAME[COUNT] elements=INT dtype=FORMAT category=NAME "
+                 "pieces=INT'");
   if (!cut_brackets (reader, words[1], &inside, error)
       || (inside && !read_int (reader, inside, 1, MAX_ARRAY, &count, error))
       || !read_int (reader, value_of (words[2], "elements"), 0, G_MAXINT64 / 16, &elements, error)
+      || (cut && !read_int (reader, cut, 1, MAX_PIECES, &pieces, error))
       || !plan_dtype_parse (value_of (words[3], "dtype"), words[1], &dtype, error))
     return FALSE;
+  if (elements % pieces != 0)
+    return fail (reader, error, "buffer '%s': pieces must divide the elements", words[1]);
   const char *name = value_of (words[4], "category");
   while (category <= PLAN_CATEGORY_HOST && strcmp (name, plan_category_name (category)) != 0)
     category++;
@@ -444,6 +462,7 @@ read_buffer (const Reader *reader, char **words, GError **error)
     return fail (reader, error, "there are more than %d buffers", MAX_ARRAY);
   const gint32 index = plan_schedule_add_buffer (reader->schedule, words[1], (guint32)count,
                                                  (guint64)elements, dtype, category);
+  plan_schedule_cut_buffer (reader->schedule, (guint)index, (guint32)pieces);
   g_hash_table_insert (reader->buffers, g_strdup (words[1]), GINT_TO_POINTER (index + 1));
   return TRUE;
 }

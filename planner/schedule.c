@@ -90,10 +90,27 @@ plan_schedule_add_buffer (PlanSchedule *self, const char *name, guint32 count, g
                               .count = count,
                               .first = plan_schedule_n_buffer_ids (self),
                               .elements = elements,
+                              .pieces = 1,
                               .dtype = dtype,
                               .category = category };
   g_array_append_val (self->buffers, buffer);
   return (gint32)self->buffers->len - 1;
+}
+
+void
+plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces)
+{
+  g_return_if_fail (array < self->buffers->len && pieces > 0);
+  PlanBuffer *buffer = &g_array_index (self->buffers, PlanBuffer, array);
+  g_return_if_fail (buffer->elements % pieces == 0);
+  buffer->pieces = pieces;
+}
+
+void
+plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes)
+{
+  g_return_if_fail (group < self->groups->len);
+  g_array_index (self->groups, PlanGroup, group).registered_bytes = bytes;
 }
 
 void

@@ -24,6 +24,7 @@ typedef struct
   guint32 count;
   guint32 first; /* id of element 0 among all buffers */
   guint64 elements;
+  guint32 pieces; /* equal ones, that ops on several streams use each by itself; mostly 1 */
   PlanDtype dtype;
   PlanCategory category;
 } PlanBuffer;
@@ -41,6 +42,7 @@ typedef struct
 {
   char *name;
   guint size, stride;
+  guint64 registered_bytes; /* buffers of its own, outside any allocator's memory */
 } PlanGroup;
 
 typedef struct _PlanSchedule PlanSchedule;
@@ -95,6 +97,11 @@ guint32 plan_schedule_n_buffer_ids (const PlanSchedule *self); /* all elements *
 guint32 plan_schedule_n_event_ids (const PlanSchedule *self);
 guint plan_schedule_section_node (const PlanSchedule *self, PlanSection section);
 guint64 plan_schedule_buffer_bytes (const PlanSchedule *self, guint array);
+
+/* While it is being built: buffers of an array are used in pieces; a group has registered memory.
+ */
+void plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces);
+void plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes);
 
 /* Gives a buffer array another size, while it is being built. */
 void plan_schedule_resize_buffer (PlanSchedule *self, guint array, guint64 elements);

@@ -101,6 +101,8 @@ static const PlanStack newest[] = {
       .outer = PLAN_OUTER_STAYS,
       .gathers_in_turn = TRUE,
       .transposes_forward = TRUE,
+      .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
+                                 * since 2.0 in Float8Tensor.update_usage */
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .recomputes_outputs = TRUE,
@@ -590,6 +592,6 @@ plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule)
   guint64 bytes = self->context_bytes;
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     if (plan_schedule_group (schedule, g)->size > 1)
-      bytes += self->communicator_bytes;
+      bytes += self->communicator_bytes + plan_schedule_group (schedule, g)->registered_bytes;
   return bytes;
 }

@@ -77,7 +77,7 @@ typedef struct
   gboolean keeps_half_grads;     /* whole gradients in the format of weights beside `main_grads` */
   gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
   gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
-  gboolean transposes_forward;   /* fp8 weights are transposed in the forward pass too */
+  gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
   gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
   gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
                            where theirs is another; it lives until gradients are next zeroed */

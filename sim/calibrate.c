@@ -122,6 +122,13 @@ counts (const Fit *self, guint i)
   return self->left_out >= self->request->n_parts || self->rows[i].part != self->left_out;
 }
 
+/* What cannot be more than it is said to be at first shows what it does by being less. */
+static double
+step_of (SimEffect effect)
+{
+  return sim_effect_most (effect) <= 1 ? -STEP : STEP;
+}
+
 static void
 evaluate_row (Fit *self, guint i, SimWorkspace *workspace)
 {
@@ -130,7 +137,7 @@ evaluate_row (Fit *self, guint i, SimWorkspace *workspace)
     if (self->with_slopes && counts (self, i))
       self->slope[i * SIM_N_EFFECTS + e]
           = self->moves[i] & 1u << e
-                ? (log_ns (self, i, e, STEP, workspace) - self->log_ns[i]) / STEP
+                ? (log_ns (self, i, e, step_of (e), workspace) - self->log_ns[i]) / step_of (e)
                 : 0;
 }
 

@@ -256,6 +256,33 @@ consider_registered (Collective *self)
     consider (self, start (self, SIM_PARAM_ENGINE_NS), engines);
 }
 
+/* What products in pieces do by memory that others reach: copies by an engine, behind a flag
+ * (TransformerEngine userbuffers.cu, use_ce; PyTorch _symmetric_memory); and layers by user buffers
+ * of theirs, kernels that read all others' at once. */
+static gboolean
+has_user_buffers (const Collective *self, const PlanOp *op)
+{
+  const gint64 overlap = value (self, PLAN_TP_OVERLAP, PLAN_TP_OVERLAP_NONE);
+  return op->stream == PLAN_STREAM_TENSOR && !self->is_all_reduce
+         && (overlap == PLAN_TP_OVERLAP_UB
+             || (overlap == PLAN_TP_OVERLAP_ASYNC && op->kind == PLAN_OP_EXCHANGE));
+}
+
+static void
+consider_user_buffers (Collective *self, const PlanOp *op)
+{
+  const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
+  const double part = self->bytes / (double)self->ranks;
+  Way way = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  way.sms = param (self, SIM_PARAM_USER_BUFFER_SMS);
+  if (op->kind == PLAN_OP_EXCHANGE)
+    way = sending (self, part, SIM_PARAM_ENGINE_SHARE);
+  if (op->kind == PLAN_OP_EXCHANGE)
+    way.sms = 0;
+  way.stages = FALSE;
+  consider (self, begin, way);
+}
+
 /* One member per node: partners double their distance at every step. */
 static void
 consider_doubling (Collective *self)
@@ -398,7 +425,9 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
                    = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
   if (self.ranks == 1)
     return time;
-  if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
+  if (has_user_buffers (&self, op))
+    consider_user_buffers (&self, op);
+  else if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
     consider_direct (&self, op);
   else
     consider_algorithms (&self, dtype);

@@ -156,6 +156,8 @@ static const struct
   [SIM_PARAM_NVLS_SMS] = { { 16, 16, 16, 0 }, "assumed: NCCL's number of channels for it" },
   [SIM_PARAM_SYMMETRIC_GATHER_SMS] = { { 4, 4, 4, 0 }, SMS },
   [SIM_PARAM_SYMMETRIC_REDUCE_SMS] = { { 5, 5, 5, 0 }, SMS },
+  [SIM_PARAM_USER_BUFFER_SMS]
+  = { { 16, 16, 16, 0 }, "TransformerEngine pytorch/module/base.py, initialize_ub: num_sm" },
   [SIM_PARAM_SHARP_SMS] = { { 6, 6, 6, 0 }, SMS },
   [SIM_PARAM_RAIL_GATHER_SMS] = { { 1, 1, 1, 0 }, SMS },
   [SIM_PARAM_RAIL_REDUCE_SMS] = { { 4, 4, 4, 0 }, SMS },

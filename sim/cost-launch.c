@@ -30,9 +30,27 @@ sim_gradients_next (SimGradients *self, const PlanOp *op)
   return reads;
 }
 
+/* One call issues a product in pieces with their communication: the first as a product, what else
+ * there is as kernels. */
+static gboolean
+is_piece (const PlanSchedule *schedule, const PlanOp *op)
+{
+  const gboolean is_collective = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const PlanRef *ref = &op->refs[i];
+      if (ref->array >= 0 && plan_schedule_buffer (schedule, (guint)ref->array)->pieces > 1
+          && (is_collective || ref->at > 0))
+        return TRUE;
+    }
+  return FALSE;
+}
+
 static PlanLaunch
 launch_of (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradient)
 {
+  if (is_piece (schedule, op))
+    return PLAN_LAUNCH_KERNEL;
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
     return PLAN_LAUNCH_COLLECTIVE;
   if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)

@@ -89,6 +89,7 @@ G_BEGIN_DECLS
   X (NVLS_SMS, "nvls.sms", "", "processors a reduction by switches keeps busy") \
   X (SYMMETRIC_GATHER_SMS, "symmetric.gather_sms", "", "processors a symmetric gather keeps busy") \
   X (SYMMETRIC_REDUCE_SMS, "symmetric.reduce_sms", "", "the same of a reduction") \
+  X (USER_BUFFER_SMS, "user_buffer.sms", "", "the same of a kernel on a layer's user buffers") \
   X (SHARP_SMS, "sharp.sms", "", "NVLink and network, both reducing") \
   X (RAIL_GATHER_SMS, "rail.gather_sms", "", "registered gather with one member per node") \
   X (RAIL_REDUCE_SMS, "rail.reduce_sms", "", "registered reduction with one member per node")

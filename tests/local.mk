@@ -77,6 +77,7 @@ check_tests = \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
+  %D%/unit/test-tensor.tap \
   %D%/unit/test-timings.tap \
   %D%/unit/test-tokens.tap \
   %D%/unit/test-topology.tap \

@@ -166,6 +166,7 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_CUDA_GRAPH,
                                  PLAN_DETERMINISTIC,
                                  PLAN_EMPTY_CACHE,
+                                 PLAN_TP_OVERLAP,
                                  PLAN_COMPILE,
                                  PLAN_SHARP,
                                  PLAN_TASK };

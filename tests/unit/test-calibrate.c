@@ -168,6 +168,38 @@ START_TEST (finds_what_made_the_runs)
 }
 END_TEST
 
+/* A rate that was timed alone is all there can be, so that what a long run keeps of it begins at
+ * its bound; runs that keep less are still found to. */
+START_TEST (finds_what_is_kept_of_timed_rates)
+{
+  static const SimProduct timed[] = {
+    { 8192, 6144, 4096, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, FALSE, 700e12 },
+    { 8192, 28672, 4096, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, FALSE, 700e12 },
+    { 8192, 4096, 14336, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, FALSE, 700e12 },
+    { 8192, 4096, 28672, 0, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, FALSE, 700e12 },
+    { 8192, 14336, 4096, 0, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, FALSE, 700e12 },
+  };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SimMeasurements) measurements = sim_measurements_new (timed, G_N_ELEMENTS (timed));
+  g_autoptr (SimAdjustments) truth
+      = parse ("parameters truth\n"
+               "factor effect=product.sustained gpu=h100-80gb value=0.8 error=0\n");
+  Runs self;
+  set_up (&self);
+  self.rows[0].input.measurements = measurements;
+  self.rows[0].weight = 10;
+  self.rows[0].step_ns = predict_ns (&self.rows[0], truth);
+  const SimCalibration request = { .id = "found", .n_threads = 1 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, self.rows, 1, &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  SimParams params = { .id = "one" };
+  params.value[SIM_PARAM_PRODUCT_SUSTAINED] = 1;
+  sim_adjustments_apply (set, "h100-80gb", "megatron-fsdp", &params);
+  ck_assert_double_lt (params.value[SIM_PARAM_PRODUCT_SUSTAINED], 0.95);
+  clear (&self);
+}
+END_TEST
+
 /* One wild run among good ones pulls no further than a little. */
 START_TEST (is_not_led_by_one_run)
 {
@@ -288,6 +320,7 @@ main (void)
   TCase *tcase = tcase_create ("calibrate");
   tcase_set_timeout (tcase, 300);
   tcase_add_test (tcase, finds_what_made_the_runs);
+  tcase_add_test (tcase, finds_what_is_kept_of_timed_rates);
   tcase_add_test (tcase, is_not_led_by_one_run);
   tcase_add_test (tcase, own_runs_do_not_spoil_others);
   tcase_add_test (tcase, nothing_to_fit_is_an_error);

@@ -640,6 +640,49 @@ START_TEST (issuing_costs_by_kind)
 }
 END_TEST
 
+/* By user buffers: 64 MB go to the next of four at the pace of copy engines, on no processor; a sum
+ * of as much reads three parts of four, on 16. The call that makes a product in pieces costs the
+ * host once, what goes on in it as kernels do. */
+START_TEST (user_buffers_take_copies_and_kernels)
+{
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=4\n"
+               "group tensor size=4 stride=1\n"
+               "buffer x elements=32000000 dtype=bf16 category=activations\n"
+               "buffer w elements=64 dtype=bf16 category=gathered\n"
+               "buffer out elements=32000000 dtype=bf16 category=activations pieces=4\n"
+               "section setup\n"
+               "exchange tensor group=tensor out=out in=x count=8000000\n"
+               "reduce_scatter tensor group=tensor out=x in=out count=8000000\n"
+               "gemm compute out=out a=x b=w m=1000000 n=8 k=8 layout=1\n"
+               "gemm compute out=out+8000000 a=x b=w m=1000000 n=8 k=8 layout=1\n"
+               "section step\nsection teardown\n");
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const PlanStack stack = {
+    .launch_ns
+    = { [PLAN_LAUNCH_KERNEL] = 10, [PLAN_LAUNCH_PRODUCT] = 1000, [PLAN_LAUNCH_COLLECTIVE] = 5000 }
+  };
+  SimParams params = *sim_params_default (cluster);
+  Plan plan;
+  plan_init (&plan);
+  plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_UB;
+  params.value[SIM_PARAM_SYMMETRIC_NS] = 5000;
+  params.value[SIM_PARAM_ENGINE_SHARE] = 0.8;
+  params.value[SIM_PARAM_SYMMETRIC_SHARE] = 0.5;
+  const SimCostInput input = {
+    .schedule = schedule, .cluster = cluster, .stack = &stack, .plan = &plan, .params = &params
+  };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (cost, 0), 5000 + 16000000 / (450 * 0.8) + 0.5);
+  ck_assert_int_eq (sim_cost_ns (cost, 1), 5000 + 48000000 / (450 * 0.5) + 0.5);
+  ck_assert_uint_eq (sim_cost_sms (cost, 0), 0);
+  ck_assert_uint_eq (sim_cost_sms (cost, 1), 16);
+  static const gint64 launch_ns[] = { 10, 10, 1000, 10 };
+  for (guint node = 0; node < G_N_ELEMENTS (launch_ns); node++)
+    ck_assert_int_eq (sim_cost_launch_ns (cost, node), launch_ns[node]);
+}
+END_TEST
+
 /* 3 MiB are there for a part of the step only: as many as are given back, and taken again. */
 START_TEST (emptying_the_cache_costs_the_host)
 {
@@ -735,6 +778,7 @@ main (void)
   tcase_add_test (tcase, repeated_measurements_are_averaged);
   tcase_add_loop_test (tcase, issuing_costs_by_kind, 0, 2);
   tcase_add_test (tcase, emptying_the_cache_costs_the_host);
+  tcase_add_test (tcase, user_buffers_take_copies_and_kernels);
   tcase_add_test (tcase, quantised_gradients_are_told_apart);
   tcase_add_test (tcase, every_parameter_has_a_source);
   suite_add_tcase (suite, tcase);

@@ -323,7 +323,7 @@ START_TEST (rare_flags_are_known)
           "dp_outer=2 outer_strategy=optim comm_unit=1000 recompute=full optimizer=sgd",
           "double_buffer=max_pool ag_group=on deterministic=on ce_fusion=off tp=2 compute=fp16",
           "recompute=selective recompute_modules=mlp+layernorm grad_accum_fusion=on",
-          DDP "dp_outer=2 tp=2 compute=fp8-delayed param_gather=fp8 sharp=ib",
+          DDP "dp_outer=2 tp=2 tp_overlap=ub compute=fp8-delayed param_gather=fp8 sharp=ib",
           DDP "reduce_algo=a2a main_grads=bf16 grad_comm=bf16 precision_aware=on main_params=fp16",
           DDP "overlap_grad_reduce=off overlap_param_gather=off compute=fp16",
           "stack=megatron strategy=no_shard compute=fp32 recompute=full" };

@@ -558,51 +558,6 @@ START_TEST (tensor_parallel_ranks_sum_norms)
 }
 END_TEST
 
-/* Products of a step that run while the tensor-parallel group communicates. */
-static guint
-products_beside_exchanges (const PlanSchedule *schedule)
-{
-  PlanCursor cursor;
-  const PlanOp *op;
-  PlanRef awaited = PLAN_REF_NONE;
-  guint n = 0;
-  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
-    if (op->stream == PLAN_STREAM_TENSOR && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-      awaited = op->record;
-    else if (op->kind == PLAN_OP_GEMM)
-      n += awaited.array >= 0 ? 1 : 0;
-    else if (op->kind == PLAN_OP_WAIT && op->n_waits > 0 && op->waits[0].array == awaited.array)
-      awaited = PLAN_REF_NONE;
-  return n;
-}
-
-/* Of two products in each of 32 layers that read a whole sequence, going backward: it is gathered
- * beside the one that does not read it, and gradients are summed beside the other. Where sequences
- * are whole there is only the sum; PyTorch does one after the other. */
-START_TEST (sequences_are_exchanged_beside_products)
-{
-  static const struct
-  {
-    const char *words;
-    guint per_layer;
-  } rows[] = { { "stack=megatron-fsdp", 4 },
-               { "stack=megatron-fsdp compute=fp8-tensorwise param_gather=fp8", 4 },
-               { "stack=megatron strategy=optim", 4 },
-               { "stack=megatron strategy=optim sp=off", 2 },
-               { "stack=nanotron strategy=optim", 4 },
-               { "stack=fsdp2", 0 } };
-  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
-    {
-      Case c;
-      g_autofree char *words = g_strconcat ("gbs=16 seq=256 tp=2 ", rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
-      ck_assert_msg (products_beside_exchanges (c.schedule) == 4 * 32 * rows[i].per_layer, "%s: %u",
-                     rows[i].words, products_beside_exchanges (c.schedule));
-      case_clear (&c);
-    }
-}
-END_TEST
-
 /* Bytes between device and host in a step, out and back. */
 static void
 measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
@@ -689,7 +644,6 @@ main (void)
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
-  tcase_add_test (tcase, sequences_are_exchanged_beside_products);
   tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);

@@ -158,6 +158,45 @@ START_TEST (streams_must_be_ordered)
 }
 END_TEST
 
+#define PIECES \
+  "schedule 2 rank=0 ranks=2\n" \
+  "group all size=2 stride=1 registered=4096\n" \
+  "buffer w elements=16 dtype=bf16 category=gathered pieces=2\n" \
+  "event done\n" \
+  "event e\n" \
+  "section setup\n"
+
+/* Pieces of a buffer may be used side by side, and each is ordered by itself. */
+START_TEST (pieces_are_used_side_by_side)
+{
+  static const char *const beside
+      = PIECES "section step\n"
+               "  alloc compute buf=w\n"
+               "  zero compute out=w count=8 record=done\n"
+               "  all_reduce reduce group=all buf=w count=8 wait=done record=e\n"
+               "  zero compute out=w+8 count=8\n"
+               "  wait compute wait=e\n"
+               "  free compute buf=w\n"
+               "section teardown\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (beside, "text", &error);
+  ck_assert_msg (schedule && plan_schedule_check (schedule, &error), "%s", error->message);
+  g_autofree char *text = plan_schedule_print (schedule);
+  ck_assert_str_eq (text, beside);
+  ck_assert_uint_eq (plan_schedule_group (schedule, 0)->registered_bytes, 4096);
+
+  g_auto (GStrv) halves = g_strsplit (beside, "w+8", 2);
+  g_autofree char *across = g_strjoinv ("w+7", halves);
+  g_autoptr (PlanSchedule) bad = plan_schedule_parse (across, "text", &error);
+  ck_assert_msg (!plan_schedule_check (bad, &error), "check passed: %s", across);
+  ck_assert_msg (strstr (error->message, "behind the last use of w"), "%s", error->message);
+  assert_refused (HEADER "buffer b elements=9 dtype=fp32 category=loss pieces=2\n",
+                  "pieces must divide");
+  assert_refused (HEADER "group g size=1 stride=1 registered=0\n", "from 1 to");
+  assert_refused ("schedule 2 rank=0 ranks=2\ngroup g size=1 stride=1 held=1\n", "registered=");
+}
+END_TEST
+
 START_TEST (the_cursor_names_units)
 {
   g_autoptr (GError) error = NULL;
@@ -246,6 +285,7 @@ main (void)
   tcase_add_test (tcase, bad_text_is_refused_by_line);
   tcase_add_test (tcase, ops_must_use_memory_that_is_taken);
   tcase_add_test (tcase, streams_must_be_ordered);
+  tcase_add_test (tcase, pieces_are_used_side_by_side);
   tcase_add_test (tcase, the_cursor_names_units);
   tcase_add_test (tcase, repeats_take_long_steps);
   tcase_add_test (tcase, ops_touch_what_their_dims_say);

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/error.h"
+#include "planner/lower.h"
+#include "planner/stack.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  const PlanStack *stack;
+  PlanSchedule *schedule;
+} Case;
+
+static void
+case_init (Case *c, const char *model, const char *cluster, const char *const *fields)
+{
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  c->model = plan_model_new (model, &error);
+  c->cluster = plan_cluster_new (cluster, &error);
+  plan_init (&plan);
+  for (; *fields; fields += 2)
+    ck_assert_msg (plan_set (&plan, fields[0], fields[1], &error), "%s", error->message);
+  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
+                 error ? error->message : "");
+  c->stack = plan_stack_of (&c->plan, c->cluster->kind, &error);
+  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
+}
+
+/* The same, of "field=value field=value". */
+static void
+case_init_words (Case *c, const char *model, const char *cluster, const char *words)
+{
+  g_auto (GStrv) halves = g_strsplit_set (words, " =", -1);
+  case_init (c, model, cluster, (const char *const *)halves);
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+  plan_schedule_free (c->schedule);
+}
+
+/* Products of a step that run while the tensor-parallel group communicates. */
+static guint
+products_beside_exchanges (const PlanSchedule *schedule)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  PlanRef awaited = PLAN_REF_NONE;
+  guint n = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->stream == PLAN_STREAM_TENSOR && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+      awaited = op->record;
+    else if (op->kind == PLAN_OP_GEMM)
+      n += awaited.array >= 0 ? 1 : 0;
+    else if (op->kind == PLAN_OP_WAIT && op->n_waits > 0 && op->waits[0].array == awaited.array)
+      awaited = PLAN_REF_NONE;
+  return n;
+}
+
+/* Of two products in each of 32 layers that read a whole sequence, going backward: it is gathered
+ * beside the one that does not read it, and gradients are summed beside the other. Where sequences
+ * are whole there is only the sum; PyTorch does one after the other. */
+START_TEST (sequences_are_exchanged_beside_products)
+{
+  static const struct
+  {
+    const char *words;
+    guint per_layer;
+  } rows[] = { { "stack=megatron-fsdp", 4 },
+               { "stack=megatron-fsdp compute=fp8-tensorwise param_gather=fp8", 4 },
+               { "stack=megatron strategy=optim", 4 },
+               { "stack=megatron strategy=optim sp=off", 2 },
+               { "stack=nanotron strategy=optim", 4 },
+               { "stack=fsdp2", 0 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      g_autofree char *words = g_strconcat ("gbs=16 seq=256 tp=2 ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      ck_assert_msg (products_beside_exchanges (c.schedule) == 4 * 32 * rows[i].per_layer, "%s: %u",
+                     rows[i].words, products_beside_exchanges (c.schedule));
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* Of a step: how often an op runs on the tensor-parallel stream, and what products compute. */
+static void
+count_products (const PlanSchedule *schedule, guint *out_exchanges, guint *out_sums,
+                double *out_flops)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_exchanges = *out_sums = 0;
+  *out_flops = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      *out_exchanges += op->stream == PLAN_STREAM_TENSOR && op->kind == PLAN_OP_EXCHANGE;
+      *out_sums += op->stream == PLAN_STREAM_TENSOR && op->kind == PLAN_OP_REDUCE_SCATTER;
+      if (op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD)
+        *out_flops += plan_op_flops (op);
+    }
+}
+
+/* By user buffers, gathers go round the ring of four piece by piece: for two products of a layer
+ * forward, for two backward where gradients have one scale; two products forward are summed in four
+ * pieces. All of it computes as much as without, whatever the rank, and needs ten buffers. */
+START_TEST (user_buffers_take_products_apart)
+{
+  static const struct
+  {
+    const char *words;
+    guint gathers, sums; /* of a layer, by pieces */
+    double bytes;        /* of ten buffers, per token and hidden element */
+  } rows[] = { { "stack=megatron-fsdp", 4, 2, 20 },
+               { "stack=megatron strategy=optim", 4, 2, 20 },
+               { "stack=megatron strategy=optim compute=fp8-delayed param_gather=fp8", 4, 2, 14 },
+               { "stack=megatron strategy=optim compute=mxfp8", 2, 2, 14.1875 },
+               { "stack=megatron-fsdp recompute=full", 6, 4, 20 },
+               { "stack=megatron-fsdp recompute=selective recompute_modules=mlp", 5, 3, 20 } };
+  const gboolean is_mxfp8 = g_strrstr (rows[_i].words, "mxfp8") != NULL;
+  g_autoptr (GError) error = NULL;
+  g_autofree char *plain = g_strconcat ("gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
+  g_autofree char *words = g_strconcat (plain, " tp_overlap=ub", NULL);
+  Case without, c;
+  guint exchanges, sums, all_sums;
+  double flops, all_flops;
+  case_init_words (&without, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", plain);
+  count_products (without.schedule, &exchanges, &all_sums, &all_flops);
+  ck_assert_uint_eq (exchanges, 0);
+  case_init_words (&c, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", words);
+  for (guint rank = 0; rank < 4; rank++)
+    {
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, &error);
+      ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", words,
+                     error ? error->message : "");
+      count_products (schedule, &exchanges, &sums, &flops);
+      ck_assert_uint_eq (exchanges, 2 * 32 * rows[_i].gathers * 3);
+      ck_assert_uint_eq (sums, all_sums + 2 * 32 * rows[_i].sums * 3);
+      ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
+    }
+  ck_assert_uint_eq (plan_stack_outside_bytes (c.stack, c.schedule)
+                         - plan_stack_outside_bytes (without.stack, without.schedule),
+                     (guint64)(rows[_i].bytes * 256 * 4096));
+  case_clear (&without);
+  case_clear (&c);
+}
+END_TEST
+
+/* PyTorch sends the parts of sums, too: of a layer two products of gathered sequences and two that
+ * are summed forward, and two of gathered gradients backward. Recomputing makes again what was not
+ * kept. */
+START_TEST (symmetric_memory_takes_products_apart)
+{
+  static const struct
+  {
+    const char *words;
+    guint products; /* of a layer, in pieces */
+  } rows[] = { { "", 6 },
+               { "recompute=full", 9 },
+               { "recompute=selective recompute_modules=op-sac", 8 },
+               { "compute=fp8-tensorwise", 6 } };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *plain
+      = g_strconcat ("stack=fsdp2 compile=on gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
+  g_autofree char *words = g_strconcat (g_strchomp (plain), " tp_overlap=async", NULL);
+  Case without, c;
+  guint exchanges, sums;
+  double flops, all_flops;
+  case_init_words (&without, "llama3-8b", "dgx-h100:1", plain);
+  count_products (without.schedule, &exchanges, &sums, &all_flops);
+  case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+  for (guint rank = 0; rank < 4; rank++)
+    {
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, &error);
+      ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", words,
+                     error ? error->message : "");
+      count_products (schedule, &exchanges, &sums, &flops);
+      ck_assert_msg (exchanges == 2 * 32 * rows[_i].products * 3, "%s: %u", words, exchanges);
+      /* in two micro batches: of embedding and head, and of two gradients of a layer */
+      ck_assert_uint_eq (sums, 2 * (2 + 2 * 32));
+      ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
+    }
+  case_clear (&without);
+  case_clear (&c);
+}
+END_TEST
+
+/* Transformer Engine turns a weight once per step where it keeps what it turned; Megatron-FSDP
+ * drops it with the unit, in each pass. */
+START_TEST (weights_are_turned_as_often_as_they_are_dropped)
+{
+  static const struct
+  {
+    const char *words;
+    guint times;
+  } rows[] = { { "stack=megatron strategy=optim", 1 },
+               { "stack=megatron-fsdp keep_transpose=on", 1 },
+               { "stack=megatron-fsdp", 3 * 2 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      PlanCursor cursor;
+      const PlanOp *op;
+      guint n = 0;
+      g_autofree char *words = g_strconcat ("gbs=24 seq=256 compute=fp8-delayed param_gather=fp8 ",
+                                            rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+      while ((op = plan_cursor_next (&cursor)))
+        n += op->kind == PLAN_OP_TRANSPOSE
+             && plan_schedule_buffer (c.schedule, (guint)op->refs[0].array)->category
+                    == PLAN_CATEGORY_DERIVED;
+      ck_assert_msg (n == 4 * 32 * rows[i].times, "%s: %u", rows[i].words, n);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("tensor");
+  TCase *tcase = tcase_create ("tensor");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, user_buffers_take_products_apart, 0, 6);
+  tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 4);
+  tcase_add_test (tcase, weights_are_turned_as_often_as_they_are_dropped);
+  tcase_add_test (tcase, sequences_are_exchanged_beside_products);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
