@@ -92,8 +92,7 @@ take (Layer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE || is_live (self, id))
     return;
-  if (!plan_lower_is_static (self->lower, id))
-    plan_lower_alloc (self->lower, value_ref (self, id));
+  plan_lower_alloc (self->lower, value_ref (self, id));
   self->live |= plan_value_bit (id);
 }
 
@@ -103,8 +102,7 @@ give (Layer *self, PlanValueSet values)
   for (values &= self->live; values;)
     {
       const PlanValueId id = plan_value_pop (&values);
-      if (!plan_lower_is_static (self->lower, id))
-        plan_lower_free (self->lower, value_ref (self, id));
+      plan_lower_free (self->lower, value_ref (self, id));
       self->live &= ~plan_value_bit (id);
     }
 }
@@ -777,7 +775,12 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
   const PlanNetwork *net = &self->net;
   PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
   for (guint i = 0; i < net->n_nodes; i++)
-    needed[i + 1] = needed[i] | net->nodes[i].needs;
+    {
+      needed[i + 1] = needed[i] | net->nodes[i].needs;
+      for (guint j = 0; j < i; j++)
+        if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[i].needs))
+          needed[i + 1] |= net->nodes[j].reads;
+    }
   begin_backward (&layer, keep);
   for (guint i = net->n_nodes; i-- > 0;)
     {
@@ -789,7 +792,7 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
       run_again (&layer, again, needed[i + 1]);
       if (!node->is_lazy)
         node_backward (&layer, node);
-      give (&layer, (node->needs | sent) & ~needed[i]);
+      give (&layer, (needed[i + 1] | sent) & ~needed[i]);
     }
   give (&layer, plan_value_bit (PLAN_VALUE_X));
   drop_transposes (&layer);
