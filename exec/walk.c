@@ -563,9 +563,11 @@ run_ops (ExecWalk *walk, PlanSection section, GError **error)
   PlanCursor cursor;
   plan_cursor_start (&cursor, walk->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
-    if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
-            ? !apply_memory (walk, &cursor, section, op, error)
-            : !run_op (walk, &cursor, op, error))
+    if (op->kind == PLAN_OP_TOUCH) /* what is taken is there */
+      continue;
+    else if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
+                 ? !apply_memory (walk, &cursor, section, op, error)
+                 : !run_op (walk, &cursor, op, error))
       return FALSE;
   return TRUE;
 }

@@ -170,6 +170,7 @@ output_backward (PlanLower *self)
   const PlanRef in = splits ? ONE (norm_final_full) : ONE (norm_final);
 
   plan_lower_alloc (self, dnorm);
+  plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
   plan_lower_compute (
       self, PLAN_OP_GEMM,
       PLAN_REFS (dnorm, ONE (dlogits), plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
@@ -436,9 +437,6 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->n_attached = a->attached;
   self->attached_from = from;
   self->is_last_micro_batch = is_last;
-  for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
-    if (plan_bucket_is_unit (kind))
-      self->is_taken[kind] = FALSE;
 }
 
 void

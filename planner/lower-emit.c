@@ -138,9 +138,29 @@ pool_of (const PlanLower *self, gint32 array)
   return PLAN_STREAM_COMPUTE;
 }
 
+/* What is taken once and stays. */
+static gboolean
+stays (const PlanLower *self, PlanRef buffer)
+{
+  return self->is_in_step && buffer.array >= 0
+         && (buffer.array == self->gathered[FALSE] || buffer.array == self->gathered[TRUE]);
+}
+
+void
+plan_lower_touch (PlanLower *self, PlanRef buffer)
+{
+  if (buffer.array >= 0)
+    plan_lower_compute (self, PLAN_OP_TOUCH, &buffer, NULL);
+}
+
 void
 plan_lower_alloc (PlanLower *self, PlanRef buffer)
 {
+  if (stays (self, buffer))
+    {
+      plan_lower_touch (self, buffer);
+      return;
+    }
   plan_lower_emit (self, PLAN_OP_ALLOC, pool_of (self, buffer.array), &buffer, NULL, NULL,
                    PLAN_REF_NONE);
 }
@@ -148,6 +168,8 @@ plan_lower_alloc (PlanLower *self, PlanRef buffer)
 void
 plan_lower_free (PlanLower *self, PlanRef buffer)
 {
+  if (stays (self, buffer))
+    return;
   plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
 }
 

@@ -28,6 +28,8 @@ void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const
                       const gint64 *dims, const PlanRef *waits, PlanRef record);
 void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);
+/* Nothing where there is no such buffer. */
+void plan_lower_touch (PlanLower *self, PlanRef buffer);
 void plan_lower_free (PlanLower *self, PlanRef buffer);
 void plan_lower_wait (PlanLower *self, PlanRef event); /* of the compute stream; none: nothing */
 

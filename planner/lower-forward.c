@@ -431,6 +431,7 @@ plan_lower_forward (PlanLower *self)
   if (!self->has_own_groups)
     plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
+  plan_lower_touch (self, plan_lower_ref (self->product_work[FALSE]));
   drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);

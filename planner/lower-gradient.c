@@ -74,28 +74,19 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     }
 }
 
-/* The place of a parameter's gradient among those of its unit that stay as autograd leaves them. */
 static PlanRef
 fresh_gradient (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanLowerPlace place = plan_lower_place (self, role, unit);
-  return plan_lower_at (plan_lower_unit_ref (self->bucket[place.kind].fresh, place.unit, 0),
-                        place.offset);
+  return plan_lower_unit_ref (self->fresh[role], plan_lower_place (self, role, unit).unit, 0);
 }
 
 PlanRef
 plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const PlanLowerPlace place = plan_lower_place (self, role, unit);
-  const PlanLowerBucket *b = &self->bucket[place.kind];
-  if (b->fresh >= 0 && !self->is_collected[role])
-    {
-      if (!self->is_taken[place.kind])
-        plan_lower_alloc (self, plan_lower_unit_ref (b->fresh, place.unit, 0));
-      self->is_taken[place.kind] = TRUE;
-      return fresh_gradient (self, role, unit);
-    }
-  const PlanRef raw = plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
+  const gboolean stays = self->fresh[role] >= 0 && !self->is_collected[role];
+  const PlanRef raw
+      = stays ? fresh_gradient (self, role, unit)
+              : plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
   plan_lower_alloc (self, raw);
   return raw;
 }
@@ -145,8 +136,9 @@ static void
 drop_fresh (PlanLower *self, gboolean of_units, PlanLowerUnit unit)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) == of_units)
-      plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].fresh, unit, 0));
+    for (guint i = 0;
+         plan_bucket_is_unit (kind) == of_units && i < self->layout.buckets[kind].n_slots; i++)
+      plan_lower_free (self, fresh_gradient (self, self->layout.slots[kind][i].tensor.role, unit));
 }
 
 void
@@ -167,7 +159,7 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   const PlanLowerPlace place = plan_lower_place (self, role, unit);
   const PlanRef raw = plan_lower_ref (self->raw[role]);
   const gint64 count = (gint64)place.elements;
-  if (self->bucket[place.kind].fresh >= 0)
+  if (self->fresh[role] >= 0)
     {
       put_fresh_gradient (self, role, unit, adds);
       return;

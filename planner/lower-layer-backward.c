@@ -460,7 +460,12 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
   const PlanNetwork *net = &self->net;
   PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
   for (guint i = 0; i < net->n_nodes; i++)
-    needed[i + 1] = needed[i] | net->nodes[i].needs;
+    {
+      needed[i + 1] = needed[i] | net->nodes[i].needs;
+      for (guint j = 0; j < i; j++)
+        if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[i].needs))
+          needed[i + 1] |= net->nodes[j].reads;
+    }
   begin_backward (&layer, keep);
   for (guint i = net->n_nodes; i-- > 0;)
     {
@@ -473,7 +478,7 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
       plan_layer_run_again (&layer, again, needed[i + 1]);
       if (!node->is_lazy)
         node_backward (&layer, node);
-      plan_layer_give (&layer, (node->needs | sent) & ~needed[i]);
+      plan_layer_give (&layer, (needed[i + 1] | sent) & ~needed[i]);
     }
   plan_layer_give (&layer, plan_value_bit (PLAN_VALUE_X));
   plan_lower_drop_transposes (self);

@@ -72,8 +72,7 @@ take (PlanLayer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE || is_live (self, id))
     return;
-  if (!plan_lower_is_static (self->lower, id))
-    plan_lower_alloc (self->lower, plan_layer_value (self, id));
+  plan_lower_alloc (self->lower, plan_layer_value (self, id));
   self->live |= plan_value_bit (id);
 }
 
@@ -83,8 +82,7 @@ plan_layer_give (PlanLayer *self, PlanValueSet values)
   for (values &= self->live; values;)
     {
       const PlanValueId id = plan_value_pop (&values);
-      if (!plan_lower_is_static (self->lower, id))
-        plan_lower_free (self->lower, plan_layer_value (self, id));
+      plan_lower_free (self->lower, plan_layer_value (self, id));
       self->live &= ~plan_value_bit (id);
     }
 }

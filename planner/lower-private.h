@@ -32,7 +32,6 @@ typedef struct
   gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
   gint32 grads;                 /* accumulated gradients */
-  gint32 fresh;                 /* this micro batch's, as autograd leaves them */
   gint32 half;                  /* this step's, in the format of weights */
   gint32 received;              /* all ranks' shares of this one's part, before they are summed */
   gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
@@ -106,22 +105,24 @@ typedef struct
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
-  gboolean is_taken[PLAN_N_BUCKETS];     /* this unit's gradient bucket, so far */
-  gint32 raw[PLAN_N_TENSORS];            /* a parameter's gradient as its kernel leaves it */
-  gint32 raw_again;                      /* the other one of a shared embedding */
+  gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
+  gint32 raw[PLAN_N_TENSORS];        /* a parameter's gradient as its kernel leaves it */
+  gint32 fresh[PLAN_N_TENSORS]; /* the same per unit, where all stay until the backward pass ends */
+  gint32 raw_again;             /* the other one of a shared embedding */
   gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
-  gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS]; /* of a weight, quantised */
-  gint32 transposed[PLAN_N_TENSORS];
+  /* Of a weight, quantised. */
+  gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS], transposed[PLAN_N_TENSORS];
   gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
+  gint32 product_work[2]; /* of products in the forward pass, in the backward one; -1: none */
+  gint32 gathered[2]; /* where sequences, and their gradients, are gathered and stay; -1: nowhere */
   guint64 scratch_elements; /* most that any op wanted */
-  gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
-  gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
+  gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES], quantised_grad[PLAN_N_VALUES],
+      quantised_grad_col[PLAN_N_VALUES];
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
   gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
       loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
-  gint32 wide_logits, wide_dlogits; /* fp32 images that a loss in separate kernels leaves */
-  gint32 dprob;                     /* and the gradient of the softmax's logarithm */
+  gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
   gint32 host[PLAN_N_VALUES]; /* activations on the host */
   gint32 offloaded, fetched;  /* events, per layer */
@@ -129,11 +130,11 @@ typedef struct
   gint32 nan_sum;             /* what looking for NaN adds up */
   gint32 done;                /* event: everything given to the compute stream so far */
   gint32 exchanged, received; /* of a tensor-parallel group: the last event; what came */
-  gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part; /* of a context-parallel group */
-  gint32 kv_here, dkv_here;
+  gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
+  gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
   gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
-  gboolean is_first_micro_batch, is_last_micro_batch, is_backward;
+  gboolean is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;
   guint n_attached;
@@ -143,7 +144,6 @@ typedef struct
 } PlanLower;
 
 #define PLAN_POOL_SETS 2 /* of buffers in a pool */
-
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
 
 G_END_DECLS

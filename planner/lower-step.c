@@ -394,6 +394,11 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
   if (n == 0)
     return;
+  if (self->stack->late_moments)
+    {
+      plan_lower_touch (self, exp_avg);
+      plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
+    }
   if (b->exp_avg_sq < 0)
     plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
                         PLAN_DIMS (n));
@@ -454,12 +459,6 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     derived_buffers (self, unit, plan_lower_free);
 }
 
-static gint32
-static_value (const PlanLower *self, PlanValueId id)
-{
-  return plan_lower_is_static (self, id) ? self->value[id] : -1;
-}
-
 static void
 each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
@@ -470,12 +469,14 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->coef,
                             self->loss_rows,
                             self->nan_sum,
+                            self->product_work[FALSE],
+                            self->product_work[TRUE],
                             self->scratch,
                             self->site_scales,
                             self->site_history,
                             self->site_amax,
-                            static_value (self, PLAN_VALUE_NORM1_FULL),
-                            static_value (self, PLAN_VALUE_NORM2_FULL) };
+                            self->gathered[FALSE],
+                            self->gathered[TRUE] };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_ref (arrays[i]));
@@ -491,14 +492,36 @@ await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].columns_gathered, unit, 0));
 }
 
-/* Nothing runs beside these gathers. */
+/* Every rank's part of the list that is gathered. */
 static void
-publish_together (PlanLower *self)
+each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerUnit rank = plan_lower_begin_repeat (self, "r", 0, self->ranks, 1);
+  visit (self, plan_lower_unit_ref (self->parts, rank, 0));
+  plan_lower_end_units (self, rank);
+}
+
+/* Nothing runs beside these gathers; weights as they are first made need none of their buffers. */
+static void
+publish_together (PlanLower *self, gboolean is_updated)
 {
   if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
     return;
+  const gboolean is_flat = is_updated && self->sent >= 0;
+  if (is_flat)
+    {
+      plan_lower_alloc (self, ONE (sent));
+      each_part (self, plan_lower_alloc);
+      plan_lower_alloc (self, ONE (landed));
+    }
   plan_lower_each_bucket (self, publish_now);
   plan_lower_each_bucket (self, await_published);
+  if (is_flat)
+    {
+      plan_lower_free (self, ONE (landed));
+      plan_lower_free (self, ONE (sent));
+      each_part (self, plan_lower_free);
+    }
 }
 
 /* The embedding's hook runs once more as the step ends: the units it asks for are on their way
@@ -523,7 +546,7 @@ plan_lower_setup (PlanLower *self)
   each_derived (self, take_derived);
   plan_lower_init_sites (self);
   quantise_weights (self);
-  publish_together (self);
+  publish_together (self, FALSE);
   kick (self);
 }
 
@@ -650,7 +673,7 @@ plan_lower_end_step (PlanLower *self)
   if (widens)
     plan_lower_each_bucket (self, drop_widened);
   quantise_weights (self);
-  publish_together (self);
+  publish_together (self, TRUE);
   drop_or_take_non_units (self, TRUE);
   kick (self);
   plan_lower_look (self);

@@ -109,10 +109,7 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->length;
   b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->autograd_stays)
-    b->fresh = state_of (self, kind, "fresh_grads", layout->length, full, self->net.compute,
-                         PLAN_CATEGORY_GRAD_BUCKETS);
-  if (self->stack->keeps_half_grads && self->data_parallel > 1)
+  if (self->stack->keeps_half_grads && self->data_parallel > 1 && !self->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->net.compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
@@ -160,6 +157,26 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
                           PLAN_CATEGORY_ACTIVATIONS);
 }
 
+/* One buffer for whatever sequences are gathered, and one for their gradients. */
+static void
+declare_gathered (PlanLower *self)
+{
+  const guint64 elements = (guint64)(self->net.rows * self->model->hidden);
+  const gboolean exist = self->stack->static_gathers && self->net.split_rows < self->net.rows;
+  self->gathered[FALSE] = self->gathered[TRUE] = -1;
+  if (!exist)
+    return;
+  self->gathered[FALSE]
+      = buffer (self, "gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+  if (!self->is_eval)
+    self->gathered[TRUE]
+        = buffer (self, "d.gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+  self->value[PLAN_VALUE_NORM1_FULL] = self->value[PLAN_VALUE_NORM2_FULL] = self->gathered[FALSE];
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_REDUCE_TP)
+      self->grad[self->net.nodes[i].in] = self->gathered[TRUE];
+}
+
 static void
 declare_values (PlanLower *self)
 {
@@ -170,14 +187,12 @@ declare_values (PlanLower *self)
       const PlanValue *value = &self->net.values[v];
       self->value[v] = self->grad[v] = -1;
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
-      if (value->elements == 0 || v == PLAN_VALUE_OUT)
+      if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
         continue;
-      self->value[v] = buffer (self, plan_value_name (v),
-                               plan_lower_is_static (self, v) ? 1
-                               : v == PLAN_VALUE_X            ? layers + 1
-                                                              : layers,
+      self->value[v] = buffer (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
                                value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
     }
+  declare_gathered (self);
   for (guint i = 0; i < self->net.n_nodes; i++)
     declare_gradient_of (self, self->net.nodes[i].in);
   for (guint i = 0; i < self->net.n_nodes; i++)
@@ -214,6 +229,7 @@ declare_head (PlanLower *self)
   const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
   const guint64 logits = rows * (guint64)net->vocab;
   const gboolean splits = net->split_rows < net->rows;
+  const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
   const gboolean is_fused = IS (self, CE_FUSION, ON);
   const PlanLoss loss
       = is_fused && self->stack->rounds_fused_loss ? PLAN_LOSS_ROUNDED : self->stack->loss;
@@ -235,7 +251,7 @@ declare_head (PlanLower *self)
     { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
       PLAN_CATEGORY_ACTIVATIONS },
     { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final_full, "norm_final.full", splits, whole, net->compute,
+    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
     { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
@@ -259,7 +275,26 @@ declare_head (PlanLower *self)
     *table[i].array = table[i].exists ? buffer (self, table[i].name, 1, table[i].elements,
                                                 table[i].dtype, table[i].category)
                                       : -1;
+  if (splits && is_static)
+    self->norm_final_full = self->gathered[FALSE];
   self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
+}
+
+/* Gradients of all units in the format of weights, a tensor each. */
+static void
+declare_fresh (PlanLower *self)
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    self->fresh[role] = -1;
+  for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
+    for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
+      {
+        const PlanTensor *tensor = &self->layout.slots[kind][i].tensor;
+        g_autofree char *name = g_strconcat ("fresh.", tensor->name, NULL);
+        self->fresh[tensor->role]
+            = buffer (self, name, self->layout.buckets[kind].length, tensor->rows * tensor->cols,
+                      self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
+      }
 }
 
 /* A parameter's gradient before it is moved. */
@@ -315,6 +350,25 @@ declare_derived (PlanLower *self)
         self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
                                                  self->net.weights, PLAN_CATEGORY_DERIVED);
     }
+}
+
+/* What a list of all weights is gathered with: one's own part, flat; every rank's, flat; and what
+ * the collective writes (nanotron's all_gather_coalesced, then c10d's all_gather). */
+static void
+declare_flat_gather (PlanLower *self)
+{
+  const gint64 ranks = self->ranks;
+  guint64 own = 0;
+  self->sent = self->parts = self->landed = -1;
+  if (!self->stack->gathers_at_once || !self->shards_optimizer)
+    return;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      own += (guint64)(plan_lower_own_elements (self, kind) * self->layout.buckets[kind].length);
+  self->sent = buffer (self, "sent", 1, own, self->net.compute, PLAN_CATEGORY_GATHERED);
+  self->parts = buffer (self, "parts", ranks, own, self->net.compute, PLAN_CATEGORY_GATHERED);
+  self->landed
+      = buffer (self, "landed", 1, own * (guint64)ranks, self->net.compute, PLAN_CATEGORY_GATHERED);
 }
 
 /* Scales of the squares of a layer's linear weights. */
@@ -405,6 +459,12 @@ declare_rest (PlanLower *self)
   self->scratch = self->stack->needs_kernel_scratch
                       ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
                       : -1;
+  for (guint backward = 0; backward < 2; backward++)
+    self->product_work[backward]
+        = self->stack->product_work_bytes > 0 && !(backward && self->is_eval)
+              ? buffer (self, backward ? "product_work.backward" : "product_work.forward", 1,
+                        self->stack->product_work_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
+              : -1;
   const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
   self->attention_work
       = is_cpu ? -1
@@ -484,7 +544,8 @@ gather_time (const PlanLower *self)
 {
   if (IS (self, TASK, EVAL))
     return PLAN_GATHER_AT_BEGIN;
-  if (IS (self, OVERLAP_PARAM_GATHER, OFF) && !self->shards_weights)
+  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->gathers_at_once)
+      && !self->shards_weights)
     return PLAN_GATHER_AT_END;
   if (IS (self, CUDA_GRAPH, ON))
     return PLAN_GATHER_AT_BEGIN;
@@ -604,8 +665,10 @@ declare (PlanLower *self)
   declare_groups (self);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     declare_bucket (self, kind);
+  declare_fresh (self);
   declare_raw (self);
   declare_derived (self);
+  declare_flat_gather (self);
   declare_quantising (self);
   plan_lower_declare_sites (self);
   declare_rest (self);
@@ -647,9 +710,11 @@ plan_lower_asked (const PlanModel *model, const PlanCluster *cluster, const Plan
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   plan_lower_setup (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  self.is_in_step = TRUE;
   plan_lower_begin_step (&self);
   lower_micro_batches (&self);
   plan_lower_end_step (&self);
+  self.is_in_step = FALSE;
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
   plan_lower_teardown (&self);
   if (self.scratch >= 0)

@@ -12,7 +12,7 @@ plan_meter_apply (PlanMeter *self, const PlanCursor *cursor, const PlanOp *op, g
 {
   const PlanCategory category
       = plan_schedule_buffer (cursor->schedule, (guint)op->refs[0].array)->category;
-  if (category == PLAN_CATEGORY_HOST)
+  if (category == PLAN_CATEGORY_HOST || op->kind == PLAN_OP_TOUCH)
     return category;
   if (op->kind == PLAN_OP_FREE)
     {

@@ -28,7 +28,8 @@ needs (const PlanNode *node)
     case PLAN_NODE_ACTIVATE:
       return plan_value_bit (node->in) | stats;
     case PLAN_NODE_ATTENTION:
-      return plan_value_bit (node->in) | plan_value_bit (node->out) | stats;
+      return plan_value_bit (node->in) | plan_value_bit (node->out) | plan_value_bit (node->col)
+             | stats;
     case PLAN_NODE_LINEAR:
       return plan_value_bit (node->kept) | plan_value_bit (node->saved);
     case PLAN_NODE_ADD:
@@ -97,7 +98,7 @@ typedef struct
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format of products */
   gboolean drops;       /* a share of what branches add */
-  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered;
+  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
 } Builder;
 
 /* A weight's or bias's role where the model has it. */
@@ -291,6 +292,11 @@ add_attention (Builder *b, PlanValueId qkv)
   node->cols = out_cols;
   define (net, PLAN_VALUE_ATTN, net->rows * out_cols, net->compute);
   define (net, PLAN_VALUE_LSE, net->rows * net->heads, PLAN_DTYPE_FP32);
+  if (b->pairs_keys)
+    {
+      node->col = PLAN_VALUE_PAIRS;
+      define (net, PLAN_VALUE_PAIRS, net->rows * 2 * net->kv_heads * net->head_dim, net->compute);
+    }
   return PLAN_VALUE_ATTN;
 }
 
@@ -420,6 +426,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
                               && plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF,
                 .compiles = plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON,
                 .keeps_gathered = stack->keeps_gathered && !self->quantises,
+                .pairs_keys = stack->pairs_keys,
                 .quantises_on_use = stack->quantises_on_use };
   define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
   const PlanValueId attention = add_attention_branch (&b);

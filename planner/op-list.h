@@ -2,7 +2,7 @@
  * from this list.
  *
  * PLAN_OP_LIST (X): X (ID, "name", CLASS, "operands", "dims", "summary")
- *   CLASS     MEMORY      alloc and free; take no time on a stream
+ *   CLASS     MEMORY      alloc, free and touch; take no time on a stream
  *             HOST        runs on the host
  *             COMPUTE     one kernel on one stream
  *             COLLECTIVE  all ranks of a group
@@ -23,6 +23,7 @@
 #define PLAN_OP_LIST(X)                                                                                                                               \
   X (ALLOC, "alloc", MEMORY, "buf:m", "", "take memory")                                                                                              \
   X (FREE, "free", MEMORY, "buf:m", "", "give memory back once the stream gets here")                                                                 \
+  X (TOUCH, "touch", MEMORY, "buf:m", "", "the framework takes that memory when it first gets here, whatever was said before")                                \
   X (INIT, "init", HOST, "out:w", "bucket shard shards", "initial main weights of one shard of a bucket of this unit")                                \
   X (LOAD, "load", HOST, "tokens:w targets:w", "rows", "the next micro batch")                                                                        \
   X (SYNC, "sync", HOST, "", "", "the host waits for this op's events")                                                                               \

@@ -118,6 +118,8 @@ check_memory (Checker *c, const PlanOp *op, const char *name, BufferState *state
 {
   const Clock *clock = &c->streams[op->stream];
   const gboolean takes = op->kind == PLAN_OP_ALLOC;
+  if (op->kind == PLAN_OP_TOUCH && state->is_live)
+    return TRUE;
   if (state->is_live == takes)
     return fail (c, op, error, takes ? "%s is taken already" : "%s is not taken", name);
   if (!takes && !is_behind (state, clock, TRUE))

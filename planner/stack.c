@@ -24,8 +24,9 @@
  * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py; its fused loss is that of
  * flash-attention (losses/cross_entropy.py), which llm-foundry uses unless told otherwise (loss_fn
  * in llmfoundry/models/mpt/modeling_mpt.py). Their residual is a cuBLAS workspace of 32 MiB on
- * Hopper and tables. nanotron: its source; its residual, 0.07 GiB, and the two buffers that
- * sequences are gathered into, from the arithmetic of a published scan of some 300 runs. What
+ * Hopper and tables. nanotron: its source, of the branch that a published scan was run with
+ * (nouamane/bench2), and with the sizes of that scan's 300 runs in sight: a cuBLAS workspace for
+ * the forward pass's thread, one for autograd's, and tables. What
  * issuing an op costs them is taken for eager PyTorch's; nanotron's products, each an autograd
  * function in Python, for Transformer Engine's, with runs of that scan in sight.
  *
@@ -217,11 +218,15 @@ static const PlanStack newest[] = {
       .separate_gate = TRUE,
       .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
       .static_gathers = TRUE,
-      .gathers_at_once = TRUE,       /* _all_gather_params (zero.py) */
+      .gathers_at_once = TRUE, /* _all_gather_params (zero.py) */
+      .late_moments = TRUE,    /* torch.optim.AdamW makes its state in its first step */
+      .pairs_keys = TRUE, /* `torch.cat ([key_states, value_states])` (llama.py): attention saves
+                           * these, and with the queries all three as they were laid out */
       .reduce_bytes = 25 * PLAN_MIB, /* ddp_bucket_cap_mb (config.py): DDP calls hooks by bucket */
       .allocation_bytes = 512,
       .caching_allocator = TRUE,
-      .fixed_bytes = 72 * PLAN_MIB,
+      .product_work_bytes = 32 * PLAN_MIB, /* cuBLAS's on Hopper (CUDABlas.cpp), per thread */
+      .fixed_bytes = 8 * PLAN_MIB,
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
       .ampere_attention = TRUE,
@@ -233,11 +238,13 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 100000 },
-      /* llama.py, functional.py at 67c5ebb6: a product of a gathered sequence is three, of the
-       * rank's own part and of those before and after it; around attention heads are laid out anew
-       * and lengths added up. */
+      /* llama.py, functional.py at 67c5ebb6. Of a layer's 24 going forward and 37 going backward,
+       * products of a gathered sequence are two, of the rank's own part and of the others'; around
+       * attention heads are laid out anew and lengths added up. Of each of its six tensors the
+       * optimizer finds the norm, clips, counts, updates and rounds. */
       .kernels
-      = { [PLAN_LAUNCH_PRODUCT] = 2, [PLAN_LAUNCH_GRADIENT] = 2, [PLAN_LAUNCH_ATTENTION] = 14 },
+      = { [PLAN_LAUNCH_PRODUCT] = 2, [PLAN_LAUNCH_GRADIENT] = 2, [PLAN_LAUNCH_ATTENTION] = 10 },
+      .update_kernels = 30,
       .piece_ns = 24000, /* six tensors are sliced, flattened and copied: 4 us each (zero.py) */
   },
   {

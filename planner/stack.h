@@ -46,12 +46,11 @@ typedef enum
 
 typedef struct
 {
-  const char *name;
-  gint64 id;             /* PLAN_STACK_MEGATRON_FSDP, ... */
-  gint64 oldest, newest; /* yyyymmdd: what is known; the newest is meant when no date is given */
-  const char *source;
-  gint64 vocab_multiple;            /* vocabulary is padded to this, times tp */
-  guint64 bucket_elements;          /* a bucket that is no unit's closes at that many, or at */
+  const char *name, *source;
+  gint64 id;               /* PLAN_STACK_MEGATRON_FSDP, ... */
+  gint64 oldest, newest;   /* yyyymmdd: what is known; the newest is meant when no date is given */
+  gint64 vocab_multiple;   /* vocabulary is padded to this, times tp */
+  guint64 bucket_elements; /* a bucket that is no unit's closes at that many, or at */
   guint64 bucket_elements_per_rank; /* this times the ranks; 0: one per module */
   gboolean cuts_backwards;          /* buckets by size fill from the last parameter to the first */
   gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
@@ -67,25 +66,26 @@ typedef struct
   gboolean gathers_in_turn;    /* weights that stay are gathered when the unit before is used */
   gboolean rounds_as_gathered; /* no rounded weights at rest: main weights are, as they travel */
   gboolean copies_gathered;    /* out of the buffer that was gathered into, to the parameters */
-  gboolean gathers_at_once;    /* what stays gathered is gathered by one call for all of it */
+  gboolean gathers_at_once;    /* what stays whole is, by one call with buffers of its own */
   gint64 units_ahead;          /* gathered ahead of their use; 0: by the communication unit */
   guint64 reduce_bytes;        /* of gradients in the weights' format together; 0: a unit's */
   gint64 queued_reductions;    /* in flight at most; 0: by the communication unit */
   gboolean collects_grads;     /* a unit's gradients are moved once all of them are there */
   gboolean drops_grads;        /* sharded gradients live from their reduction to the next step */
   gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
-  gboolean keeps_half_grads;     /* whole gradients in the format of weights beside `main_grads` */
-  gint64 pooled_grad_units;      /* units whose gradients live at once under double_buffer */
+  gboolean keeps_half_grads; /* also whole ones in the weights' format, but for strategy=optim */
+  gint64 pooled_grad_units;  /* units whose gradients live at once under double_buffer */
   gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
   gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
   gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
-  gboolean casts_grads; /* the optimizer reads a copy of the gradients in the main weights' format
-                           where theirs is another; it lives until gradients are next zeroed */
-  gboolean widens_moments;     /* the optimizer works on fp32 copies of narrow moments */
-  gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
+  gboolean casts_grads;          /* to the format of the main weights, until next zeroed */
+  gboolean widens_moments;       /* the optimizer works on fp32 copies of narrow moments */
+  gboolean late_moments;         /* it takes their memory when it first works */
+  gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
   gboolean rounds_fused_loss;    /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
   gboolean repeats_keys;         /* keys and values are repeated for each query head */
+  gboolean pairs_keys;           /* attention keeps keys and values once more, beside all heads */
   gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
   gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
   gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
@@ -99,6 +99,7 @@ typedef struct
   gboolean pools_per_stream;     /* what is gathered or reduced is taken on the stream of it */
   gboolean records_streams;      /* blocks that collectives used come free once these are over */
   gboolean expandable_segments;  /* that allocator's segments grow in place */
+  guint64 product_work_bytes; /* taken by the first product of either pass; in fixed_bytes if 0 */
   guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
   guint64 communicator_bytes; /* and for each group of more than one rank */
@@ -106,7 +107,7 @@ typedef struct
   gboolean rounds_to_tf32;           /* products of fp32 factors use the device's tf32 units */
   gboolean ampere_attention;         /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
-  guint8 kernels[PLAN_N_LAUNCHES];   /* that issuing one op starts on the device; 0: one */
+  guint8 kernels[PLAN_N_LAUNCHES], update_kernels; /* that one op, a unit's update, starts; 0: 1 */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
@@ -141,8 +142,7 @@ gint64 plan_stack_release_date (gint64 stack, const char *release);
 /* The releases that are known, oldest first; NULL past the last. */
 const char *plan_stack_release (const PlanStack *self, guint i);
 
-/* "2026-08-22" of 20260822; the caller frees. */
-char *plan_stack_date_text (gint64 date);
+char *plan_stack_date_text (gint64 date); /* "2026-08-22" of 20260822; the caller frees */
 
 gint64 plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp);
 

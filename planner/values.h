@@ -21,6 +21,7 @@ G_BEGIN_DECLS
   X (WIDE, "qkv.wide") \
   X (ATTN, "attn") \
   X (LSE, "lse") \
+  X (PAIRS, "pairs") \
   X (ATTN_Q, "attn.q") \
   X (ATTN_COL, "attn.col") \
   X (PROJ, "proj") \

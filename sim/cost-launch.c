@@ -79,5 +79,8 @@ sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gr
 guint
 sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
 {
-  return MAX (1, input->stack->kernels[launch_of (input->schedule, op, reads_gradient)]);
+  const PlanStack *stack = input->stack;
+  const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
+  return MAX (1, is_update ? stack->update_kernels
+                           : stack->kernels[launch_of (input->schedule, op, reads_gradient)]);
 }

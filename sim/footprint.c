@@ -14,6 +14,7 @@ typedef struct
   guint64 padded; /* in an arena */
   PlanCategory category;
   gboolean is_many;
+  gboolean is_late; /* its block is taken when it is first touched */
   SimBlocksHint hint;
 } Array;
 
@@ -29,6 +30,15 @@ state_clear (SimState *self)
 {
   g_clear_pointer (&self->text, g_array_unref);
   g_clear_pointer (&self->places, g_array_unref);
+}
+
+static void
+find_late (SimFootprint *self)
+{
+  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  for (guint i = 0; self->has_blocks && i < self->program->memory.items->len; i++)
+    if (items[i].kind == SIM_ITEM_TOUCH)
+      g_array_index (self->arrays, Array, items[i].index).is_late = TRUE;
 }
 
 static void
@@ -69,6 +79,7 @@ begin (SimFootprint *self)
     }
   self->has_blocks = self->stack && self->stack->caching_allocator;
   self->has_gaps = self->stack && !self->stack->caching_allocator;
+  find_late (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
   g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
   if (self->held->len > 0)
@@ -146,15 +157,24 @@ give_back_what_is_over (SimFootprint *self)
 }
 
 static void
-take (SimFootprint *self, const SimItem *item)
+take_block (SimFootprint *self, const SimItem *item)
 {
   Array *array = &g_array_index (self->arrays, Array, item->index);
-  PlanMeter *meter = &self->meter;
+  guint32 *held = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
+  if (array->bytes == 0 || *held != SIM_BLOCKS_NONE)
+    return;
   give_back_what_is_over (self);
-  if (self->has_blocks && array->bytes > 0)
-    g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values))
-        = sim_blocks_take (&self->blocks, array->bytes,
+  *held = sim_blocks_take (&self->blocks, array->bytes,
                            sim_memory_pool (array->bytes, item->stream), &array->hint);
+}
+
+static void
+take (SimFootprint *self, const SimItem *item)
+{
+  const Array *array = &g_array_index (self->arrays, Array, item->index);
+  PlanMeter *meter = &self->meter;
+  if (self->has_blocks && !array->is_late)
+    take_block (self, item);
   if (self->has_gaps && array->padded > 0)
     g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
         = sim_gaps_take (&self->gaps, array->padded);
@@ -177,10 +197,11 @@ give_back (SimFootprint *self, const SimItem *item)
   note_peak (self);
   self->meter.live[array->category] -= array->bytes;
   self->meter.total -= array->bytes;
-  if (self->has_blocks && array->bytes > 0)
+  guint32 *held = self->has_blocks ? &g_array_index (self->held, guint32,
+                                                     sim_ref_id (&item->buffer, self->values))
+                                   : NULL;
+  if (held && *held != SIM_BLOCKS_NONE)
     {
-      guint32 *held
-          = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
       if (!self->lead.is_on || !sim_lead_give_back (&self->lead, item->index, *held))
         sim_blocks_give_back (&self->blocks, *held);
       *held = SIM_BLOCKS_NONE;
@@ -394,6 +415,11 @@ walk (SimFootprint *self, SimRange range)
         take (self, item);
       else if (item->kind == SIM_ITEM_FREE)
         give_back (self, item);
+      else if (item->kind == SIM_ITEM_TOUCH)
+        {
+          if (self->has_blocks)
+            take_block (self, item);
+        }
       else
         {
           walk_loop (self, item->index, i);

@@ -21,16 +21,20 @@ sim_pace_of (const PlanSchedule *schedule, const SimCost *cost)
 {
   SimPace pace = { 0 };
   PlanTimes counting = { 0 };
+  gboolean waits = FALSE;
   for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (schedule, PLAN_SECTION_STEP + 1); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
       const gint64 times = plan_times_next (&counting, op);
+      waits = waits || op->stream == PLAN_STREAM_TENSOR;
       if (times == 0)
         continue;
       pace.host_ns += times * sim_cost_launch_ns (cost, node);
       pace.device_ns += is_on_chain (op) ? times * sim_cost_ns (cost, node) : 0;
     }
+  if (waits)
+    pace.device_ns = MAX (pace.device_ns, pace.host_ns + pace.host_ns * SIM_LEAD_SLOWEST / 100);
   return pace;
 }
 

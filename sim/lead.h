@@ -14,6 +14,11 @@ G_BEGIN_DECLS
  * thousand per stream by measurement (NVIDIA's developer forum, 68937). */
 #define SIM_LEAD_MOST 1024
 
+/* By that many percent the slowest host of a tensor-parallel group is slower than this one: where
+ * hosts are the limit, devices wait for that one, and the others run ahead. Of the right order;
+ * chosen with published runs of nanotron in sight. */
+#define SIM_LEAD_SLOWEST 5
+
 /* What a step keeps the host and the device busy for, each for itself. */
 typedef struct
 {

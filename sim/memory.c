@@ -36,7 +36,8 @@ struct _SimMemory
   GArray *blocks;                 /* Block */
   GArray *unused;                 /* guint32: entries of blocks that were merged away */
   GArray *free[SIM_MEMORY_POOLS]; /* guint32: free blocks, by size then age */
-  guint32 *block_of;              /* per buffer id */
+  guint32 *block_of;              /* per buffer id, or NO_BLOCK */
+  GArray *is_late;                /* gboolean per buffer array */
   guint32 last[SIM_MEMORY_POOLS]; /* where segments grow: their last block, or NO_BLOCK */
 };
 
@@ -54,6 +55,19 @@ sim_memory_growth_bytes (guint64 missing, gboolean is_small)
   return plan_units_round_up (missing, is_small ? SMALL_SEGMENT : LARGE_SEGMENT);
 }
 
+static void
+find_late (SimMemory *self, const PlanSchedule *schedule)
+{
+  self->is_late = g_array_new (FALSE, TRUE, sizeof (gboolean));
+  g_array_set_size (self->is_late, plan_schedule_n_buffers (schedule));
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind == PLAN_OP_TOUCH)
+        g_array_index (self->is_late, gboolean, op->refs[0].array) = TRUE;
+    }
+}
+
 SimMemory *
 sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack, const SimPace *pace)
 {
@@ -68,7 +82,11 @@ sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack, const SimP
       self->free[i] = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->last[i] = NO_BLOCK;
     }
-  self->block_of = g_new0 (guint32, plan_schedule_n_buffer_ids (schedule) + 1);
+  const guint n_ids = plan_schedule_n_buffer_ids (schedule) + 1;
+  self->block_of = g_new (guint32, n_ids);
+  for (guint i = 0; i < n_ids; i++)
+    self->block_of[i] = NO_BLOCK;
+  find_late (self, schedule);
   return self;
 }
 
@@ -82,6 +100,7 @@ sim_memory_free (SimMemory *self)
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     g_array_unref (self->free[i]);
   g_free (self->block_of);
+  g_array_unref (self->is_late);
   sim_lead_clear (&self->lead);
   g_free (self);
 }
@@ -268,6 +287,13 @@ sim_memory_end_step (SimMemory *self)
   give_back_what_is_over (self);
 }
 
+static void
+take_block (SimMemory *self, guint32 id, guint64 bytes, PlanStream stream)
+{
+  give_back_what_is_over (self);
+  self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, stream));
+}
+
 PlanCategory
 sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
 {
@@ -275,6 +301,7 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
   const guint64 multiple = self->stack ? self->stack->allocation_bytes : 1;
   const guint64 bytes = plan_units_round_up (
       plan_schedule_buffer_bytes (self->schedule, (guint)op->refs[0].array), multiple);
+  const gboolean is_late = g_array_index (self->is_late, gboolean, op->refs[0].array);
 
   if (plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
       == PLAN_CATEGORY_HOST)
@@ -282,13 +309,15 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
 
   if (self->stack && self->stack->caching_allocator && bytes > 0)
     {
-      if (op->kind == PLAN_OP_ALLOC)
+      if (op->kind != PLAN_OP_FREE && self->block_of[id] == NO_BLOCK
+          && is_late == (op->kind == PLAN_OP_TOUCH))
+        take_block (self, id, bytes, op->stream);
+      else if (op->kind == PLAN_OP_FREE && self->block_of[id] != NO_BLOCK)
         {
-          give_back_what_is_over (self);
-          self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, op->stream));
+          if (!sim_lead_give_back (&self->lead, (guint)op->refs[0].array, self->block_of[id]))
+            give_back (self, self->block_of[id]);
+          self->block_of[id] = NO_BLOCK;
         }
-      else if (!sim_lead_give_back (&self->lead, (guint)op->refs[0].array, self->block_of[id]))
-        give_back (self, self->block_of[id]);
     }
   return plan_meter_apply (&self->meter, cursor, op, bytes);
 }

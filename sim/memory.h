@@ -46,7 +46,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimMemory, sim_memory_free)
 /* The host issues an op of that many launches. */
 void sim_memory_issue (SimMemory *self, guint launches);
 
-/* Applies an alloc or free; returns the category that changed. */
+/* Applies an alloc or free; returns the category that changed. What is touched anywhere counts as
+ * taken when the schedule says so, and gets its block when it is first touched. */
 PlanCategory sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op);
 
 guint64 sim_memory_live (const SimMemory *self, PlanCategory category);

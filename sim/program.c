@@ -176,7 +176,9 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
   Builder *memory = &self->memory;
   const PlanRef *ref = &op->refs[0];
   const SimItem item
-      = { .kind = op->kind == PLAN_OP_ALLOC ? SIM_ITEM_OP : SIM_ITEM_FREE,
+      = { .kind = op->kind == PLAN_OP_ALLOC   ? SIM_ITEM_OP
+                  : op->kind == PLAN_OP_TOUCH ? SIM_ITEM_TOUCH
+                                              : SIM_ITEM_FREE,
           .index = (guint32)ref->array,
           .node = node,
           .stream = op->stream,

@@ -23,6 +23,7 @@ typedef enum
 {
   SIM_ITEM_OP, /* memory: alloc */
   SIM_ITEM_FREE,
+  SIM_ITEM_TOUCH,
   SIM_ITEM_REPEAT,
 } SimItemKind;
 

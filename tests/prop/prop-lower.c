@@ -111,7 +111,7 @@ START_TEST (every_alloc_is_freed)
       for (plan_cursor_start (&cursor, c.schedule, s); (op = plan_cursor_next (&cursor));)
         if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
           {
-            const gint change = op->kind == PLAN_OP_ALLOC ? 1 : -1;
+            const gint change = op->kind == PLAN_OP_ALLOC ? 1 : op->kind == PLAN_OP_FREE ? -1 : 0;
             gint *count = &taken[plan_cursor_buffer (&cursor, &op->refs[0])];
             *count += change;
             balance[s] += change;
@@ -284,14 +284,15 @@ updated_here (const Case *c, const Sizes *s)
   return count;
 }
 
-/* Buffers that a tensor-parallel group's sequences are gathered into, where they stay: two. */
+/* Buffers that a tensor-parallel group's sequences are gathered into, where they stay, and their
+ * gradients. */
 static guint64
 static_bytes (const Case *c, const Sizes *s)
 {
   const gint64 *value = c->plan.value;
   if (!s->stack->static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
     return 0;
-  return 2
+  return (value[PLAN_TASK] == PLAN_TASK_EVAL ? 1u : 2u)
          * plan_dtype_bytes (plan_weights_dtype (&c->plan),
                              (guint64)(value[PLAN_MBS] * value[PLAN_SEQ] * c->model->hidden));
 }

@@ -79,7 +79,7 @@ START_TEST (arena_places_do_not_overlap)
       guint next = 0;
       for (plan_cursor_start (&cursor, schedule, s); (op = plan_cursor_next (&cursor));)
         {
-          if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+          if (op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_FREE)
             continue;
           const guint32 id = plan_cursor_buffer (&cursor, &op->refs[0]);
           size[id] = 0;

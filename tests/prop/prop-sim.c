@@ -309,7 +309,7 @@ START_TEST (memory_equals_the_slow_count)
       for (plan_cursor_start (&cursor, schedule, part ? PLAN_SECTION_STEP : PLAN_SECTION_SETUP);
            (op = plan_cursor_next (&cursor));)
         {
-          if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+          if (op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_FREE)
             continue;
           const guint64 bytes = plan_schedule_buffer_bytes (schedule, (guint)op->refs[0].array);
           const guint64 a = stack->allocation_bytes;

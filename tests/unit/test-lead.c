@@ -170,6 +170,18 @@ START_TEST (the_pace_is_that_of_a_step)
 }
 END_TEST
 
+/* Within a tensor-parallel group a device that its own host keeps waiting waits for the slowest
+ * one. */
+START_TEST (the_slowest_host_sets_the_pace)
+{
+  g_autoptr (PlanSchedule) schedule = schedule_new ();
+  g_autoptr (SimCost) fast = sim_cost_new_constant (schedule, 1000, 2000);
+  g_autoptr (SimCost) slow = sim_cost_new_constant (schedule, 5000, 2000);
+  ck_assert_int_eq (sim_pace_of (schedule, fast).device_ns, 2000 + 20 * SIM_LEAD_SLOWEST);
+  ck_assert_int_eq (sim_pace_of (schedule, slow).device_ns, 5000);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -180,6 +192,7 @@ main (void)
   tcase_add_test (tcase, a_step_ends_with_nothing_waiting);
   tcase_add_test (tcase, others_come_free_at_once);
   tcase_add_test (tcase, the_pace_is_that_of_a_step);
+  tcase_add_test (tcase, the_slowest_host_sets_the_pace);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

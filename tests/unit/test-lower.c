@@ -120,7 +120,7 @@ most_live (const PlanSchedule *schedule, const char *name)
     if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
         && strcmp (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name, name) == 0)
       {
-        live = op->kind == PLAN_OP_ALLOC ? live + 1 : live - 1;
+        live += op->kind == PLAN_OP_ALLOC ? 1 : op->kind == PLAN_OP_FREE ? -1 : 0;
         most = MAX (most, live);
       }
   return most;
@@ -558,6 +558,29 @@ START_TEST (tensor_parallel_ranks_sum_norms)
 }
 END_TEST
 
+/* What a sequence is gathered from again, going backward, is what the forward pass left: norms are
+ * made once, two in each of 32 layers and the last, per micro batch. */
+START_TEST (gathering_again_makes_no_norm_again)
+{
+  static const char *const stacks[]
+      = { "stack=megatron-fsdp", "stack=megatron strategy=optim", "stack=nanotron strategy=optim" };
+  for (guint i = 0; i < G_N_ELEMENTS (stacks); i++)
+    {
+      Case c;
+      PlanCursor cursor;
+      const PlanOp *op;
+      guint norms = 0;
+      g_autofree char *words = g_strconcat ("gbs=16 seq=256 tp=2 ", stacks[i], NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+      while ((op = plan_cursor_next (&cursor)))
+        norms += op->kind == PLAN_OP_RMSNORM;
+      ck_assert_msg (norms == 4 * (2 * 32 + 1), "%s: %u", stacks[i], norms);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 /* Bytes between device and host in a step, out and back. */
 static void
 measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
@@ -644,6 +667,7 @@ main (void)
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
+  tcase_add_test (tcase, gathering_again_makes_no_norm_again);
   tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);

@@ -251,12 +251,54 @@ START_TEST (the_caching_allocator_keeps_segments)
 }
 END_TEST
 
+/* 20 MiB that a step takes and gives back, and 20 MiB that stay: what stays is counted from setup
+ * on, but where it is touched late it lies in what the step had given back. */
+START_TEST (what_is_touched_gets_its_block_then)
+{
+  static const PlanStack stack = { .caching_allocator = TRUE, .allocation_bytes = 512 };
+  for (guint late = 0; late < 2; late++)
+    {
+      g_autoptr (GError) error = NULL;
+      g_autofree char *text
+          = g_strconcat ("schedule 2 rank=0 ranks=1\n"
+                         "buffer stays elements=5242880 dtype=fp32 category=optimizer\n"
+                         "buffer passes elements=5242880 dtype=fp32 category=activations\n"
+                         "section setup\nalloc compute buf=stays\nsection step\n"
+                         "alloc compute buf=passes\nfree compute buf=passes\n",
+                         late ? "touch compute buf=stays\n" : "",
+                         "section teardown\nfree compute buf=stays\n", NULL);
+      g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+      ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+      ck_assert (plan_schedule_check (schedule, &error));
+      g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack, NULL);
+      PlanMemory report[2];
+      for (guint step = 0; step < 2; step++)
+        {
+          PlanCursor cursor;
+          const PlanOp *op;
+          plan_cursor_start (&cursor, schedule, PLAN_SECTION_SETUP);
+          while (step == 0 && (op = plan_cursor_next (&cursor)))
+            sim_memory_apply (memory, &cursor, op);
+          sim_memory_begin_step (memory);
+          plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+          while ((op = plan_cursor_next (&cursor)))
+            sim_memory_apply (memory, &cursor, op);
+          ck_assert (sim_memory_report (memory, &report[step], &error));
+          ck_assert_uint_eq (report[step].max_allocated, 40 * PLAN_MIB);
+        }
+      ck_assert_uint_eq (report[0].reserved, (late ? 20 : 40) * PLAN_MIB);
+      ck_assert_uint_eq (report[1].reserved, 40 * PLAN_MIB);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
   Suite *suite = suite_create ("sim");
   TCase *tcase = tcase_create ("sim");
   tcase_add_test (tcase, one_stream_runs_in_order);
+  tcase_add_test (tcase, what_is_touched_gets_its_block_then);
   tcase_add_test (tcase, streams_overlap_until_they_wait);
   tcase_add_test (tcase, small_ops_are_bound_by_the_host);
   tcase_add_test (tcase, the_period_is_steady);

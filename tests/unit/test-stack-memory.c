@@ -62,7 +62,8 @@ static const struct
   { "flat parameters", "stack=fsdp1", 0, 16, 1 },
   /* Weights 2, gradients in bf16 2 and in fp32 4, weights and moments in fp32 12. */
   { "ZeRO-0", "stack=nanotron strategy=no_shard", 20, 0, 1 },
-  { "ZeRO-1", "stack=nanotron strategy=optim", 8, 12, 1 },
+  /* Without DDP, whose gradients in bf16 are not there then. */
+  { "ZeRO-1", "stack=nanotron strategy=optim", 6, 12, 1 },
   { "ZeRO-0 with tp=4", "stack=nanotron strategy=no_shard tp=4", 20, 0, 4 },
 };
 
@@ -104,7 +105,8 @@ START_TEST (nanotron_alone_keeps_eighteen_bytes)
   const PlanMemory m
       = memory_of ("llama3.2-1b", "h100-80gb:1", "gbs=1 seq=1024 stack=nanotron strategy=no_shard",
                    &fixed, &parameters);
-  ck_assert_double_eq_tol ((double)(m.allocated - fixed) / (double)parameters, 18, 0.001);
+  const guint64 work = m.resting[PLAN_CATEGORY_WORKSPACE];
+  ck_assert_double_eq_tol ((double)(m.allocated - fixed - work) / (double)parameters, 18, 0.001);
 }
 END_TEST
 
@@ -135,9 +137,13 @@ END_TEST
   "stack=megatron strategy=optim seq=4096 overlap_grad_reduce=off overlap_param_gather=off " \
   "grad_accum_fusion=on "
 
+#define SCAN_1B "layers=16,hidden=2048,ffn=8192,heads=32,vocab=131072,tied=on,max_seq=4096"
+#define SCAN "stack=nanotron seq=4096 gbs=256 "
+
 /* Published runs, in MiB: SimuMax on 8 B200 (max allocated), torchtitan on 8 H100 (reserved, in
  * GiB on its pages). What a stack keeps of its logits was chosen with the last five of the latter
- * in sight. */
+ * in sight. Hugging Face's scan with nanotron (reserved): leaving out that moments, or what
+ * products work in, are taken late, or what weights are gathered with, makes 2 to 16 % of it. */
 static const struct
 {
   const char *row, *model, *cluster, *words;
@@ -160,6 +166,16 @@ static const struct
     SAC "stack=fsdp2@2024-03-28 compile=on mbs=8 gbs=64 seq=2048", 0, 55122, 0.03 },
   { "torchtitan 2024-03, nothing recomputed", LLAMA2_7B, "h100-96gb-8x:1",
     "stack=fsdp2@2024-03-28 compile=on mbs=8 gbs=64 seq=2048", 0, 92447, 0.03 },
+  { "nanotron nt-0048, ZeRO-1", SCAN_1B, "dgx-h100:8", SCAN "strategy=optim mbs=2", 0, 35645,
+    0.005 },
+  { "nanotron nt-0045, ZeRO-1", SCAN_1B, "dgx-h100:8", SCAN "strategy=optim mbs=1", 0, 24330,
+    0.005 },
+  { "nanotron nt-0001, ZeRO-0", SCAN_1B, "dgx-h100:1", SCAN "strategy=no_shard mbs=2", 0, 51384,
+    0.005 },
+  { "nanotron nt-0119, tp=8", SCAN_1B, "dgx-h100:4", SCAN "strategy=no_shard tp=8 mbs=16", 0, 26286,
+    0.01 },
+  { "nanotron nt-0172, tp=8", SCAN_1B, "dgx-h100:8", SCAN "strategy=no_shard tp=8 mbs=16", 0, 26255,
+    0.01 },
   { "torchtitan 2024-03, all recomputed", LLAMA2_7B, "h100-96gb-8x:1",
     "stack=fsdp2@2024-03-28 compile=on recompute=full mbs=8 gbs=64 seq=2048", 0, 29594, 0.05 },
 };
