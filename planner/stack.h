@@ -75,7 +75,7 @@ typedef struct
   gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
   gboolean keeps_half_grads; /* also whole ones in the weights' format, but for strategy=optim */
   gint64 pooled_grad_units;  /* units whose gradients live at once under double_buffer */
-  gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
+  gboolean prefetches_past_head;                 /* the output layer gathers units nobody needs */
   gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
   gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
   gboolean casts_grads;          /* to the format of the main weights, until next zeroed */
