@@ -17,7 +17,8 @@ enum
   WORK_ADDING,        /* of the compute stream */
   WORK_ADDING_LAUNCH, /* of the host */
   WORK_N_ADDING,
-  WORK_PERIOD, /* not work: the time that it takes; 0 where it was not simulated */
+  WORK_AWAITED, /* of the tensor-parallel stream, that compute waits for at once */
+  WORK_PERIOD,  /* not work: the time that it takes; 0 where it was not simulated */
   WORK_STREAMS,
   WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
 };
@@ -87,10 +88,24 @@ adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
                 == PLAN_CATEGORY_MAIN_GRADS;
 }
 
-static SimCrowd *
-crowd_of (const PlanOp *op, Work *work)
+/* A collective that begins when compute is done with what it had, and that compute then waits for
+ * before it goes on. */
+static gboolean
+is_awaited (const PlanSchedule *schedule, guint node)
 {
-  if (op->stream == PLAN_STREAM_COMPUTE || op->stream == PLAN_STREAM_TENSOR)
+  const PlanOp *op = plan_schedule_node (schedule, node);
+  if (op->stream != PLAN_STREAM_TENSOR || op->n_waits == 0
+      || node + 1 == plan_schedule_n_nodes (schedule))
+    return FALSE;
+  const PlanOp *next = plan_schedule_node (schedule, node + 1);
+  return next->kind == PLAN_OP_WAIT && next->stream == PLAN_STREAM_COMPUTE && next->n_waits > 0
+         && next->waits[0].array == op->record.array;
+}
+
+static SimCrowd *
+crowd_of (const PlanOp *op, gboolean awaited, Work *work)
+{
+  if (op->stream == PLAN_STREAM_COMPUTE || awaited)
     return &work->chain;
   return op->stream == PLAN_STREAM_GATHER   ? &work->gather
          : op->stream == PLAN_STREAM_REDUCE ? &work->reduce
@@ -103,11 +118,13 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   const PlanOp *op = plan_schedule_node (schedule, node);
   const gint64 ns = times * sim_cost_ns (cost, node);
   const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
+  const gboolean awaited = is_awaited (schedule, node);
+  work->of[WORK_AWAITED] += awaited ? ns : 0;
   work->of[WORK_STREAMS + op->stream] += ns;
   work->of[WORK_HOST] += launch_ns;
   if (!adds_gradients (schedule, op))
     {
-      SimCrowd *crowd = crowd_of (op, work);
+      SimCrowd *crowd = crowd_of (op, awaited, work);
       if (crowd && ns > 0)
         sim_crowd_add (crowd, sim_cost_load (cost, node), times, ns);
       return;
@@ -222,13 +239,12 @@ adding_left_out_ns (const Work *work, const Plan *resolved)
   return is_fused ? adding : adding / 3 + 2 * work->of[WORK_N_ADDING];
 }
 
-/* What is exchanged within a tensor-parallel group is waited for at once: together with compute it
- * is one chain. */
+/* What compute waits for at once is one chain with it. */
 static gint64
 chain_ns (const Work *work, const Plan *resolved)
 {
   const gint64 *streams = &work->of[WORK_STREAMS];
-  return streams[PLAN_STREAM_COMPUTE] + streams[PLAN_STREAM_TENSOR]
+  return streams[PLAN_STREAM_COMPUTE] + work->of[WORK_AWAITED]
          - adding_left_out_ns (work, resolved);
 }
 
