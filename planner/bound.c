@@ -131,21 +131,24 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
 }
 
-/* The loss has the logits and their softmax in fp32 at once, some an image of it, too; before it
- * come the last layer's output and its norm. */
+/* The loss has the logits and their softmax at once, in fp32 unless it rounds, some an image of it,
+ * too; before it come the last layer's output and its norm. */
 static guint64
 loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
 {
   const guint64 logits = (guint64)net->rows * (guint64)net->vocab;
   const PlanValue *x = &net->values[PLAN_VALUE_X];
+  const PlanLoss loss = plan_stack_loss (stack, plan);
+  const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32;
   const gboolean has_image
-      = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && stack->loss == PLAN_LOSS_IMAGE;
+      = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && loss == PLAN_LOSS_IMAGE;
   const PlanValueSet outgoing = plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
   const guint64 ends
       = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && !(outgoing & plan_value_bit (PLAN_VALUE_X))
             ? 2 * plan_dtype_bytes (x->dtype, x->elements)
             : 0;
-  return plan_dtype_bytes (net->compute, logits) + 4 * logits * (has_image ? 2 : 1) + ends;
+  return plan_dtype_bytes (net->compute, logits)
+         + plan_dtype_bytes (kept, logits) * (has_image ? 2 : 1) + ends;
 }
 
 guint64

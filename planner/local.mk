@@ -73,7 +73,7 @@ libplanner_a_SOURCES = \
   %D%/sites.c %D%/sites.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
-  %D%/stack.c %D%/stack.h \
+  %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
   %D%/text.c %D%/text.h \
   %D%/topology.c %D%/topology.h %D%/topology-private.h \
   %D%/topology-matrix.c \

@@ -231,8 +231,7 @@ declare_head (PlanLower *self)
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
   const gboolean is_fused = IS (self, CE_FUSION, ON);
-  const PlanLoss loss
-      = is_fused && self->stack->rounds_fused_loss ? PLAN_LOSS_ROUNDED : self->stack->loss;
+  const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
   /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
    * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
   const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;

@@ -5,7 +5,7 @@
 
 #include "planner/error.h"
 #include "planner/rules.h"
-#include "planner/stack.h"
+#include "planner/stack-history.h"
 #include "planner/text.h"
 #include "planner/units.h"
 

@@ -5,7 +5,7 @@
 #include "planner/run-private.h"
 
 #include "planner/error.h"
-#include "planner/stack.h"
+#include "planner/stack-history.h"
 #include "planner/text.h"
 
 #include <stdio.h>

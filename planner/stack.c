@@ -4,6 +4,7 @@
 #include "planner/stack.h"
 
 #include "planner/error.h"
+#include "planner/stack-history.h"
 #include "planner/units.h"
 
 /* Facts per framework; megatron-fsdp from its source at the newest date (communication unit, hooks)
@@ -20,7 +21,10 @@
  * megatron: param_and_grad_buffer.py and distrib_optimizer.py there; its residual is that of
  * Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. fsdp2: torchtitan, and
  * PyTorch's torch/distributed/fsdp/_fully_shard; that the loss leaves three fp32 images where it is
- * compiled too was chosen by published memory (torchtitan 2024-12, torchao 2026-02), not read.
+ * compiled too, until 2025-03, was chosen by published memory (torchtitan 2024-12 and 2025-02), not
+ * read. Since then torchtitan says that compiling saves more than any number of pieces would (PR
+ * #1033), and torchao's runs on B200 lack all three; its runs on H100, printed beside these, have
+ * the memory that torchtitan logged in 2025-01 (PR #808), to the hundredth of a GiB.
  * fsdp1: torch/distributed/fsdp/_flat_param.py and _runtime_utils.py; its fused loss is that of
  * flash-attention (losses/cross_entropy.py), which llm-foundry uses unless told otherwise (loss_fn
  * in llmfoundry/models/mpt/modeling_mpt.py). Their residual is a cuBLAS workspace of 32 MiB on
@@ -146,6 +150,7 @@ static const PlanStack newest[] = {
       .collects_grads = TRUE,
       .drops_grads = TRUE,
       .loss = PLAN_LOSS_EAGER,
+      .rounds_compiled_loss = TRUE,
       .separate_gate = TRUE,
       .quantises_on_use = TRUE,
       .allocation_bytes = 512,
@@ -273,213 +278,7 @@ static const PlanStack newest[] = {
   },
 };
 
-/* A record is what holds after its newest change; `undo` gives back what held before. Where there
- * is none, the change is outside of what is modelled, and the summary says what it did. */
-typedef struct
-{
-  PlanStackChange change;
-  void (*undo) (PlanStack *stack);
-} Change;
-
-static void
-before_max_pool (PlanStack *stack)
-{
-  stack->has_max_pool = FALSE;
-}
-
-static void
-before_fine_grained (PlanStack *stack)
-{
-  stack->has_fine_grained = FALSE;
-}
-
-static void
-before_units_below_full (PlanStack *stack)
-{
-  stack->units_below_full = FALSE;
-}
-
-static void
-one_pooled_grad_unit (PlanStack *stack)
-{
-  stack->pooled_grad_units = 1;
-}
-
-static void
-two_pooled_grad_units (PlanStack *stack)
-{
-  stack->pooled_grad_units = 2;
-}
-
-static void
-before_non_units_stayed (PlanStack *stack)
-{
-  stack->outer = PLAN_OUTER_DROPS;
-}
-
-static void
-before_masters_went (PlanStack *stack)
-{
-  stack->has_fused_masters = TRUE;
-}
-
-static void
-record_streams (PlanStack *stack)
-{
-  stack->records_streams = TRUE;
-}
-
-static void
-wait_at_load (PlanStack *stack)
-{
-  stack->waits_at_load = TRUE;
-}
-
-static void
-do_not_wait_at_load (PlanStack *stack)
-{
-  stack->waits_at_load = FALSE;
-}
-
-/* Dates are those of the merge, in UTC. */
-static const Change megatron_fsdp_changes[] = {
-  { { 20260121, "Megatron-LM PR #3023",
-      "the 1/DP factor is applied to the bucket; before, to the accumulated gradients" },
-    NULL },
-  { { 20260302, "Megatron-LM PR #3067",
-      "formats of main weights, gradients and their reduction can be chosen; strategy=optim no "
-      "longer "
-      "counts a rank's own gradient twice" },
-    NULL },
-  { { 20260317, "Megatron-LM PR #3810",
-      "the formats take `auto`, and the two of gradients default to it" },
-    NULL },
-  { { 20260320, "Megatron-LM PR #3903",
-      "with --bf16 and without --grad-reduce-in-bf16, both gradient formats are forced to fp32" },
-    NULL },
-  { { 20260401, "Megatron-LM PR #4054", "double buffers of gradients hold one unit at a time" },
-    two_pooled_grad_units },
-  { { 20260410, "Megatron-LM PR #4133",
-      "the optimizer's own fp32 masters are gone (fused_masters)" },
-    before_masters_went },
-  { { 20260413, "Megatron-LM PR #3155", "gathers start afresh after each evaluation" }, NULL },
-  { { 20260427, "Megatron-LM PR #4427",
-      "precision_aware reads gradients as they are, with every recipe" },
-    NULL },
-  { { 20260520, "Megatron-LM PR #4181", "fine_grained can be asked for" }, before_fine_grained },
-  { { 20260521, "Megatron-LM PR #4103",
-      "the host loads micro batches ahead of the GPU; before, it waited to say that they are not "
-      "packed" },
-    wait_at_load },
-  { { 20260530, "Megatron-LM PR #4717",
-      "embedding and head keep their gathered memory from step to step; before, it was given back "
-      "for "
-      "the optimizer's work" },
-    before_non_units_stayed },
-  { { 20260610, "Megatron-LM PR #5222",
-      "double buffers of gradients hold two units again, fused weight gradients included" },
-    one_pooled_grad_unit },
-  { { 20260626, "Megatron-LM PR #4329", "units are transformer, MoE and Mamba layers" }, NULL },
-  { { 20260702, "Megatron-LM PR #5462",
-      "double_buffer=max_pool; gradient formats are no longer forced to fp32, and "
-      "--grad-reduce-in-bf16 "
-      "no longer reaches them: bf16 is the default for bf16 and fp8 models" },
-    before_max_pool },
-  { { 20260818, "Megatron-LM PR #6357",
-      "optim and optim_grads reduce and gather by unit; before, by buckets of ddp-bucket-size" },
-    before_units_below_full },
-};
-
-static const Change megatron_changes[] = {
-  { { 20260116, "Megatron-LM PR #2913",
-      "the host waits for the GPU when it loads a micro batch, to say how it is packed, though it "
-      "is not (`torch.tensor (n, device=...)`)" },
-    do_not_wait_at_load },
-  { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
-};
-
-static void
-logits_stay (PlanStack *stack)
-{
-  stack->keeps_logits = TRUE;
-}
-
-static void
-before_own_groups (PlanStack *stack)
-{
-  stack->outer = PLAN_OUTER_EACH_PASS;
-}
-
-static void
-before_keys_were_shared (PlanStack *stack)
-{
-  stack->repeats_keys = TRUE;
-}
-
-static const Change fsdp2_changes[] = {
-  { { 20240612, "torchtitan PR #391",
-      "the logits are given back before the backward pass; before, they outlived it" },
-    logits_stay },
-  { { 20241022, "torchtitan e10cb949",
-      "compile=on compiles the loss as well; its memory stays that of three fp32 images, as rows "
-      "of "
-      "2024-12 and 2026-02 show" },
-    NULL },
-  { { 20250728, "torchtitan PR #1094",
-      "embedding and head are gathered and reduced each by itself; before, both stayed from the "
-      "beginning of the forward pass to the end of the backward one" },
-    before_own_groups },
-  { { 20260127, "torchtitan PR #2259",
-      "query heads share keys and values; before, these were repeated for each query head" },
-    before_keys_were_shared },
-};
-
-static const Change nanotron_changes[] = {
-  { { 20250101, "its published scan: reserved memory",
-      "blocks that collectives used come free at once; before, when these were over on the "
-      "device. The installations of before and after took turns in 2024-12 and 2025-01, told "
-      "apart by the speed of their collectives; what else differs was not found" },
-    record_streams },
-};
-
-/* What is known of each stack's past. */
-static const struct
-{
-  gint64 id;
-  const Change *changes;
-  guint n;
-} histories[] = {
-  { PLAN_STACK_MEGATRON_FSDP, megatron_fsdp_changes, G_N_ELEMENTS (megatron_fsdp_changes) },
-  { PLAN_STACK_MEGATRON, megatron_changes, G_N_ELEMENTS (megatron_changes) },
-  { PLAN_STACK_FSDP2, fsdp2_changes, G_N_ELEMENTS (fsdp2_changes) },
-  { PLAN_STACK_NANOTRON, nanotron_changes, G_N_ELEMENTS (nanotron_changes) },
-};
-
-/* Release branches by the day they left the main branch (git merge-base). */
-static const struct
-{
-  const char *name;
-  gint64 date;
-} releases[] = {
-  { "core_v0.16.0", 20260202 }, { "core_v0.16.1", 20260202 }, { "core_v0.17.0", 20260331 },
-  { "core_v0.17.1", 20260331 }, { "core_v0.18.0", 20260601 }, { "core_v0.18.2", 20260601 },
-  { "core_v0.19.0", 20260728 },
-};
-
 #define MAX_STATES 20
-
-static const Change *
-changes_of (const PlanStack *stack, guint *out_n)
-{
-  for (guint h = 0; h < G_N_ELEMENTS (histories); h++)
-    if (histories[h].id == stack->id)
-      {
-        *out_n = histories[h].n;
-        return histories[h].changes;
-      }
-  *out_n = 0;
-  return NULL;
-}
 
 /* The record before change i of `stack`, or after all of them; made once, then only read. */
 static const PlanStack *
@@ -491,15 +290,13 @@ before_change (const PlanStack *stack, guint i)
     {
       for (guint k = 0; k < G_N_ELEMENTS (newest); k++)
         {
-          guint n;
-          const Change *changes = changes_of (&newest[k], &n);
+          const guint n = plan_stack_n_changes (newest[k].id);
           g_assert (n < MAX_STATES);
           states[k][n] = newest[k];
           for (guint c = n; c-- > 0;)
             {
               states[k][c] = states[k][c + 1];
-              if (changes[c].undo)
-                changes[c].undo (&states[k][c]);
+              plan_stack_undo (&states[k][c], c);
             }
         }
       g_once_init_leave (&ready, 1);
@@ -522,9 +319,9 @@ of_date (const PlanStack *stack, gint64 date, GError **error)
                    stack->name, oldest, latest);
       return NULL;
     }
-  guint n, next = 0;
-  const Change *changes = changes_of (stack, &n);
-  while (next < n && changes[next].change.date <= date)
+  const guint n = plan_stack_n_changes (stack->id);
+  guint next = 0;
+  while (next < n && plan_stack_change (stack, next)->date <= date)
     next++;
   return next < n ? before_change (stack, next) : stack;
 }
@@ -556,41 +353,19 @@ plan_stack_get (guint i)
   return &newest[i];
 }
 
-const PlanStackChange *
-plan_stack_change (const PlanStack *self, guint i)
-{
-  guint n;
-  const Change *changes = changes_of (self, &n);
-  return i < n ? &changes[i].change : NULL;
-}
-
-const char *
-plan_stack_release (const PlanStack *self, guint i)
-{
-  return self->id == PLAN_STACK_MEGATRON_FSDP && i < G_N_ELEMENTS (releases) ? releases[i].name
-                                                                             : NULL;
-}
-
-gint64
-plan_stack_release_date (gint64 stack, const char *release)
-{
-  for (guint i = 0; stack == PLAN_STACK_MEGATRON_FSDP && i < G_N_ELEMENTS (releases); i++)
-    if (g_str_equal (releases[i].name, release))
-      return releases[i].date;
-  return 0;
-}
-
-char *
-plan_stack_date_text (gint64 date)
-{
-  return g_strdup_printf ("%04d-%02d-%02d", (int)(date / 10000), (int)(date / 100 % 100),
-                          (int)(date % 100));
-}
-
 gint64
 plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
 {
   return (gint64)plan_units_round_up ((guint64)vocab, (guint64)(self->vocab_multiple * tp));
+}
+
+PlanLoss
+plan_stack_loss (const PlanStack *self, const Plan *plan)
+{
+  const gboolean rounds
+      = (self->rounds_fused_loss && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON)
+        || (self->rounds_compiled_loss && plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON);
+  return rounds ? PLAN_LOSS_ROUNDED : self->loss;
 }
 
 guint64

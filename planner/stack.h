@@ -83,7 +83,7 @@ typedef struct
   gboolean late_moments;         /* it takes their memory when it first works */
   gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
-  gboolean rounds_fused_loss;    /* with ce_fusion=on it is PLAN_LOSS_ROUNDED */
+  gboolean rounds_fused_loss, rounds_compiled_loss; /* PLAN_LOSS_ROUNDED if ce_fusion, if compile */
   gboolean repeats_keys;         /* keys and values are repeated for each query head */
   gboolean pairs_keys;           /* attention keeps keys and values once more, beside all heads */
   gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
@@ -117,32 +117,15 @@ typedef struct
 /* Device memory outside the allocator while that schedule runs. */
 guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule);
 
+/* What the loss of that plan leaves there. */
+PlanLoss plan_stack_loss (const PlanStack *self, const Plan *plan);
+
 /* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */
 const PlanStack *plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error);
-
-/* One change of a stack's behaviour. */
-typedef struct
-{
-  gint64 date; /* yyyymmdd */
-  const char *source;
-  const char *summary; /* what changed, with what it means for a plan */
-} PlanStackChange;
 
 /* The modelled stacks, in a fixed order. */
 guint plan_stack_n (void);
 const PlanStack *plan_stack_get (guint i);
-
-/* What changed in that stack, oldest first; NULL past the last. */
-const PlanStackChange *plan_stack_change (const PlanStack *self, guint i);
-
-/* The date that a release stands for ("core_v0.18.0": where its branch left the main one); 0 when
- * there is none of that name. */
-gint64 plan_stack_release_date (gint64 stack, const char *release);
-
-/* The releases that are known, oldest first; NULL past the last. */
-const char *plan_stack_release (const PlanStack *self, guint i);
-
-char *plan_stack_date_text (gint64 date); /* "2026-08-22" of 20260822; the caller frees */
 
 gint64 plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp);
 

@@ -9,7 +9,7 @@
 #include "planner/lines.h"
 #include "planner/megatron.h"
 #include "planner/nccl-log.h"
-#include "planner/stack.h"
+#include "planner/stack-history.h"
 #include "planner/text.h"
 #include "planner/train-log.h"
 #include "planner/units.h"

@@ -7,7 +7,7 @@
 #include "planner/emit.h"
 #include "planner/layout.h"
 #include "planner/rules.h"
-#include "planner/stack.h"
+#include "planner/stack-history.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/stack.h"
+#include "planner/stack-history.h"
 
 #include "planner/error.h"
 
