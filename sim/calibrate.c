@@ -413,7 +413,8 @@ compare_misses (const void *left, const void *right)
   return (a->size > b->size) - (a->size < b->size);
 }
 
-/* Within which four fifths of what was left out were predicted. */
+/* Within which four fifths of what was left out were predicted, counting a run that is yet to come:
+ * it may miss by more than all that were seen. */
 static void
 add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *stack)
 {
@@ -440,7 +441,8 @@ add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *s
   if (total < ENOUGH_RUNS)
     return;
   qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
-  while (at + 1 < misses->len && (below += g_array_index (misses, Miss, at).weight) < 0.8 * total)
+  while (at + 1 < misses->len
+         && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
     at++;
   sim_adjustments_add_uncertainty (
       set, (SimUncertainty){ .scope = { (char *)gpu, (char *)stack },
