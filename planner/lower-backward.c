@@ -67,19 +67,26 @@ sum_received (PlanLower *self, PlanRef received, PlanRef bucket, PlanRef slice, 
                    PLAN_DIMS (part, self->ranks), NULL, record);
 }
 
-/* Reduces a complete bucket, beside the compute that follows; `reduced` is when its memory is no
- * longer needed, the outer reduction's when there is one. */
+/* Where this rank's part of the sum arrives. */
+static PlanRef
+reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
+{
+  const gint64 part = plan_lower_shard_elements (self, kind);
+  return plan_lower_at (bucket, self->shards_optimizer ? (guint64)(self->rank * part) : 0);
+}
+
+/* Reduces a complete bucket, beside the compute that follows. */
 static void
-reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef record)
+reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const gint64 full = (gint64)self->layout.buckets[kind].padded;
   const gint64 part = plan_lower_shard_elements (self, kind);
-  const guint64 own = self->shards_optimizer ? (guint64)(self->rank * part) : 0;
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
   const gboolean in_place = b->bucket < 0;
   const PlanRef bucket = in_place ? grads : plan_lower_bucket_ref (self, kind, unit, 0);
-  const PlanRef slice = plan_lower_at (bucket, own), ends = in_place ? record : PLAN_REF_NONE;
+  const PlanRef slice = reduced_slice (self, kind, bucket);
+  const PlanRef ends = in_place ? plan_lower_unit_ref (b->reduced, unit, 0) : PLAN_REF_NONE;
 
   if (!in_place && !self->shards_grads)
     {
@@ -99,21 +106,32 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   else
     plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->inner_group,
                            PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
-  if (in_place)
+}
+
+/* Moves the sum to where gradients accumulate; `reduced` is when the bucket's memory is no longer
+ * needed, the outer reduction's when there is one. */
+static void
+land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
+  if (self->ranks == 1 || b->bucket < 0)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
   const gboolean adds = self->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
-  plan_lower_emit (self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
-                   PLAN_REFS (self->shards_grads ? grads : plan_lower_at (grads, own), slice),
-                   PLAN_DIMS (self->shards_optimizer ? part : full), NULL, record);
+  plan_lower_emit (
+      self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
+      PLAN_REFS (self->shards_grads ? grads : reduced_slice (self, kind, grads),
+                 reduced_slice (self, kind, plan_lower_bucket_ref (self, kind, unit, 0))),
+      PLAN_DIMS (self->shards_optimizer ? plan_lower_shard_elements (self, kind)
+                                        : (gint64)self->layout.buckets[kind].padded),
+      NULL, plan_lower_unit_ref (b->reduced, unit, 0));
 }
 
 static void
-start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
+send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (!plan_layout_has (&self->layout, kind))
-    return;
   if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
     self->is_taken[kind] = FALSE;
   if (self->collects)
@@ -121,18 +139,26 @@ start_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbool
   if (self->drops_grads && self->is_first_micro_batch)
     plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (self->ranks > 1)
-    reduce_inner (self, kind, unit, plan_lower_unit_ref (b->reduced, unit, 0));
-  if (self->replicas > 1 && is_last)
-    reduce_outer (self, kind, unit,
-                  self->ranks > 1 ? plan_lower_unit_ref (b->reduced, unit, 0) : PLAN_REF_NONE);
+    reduce_inner (self, kind, unit);
 }
 
+/* All that leave at once are on their way before what comes of the first is looked at: a
+ * communicator that also gathers does not wait for that. */
 static void
-start_unit_reduction (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
+start_reductions (PlanLower *self, PlanBucketKind first, PlanBucketKind end, PlanLowerUnit unit,
+                  gboolean is_last)
 {
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_bucket_is_unit (kind))
-      start_reduction (self, kind, unit, is_last);
+  for (PlanBucketKind kind = first; kind < end; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      send_gradients (self, kind, unit);
+  for (PlanBucketKind kind = first; kind < end; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      land_reduced (self, kind, unit);
+  for (PlanBucketKind kind = first; kind < end && self->replicas > 1 && is_last; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      reduce_outer (self, kind, unit,
+                    self->ranks > 1 ? plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0)
+                                    : PLAN_REF_NONE);
 }
 
 static void
@@ -359,7 +385,7 @@ act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_
   switch ((int)a->kind)
     {
     case PLAN_ACT_REDUCE_BUCKET:
-      start_reduction (self, a->bucket, unit, is_last);
+      start_reductions (self, a->bucket, a->bucket + 1, unit, is_last);
       return TRUE;
     case PLAN_ACT_RELEASE_BUCKET:
       release_bucket (self, a->bucket, unit, is_last);
@@ -392,7 +418,7 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       plan_lower_layer_backward (self, unit, a->keep);
       return;
     case PLAN_ACT_REDUCE:
-      start_unit_reduction (self, unit, is_last);
+      start_reductions (self, PLAN_BUCKET_LAYER, PLAN_BUCKET_OUTER_PART, unit, is_last);
       return;
     case PLAN_ACT_RELEASE:
       release_unit (self, unit, is_last);
@@ -488,7 +514,7 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
              gboolean is_last)
 {
   if (reduces)
-    start_reduction (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+    start_reductions (self, PLAN_BUCKET_HEAD, PLAN_BUCKET_HEAD + 1, PLAN_NO_UNIT, is_last);
   if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
@@ -543,7 +569,7 @@ backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboo
 static void
 reduce_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  start_reduction (self, kind, unit, TRUE);
+  start_reductions (self, kind, kind + 1, unit, TRUE);
   release_bucket (self, kind, unit, TRUE);
 }
 
@@ -601,7 +627,8 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
   if (reduces)
-    start_reduction (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+    start_reductions (self, PLAN_BUCKET_EMBEDDING, PLAN_BUCKET_EMBEDDING + 1, PLAN_NO_UNIT,
+                      is_last);
   drain (self, &queue, TRUE, is_last);
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);

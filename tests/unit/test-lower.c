@@ -391,6 +391,36 @@ START_TEST (without_overlap_communication_stands_apart)
 END_TEST
 
 /* Two micro batches: what is reduced in the last one alone, is reduced in both. */
+/* Weights in fp8 and norms in bf16 are buckets of their own: both leave before either's sum is
+ * added up. */
+START_TEST (buckets_of_a_unit_leave_together)
+{
+  Case c;
+  PlanCursor cursor;
+  const PlanOp *op;
+  guint pairs = 0;
+  PlanOpKind last = PLAN_N_OPS, before = PLAN_N_OPS;
+  gint64 unit = -1;
+  case_init_words (&c, "llama3-8b", "dgx-h100:1",
+                   "gbs=16 seq=1024 stack=megatron-fsdp compute=fp8-delayed param_gather=fp8");
+  for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+       (op = plan_cursor_next (&cursor));)
+    {
+      if (op->stream != PLAN_STREAM_REDUCE || plan_cursor_unit (&cursor, op) < 0)
+        continue;
+      const gboolean is_same = plan_cursor_unit (&cursor, op) == unit;
+      ck_assert (!(is_same && op->kind == PLAN_OP_REDUCE_SCATTER && last == PLAN_OP_ACCUMULATE
+                   && before == PLAN_OP_REDUCE_SCATTER));
+      pairs += is_same && op->kind == PLAN_OP_REDUCE_SCATTER && last == PLAN_OP_REDUCE_SCATTER;
+      before = last;
+      last = op->kind;
+      unit = plan_cursor_unit (&cursor, op);
+    }
+  ck_assert_uint_eq (pairs, 2 * 32);
+  case_clear (&c);
+}
+END_TEST
+
 START_TEST (syncing_reduces_in_every_micro_batch)
 {
   for (guint i = 0; i < 2; i++)
@@ -661,6 +691,7 @@ main (void)
   tcase_add_test (tcase, recomputing_gathers_what_it_needs);
   tcase_add_test (tcase, context_parallel_ranks_share_the_work);
   tcase_add_test (tcase, without_overlap_communication_stands_apart);
+  tcase_add_test (tcase, buckets_of_a_unit_leave_together);
   tcase_add_test (tcase, syncing_reduces_in_every_micro_batch);
   tcase_add_test (tcase, host_waits_where_the_stack_looks);
   tcase_add_test (tcase, all_to_all_takes_a_second_bucket);
