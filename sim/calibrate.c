@@ -31,13 +31,14 @@ typedef enum
 
 /* How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
  * in how long they keep their clocks and in their networks, frameworks in the kernels they use for
- * attention and for what is bound by memory, and in what they do to issue one. */
+ * attention and for what is bound by memory, and in what they do to issue one. What links carry and
+ * how fast memory is copied was measured, and neither loses its clock. */
 static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
   [SIM_EFFECT_PRODUCT_BF16] = { 0, 0.15, 0.05, 0.10 },
   [SIM_EFFECT_PRODUCT_FP8] = { 0, 0.15, 0.05, 0.10 },
   [SIM_EFFECT_SUSTAINED] = { 0, 0.15, 0, 0.05 },
   [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0.10 },
-  [SIM_EFFECT_TRAFFIC] = { 0, 0.15, 0.20, 0.10 },
+  [SIM_EFFECT_TRAFFIC] = { 0, 0.05, 0.20, 0.10 },
   [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.30 },
   [SIM_EFFECT_LINKS] = { 0, 0.03, 0, 0.10 },
   [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0.20 },
