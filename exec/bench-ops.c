@@ -68,7 +68,10 @@ static const Source gpu_sources[] = {
 };
 
 #define MAX_AXES 3
-#define GEMM_BIAS 3 /* operand of a product */
+/* Operands. */
+#define GEMM_BIAS 3
+#define ATTENTION_QKV 2
+#define ATTENTION_BWD_QKV 4
 
 /* A dim and the sizes that it takes, up to a 0. */
 typedef struct
@@ -282,17 +285,22 @@ limit_of (const PlanCluster *cluster, guint64 max_bytes)
                                             : cluster->memory_bytes / SHARE_OF_MEMORY;
 }
 
-/* As lowering gives it; twice what rules say of attention, since on a GPU that has more than it
- * wants is all that decides whether cuDNN does it. */
+/* As lowering gives it; twice what rules say of cuDNN's attention, since on a GPU that has more
+ * than it wants is all that decides whether cuDNN does it. */
 static guint64
-scratch_of (const PlanOp *op, const PlanCluster *cluster)
+scratch_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
+  const PlanOp *op = &self->op;
+  const PlanDtype dtype
+      = self->dtype[op->kind == PLAN_OP_ATTENTION_BWD ? ATTENTION_BWD_QKV : ATTENTION_QKV];
   if (cluster->kind == PLAN_DEVICE_CPU)
     return plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16);
   if (op->kind != PLAN_OP_ATTENTION_BWD)
-    return plan_scratch_gpu_elements (op->kind, op->dims, cluster);
-  return 2 * plan_scratch_attention_elements (op->dims, cluster->compute_capability, FALSE)
-         + PLAN_SCRATCH_ALIGNMENT;
+    return plan_scratch_gpu_elements (op->kind, op->dims, dtype, cluster);
+  return PLAN_SCRATCH_ALIGNMENT
+         + (plan_scratch_attention_is_fused (op->kind, op->dims, dtype, cluster->compute_capability)
+                ? 2 * plan_scratch_attention_elements (op->dims, cluster->compute_capability, FALSE)
+                : plan_scratch_batched_elements (op->kind, op->dims));
 }
 
 /* A step comes back to an operand when others have taken its place in the nearest caches: so
@@ -306,7 +314,7 @@ exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_
   const gboolean meets = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
   self->device = cluster->kind;
-  self->scratch = scratch_of (&self->op, cluster);
+  self->scratch = scratch_of (self, cluster);
   self->turns = meets ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
   self->batch = is_gpu && exec_bench_guess_ns (self) < BATCHED_NS ? BATCH : 1;
   self->pauses = is_gpu ? PAUSES : 0;

@@ -423,7 +423,8 @@ declare_quantising (PlanLower *self)
                            mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
-/* What the backward pass of attention works in: as cuDNN said, or by the rule of what it says. */
+/* What the backward pass of attention works in: as cuDNN said, or by the rule of what it says, or,
+ * where it has none, by that of our own. */
 static guint64
 attention_work_elements (const PlanLower *self)
 {
@@ -433,8 +434,13 @@ attention_work_elements (const PlanLower *self)
   gint64 dims[PLAN_MAX_DIMS];
   if (said)
     return (said->bytes + sizeof (float) - 1) / sizeof (float);
-  return plan_scratch_attention_elements (plan_lower_attention_dims (self, dims),
-                                          self->cluster->compute_capability, is_deterministic);
+  plan_lower_attention_dims (self, dims);
+  if (self->scratch >= 0
+      && !plan_scratch_attention_is_fused (PLAN_OP_ATTENTION_BWD, dims, self->net.compute,
+                                           self->cluster->compute_capability))
+    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
+  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
+                                          is_deterministic);
 }
 
 /* Small state, and what a batch needs. */

@@ -42,7 +42,8 @@ product_bytes (const PlanCluster *cluster)
 }
 
 guint64
-plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster)
+plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
+                           const PlanCluster *cluster)
 {
   switch ((int)kind)
     {
@@ -51,7 +52,10 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluste
     case PLAN_OP_EMBED_BWD: /* the same sort */
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
     case PLAN_OP_ATTENTION: /* cuDNN's own; its backward pass has a buffer to itself */
-      return PLAN_SCRATCH_CUDNN_ELEMENTS + PLAN_SCRATCH_ALIGNMENT;
+      return PLAN_SCRATCH_ALIGNMENT
+             + (plan_scratch_attention_is_fused (kind, dims, dtype, cluster->compute_capability)
+                    ? PLAN_SCRATCH_CUDNN_ELEMENTS
+                    : plan_scratch_batched_elements (kind, dims));
     default:
       return 0;
     }
@@ -77,6 +81,73 @@ plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean
   return sums + dq + grouped + PLAN_SCRATCH_CUDNN_ELEMENTS;
 }
 
+/* What tests/gpu/test-cudnn-ask.c finds to be so: heads of over 128 elements have a backward pass
+ * on Hopper alone. */
+gboolean
+plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
+                                 gint64 capability)
+{
+  const gint64 width = dims[4];
+
+  return (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16) && width % 8 == 0
+         && width <= (kind == PLAN_OP_ATTENTION || capability == 90 ? 256 : 128);
+}
+
+/* --- attention by products in batches ----------------------------------------------------- */
+
+/* Queries of a turn: enough for a product, few enough that keys which none of them sees are a small
+ * part. Scores take no more than this, unless a few queries need it. */
+#define TURN_QUERIES 512
+#define LEAST_QUERIES 16
+#define TURN_BYTES (256 * PLAN_MIB)
+
+/* Rows of whole 16 bytes, also in bf16. */
+static PlanBatchedTurn
+whole_turn (const gint64 *dims)
+{
+  return (PlanBatchedTurn){ .heads = dims[3],
+                            .queries = MIN (dims[1], TURN_QUERIES),
+                            .pitch = plan_units_round_up ((guint64)dims[1], 4),
+                            .image = plan_units_round_up ((guint64)(dims[1] * dims[4]), 4) };
+}
+
+/* Of one key head: scores, backwards their gradients too, and those of its keys and values. */
+static guint64
+turn_elements (PlanOpKind kind, const PlanBatchedTurn *turn, gint64 queries)
+{
+  const guint64 scores = (guint64)queries * turn->pitch;
+
+  return kind == PLAN_OP_ATTENTION ? scores : 2 * (scores + turn->image);
+}
+
+guint64
+plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims)
+{
+  const PlanBatchedTurn turn = whole_turn (dims);
+  const guint64 least = turn_elements (kind, &turn, MIN (turn.queries, LEAST_QUERIES));
+  const guint64 whole = (guint64)turn.heads * turn_elements (kind, &turn, turn.queries);
+
+  return MIN (whole, MAX (TURN_BYTES / sizeof (float), least));
+}
+
+gboolean
+plan_scratch_batched_turn (PlanOpKind kind, const gint64 *dims, guint64 elements,
+                           PlanBatchedTurn *out)
+{
+  PlanBatchedTurn turn = whole_turn (dims);
+  const guint64 fixed = turn_elements (kind, &turn, 0);
+  const guint64 each = turn_elements (kind, &turn, turn.queries);
+
+  turn.heads = (gint64)MIN ((guint64)turn.heads, elements / each);
+  if (turn.heads == 0 && elements > fixed)
+    {
+      turn.heads = 1;
+      turn.queries = (gint64)((elements - fixed) / (turn_elements (kind, &turn, 1) - fixed));
+    }
+  *out = turn;
+  return turn.heads > 0 && turn.queries > 0;
+}
+
 guint64
 plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
 {
@@ -86,7 +157,8 @@ plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
   if (kind == PLAN_OP_ATTENTION)
     on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;
   if (kind == PLAN_OP_ATTENTION_BWD) /* a sum for every row; the rest differs between GPUs */
-    on_gpu
-        = plan_units_round_up ((guint64)(dims[0] * dims[1] * dims[2]), PLAN_SCRATCH_CUDNN_ELEMENTS);
+    on_gpu = MIN (
+        plan_scratch_batched_elements (kind, dims),
+        plan_units_round_up ((guint64)(dims[0] * dims[1] * dims[2]), PLAN_SCRATCH_CUDNN_ELEMENTS));
   return MIN (on_cpu, on_gpu);
 }

@@ -18,12 +18,34 @@ guint64 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dt
 
 /* The same on the cluster's GPUs, where products want cuBLASLt's workspace, as large as NVIDIA
  * recommends. */
-guint64 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, const PlanCluster *cluster);
+guint64 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
+                                   const PlanCluster *cluster);
 
 /* What cuDNN's fused backward pass of attention wants for an attention op's dims on a GPU of this
  * compute capability (90 is 9.0), once it is aligned. */
 guint64 plan_scratch_attention_elements (const gint64 *dims, gint64 capability,
                                          gboolean is_deterministic);
+
+/* Whether cuDNN has an engine for an attention op with these dims, as far as shape and format say.
+ */
+gboolean plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
+                                          gint64 capability);
+
+/* Where it has none, products in batches take heads and queries in turns, in these fp32 elements.
+ */
+guint64 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims);
+
+/* Of one sequence: so many key heads, and queries of each head, at once; scores of a query are
+ * `pitch` elements apart, gradients of a key head's keys, and of its values, `image`. */
+typedef struct
+{
+  gint64 heads, queries;
+  guint64 pitch, image;
+} PlanBatchedTurn;
+
+/* As many as there is room for; FALSE: not for one query. */
+gboolean plan_scratch_batched_turn (PlanOpKind kind, const gint64 *dims, guint64 elements,
+                                    PlanBatchedTurn *out);
 
 /* Less than this no device takes for the op: schedules do not say whose they are. */
 guint64 plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims);

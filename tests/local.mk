@@ -497,7 +497,7 @@ compare_sources = \
   %D%/fake/compare-narrow.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
-  %D%/fake/test-cublaslt.c \
+  %D%/fake/test-cublaslt.c %D%/fake/test-cublaslt-batch.c \
   %D%/fake/test-cuda-fake.c \
   %D%/fake/test-cuda-order.c
 cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h %D%/fake/watch.c
@@ -508,9 +508,12 @@ fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-params.c %D%/fake/test-cuda-squares.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
+batched_compare_sources = %D%/fake/batched-compare.c %D%/fake/batched-compare.h
+fake_attention_sources = %D%/fake/test-cuda-attention.c $(batched_compare_sources)
 EXTRA_DIST += $(fake_cuda_sources) $(fake_kernel_sources) $(fake_headers) \
   $(fake_kernel_test_sources) $(fake_test_sources) $(fake_walk_sources) $(gpu_sources) \
-  $(gemm_compare_sources) %D%/gpu/test-cuda-gemm.c %D%/fake/real-headers.c
+  $(gemm_compare_sources) %D%/gpu/test-cuda-gemm.c %D%/fake/real-headers.c \
+  $(fake_attention_sources) %D%/gpu/test-cuda-attention.c
 if HAVE_CHECK
 if HAVE_CXX
 check_LIBRARIES += $(fake_cuda_archives) %D%/fake/libexeccudafake.a
@@ -522,9 +525,11 @@ tests_fake_libexeccudafake_a_SOURCES = \
 tests_fake_libexeccudafake_a_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 fake_tests = \
   %D%/fake/test-cublaslt.tap \
+  %D%/fake/test-cublaslt-batch.tap \
   %D%/fake/test-cuda-fake.tap \
   %D%/fake/test-cuda-kernels.tap \
   %D%/fake/test-cuda-order.tap \
+  %D%/fake/test-cuda-attention.tap \
   %D%/fake/test-cuda-gemm.tap \
   %D%/fake/test-cuda-blocks.tap \
   %D%/fake/test-cuda-squares.tap \
@@ -538,6 +543,9 @@ TESTS += $(fake_tests)
 tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
 tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cublaslt_batch_tap_SOURCES = %D%/fake/test-cublaslt-batch.c
+tests_fake_test_cublaslt_batch_tap_LDADD = $(fake_cuda_libs)
+tests_fake_test_cublaslt_batch_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_fake_tap_SOURCES = %D%/fake/test-cuda-fake.c
 tests_fake_test_cuda_fake_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_fake_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -547,6 +555,11 @@ tests_fake_test_cuda_order_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_attention_tap_SOURCES = \
+  $(fake_attention_sources) $(cuda_case_sources) exec/gemm-plain.c
+tests_fake_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_attention_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_attention_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_gemm_tap_SOURCES = \
   %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
@@ -590,6 +603,13 @@ if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
 tests_fake_librealheaders_a_SOURCES = %D%/fake/real-headers.c
 tests_fake_librealheaders_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+check_PROGRAMS += %D%/gpu/test-cuda-attention.tap
+TESTS += %D%/gpu/test-cuda-attention.tap
+tests_gpu_test_cuda_attention_tap_SOURCES = \
+  %D%/gpu/test-cuda-attention.c $(batched_compare_sources)
+tests_gpu_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_test_cuda_attention_tap_LDADD = \
+  libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_gemm_tap_SOURCES = %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources)

@@ -4,7 +4,7 @@
 
 #include "exec/cuda/attention-fused.h"
 
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/attention-batched.h"
 
 gboolean
 exec_cuda_fused_open (G_GNUC_UNUSED const PlanSchedule *schedule,
@@ -21,13 +21,13 @@ exec_cuda_fused_close (void)
 int
 exec_cuda_fused_attention (const ExecArgs *args, void *stream)
 {
-  return exec_cuda_attention (args, stream);
+  return exec_cuda_batched_attention (args, stream);
 }
 
 int
 exec_cuda_fused_attention_bwd (const ExecArgs *args, void *stream)
 {
-  return exec_cuda_attention_bwd (args, stream);
+  return exec_cuda_batched_attention_bwd (args, stream);
 }
 
 guint

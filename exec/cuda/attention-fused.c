@@ -3,9 +3,9 @@
 
 #include "exec/cuda/attention-fused.h"
 
+#include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-cudnn.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/cuda/kernels.h"
 #include "planner/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
@@ -89,10 +89,10 @@ choice_of (const ExecAttentionShape *shape)
 }
 
 static void
-tell_plain (const ExecAttentionShape *shape, const char *why)
+tell_batched (const ExecAttentionShape *shape, const char *why)
 {
   g_info ("attention%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %" G_GINT64_FORMAT
-          " heads of %" G_GINT64_FORMAT " in %s: %s, a plain kernel takes it",
+          " heads of %" G_GINT64_FORMAT " in %s: %s, batched products take it",
           shape->is_backward ? " backwards" : "", shape->batch, shape->seq, shape->heads,
           shape->head_dim, plan_dtype_name (shape->dtype), why);
 }
@@ -128,7 +128,7 @@ plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_works
   return FALSE;
 }
 
-/* What is not supported a plain kernel does; what fails, fails. */
+/* What is not supported is done otherwise; what fails, fails. */
 static gboolean
 choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
 {
@@ -142,7 +142,7 @@ choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
       return FALSE;
     }
   if (!choice.is_fused)
-    tell_plain (shape, why->message);
+    tell_batched (shape, why->message);
   g_array_append_val (thread.choices, choice);
   return TRUE;
 }
@@ -159,7 +159,7 @@ prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_determinist
       dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
   const char *why = find_shape (op, dtype, is_deterministic, &shape);
   if (why)
-    tell_plain (&shape, why);
+    tell_batched (&shape, why);
   return why || choice_of (&shape)
          || choose (&shape, scratch_of (schedule, &op->refs[work]), error);
 }
@@ -167,9 +167,12 @@ prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_determinist
 gboolean
 exec_cuda_fused_open (const PlanSchedule *schedule, gboolean is_deterministic, GError **error)
 {
+  ExecCudaWay way;
+  if (!exec_cuda_attention_way (&way, error))
+    return FALSE;
   if (thread.opened++ == 0)
     thread.choices = g_array_new (FALSE, FALSE, sizeof (Choice));
-  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+  for (guint i = 0; way == EXEC_CUDA_WAY_AUTO && i < plan_schedule_n_nodes (schedule); i++)
     {
       const PlanOp *op = plan_schedule_node (schedule, i);
 
@@ -201,7 +204,7 @@ exec_cuda_fused_version (void)
 
 /* --- launching ---------------------------------------------------------------------------- */
 
-/* Aligned scratch that is large enough; NULL: the plain kernel's turn. */
+/* Aligned scratch that is large enough; NULL: not cuDNN's turn. */
 static void *
 workspace_for (const ExecArgs *args, guint operand, ExecAttentionShape *out_shape)
 {
@@ -235,7 +238,8 @@ exec_cuda_fused_attention (const ExecArgs *args, void *stream)
                                            .lse = args->ptr[LSE],
                                            .workspace = workspace_for (args, WORK, &shape) };
 
-  return operands.workspace ? run (&shape, &operands, stream) : exec_cuda_attention (args, stream);
+  return operands.workspace ? run (&shape, &operands, stream)
+                            : exec_cuda_batched_attention (args, stream);
 }
 
 int
@@ -250,5 +254,5 @@ exec_cuda_fused_attention_bwd (const ExecArgs *args, void *stream)
                                            .workspace = workspace_for (args, BWD_WORK, &shape) };
 
   return operands.workspace ? run (&shape, &operands, stream)
-                            : exec_cuda_attention_bwd (args, stream);
+                            : exec_cuda_batched_attention_bwd (args, stream);
 }

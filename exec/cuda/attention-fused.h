@@ -1,8 +1,8 @@
 /* Attention's launchers: by cuDNN where it has kernels for the shape on this GPU, else by those of
- * attention.cu.
+ * attention-batched.h.
  *
  * Which it is, is decided for every attention of a schedule when its device is opened, so that
- * nothing is compiled or taken on the GPU while a step runs; a shape that a plain kernel takes is
+ * nothing is compiled or taken on the GPU while a step runs; a shape that cuDNN does not take is
  * told at that time, with the reason. What cuDNN does is always what its heuristics propose first,
  * in every run the same. Its workspace is the op's scratch. */
 #pragma once

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/device-cuda.h"
 
+#include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-private.h"
@@ -156,6 +157,7 @@ cuda_close (ExecDevice *device)
   destroy_event (self->begin);
   give_memory_back (self);
   exec_cuda_fused_close ();
+  exec_cuda_batched_attention_close ();
   exec_cuda_gemm_close ();
   g_free (self->events);
   g_free (self->was_kept);
@@ -181,8 +183,14 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
   if (!exec_cuda_check ((int)cudaSetDevice ((int)needs->comm->gpu), "cudaSetDevice", error)
       || !exec_cuda_gemm_open (error))
     return NULL;
+  if (!exec_cuda_batched_attention_open (error))
+    {
+      exec_cuda_gemm_close ();
+      return NULL;
+    }
   if (!exec_cuda_fused_open (needs->schedule, needs->is_deterministic, error))
     {
+      exec_cuda_batched_attention_close ();
       exec_cuda_gemm_close ();
       return NULL;
     }

@@ -40,6 +40,50 @@ int exec_cuda_rope (const ExecArgs *args, void *stream);
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
+/* exec/cuda/attention-softmax.cu: what is between products in batches. Elements are of `dtype`,
+ * fp32 or bf16; pitches, strides from head to head and all other numbers are in elements. */
+
+/* Causal softmax of scale * score, in place: of `queries` rows of each head, whose first is row
+ * `first` of its sequence; of scores in fp32, `pitch` apart, become probabilities in `dtype` from
+ * the same address on, zeros up to the last key that any of the rows sees. */
+typedef struct
+{
+  float *scores;
+  guint64 pitch, stride, heads, queries, first;
+  float *lse;
+  guint64 lse_stride;
+  PlanDtype dtype;
+  float scale;
+} ExecCudaSoftmax;
+int exec_cuda_softmax (const ExecCudaSoftmax *softmax, void *stream);
+
+typedef struct
+{
+  const void *at;
+  PlanDtype dtype;
+} ExecCudaRows;
+
+/* Scores become probabilities again by lse; dscores, the gradients of those, become the scores'. */
+typedef struct
+{
+  ExecCudaSoftmax of;
+  float *dscores;
+  ExecCudaRows dout, out; /* of the same queries and heads */
+  guint64 dim, row_pitch, head_stride;
+} ExecCudaSoftmaxBwd;
+int exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream);
+
+/* Sums in fp32, [rows, dim] for each head, rounded to rows that are `pitch` apart: two of them. */
+typedef struct
+{
+  const float *from[2];
+  guint64 from_stride;
+  void *to[2];
+  PlanDtype dtype;
+  guint64 heads, rows, dim, pitch, stride;
+} ExecCudaSums;
+int exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream);
+
 /* exec/cuda/embedding.cu */
 int exec_cuda_embed (const ExecArgs *args, void *stream);
 int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);

@@ -16,6 +16,7 @@ am__v_NVCC_1 =
 
 cuda_sources = \
   %D%/attention.cu \
+  %D%/attention-softmax.cu \
   %D%/elementwise.cu \
   %D%/embedding.cu \
   %D%/gemm-plain.cu \
@@ -44,10 +45,12 @@ CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 # What issues them, in plain C; the fake device's tests compile it against its headers.
 cuda_host_sources = \
   %D%/algos.c %D%/algos.h \
+  %D%/attention-batched.c %D%/attention-batched.h \
   %D%/attention-fused.h \
   %D%/comm-cuda.c \
   %D%/cuda-check.c %D%/cuda-check.h \
   %D%/device-cuda.c %D%/device-cuda.h %D%/device-private.h \
+  %D%/gemm-batched.c %D%/gemm-batched.h \
   %D%/gemm-lt.c %D%/gemm-lt.h \
   %D%/graph.c \
   %D%/kernels-cuda.c \

@@ -33,31 +33,6 @@ struct Softmax
   float max, sum;
 };
 
-__device__ inline float
-block_max (float value)
-{
-  __shared__ float of_warp[WARP];
-  unsigned lane = threadIdx.x % WARP;
-
-  for (int round = 0; round < 2; round++)
-    {
-      for (int distance = WARP / 2; distance > 0; distance /= 2)
-        {
-          float other = __shfl_xor_sync (0xffffffffu, value, distance);
-
-          value = other > value ? other : value;
-        }
-      if (round == 1)
-        break;
-      __syncthreads (); /* the last call's have been read */
-      if (lane == 0)
-        of_warp[threadIdx.x / WARP] = value;
-      __syncthreads ();
-      value = lane < blockDim.x / WARP ? of_warp[lane] : -INFINITY;
-    }
-  return value;
-}
-
 __device__ inline void
 add_piece (Softmax *softmax, const Piece &logits, unsigned n)
 {

@@ -29,6 +29,32 @@ block_sum (float value)
   return warp_sum (lane < blockDim.x / WARP ? of_warp[lane] : 0.0f);
 }
 
+/* The largest of the block, in every thread. */
+__device__ inline float
+block_max (float value)
+{
+  __shared__ float of_warp[WARP];
+  unsigned lane = threadIdx.x % WARP;
+
+  for (int round = 0; round < 2; round++)
+    {
+      for (int distance = WARP / 2; distance > 0; distance /= 2)
+        {
+          float other = __shfl_xor_sync (0xffffffffu, value, distance);
+
+          value = other > value ? other : value;
+        }
+      if (round == 1)
+        break;
+      __syncthreads (); /* the last call's have been read */
+      if (lane == 0)
+        of_warp[threadIdx.x / WARP] = value;
+      __syncthreads ();
+      value = lane < blockDim.x / WARP ? of_warp[lane] : -INFINITY;
+    }
+  return value;
+}
+
 /* A block for a row: threads enough for its pieces, in whole warps. */
 inline Shape
 shape_of_rows (uint64_t rows, uint64_t cols)

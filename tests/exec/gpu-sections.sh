@@ -35,6 +35,7 @@ echo "# add    3100 GB/s" >&2
 E
 cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-gemm.tap"
 cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-nccl.tap"
+cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-attention.tap"
 program tests/gpu/test-cudnn.tap <<'E'
 echo "1..0 # SKIP no CUDA device"
 E
@@ -95,6 +96,9 @@ sections 1
 has 'attention: done'
 has 'gemm | add 3100 GB/s'
 has 'nccl | add 3100 GB/s'
+has 'batched | from here on | attention batched'
+has 'batched | from here on | attention plain'
+test "$(grep -c '^batched | .* | losses differ by 0, at most ' "$work/out")" = 6 || fail "not every way"
 has 'walk | --set compute=fp32 | losses differ by 0, at most 5e-06'
 test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
 test "$(grep -c '^fp8walk | .* | losses differ by 0, at most 0.0125' "$work/out")" = 6 || fail "not every recipe"
@@ -139,5 +143,5 @@ sections 0 gemm
 has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"
 
 sections 2 nothing
-grep -q 'there is no section nothing, but kernels gemm attention nccl walk fp8walk' "$work/err" || fail "usage"
+grep -q 'there is no section nothing, but kernels gemm attention batched nccl walk fp8walk' "$work/err" || fail "usage"
 test "$(sh "$sections" --list | tail -1)" = torch1b || fail "--list"

@@ -72,6 +72,26 @@ is_layout (const FakeMatrixLayout &layout)
          && layout.batches > 0;
 }
 
+/* Whether two matrices of a batch have an element in common, lines of one perhaps being between
+ * those of another. */
+bool
+overlap (const FakeMatrixLayout &layout)
+{
+  bool by_column = layout.order == CUBLASLT_ORDER_COL;
+  guint64 length = by_column ? layout.rows : layout.cols;
+  guint64 lines = by_column ? layout.cols : layout.rows, ld = (guint64)layout.ld;
+
+  for (gint32 i = 1; i < layout.batches; i++)
+    {
+      guint64 apart = (guint64)(ABS (layout.batch_stride) * i);
+
+      if ((apart % ld < length && apart / ld < lines)
+          || (ld - apart % ld < length && apart / ld + 1 < lines))
+        return true;
+    }
+  return false;
+}
+
 cublasStatus_t
 check_shapes (Product &self, std::string &why)
 {
@@ -91,6 +111,9 @@ check_shapes (Product &self, std::string &why)
   why = "batch counts do not agree";
   if (self.a.batches != self.d.batches || self.b.batches != self.d.batches
       || self.c.batches != self.d.batches)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  why = "results of a batch lie on one another";
+  if (overlap (self.d))
     return CUBLAS_STATUS_INVALID_VALUE;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -278,13 +301,20 @@ check_operands (const Product &product, const Operands &operands, const guint16 
           && ((guintptr)at[i] % MAX (alignment[i], 1) != 0
               || (guintptr)at[i] % MAX (bits_of (layout[i]->type) / 8, 1) != 0))
         return CUBLAS_STATUS_INVALID_VALUE;
+      why = "matrices of a batch are less aligned than the algorithm was chosen for";
+      if (layout[i]->batches > 1
+          && (guint64)layout[i]->batch_stride * bits_of (layout[i]->type) / 8
+                     % MAX (alignment[i], 1)
+                 != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
     }
   why = "the bias is missing";
   if (product.desc.epilogue == CUBLASLT_EPILOGUE_BIAS && product.desc.bias == nullptr)
     return CUBLAS_STATUS_INVALID_VALUE;
   why = "C and D are the same memory with different layouts";
   if (operands.c == operands.d
-      && (product.c.type != product.d.type || product.c.ld != product.d.ld))
+      && (product.c.type != product.d.type || product.c.ld != product.d.ld
+          || product.c.batch_stride != product.d.batch_stride))
     return CUBLAS_STATUS_INVALID_VALUE;
   why = "the workspace is missing, or not on 256 bytes";
   if (operands.workspace_bytes > 0

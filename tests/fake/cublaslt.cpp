@@ -237,16 +237,18 @@ struct
 void
 stretch_layout (Product &product)
 {
+  const std::string names = "abd";
+  FakeMatrixLayout *layouts[] = { &product.a, &product.b, &product.d };
+
   if (stretch.number == 0 || --stretch.number > 0)
     return;
-  if (stretch.matrix == 'a')
-    product.a.ld += stretch.elements;
-  if (stretch.matrix == 'b')
-    product.b.ld += stretch.elements;
-  if (stretch.matrix != 'd')
-    return;
-  product.c.ld += stretch.elements;
-  product.d.ld += stretch.elements;
+  for (guint i = 0; i < names.size (); i++)
+    if (stretch.matrix == names[i])
+      layouts[i]->ld += stretch.elements;
+    else if (stretch.matrix == g_ascii_toupper (names[i]))
+      layouts[i]->batch_stride += stretch.elements;
+  product.c.ld = product.d.ld;
+  product.c.batch_stride = product.d.batch_stride;
 }
 
 cublasStatus_t

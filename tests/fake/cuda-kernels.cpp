@@ -8,6 +8,7 @@
 #define EXEC_CUDA_MAX_BLOCKS 5
 
 #include "exec/cuda/attention.cu"
+#include "exec/cuda/attention-softmax.cu"
 #include "exec/cuda/elementwise.cu"
 #include "exec/cuda/embedding.cu"
 #include "exec/cuda/gemm-plain.cu"

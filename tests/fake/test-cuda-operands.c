@@ -17,6 +17,10 @@
   "family=llama,layers=1,hidden=128,ffn=256,heads=2,kv_heads=1,head_dim=64,vocab=48," \
   "max_seq=128"
 
+#define TWO_KEY_HEADS \
+  "family=llama,layers=1,hidden=128,ffn=256,heads=2,kv_heads=2,head_dim=64,vocab=48," \
+  "max_seq=128"
+
 static void
 case_init_on (Case *c, guint ranks, int major, const char *fields)
 {
@@ -49,7 +53,7 @@ static const struct
   { "compute=bf16 seq=16", 9, 1, 'a', "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
   { "compute=bf16 seq=16", 9, 1, 'b', "op gemm: gemm (", "which is no operand's: a ends 0 bytes" },
   { "compute=bf16 seq=16", 9, 1, 'd', "op gemm: gemm (", "which is no operand's: out ends" },
-  { "compute=fp32 seq=16", 9, 2, 'a', "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
+  { "compute=fp32 seq=16", 9, 1, 'a', "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
   { "compute=fp8-tensorwise seq=16", 9, 3, 'b', "op gemm: gemm (", "no operand's: a ends 0 bytes" },
   { "compute=fp8-tensorwise param_gather=fp8 strategy=optim_grads_params seq=16", 9, 2, 'a',
     "op gemm: gemm (", "which is no operand's: b ends 0 bytes" },
@@ -69,6 +73,64 @@ START_TEST (wrong_strides_are_named)
   ck_assert_msg (
       strstr (fake_cuda_error (), strides[_i].op) && strstr (fake_cuda_error (), strides[_i].what),
       "%s, %c: '%s' lacks '%s'", fields, strides[_i].matrix, fake_cuda_error (), strides[_i].what);
+  case_free (&c);
+}
+END_TEST
+
+/* --- attention by products in batches ----------------------------------------------------------
+ */
+
+/* Of two heads of 64 with keys of their own: of the products of a pass, in its order, one has so
+ * many elements more from one head to the next. Forwards scores and results; backwards scores, the
+ * gradients of what they become, and those of queries, keys and values. 'A' is our b, 'B' our a. */
+static const struct
+{
+  PlanOpKind kind;
+  guint number;
+  char matrix;
+  gint64 elements;
+  const char *what;
+} batch_strides[] = {
+  { PLAN_OP_ATTENTION, 1, 'A', 64, "4096 bytes of qkv are never read, the first at 768" },
+  { PLAN_OP_ATTENTION, 1, 'B', 64, "4096 bytes of qkv are never read, the first at 256" },
+  { PLAN_OP_ATTENTION, 1, 'D', 64, "no operand's: work has not been written yet" },
+  { PLAN_OP_ATTENTION, 2, 'A', -64, "4096 bytes of qkv are never read, the first at 1280" },
+  { PLAN_OP_ATTENTION, 2, 'B', 64, "no operand's: work has not been written yet" },
+  { PLAN_OP_ATTENTION, 2, 'D', 128, "no operand's: lse ends 128 bytes before" },
+  { PLAN_OP_ATTENTION_BWD, 1, 'D', 64, "no operand's: work has not been written yet" },
+  { PLAN_OP_ATTENTION_BWD, 2, 'A', 64, "4096 bytes of qkv are never read, the first at 1280" },
+  { PLAN_OP_ATTENTION_BWD, 2, 'D', 64, "no operand's: work has not been written yet" },
+  { PLAN_OP_ATTENTION_BWD, 3, 'D', 64, "4096 bytes of dqkv are never written, the first at 256" },
+  { PLAN_OP_ATTENTION_BWD, 5, 'D', 64, "no operand's: work has not been written yet" },
+};
+
+static guint planted_batch;
+
+static int
+launch_stretched (const ExecArgs *args, void *stream)
+{
+  if (batch_strides[planted_batch].kind == args->op->kind)
+    fake_cublaslt_stretch (batch_strides[planted_batch].number, batch_strides[planted_batch].matrix,
+                           batch_strides[planted_batch].elements);
+  return exec_kernels_cuda.launch[args->op->kind](args, stream);
+}
+
+START_TEST (wrong_batches_are_named)
+{
+  static ExecKernels planted;
+  g_autofree char *op = g_strdup_printf ("op %s: ", plan_op_name (batch_strides[_i].kind));
+  Case c;
+  planted_batch = (guint)_i;
+  case_open_on (&c, TWO_KEY_HEADS, "h100-80gb", 1);
+  case_set_plan (&c, "compute=fp32 seq=16");
+  planted = exec_kernels_cuda;
+  planted.launch[PLAN_OP_ATTENTION] = planted.launch[PLAN_OP_ATTENTION_BWD] = launch_stretched;
+  c.job.kernels = watch_kernels (&planted);
+  run_anyway (&c);
+  ck_assert_msg (g_str_has_prefix (fake_cuda_error (), op)
+                     && strstr (fake_cuda_error (), batch_strides[_i].what),
+                 "%u %c: '%s' lacks '%s'", batch_strides[_i].number, batch_strides[_i].matrix,
+                 fake_cuda_error (), batch_strides[_i].what);
   case_free (&c);
 }
 END_TEST
@@ -293,6 +355,7 @@ main (void)
   TCase *tcase = tcase_create ("operands");
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, wrong_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
+  tcase_add_loop_test (tcase, wrong_batches_are_named, 0, (int)G_N_ELEMENTS (batch_strides));
   tcase_add_loop_test (tcase, wrong_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
   tcase_add_loop_test (tcase, right_strides_are_not_told, 0, (int)G_N_ELEMENTS (strides));
   tcase_add_loop_test (tcase, wrong_graphs_are_named, 0, 2 * (int)G_N_ELEMENTS (graphs));

@@ -186,25 +186,31 @@ static const struct
     { TRUE, FALSE },
     1,
     "attention backwards of 1 x 8 tokens, 2 heads of 136 in bf16: cuDNN has no engine for "
-    "attention of this shape on this GPU, a plain kernel takes it\n" },
+    "attention of this shape on this GPU, batched products take it\n" },
   { "compute=bf16",
     8,
     8,
     { TRUE, FALSE },
     2,
     "attention backwards of 1 x 8 tokens, 2 heads of 8 in bf16: cuDNN wants 5376 bytes of "
-    "workspace, and the plan has 1536, a plain kernel takes it\n" },
+    "workspace, and the plan has 1536, batched products take it\n" },
   { "compute=bf16",
     12,
     9,
     { FALSE, FALSE },
     0,
-    "2 heads of 12 in bf16: cuDNN's attention has heads of a multiple of 8 elements, a plain" },
-  { "compute=fp32", 8, 9, { FALSE, FALSE }, 0, "in fp32: cuDNN's attention is in bf16 or fp16, a" },
+    "2 heads of 12 in bf16: cuDNN's attention has heads of a multiple of 8 elements, batched" },
+  { "compute=fp32",
+    8,
+    9,
+    { FALSE, FALSE },
+    0,
+    "in fp32: cuDNN's attention is in bf16 or fp16, batched" },
 };
 
-/* cuDNN does what it can, as often as there are layers, and attention.cu the rest, which is told;
- * plans are made once per rank and pass, before any is used. */
+/* cuDNN does what it can, as often as there are layers, and batched products the rest, which is
+ * told, a turn for each of two query heads; plans are made once per rank and pass, before any is
+ * used. */
 START_TEST (attention_is_by_cudnn_where_it_can)
 {
   const guint at = (guint)_i / 2, ranks = _i % 2 == 0 ? 1 : 3;
@@ -220,8 +226,8 @@ START_TEST (attention_is_by_cudnn_where_it_can)
   const guint forward = calls * (is_recomputed ? 2 : 1);
   ck_assert_uint_eq (count_logged ("cuDNN graph "),
                      (fused[0] ? forward : 0) + (fused[1] ? calls : 0));
-  ck_assert_uint_eq (count_logged ("attention grid"), fused[0] ? 0 : forward);
-  ck_assert_uint_eq (count_logged ("attention_dq grid"), fused[1] ? 0 : calls);
+  ck_assert_uint_eq (count_logged ("softmax grid"), fused[0] ? 0 : 2 * forward);
+  ck_assert_uint_eq (count_logged ("softmax_bwd grid"), fused[1] ? 0 : 2 * calls);
   ck_assert_uint_eq (count_logged ("cuDNN plan"), ranks * attentions[at].plans);
   if (ranks == 1 && fused[0])
     ck_assert (g_strrstr (fake_cuda_log (), "cuDNN plan")

@@ -37,6 +37,7 @@ is_whole (const ExecArgs *args, guint i)
          && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
+/* What an op finds in its results, and in scratch, is no matter. */
 static guint
 list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
 {
@@ -53,7 +54,7 @@ list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
       operands[n++] = (FakeOperand){ .name = plan_op_ref_name (op->kind, i),
                                      .at = args->ptr[i],
                                      .bytes = access == 's' ? args->scratch_bytes : bytes,
-                                     .is_read = access != 'w',
+                                     .is_read = access != 'w' && access != 's',
                                      .is_written = access != 'r',
                                      .is_whole = is_whole (args, i) };
       if (args->blocks[i].scales && access == 'r')

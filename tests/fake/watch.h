@@ -24,7 +24,8 @@ void fake_watch_end (gboolean is_done);
 const ExecKernels *watch_kernels (const ExecKernels *kernels);
 
 /* The number-th product from now, from 1, has so many elements more between the columns of one of
- * its matrices, 'a', 'b' or 'd', than its layout says. */
+ * its matrices, 'a', 'b' or 'd', than its layout says; or, of a batch, between two matrices: 'A',
+ * 'B' or 'D'. */
 void fake_cublaslt_stretch (guint number, char matrix, gint64 elements);
 
 /* In the number-th of cuDNN's graphs that runs from now, from 1: the tensor of an id has so many

@@ -10,6 +10,7 @@
 #   kernels     every CUDA kernel against the CPU's; bytes per second
 #   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
+#   batched     attention by products in batches, likewise; losses of runs by it, and by the plain kernel, against the CPU's
 #   nccl        NCCL's collectives on all of its GPUs against sums in a loop
 #   walk        losses of whole runs against the CPU's, by plan
 #   fp8walk     the same of recipes that quantise, which Hopper has
@@ -18,7 +19,7 @@
 #   bench       the store filled with this GPU's ops, timed one by one
 #   predict     from those and three runs: milliseconds and MiB of other models' steps, predicted and measured
 #   torch       the same layers in PyTorch, of the interpreter that PYTHON names; torch1b: the small model
-all='kernels gemm attention nccl walk fp8walk throughput fp8 bench predict torch torch1b'
+all='kernels gemm attention batched nccl walk fp8walk throughput fp8 bench predict torch torch1b'
 here=h200-141gb
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
@@ -88,6 +89,19 @@ near ()
     END { sub (/.*--format csv */, "", what)
       printf "%s | losses differ by %.2g, at most %g\n", what, worst, bound
       exit n == 0 || worst > bound }' "$results/cuda" "$results/cpu" >&3
+}
+
+# Whole runs whose attention is another one than cuDNN's.
+section_batched ()
+{
+  check tests/gpu/test-cuda-attention.tap || return 1
+  for way in batched plain; do
+    FSDPLAN_ATTENTION=$way
+    export FSDPLAN_ATTENTION
+    echo "from here on | attention $way" >&3
+    near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16 &&
+      near 0.0025 --ranks 2 --comm threads --set compute=bf16 --set strategy=optim_grads_params || return 1
+  done
 }
 
 section_walk ()

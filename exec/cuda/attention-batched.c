@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of qkv hold the query heads, then the key heads, then the value heads; those of out and dout
+ * the query heads. Head h of a group is the h-th query head of each key head: `group` heads apart.
+ * Scores are in fp32; probabilities and the scores' gradients take their place in qkv's format, as
+ * products want factors of one, in the first half of each row where that is bf16. */
+#include "config.h"
+
+#include "exec/cuda/attention-batched.h"
+
+#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/gemm-batched.h"
+#include "exec/cuda/kernels.h"
+#include "planner/error.h"
+#include "planner/scratch.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <string.h>
+
+#define ALIGNMENT (PLAN_SCRATCH_ALIGNMENT * sizeof (float))
+
+/* Operands of the op list, forwards and backwards. */
+enum
+{
+  OUT,
+  LSE,
+  QKV,
+  WORK,
+  KV
+};
+enum
+{
+  BWD_DQKV,
+  BWD_DOUT,
+  BWD_OUT,
+  BWD_LSE,
+  BWD_QKV,
+  BWD_WORK,
+  BWD_KV
+};
+
+static __thread ExecCudaWay way;
+
+gboolean
+exec_cuda_attention_way (ExecCudaWay *out, GError **error)
+{
+  static const char *const names[] = { [EXEC_CUDA_WAY_AUTO] = "auto",
+                                       [EXEC_CUDA_WAY_BATCHED] = "batched",
+                                       [EXEC_CUDA_WAY_PLAIN] = "plain" };
+  const char *asked = g_getenv ("FSDPLAN_ATTENTION");
+  *out = EXEC_CUDA_WAY_AUTO;
+  for (guint i = 0; asked && i < G_N_ELEMENTS (names); i++)
+    if (strcmp (asked, names[i]) == 0)
+      {
+        *out = (ExecCudaWay)i;
+        return TRUE;
+      }
+  if (!asked)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "FSDPLAN_ATTENTION: '%s' is not one of auto, batched, plain", asked);
+  return FALSE;
+}
+
+gboolean
+exec_cuda_batched_attention_open (GError **error)
+{
+  return exec_cuda_attention_way (&way, error) && exec_cuda_batched_open (error);
+}
+
+void
+exec_cuda_batched_attention_close (void)
+{
+  exec_cuda_batched_close ();
+}
+
+/* --- shapes ------------------------------------------------------------------------------- */
+
+/* An attention, and its turns. */
+typedef struct
+{
+  const ExecArgs *args;
+  gint64 batch, seq, heads, kv_heads, dim, group;
+  PlanBatchedTurn turn;
+  PlanDtype dtype; /* of factors */
+  guint qkv, lse;  /* operands */
+  float scale;
+  float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; the latter ones backwards */
+} Attention;
+
+/* FALSE: not in this scratch, or with operands of formats that do not go together. */
+static gboolean
+attention_of (const ExecArgs *args, Attention *out)
+{
+  const gboolean is_bwd = args->op->kind == PLAN_OP_ATTENTION_BWD;
+  const gint64 *dims = args->op->dims;
+  guint8 *work = args->ptr[is_bwd ? BWD_WORK : WORK];
+  const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
+  Attention self = { .args = args,
+                     .batch = dims[0],
+                     .seq = dims[1],
+                     .heads = dims[2],
+                     .kv_heads = dims[3],
+                     .dim = dims[4],
+                     .group = dims[2] / dims[3],
+                     .qkv = is_bwd ? BWD_QKV : QKV,
+                     .lse = is_bwd ? BWD_LSE : LSE,
+                     .scale = (float)(1 / sqrt ((double)dims[4])) };
+  self.dtype = args->dtype[self.qkv];
+  if (args->ptr[is_bwd ? BWD_KV : KV] || !work || args->scratch_bytes <= skipped
+      || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16)
+      || (is_bwd && args->dtype[BWD_DOUT] != self.dtype)
+      || !plan_scratch_batched_turn (args->op->kind, dims,
+                                     (args->scratch_bytes - skipped) / sizeof (float), &self.turn))
+    return FALSE;
+  const guint64 scores = (guint64)(self.turn.heads * self.turn.queries) * self.turn.pitch;
+  self.scores = (float *)(work + skipped);
+  self.dscores = self.scores + scores;
+  self.dkeys = self.dscores + scores;
+  self.dvalues = self.dkeys + (guint64)self.turn.heads * self.turn.image;
+  *out = self;
+  return TRUE;
+}
+
+/* Query heads h of the groups of some key heads, and some of their queries. */
+typedef struct
+{
+  gint64 sequence, first_head, heads; /* key heads */
+  gint64 first, queries, h;
+} Turn;
+
+/* The keys that the last query sees. */
+static gint64
+keys_of (const Turn *turn)
+{
+  return turn->first + turn->queries;
+}
+
+/* Rows of heads in an operand, from row `first` of head `head` on, `apart` heads to the next. */
+static ExecCudaMatrices
+heads_at (const Attention *self, const Turn *turn, guint operand, gint64 first, gint64 head,
+          gint64 apart)
+{
+  const gboolean is_qkv = operand == self->qkv
+                          || (self->args->op->kind == PLAN_OP_ATTENTION_BWD && operand == BWD_DQKV);
+  const gint64 width = (self->heads + (is_qkv ? 2 * self->kv_heads : 0)) * self->dim;
+  const gint64 at = (turn->sequence * self->seq + first) * width + head * self->dim;
+  const PlanDtype dtype = self->args->dtype[operand];
+  return (ExecCudaMatrices){ (guint8 *)self->args->ptr[operand]
+                                 + plan_dtype_bytes (dtype, (guint64)at),
+                             dtype, width, apart * self->dim };
+}
+
+static ExecCudaMatrices
+queries_at (const Attention *self, const Turn *turn, guint operand)
+{
+  return heads_at (self, turn, operand, turn->first, turn->first_head * self->group + turn->h,
+                   self->group);
+}
+
+static ExecCudaMatrices
+keys_at (const Attention *self, const Turn *turn, guint operand)
+{
+  return heads_at (self, turn, operand, 0, self->heads + turn->first_head, 1);
+}
+
+static ExecCudaMatrices
+values_at (const Attention *self, const Turn *turn, guint operand)
+{
+  return heads_at (self, turn, operand, 0, self->heads + self->kv_heads + turn->first_head, 1);
+}
+
+/* Rows of scores, as they come out of a product, or as what takes their place. */
+static ExecCudaMatrices
+scores_at (const Attention *self, float *scores, PlanDtype dtype)
+{
+  const gint64 in_row = (gint64)self->turn.pitch * (dtype == PLAN_DTYPE_BF16 ? 2 : 1);
+  return (ExecCudaMatrices){ scores, dtype, in_row, self->turn.queries * in_row };
+}
+
+static ExecCudaMatrices
+image_at (const Attention *self, float *image)
+{
+  return (ExecCudaMatrices){ image, PLAN_DTYPE_FP32, self->dim, (gint64)self->turn.image };
+}
+
+static int
+multiply (const Attention *self, const Turn *turn, const gint64 size[3], guint layout,
+          const ExecCudaMatrices matrices[3], gboolean accumulates, void *stream)
+{
+  const ExecCudaBatch batch = { .m = size[0],
+                                .n = size[1],
+                                .k = size[2],
+                                .count = (guint)turn->heads,
+                                .layout = layout,
+                                .accumulates = accumulates,
+                                .taken_sms = self->args->taken_sms,
+                                .out = matrices[0],
+                                .a = matrices[1],
+                                .b = matrices[2] };
+  return exec_cuda_batched (&batch, stream);
+}
+
+#define PRODUCT(m, n, k, layout, accumulates, ...) \
+  multiply (self, turn, (gint64[]){ m, n, k }, layout, (ExecCudaMatrices[]){ __VA_ARGS__ }, \
+            accumulates, stream)
+
+/* Scores, or the gradients of what they become: both are rows of queries by rows of keys. */
+static int
+score (const Attention *self, const Turn *turn, float *scores, ExecCudaMatrices rows,
+       ExecCudaMatrices keys, void *stream)
+{
+  return PRODUCT (turn->queries, keys_of (turn), self->dim, 1, FALSE,
+                  scores_at (self, scores, PLAN_DTYPE_FP32), rows, keys);
+}
+
+static ExecCudaSoftmax
+softmax_of (const Attention *self, const Turn *turn)
+{
+  const gint64 head = turn->sequence * self->heads + turn->first_head * self->group + turn->h;
+  return (ExecCudaSoftmax){ .scores = self->scores,
+                            .pitch = self->turn.pitch,
+                            .stride = (guint64)self->turn.queries * self->turn.pitch,
+                            .heads = (guint64)turn->heads,
+                            .queries = (guint64)turn->queries,
+                            .first = (guint64)turn->first,
+                            .lse
+                            = (float *)self->args->ptr[self->lse] + head * self->seq + turn->first,
+                            .lse_stride = (guint64)(self->group * self->seq),
+                            .dtype = self->dtype,
+                            .scale = self->scale };
+}
+
+/* --- turns -------------------------------------------------------------------------------- */
+
+typedef int (*TurnFunc) (const Attention *self, const Turn *turn, void *stream);
+
+/* All turns of some key heads of a sequence, those of one query head after those of another. */
+static int
+take_turns (const Attention *self, Turn *turn, TurnFunc take, void *stream)
+{
+  int code = 0;
+  for (turn->h = 0; turn->h < self->group && code == 0; turn->h++)
+    for (turn->first = 0; turn->first < self->seq && code == 0; turn->first += turn->queries)
+      {
+        turn->queries = MIN (self->turn.queries, self->seq - turn->first);
+        code = take (self, turn, stream);
+      }
+  return code;
+}
+
+static int
+take_forward (const Attention *self, const Turn *turn, void *stream)
+{
+  const ExecCudaSoftmax softmax = softmax_of (self, turn);
+  int code = score (self, turn, self->scores, queries_at (self, turn, QKV),
+                    keys_at (self, turn, QKV), stream);
+  if (code == 0)
+    code = exec_cuda_softmax (&softmax, stream);
+  if (code == 0)
+    code
+        = PRODUCT (turn->queries, self->dim, keys_of (turn), 0, FALSE, queries_at (self, turn, OUT),
+                   scores_at (self, self->scores, self->dtype), values_at (self, turn, QKV));
+  return code;
+}
+
+static int
+softmax_backward (const Attention *self, const Turn *turn, void *stream)
+{
+  const ExecCudaMatrices dout = queries_at (self, turn, BWD_DOUT),
+                         out = queries_at (self, turn, BWD_OUT);
+  const ExecCudaSoftmaxBwd backward = { .of = softmax_of (self, turn),
+                                        .dscores = self->dscores,
+                                        .dout = { dout.at, dout.dtype },
+                                        .out = { out.at, out.dtype },
+                                        .dim = (guint64)self->dim,
+                                        .row_pitch = (guint64)out.pitch,
+                                        .head_stride = (guint64)out.stride };
+  return exec_cuda_softmax_bwd (&backward, stream);
+}
+
+/* Later queries see more keys: what turns add to was all zeros before the first of them. */
+static int
+take_backward (const Attention *self, const Turn *turn, void *stream)
+{
+  const ExecCudaMatrices q = queries_at (self, turn, BWD_QKV),
+                         dout = queries_at (self, turn, BWD_DOUT);
+  const ExecCudaMatrices prob = scores_at (self, self->scores, self->dtype),
+                         dscores = scores_at (self, self->dscores, self->dtype);
+  const gint64 keys = keys_of (turn);
+  int code = score (self, turn, self->scores, q, keys_at (self, turn, BWD_QKV), stream);
+  if (code == 0)
+    code = score (self, turn, self->dscores, dout, values_at (self, turn, BWD_QKV), stream);
+  if (code == 0)
+    code = softmax_backward (self, turn, stream);
+  if (code == 0)
+    code = PRODUCT (turn->queries, self->dim, keys, 0, FALSE, queries_at (self, turn, BWD_DQKV),
+                    dscores, keys_at (self, turn, BWD_QKV));
+  if (code == 0)
+    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, self->dkeys), dscores,
+                    q);
+  if (code == 0)
+    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, self->dvalues), prob,
+                    dout);
+  return code;
+}
+
+/* Sums of some key heads are rounded once they are whole. */
+static int
+keep_keys (const Attention *self, const Turn *turn, void *stream)
+{
+  const ExecCudaMatrices keys = keys_at (self, turn, BWD_DQKV),
+                         values = values_at (self, turn, BWD_DQKV);
+  const ExecCudaSums sums = { .from = { self->dkeys, self->dvalues },
+                              .from_stride = self->turn.image,
+                              .to = { keys.at, values.at },
+                              .dtype = keys.dtype,
+                              .heads = (guint64)turn->heads,
+                              .rows = (guint64)self->seq,
+                              .dim = (guint64)self->dim,
+                              .pitch = (guint64)keys.pitch,
+                              .stride = (guint64)keys.stride };
+  return exec_cuda_keep_sums (&sums, stream);
+}
+
+static int
+backward_of_heads (const Attention *self, Turn *turn, void *stream)
+{
+  const guint64 bytes = 2 * (guint64)self->turn.heads * self->turn.image * sizeof (float);
+  int code = (int)cudaMemsetAsync (self->dkeys, 0, bytes, (cudaStream_t)stream);
+  if (code == 0)
+    code = take_turns (self, turn, take_backward, stream);
+  if (code == 0)
+    code = keep_keys (self, turn, stream);
+  return code;
+}
+
+static int
+forward_of_heads (const Attention *self, Turn *turn, void *stream)
+{
+  return take_turns (self, turn, take_forward, stream);
+}
+
+/* What a plain kernel writes afterwards need not be whole. */
+static int
+attend (const ExecArgs *args, int (*heads) (const Attention *, Turn *, void *), ExecLauncher plain,
+        void *stream)
+{
+  Attention self;
+  int code = 0;
+  if (way == EXEC_CUDA_WAY_PLAIN || !attention_of (args, &self))
+    return plain (args, stream);
+  for (gint64 b = 0; b < self.batch && code == 0; b++)
+    for (gint64 head = 0; head < self.kv_heads && code == 0; head += self.turn.heads)
+      {
+        Turn turn = { .sequence = b,
+                      .first_head = head,
+                      .heads = MIN (self.turn.heads, self.kv_heads - head) };
+        code = heads (&self, &turn, stream);
+      }
+  return exec_cuda_batched_is_refusal (code) ? plain (args, stream) : code;
+}
+
+int
+exec_cuda_batched_attention (const ExecArgs *args, void *stream)
+{
+  return attend (args, forward_of_heads, exec_cuda_attention, stream);
+}
+
+int
+exec_cuda_batched_attention_bwd (const ExecArgs *args, void *stream)
+{
+  return attend (args, backward_of_heads, exec_cuda_attention_bwd, stream);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuBLASLt's matrices are column-major: as in gemm-lt.c its first factor is our b, its second our
+ * a, its rows are our columns. */
+#include "config.h"
+
+#include "exec/cuda/gemm-batched.h"
+
+#include "exec/cuda/cuda-check.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+enum
+{
+  OUT,
+  A,
+  B,
+  N_MATRICES
+};
+
+/* What a product is, but for where its matrices lie. No padding: keys are compared byte by byte. */
+typedef struct
+{
+  gint64 m, n, k;
+  gint64 pitch[N_MATRICES], stride[N_MATRICES];
+  guint32 count;
+  guint16 sms; /* that it may use; 0: all */
+  guint8 layout, accumulates;
+  guint8 dtype[N_MATRICES];
+  guint8 alignment[N_MATRICES]; /* of every matrix, in bytes; 0: 256 or more */
+  guint8 unused[2];
+} Key;
+G_STATIC_ASSERT (sizeof (Key) == 3 * 8 + 6 * 8 + 16);
+
+typedef struct
+{
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t layouts[N_MATRICES];
+  cublasLtMatmulAlgo_t algo;
+  gboolean is_refused;
+} Product;
+
+typedef struct
+{
+  guint opened;
+  guint16 sms; /* of the GPU */
+  cublasLtHandle_t handle;
+  GHashTable *products; /* Key -> Product */
+} Thread;
+
+static __thread Thread thread;
+
+static void
+product_free (gpointer data)
+{
+  Product *self = data;
+  for (guint i = 0; i < N_MATRICES; i++)
+    if (self->layouts[i])
+      cublasLtMatrixLayoutDestroy (self->layouts[i]);
+  if (self->desc)
+    cublasLtMatmulDescDestroy (self->desc);
+  g_free (self);
+}
+
+static guint
+hash (gconstpointer data)
+{
+  const guint8 *bytes = data;
+  guint value = 5381;
+  for (gsize i = 0; i < sizeof (Key); i++)
+    value = value * 33 + bytes[i];
+  return value;
+}
+
+static gboolean
+are_equal (gconstpointer a, gconstpointer b)
+{
+  return memcmp (a, b, sizeof (Key)) == 0;
+}
+
+gboolean
+exec_cuda_batched_open (GError **error)
+{
+  int device, sms;
+  if (thread.opened > 0)
+    {
+      thread.opened++;
+      return TRUE;
+    }
+  CUDA_TRY (cudaGetDevice (&device), error);
+  CUDA_TRY (cudaDeviceGetAttribute (&sms, cudaDevAttrMultiProcessorCount, device), error);
+  CUDA_TRY (exec_cuda_lt_code ((int)cublasLtCreate (&thread.handle)), error);
+  thread.sms = (guint16)sms;
+  thread.products = g_hash_table_new_full (hash, are_equal, g_free, product_free);
+  thread.opened = 1;
+  return TRUE;
+}
+
+void
+exec_cuda_batched_close (void)
+{
+  g_assert (thread.opened > 0);
+  if (--thread.opened > 0)
+    return;
+  g_clear_pointer (&thread.products, g_hash_table_unref);
+  CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
+}
+
+gboolean
+exec_cuda_batched_is_refusal (int code)
+{
+  return code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+/* --- making one --------------------------------------------------------------------------- */
+
+static cudaDataType_t
+type_of (guint8 dtype)
+{
+  return dtype == PLAN_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* The largest power of two that all addresses are multiples of; 0 for 256 and more. */
+static guint8
+alignment_of (const ExecCudaMatrices *self, guint count)
+{
+  const guint64 step = count > 1 ? plan_dtype_bytes (self->dtype, (guint64)self->stride) : 0;
+  const guint64 all = (guintptr)self->at | step;
+  return (guint8)(all & -all & 0xff);
+}
+
+static void
+describe (const ExecCudaBatch *batch, Key *out)
+{
+  const ExecCudaMatrices *matrices[] = { &batch->out, &batch->a, &batch->b };
+  memset (out, 0, sizeof *out);
+  out->m = batch->m;
+  out->n = batch->n;
+  out->k = batch->k;
+  out->count = batch->count;
+  out->layout = (guint8)batch->layout;
+  out->accumulates = (guint8)batch->accumulates;
+  if (batch->taken_sms > 0 && batch->taken_sms < thread.sms)
+    out->sms = (guint16)(thread.sms - batch->taken_sms);
+  for (guint i = 0; i < N_MATRICES; i++)
+    {
+      out->pitch[i] = matrices[i]->pitch;
+      out->stride[i] = batch->count > 1 ? matrices[i]->stride : 0;
+      out->dtype[i] = (guint8)matrices[i]->dtype;
+      out->alignment[i] = alignment_of (matrices[i], batch->count);
+    }
+}
+
+#define TRY(call) \
+  G_STMT_START \
+  { \
+    const cublasStatus_t status_ = (call); \
+    if (status_ != CUBLAS_STATUS_SUCCESS) \
+      return exec_cuda_lt_code ((int)status_); \
+  } \
+  G_STMT_END
+
+#define SET(desc, attribute, value) \
+  TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
+
+static int
+make_desc (Product *self, const Key *key)
+{
+  const cublasOperation_t turned = CUBLAS_OP_T;
+  const gint32 sms = key->sms;
+  TRY (cublasLtMatmulDescCreate (&self->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  if (key->layout == 1)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSA, turned);
+  if (key->layout == 2)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSB, turned);
+  if (sms > 0)
+    SET (self->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
+  return 0;
+}
+
+/* rows and columns as we have them */
+static int
+make_layout (Product *self, const Key *key, guint i, gint64 rows, gint64 cols)
+{
+  const gint32 count = (gint32)key->count;
+  TRY (cublasLtMatrixLayoutCreate (&self->layouts[i], type_of (key->dtype[i]), (guint64)cols,
+                                   (guint64)rows, key->pitch[i]));
+  if (count == 1)
+    return 0;
+  TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                         &count, sizeof count));
+  TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i],
+                                         CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &key->stride[i], sizeof key->stride[i]));
+  return 0;
+}
+
+static int
+make_layouts (Product *self, const Key *key)
+{
+  const gboolean turns_a = key->layout == 2, turns_b = key->layout == 1;
+  int code = make_layout (self, key, OUT, key->m, key->n);
+  if (code == 0)
+    code = make_layout (self, key, A, turns_a ? key->k : key->m, turns_a ? key->m : key->k);
+  if (code == 0)
+    code = make_layout (self, key, B, turns_b ? key->n : key->k, turns_b ? key->k : key->n);
+  return code;
+}
+
+static int
+set_preference (cublasLtMatmulPreference_t preference, const Key *key)
+{
+  const guint64 workspace = 0;
+  const struct
+  {
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    guint matrix;
+  } alignments[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, B },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, A },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, OUT },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, OUT } };
+  TRY (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof workspace));
+  for (guint i = 0; i < G_N_ELEMENTS (alignments); i++)
+    {
+      const guint8 known = key->alignment[alignments[i].matrix];
+      const guint32 bytes = known > 0 ? known : 256;
+      TRY (cublasLtMatmulPreferenceSetAttribute (preference, alignments[i].attribute, &bytes,
+                                                 sizeof bytes));
+    }
+  return 0;
+}
+
+static int
+choose (Product *self, const Key *key)
+{
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t result;
+  int found = 0;
+  TRY (cublasLtMatmulPreferenceCreate (&preference));
+  int code = set_preference (preference, key);
+  if (code == 0)
+    code = exec_cuda_lt_code ((int)cublasLtMatmulAlgoGetHeuristic (
+        thread.handle, self->desc, self->layouts[B], self->layouts[A], self->layouts[OUT],
+        self->layouts[OUT], preference, 1, &result, &found));
+  cublasLtMatmulPreferenceDestroy (preference);
+  if (code == 0 && found == 0)
+    code = exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  self->is_refused = exec_cuda_batched_is_refusal (code);
+  if (self->is_refused)
+    g_info ("%u products of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+            " at once: cuBLASLt has no algorithm for it",
+            key->count, key->m, key->n, key->k);
+  if (code != 0)
+    return self->is_refused ? 0 : code;
+  self->algo = result.algo;
+  return 0;
+}
+
+static int
+make (const Key *key, Product **out)
+{
+  Product *self = g_new0 (Product, 1);
+  int code = make_desc (self, key);
+  if (code == 0)
+    code = make_layouts (self, key);
+  if (code == 0)
+    code = choose (self, key);
+  if (code != 0)
+    {
+      product_free (self);
+      return code;
+    }
+  g_hash_table_insert (thread.products, g_memdup2 (key, sizeof *key), self);
+  *out = self;
+  return 0;
+}
+
+/* --- issuing ------------------------------------------------------------------------------ */
+
+int
+exec_cuda_batched (const ExecCudaBatch *batch, void *stream)
+{
+  const float alpha = 1, beta = batch->accumulates ? 1 : 0;
+  Key key;
+  describe (batch, &key);
+  Product *self = g_hash_table_lookup (thread.products, &key);
+  const int code = self ? 0 : make (&key, &self);
+  if (code != 0)
+    return code;
+  if (self->is_refused)
+    return exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, batch->b.at, self->layouts[B],
+                       batch->a.at, self->layouts[A], &beta, batch->out.at, self->layouts[OUT],
+                       batch->out.at, self->layouts[OUT], &self->algo, NULL, 0,
+                       (cudaStream_t)stream));
+  return 0;
+}

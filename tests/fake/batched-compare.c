@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/fake/batched-compare.h"
+
+#include "exec/cuda/attention-batched.h"
+#include "exec/cuda/cuda-check.h"
+#include "exec/number.h"
+#include "planner/scratch.h"
+
+#include <check.h>
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <string.h>
+
+/* The operands, of either pass, in host memory and on the device. */
+enum
+{
+  QKV,
+  OUT,
+  LSE,
+  DOUT,
+  DQKV,
+  N_ARRAYS
+};
+
+typedef struct
+{
+  const BatchedCase *of;
+  PlanDtype dtype[N_ARRAYS];
+  guint64 count[N_ARRAYS];
+  void *cpu[N_ARRAYS], *gpu[N_ARRAYS], *work;
+  guint64 work_bytes;
+  cudaStream_t stream;
+} Arrays;
+
+static const guint operands[2][5] = { { OUT, LSE, QKV, N_ARRAYS }, { DQKV, DOUT, OUT, LSE, QKV } };
+#define WORK(is_bwd) ((is_bwd) ? 5 : 3)
+
+static void
+must (int code)
+{
+  g_autoptr (GError) error = NULL;
+
+  ck_assert_msg (exec_cuda_check (code, "attention", &error), "%s",
+                 error != NULL ? error->message : "");
+}
+
+BatchedCase
+batched_case_random (guint32 seed)
+{
+  static const gint64 seqs[] = { 1, 2, 7, 17, 33, 64, 129, 200 };
+  static const gint64 dims[] = { 8, 5, 16, 64, 80, 128, 256, 20 };
+  static const gint64 heads[][2] = { { 1, 1 }, { 4, 1 }, { 4, 2 }, { 3, 3 }, { 6, 2 } };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  const gint32 which = g_rand_int_range (rand, 0, 5);
+  const gboolean is_bf16 = g_rand_boolean (rand);
+  BatchedCase self = { .batch = g_rand_int_range (rand, 1, 3),
+                       .seq = seqs[g_rand_int_range (rand, 0, 8)],
+                       .heads = heads[which][0],
+                       .kv_heads = heads[which][1],
+                       .dim = dims[g_rand_int_range (rand, 0, 8)],
+                       .dtype = is_bf16 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32 };
+
+  self.out = is_bf16 && g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  self.queries = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, 70) : 0;
+  return self;
+}
+
+static gint64
+dims_of (const BatchedCase *self, gint64 *out)
+{
+  const gint64 dims[]
+      = { self->batch, self->seq, self->heads, self->kv_heads, self->dim, self->seq };
+
+  memcpy (out, dims, sizeof dims);
+  return self->seq;
+}
+
+static void
+fill (Arrays *self, guint i, GRand *rand)
+{
+  g_autofree float *values = g_new (float, self->count[i]);
+
+  for (guint64 at = 0; at < self->count[i]; at++)
+    values[at] = (float)g_rand_double_range (rand, -2, 2);
+  exec_number_narrow (self->cpu[i], self->dtype[i], values, self->count[i]);
+}
+
+/* Room for so many queries of one key head and no more, or what plans give. */
+static guint64
+work_elements (const BatchedCase *self, PlanOpKind kind, const gint64 *dims)
+{
+  const guint64 pitch = ((guint64)self->seq + 3) / 4 * 4;
+  const guint64 image = ((guint64)(self->seq * self->dim) + 3) / 4 * 4;
+
+  if (self->queries == 0)
+    return plan_scratch_batched_elements (kind, dims);
+  return kind == PLAN_OP_ATTENTION ? (guint64)self->queries * pitch
+                                   : 2 * ((guint64)self->queries * pitch + image);
+}
+
+static void
+arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  const guint64 rows = (guint64)(of->batch * of->seq);
+  const guint64 wide = rows * (guint64)((of->heads + 2 * of->kv_heads) * of->dim);
+  const guint64 narrow = rows * (guint64)(of->heads * of->dim);
+
+  *self = (Arrays){ .of = of,
+                    .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out },
+                    .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide } };
+  for (guint i = 0; i < N_ARRAYS; i++)
+    {
+      const guint64 bytes = plan_dtype_bytes (self->dtype[i], self->count[i]);
+
+      self->cpu[i] = g_malloc0 (bytes);
+      if (i == QKV || i == DOUT)
+        fill (self, i, rand);
+      must ((int)cudaMalloc (&self->gpu[i], bytes));
+      must ((int)cudaMemcpy (self->gpu[i], self->cpu[i], bytes, cudaMemcpyHostToDevice));
+    }
+  must ((int)cudaStreamCreateWithFlags (&self->stream, cudaStreamNonBlocking));
+}
+
+static void
+arrays_clear (Arrays *self)
+{
+  must ((int)cudaStreamDestroy (self->stream));
+  for (guint i = 0; i < N_ARRAYS; i++)
+    {
+      g_free (self->cpu[i]);
+      must ((int)cudaFree (self->gpu[i]));
+    }
+}
+
+static void
+args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean is_bwd,
+         ExecArgs *out)
+{
+  *out = (ExecArgs){ .op = op };
+  memset (op, 0, sizeof *op);
+  op->kind = is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
+  dims_of (self->of, op->dims);
+  for (guint i = 0; i < 5 && operands[is_bwd][i] < N_ARRAYS; i++)
+    {
+      out->ptr[i] = arrays[operands[is_bwd][i]];
+      out->dtype[i] = self->dtype[operands[is_bwd][i]];
+    }
+}
+
+/* Forwards and backwards; the backward pass of the same results of the forward one. */
+static void
+run_on_cpu (const Arrays *self)
+{
+  for (guint is_bwd = 0; is_bwd < 2; is_bwd++)
+    {
+      PlanOp op;
+      ExecArgs args;
+
+      args_of (self, self->cpu, &op, is_bwd != 0, &args);
+      g_autofree float *work
+          = g_new (float, plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_FP32) + 1);
+      args.ptr[WORK (is_bwd)] = work;
+      exec_kernels_cpu.run[op.kind](&args);
+    }
+}
+
+static void
+launch (const ExecArgs *args, cudaStream_t stream)
+{
+  must (args->op->kind == PLAN_OP_ATTENTION ? exec_cuda_batched_attention (args, stream)
+                                            : exec_cuda_batched_attention_bwd (args, stream));
+}
+
+static double
+time_calls (const ExecArgs *args, cudaStream_t stream, guint repeats)
+{
+  cudaEvent_t begin, end;
+  float ms = 0;
+
+  must ((int)cudaEventCreate (&begin));
+  must ((int)cudaEventCreate (&end));
+  must ((int)cudaEventRecord (begin, stream));
+  for (guint i = 0; i < repeats; i++)
+    launch (args, stream);
+  must ((int)cudaEventRecord (end, stream));
+  must ((int)cudaEventSynchronize (end));
+  must ((int)cudaEventElapsedTime (&ms, begin, end));
+  must ((int)cudaEventDestroy (begin));
+  must ((int)cudaEventDestroy (end));
+  return (double)ms / repeats;
+}
+
+static void
+run_on_gpu (const Arrays *self, gboolean is_bwd, guint repeats, FILE *out)
+{
+  PlanOp op;
+  ExecArgs args;
+
+  args_of (self, self->gpu, &op, is_bwd, &args);
+  args.scratch_bytes = sizeof (float) * work_elements (self->of, op.kind, op.dims);
+  must ((int)cudaMalloc (&args.ptr[WORK (is_bwd)], args.scratch_bytes));
+  launch (&args, self->stream);
+  if (repeats > 0)
+    {
+      const double ms = time_calls (&args, self->stream, repeats);
+      const BatchedCase *c = self->of;
+      const double product = (double)(c->batch * c->heads * c->dim) * (double)(c->seq * c->seq);
+
+      fprintf (out,
+               "# %s by batches, %s: %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " %" G_GINT64_FORMAT
+               "/%" G_GINT64_FORMAT " heads of %" G_GINT64_FORMAT ": %.3f ms %.0f TFLOP/s\n",
+               plan_op_name (op.kind), plan_dtype_name (c->dtype), c->batch, c->seq, c->heads,
+               c->kv_heads, c->dim, ms, (is_bwd ? 5 : 2) * product / ms / 1e9);
+    }
+  must ((int)cudaStreamSynchronize (self->stream));
+  must ((int)cudaFree (args.ptr[WORK (is_bwd)]));
+}
+
+/* Size of a difference, as a share of the size of what it should be. */
+static double
+distance (const void *is, const void *should_be, PlanDtype dtype, guint64 count)
+{
+  g_autofree float *a = g_new (float, count), *b = g_new (float, count);
+  double apart = 0, all = 0;
+
+  exec_number_widen (a, is, dtype, count);
+  exec_number_widen (b, should_be, dtype, count);
+  for (guint64 i = 0; i < count; i++)
+    {
+      apart += pow ((double)a[i] - (double)b[i], 2);
+      all += pow ((double)b[i], 2);
+    }
+  return isnan (apart) ? INFINITY : all > 0 ? sqrt (apart / all) : sqrt (apart);
+}
+
+static void
+compare (const Arrays *self, guint i, double limit)
+{
+  const guint64 bytes = plan_dtype_bytes (self->dtype[i], self->count[i]);
+  g_autofree guint8 *found = g_malloc (bytes);
+  const BatchedCase *c = self->of;
+
+  must ((int)cudaMemcpy (found, self->gpu[i], bytes, cudaMemcpyDeviceToHost));
+  const double apart = distance (found, self->cpu[i], self->dtype[i], self->count[i]);
+  ck_assert_msg (apart <= limit,
+                 "array %u of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT
+                 "/%" G_GINT64_FORMAT " heads of %" G_GINT64_FORMAT
+                 " in %s and %s, room for %" G_GINT64_FORMAT ": off by %g, at most %g",
+                 i, c->batch, c->seq, c->heads, c->kv_heads, c->dim, plan_dtype_name (c->dtype),
+                 plan_dtype_name (c->out), c->queries, apart, limit);
+}
+
+static void *
+copy_of (const Arrays *self, guint i)
+{
+  const guint64 bytes = plan_dtype_bytes (self->dtype[i], self->count[i]);
+  void *copy = g_malloc (bytes);
+
+  must ((int)cudaMemcpy (copy, self->gpu[i], bytes, cudaMemcpyDeviceToHost));
+  return copy;
+}
+
+static void
+repeat_pass (const Arrays *self, gboolean is_bwd)
+{
+  const guint result = is_bwd ? DQKV : OUT;
+  g_autofree void *first = copy_of (self, result);
+
+  run_on_gpu (self, is_bwd, 0, NULL);
+  g_autofree void *second = copy_of (self, result);
+  ck_assert_mem_eq (first, second, plan_dtype_bytes (self->dtype[result], self->count[result]));
+}
+
+/* Both factors of the second products are rounded to bf16 once, where that is what they are in, as
+ * results may be; in fp32 what differs is the order of sums, and exp. */
+void
+batched_compare (const BatchedCase *self, guint repeats, FILE *out)
+{
+  const gboolean is_narrow = self->dtype == PLAN_DTYPE_BF16 || self->out == PLAN_DTYPE_BF16;
+  const double unit = is_narrow ? 0x1p-8 : 0x1p-19;
+  Arrays arrays;
+
+  arrays_init (&arrays, self, 1);
+  ck_assert (exec_cuda_batched_attention_open (NULL));
+  run_on_cpu (&arrays);
+  run_on_gpu (&arrays, FALSE, repeats, out);
+  compare (&arrays, LSE, 0x1p-20);
+  compare (&arrays, OUT, unit);
+  repeat_pass (&arrays, FALSE);
+  run_on_gpu (&arrays, TRUE, repeats, out);
+  compare (&arrays, DQKV, 2 * unit);
+  repeat_pass (&arrays, TRUE);
+  exec_cuda_batched_attention_close ();
+  arrays_clear (&arrays);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention by products in batches on the fake device: against the CPU's, over sizes that fit
+ * nothing; what it leaves to the plain kernel; how it is asked for. */
+#include "config.h"
+
+#include "exec/cuda/attention-batched.h"
+#include "planner/error.h"
+#include "planner/scratch.h"
+#include "planner/units.h"
+#include "tests/fake/batched-compare.h"
+#include "tests/fake/cuda-case.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/fake/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+START_TEST (odd_sizes_are_as_on_the_cpu)
+{
+  const BatchedCase one = batched_case_random ((guint32)_i);
+  fake_cuda_reset ();
+  fake_cuda_run_backwards (_i % 2 == 1);
+  batched_compare (&one, 0, NULL);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+  ck_assert (count_logged ("softmax grid") > 0);
+  ck_assert_uint_eq (count_logged ("attention grid") + count_logged ("attention_dq grid"), 0);
+}
+END_TEST
+
+static const BatchedCase sizes[] = {
+  { 1, 17, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0 },
+  { 1, 17, 4, 2, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 5 },
+  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0 },
+  { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300 },
+  { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100 },
+  { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64 },
+};
+
+START_TEST (sizes_of_models_are_as_on_the_cpu)
+{
+  fake_cuda_reset ();
+  batched_compare (&sizes[_i], 0, NULL);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+END_TEST
+
+START_TEST (passes_are_timed)
+{
+  g_autofree char *text = NULL;
+  size_t bytes;
+  FILE *file = open_memstream (&text, &bytes);
+  fake_cuda_reset ();
+  batched_compare (&sizes[0], 2, file);
+  fclose (file);
+  ck_assert_msg (g_str_has_prefix (text, "# attention by batches, bf16: 1 x 17 2/1 heads of 64: ")
+                     && strstr (text, "\n# attention_bwd by batches")
+                     && strstr (text, " TFLOP/s\n"),
+                 "%s", text);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+END_TEST
+
+/* cuBLASLt has no product of fp32 factors that is rounded to bf16. */
+START_TEST (what_no_product_makes_a_kernel_does)
+{
+  const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0 };
+  fake_cuda_reset ();
+  batched_compare (&one, 0, NULL);
+  ck_assert_uint_eq (count_logged ("attention grid"), 2);
+  ck_assert_uint_eq (count_logged ("attention_dq grid"), 2);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+END_TEST
+
+/* --- turns -------------------------------------------------------------------------------- */
+
+/* What plans give is used, and no more; with less there are smaller turns, down to one query. */
+START_TEST (turns_fit_what_there_is)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const PlanOpKind kind = _i % 2 ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
+  const gint64 dims[] = { 1, g_rand_int_range (rand, 1, 40000), 8,
+                          1 << g_rand_int_range (rand, 0, 4), g_rand_int_range (rand, 1, 300) };
+  const guint64 images = kind == PLAN_OP_ATTENTION_BWD ? 2 : 0, scores = images ? 2 : 1;
+  const guint64 whole = plan_scratch_batched_elements (kind, dims);
+  gboolean fits = TRUE;
+  guint64 elements;
+  for (elements = whole; fits; elements /= 2)
+    {
+      PlanBatchedTurn turn;
+      fits = plan_scratch_batched_turn (kind, dims, elements, &turn);
+      if (!fits)
+        break;
+      const guint64 each = scores * (guint64)turn.queries * turn.pitch + images * turn.image;
+      ck_assert_uint_le ((guint64)turn.heads * each, elements);
+      ck_assert (turn.pitch >= (guint64)dims[1] && turn.pitch % 4 == 0);
+      ck_assert (turn.image >= (guint64)(dims[1] * dims[4]));
+      ck_assert (turn.heads <= dims[3] && turn.queries <= dims[1]);
+      ck_assert (turn.heads == 1 || turn.queries == MIN (dims[1], 512));
+      if (elements == whole)
+        ck_assert_int_ge (turn.queries, MIN (dims[1], 16));
+    }
+  ck_assert_uint_lt (elements, scores * (((guint64)dims[1] + 3) / 4 * 4)
+                                   + images * (((guint64)(dims[1] * dims[4]) + 3) / 4 * 4));
+}
+END_TEST
+
+/* --- runs --------------------------------------------------------------------------------- */
+
+/* Whole runs that are never cuDNN's, or the plain kernel's alone; both take what was predicted. */
+static const struct
+{
+  const char *way, *fields;
+  guint ranks, head_dim;
+} runs[] = {
+  { "batched", "compute=bf16 deterministic=on", 1, 8 },
+  { "batched", "compute=bf16", 2, 16 },
+  { "batched", "compute=bf16 recompute=full strategy=optim_grads_params", 3, 12 },
+  { "batched", "compute=fp32", 4, 8 },
+  { "plain", "compute=bf16", 2, 16 },
+  { "plain", "compute=fp32", 1, 12 },
+};
+
+START_TEST (runs_are_as_on_the_cpu)
+{
+  const gboolean is_plain = strcmp (runs[_i].way, "plain") == 0;
+  Case c;
+  g_setenv ("FSDPLAN_ATTENTION", runs[_i].way, TRUE);
+  case_init_heads (&c, runs[_i].ranks, runs[_i].head_dim, runs[_i].fields);
+  check_against_cpu (&c, runs[_i].fields);
+  ck_assert_uint_eq (count_logged ("cuDNN"), 0);
+  ck_assert ((count_logged ("softmax grid") > 0) == !is_plain);
+  ck_assert ((count_logged ("softmax_bwd grid") > 0) == !is_plain);
+  ck_assert ((count_logged ("attention grid") > 0) == is_plain);
+  case_clear (&c, runs[_i].fields);
+}
+END_TEST
+
+START_TEST (a_graph_has_them_too)
+{
+  Case each, kept;
+  g_setenv ("FSDPLAN_ATTENTION", "batched", TRUE);
+  case_init_heads (&each, 1, 24, "compute=bf16 deterministic=on");
+  case_must_run (&each, "ops one by one");
+  case_init_heads (&kept, 1, 24, "compute=bf16 deterministic=on cuda_graph=on");
+  case_must_run (&kept, "a graph");
+  ck_assert_uint_gt (count_logged ("softmax grid"), 0);
+  assert_equal_losses (&each, &kept, "a graph");
+  case_clear (&kept, "a graph");
+  case_free (&each);
+}
+END_TEST
+
+START_TEST (runs_take_what_was_predicted)
+{
+  static const char *const fields[] = { "compute=fp32", "compute=bf16" };
+  Case c;
+  case_init_heads (&c, 2, 12, fields[_i]);
+  case_check_bytes (&c, fields[_i]);
+  ck_assert_uint_gt (count_logged ("softmax_bwd grid"), 0);
+  case_clear (&c, fields[_i]);
+}
+END_TEST
+
+START_TEST (other_ways_are_refused)
+{
+  Case c;
+  g_setenv ("FSDPLAN_ATTENTION", "fused", TRUE);
+  case_init (&c, 1, "compute=bf16");
+  assert_refused (&c, PLAN_ERROR_INVALID,
+                  "FSDPLAN_ATTENTION: 'fused' is not one of auto, batched, plain");
+}
+END_TEST
+
+int
+main (void)
+{
+  g_autofree char *store = g_dir_make_tmp ("test-cuda-attention-XXXXXX", NULL);
+  g_setenv ("XDG_DATA_HOME", store, TRUE);
+  g_unsetenv ("FSDPLAN_ATTENTION");
+  Suite *suite = suite_create ("cuda-attention");
+  TCase *tcase = tcase_create ("attention");
+  tcase_set_timeout (tcase, 120);
+  tcase_add_loop_test (tcase, odd_sizes_are_as_on_the_cpu, 0, 60);
+  tcase_add_loop_test (tcase, sizes_of_models_are_as_on_the_cpu, 0, G_N_ELEMENTS (sizes));
+  tcase_add_test (tcase, passes_are_timed);
+  tcase_add_test (tcase, what_no_product_makes_a_kernel_does);
+  tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
+  tcase_add_loop_test (tcase, runs_are_as_on_the_cpu, 0, G_N_ELEMENTS (runs));
+  tcase_add_test (tcase, a_graph_has_them_too);
+  tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 2);
+  tcase_add_test (tcase, other_ways_are_refused);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
