@@ -8,6 +8,7 @@
 #include "planner/scratch.h"
 #include "planner/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,53 +19,68 @@
 #define LLAMA \
   "family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128"
 
-/* A plan, as its model and fields. */
+/* A plan, as its model and fields. Of those that quantise parameters before they travel only what
+ * does so is taken, and what moves them: their scales lie apart from them, and products alone do
+ * not know where. */
 typedef struct
 {
   const char *model, *fields;
+  gboolean has_params;
 } Source;
 
 /* Plans that between them have every op that is executed, and every format it is executed in. */
 static const Source cpu_sources[] = {
-  { "llama-tiny", "compute=fp32" },
-  { "llama-tiny", "compute=bf16" },
-  { "llama-tiny", "compute=bf16 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
-                  "precision_aware=on" },
-  { "llama-tiny", "compute=bf16 strategy=no_shard main_params=fp32" },
-  { "llama-tiny", "compute=fp32 strategy=optim reduce_algo=a2a" },
-  { "llama-tiny", "compute=bf16 optimizer=sgd" },
-  { GPT2, "compute=fp32" },
-  { GPT2, "compute=bf16" },
-  { QWEN3, "compute=fp32" },
-  { QWEN3, "compute=bf16" },
-  { NULL, NULL },
+  { "llama-tiny", "compute=fp32", FALSE },
+  { "llama-tiny", "compute=bf16", FALSE },
+  { "llama-tiny",
+    "compute=bf16 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
+    "precision_aware=on",
+    FALSE },
+  { "llama-tiny", "compute=bf16 strategy=no_shard main_params=fp32", FALSE },
+  { "llama-tiny", "compute=fp32 strategy=optim reduce_algo=a2a", FALSE },
+  { "llama-tiny", "compute=bf16 optimizer=sgd", FALSE },
+  { GPT2, "compute=fp32", FALSE },
+  { GPT2, "compute=bf16", FALSE },
+  { QWEN3, "compute=fp32", FALSE },
+  { QWEN3, "compute=bf16", FALSE },
+  { NULL, NULL, FALSE },
 };
 
-/* Those that GPUs are used for: nobody trains in fp32 on one. */
+/* The same, and what is Hopper's or Blackwell's alone. */
 static const Source gpu_sources[] = {
-  { LLAMA, "compute=bf16 seq=128" },
-  { LLAMA, "compute=bf16 seq=128 main_grads=fp32" },
-  { LLAMA, "compute=bf16 seq=128 main_grads=fp32 grad_accum_fusion=on" },
-  { LLAMA, "compute=bf16 seq=128 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
-           "precision_aware=on" },
-  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 precision_aware=on" },
-  { LLAMA, "compute=bf16 seq=128 exp_avg=fp16 exp_avg_sq=fp16 precision_aware=on" },
-  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 exp_avg_sq=bf16 precision_aware=on" },
-  { LLAMA, "compute=bf16 seq=128 strategy=no_shard main_params=fp32" },
-  { LLAMA, "compute=bf16 seq=128 strategy=optim reduce_algo=a2a" },
-  { LLAMA, "compute=bf16 seq=128 optimizer=sgd" },
-  { GPT2, "compute=bf16" },
-  { QWEN3, "compute=bf16" },
-  { LLAMA, "compute=fp8-delayed seq=128" },
-  { LLAMA, "compute=fp8-tensorwise seq=128" },
-  { LLAMA, "compute=fp8-tensorwise seq=128 main_grads=fp32" },
-  { LLAMA, "compute=fp8-blockwise seq=128" },
-  { LLAMA, "compute=fp8-blockwise seq=128 main_grads=fp32" },
-  { LLAMA, "compute=mxfp8 seq=128" },
-  { LLAMA, "compute=mxfp8 seq=128 main_grads=fp32" },
-  { LLAMA, "compute=nvfp4 seq=128" },
-  { LLAMA, "compute=nvfp4 seq=128 main_grads=fp32" },
-  { NULL, NULL },
+  { LLAMA, "compute=fp32 seq=128", FALSE },
+  { LLAMA, "compute=bf16 seq=128", FALSE },
+  { LLAMA, "compute=bf16 seq=128 main_grads=fp32", FALSE },
+  { LLAMA, "compute=bf16 seq=128 main_grads=fp32 grad_accum_fusion=on", FALSE },
+  { LLAMA,
+    "compute=bf16 seq=128 main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 "
+    "precision_aware=on",
+    FALSE },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 precision_aware=on", FALSE },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=fp16 exp_avg_sq=fp16 precision_aware=on", FALSE },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=bf16 exp_avg_sq=bf16 precision_aware=on", FALSE },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=fp8 exp_avg_sq=fp8 precision_aware=on", FALSE },
+  { LLAMA, "compute=bf16 seq=128 exp_avg=fp8 exp_avg_sq=fp16 precision_aware=on", FALSE },
+  { LLAMA, "compute=bf16 seq=128 strategy=no_shard main_params=fp32", FALSE },
+  { LLAMA, "compute=bf16 seq=128 strategy=optim reduce_algo=a2a", FALSE },
+  { LLAMA, "compute=bf16 seq=128 optimizer=sgd", FALSE },
+  { GPT2, "compute=bf16", FALSE },
+  { QWEN3, "compute=bf16", FALSE },
+  { LLAMA, "compute=fp8-tensorwise param_gather=fp8 seq=128", TRUE },
+  { LLAMA, "compute=fp8-delayed param_gather=fp8 seq=128", TRUE },
+  { LLAMA, "compute=fp8-blockwise param_gather=fp8 seq=128", TRUE },
+  { LLAMA, "compute=mxfp8 param_gather=mxfp8 seq=128", TRUE },
+  { LLAMA, "compute=nvfp4 param_gather=nvfp4 seq=128", TRUE },
+  { LLAMA, "compute=fp8-delayed seq=128", FALSE },
+  { LLAMA, "compute=fp8-tensorwise seq=128", FALSE },
+  { LLAMA, "compute=fp8-tensorwise seq=128 main_grads=fp32", FALSE },
+  { LLAMA, "compute=fp8-blockwise seq=128", FALSE },
+  { LLAMA, "compute=fp8-blockwise seq=128 main_grads=fp32", FALSE },
+  { LLAMA, "compute=mxfp8 seq=128", FALSE },
+  { LLAMA, "compute=mxfp8 seq=128 main_grads=fp32", FALSE },
+  { LLAMA, "compute=nvfp4 seq=128", FALSE },
+  { LLAMA, "compute=nvfp4 seq=128 main_grads=fp32", FALSE },
+  { NULL, NULL, FALSE },
 };
 
 #define MAX_AXES 3
@@ -72,6 +88,7 @@ static const Source gpu_sources[] = {
 #define GEMM_BIAS 3
 #define ATTENTION_QKV 2
 #define ATTENTION_BWD_QKV 4
+#define PARAM_SCALES 4
 
 /* A dim and the sizes that it takes, up to a 0. */
 typedef struct
@@ -303,6 +320,34 @@ scratch_of (const ExecBenchOp *self, const PlanCluster *cluster)
                 : plan_scratch_batched_elements (op->kind, op->dims));
 }
 
+static gboolean
+is_of_params (PlanOpKind kind)
+{
+  return kind == PLAN_OP_PARAM_AMAX || kind == PLAN_OP_PARAM_QUANTIZE;
+}
+
+static guint64
+magnitudes_of (const ExecParam *param)
+{
+  const guint64 count = param->rows * param->cols;
+  if (param->block == PLAN_DTYPE_SIDE)
+    return plan_dtype_square_scales (param->rows, param->cols);
+  return param->block > 0 ? 2 * count / param->block : 1;
+}
+
+/* About as many elements, in parameters that are about square, of whole blocks. */
+static void
+complete_params (ExecBenchOp *self)
+{
+  ExecParam *each = &self->params.each;
+  const guint64 side = each->block > 0 ? each->block : 8, n = self->params.n;
+  const guint64 wanted = (guint64)self->op.dims[0] / n;
+  each->cols = side * MAX ((guint64)(sqrt ((double)wanted) / (double)side), 1);
+  each->rows = side * MAX (wanted / each->cols / side, 1);
+  self->op.dims[0] = (gint64)(n * each->rows * each->cols);
+  self->op.dims[1] = (gint64)(n * magnitudes_of (each));
+}
+
 /* A step comes back to an operand when others have taken its place in the nearest caches: so
  * repeats use so many of each in turns that together they are larger than those. What computes by
  * memory that is scratch finds the same everywhere. */
@@ -314,6 +359,8 @@ exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_
   const gboolean meets = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
   self->device = cluster->kind;
+  if (is_of_params (self->op.kind))
+    complete_params (self);
   self->scratch = scratch_of (self, cluster);
   self->turns = meets ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
   self->batch = is_gpu && exec_bench_guess_ns (self) < BATCHED_NS ? BATCH : 1;
@@ -343,7 +390,8 @@ exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 
 /* --- kinds -------------------------------------------------------------------------------- */
 
-/* The same thing, perhaps at another size. */
+/* The same thing, perhaps at another size. How many scales parameters have is one: magnitudes of
+ * squares are looked for as those of tensors are. */
 static gboolean
 is_like (const ExecBenchOp *a, const ExecBenchOp *b)
 {
@@ -354,7 +402,8 @@ is_like (const ExecBenchOp *a, const ExecBenchOp *b)
         || (a->op.refs[i].array >= 0 && a->dtype[i] != b->dtype[i]))
       return FALSE;
   for (guint d = 0; d < plan_op_n_dims (a->op.kind); d++)
-    if (!plan_op_dim_is_size (a->op.kind, d) && a->op.dims[d] != b->op.dims[d])
+    if (!plan_op_dim_is_size (a->op.kind, d) && !is_of_params (a->op.kind)
+        && a->op.dims[d] != b->op.dims[d])
       return FALSE;
   return TRUE;
 }
@@ -439,28 +488,41 @@ add_groups (const List *list, const ExecBenchOp *kind)
   add_sizes (list, &self);
 }
 
-/* Parameters, and moments in eight bits, have scales of their own, which an op alone, without a
- * bucket of them, does not know. */
-static gboolean
-is_of_parts (const PlanSchedule *schedule, const PlanOp *op)
-{
-  if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
-    return TRUE;
-  for (guint i = 1; op->kind == PLAN_OP_ADAMW && i <= 2; i++)
-    if (plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype == PLAN_DTYPE_E4M3)
-      return TRUE;
-  return FALSE;
-}
-
 /* Set-up is not timed, nor is what the host does. */
 static gboolean
 is_timed (const PlanSchedule *schedule, const PlanOp *op)
 {
   const guint ranks = plan_schedule_ranks (schedule);
-  if (op->kind >= PLAN_N_OPS || is_of_parts (schedule, op))
+  if (op->kind >= PLAN_N_OPS)
     return FALSE;
   const PlanOpClass class = plan_op_class (op->kind);
   return class == PLAN_CLASS_COMPUTE || (class == PLAN_CLASS_COLLECTIVE && ranks > 1);
+}
+
+/* Weights of a layer that are quantised: of queries, keys and values; out of attention; up, with
+ * the gate; down. */
+#define PARAMS 4
+
+/* What an op on parameters is of, and one on moments with scales, by the formats of its operands.
+ */
+static ExecAlone
+params_of (const ExecBenchOp *self)
+{
+  const gboolean is_quantize = self->op.kind == PLAN_OP_PARAM_QUANTIZE;
+  ExecAlone params = { .n = PARAMS };
+  if (self->op.kind == PLAN_OP_ADAMW)
+    params.n = self->dtype[1] == PLAN_DTYPE_E4M3 || self->dtype[2] == PLAN_DTYPE_E4M3;
+  else if (!is_of_params (self->op.kind))
+    params.n = 0;
+  else if (!is_quantize)
+    params.each.block = self->dtype[0] == PLAN_DTYPE_BF16 ? plan_dtype_block (PLAN_DTYPE_MXFP8) : 0;
+  else if (self->dtype[0] == PLAN_DTYPE_E2M1)
+    params.each.block = plan_dtype_block (PLAN_DTYPE_NVFP4);
+  else if (self->op.refs[PARAM_SCALES].array >= 0)
+    params.each.block = self->dtype[PARAM_SCALES] == PLAN_DTYPE_FP32
+                            ? PLAN_DTYPE_SIDE
+                            : plan_dtype_block (PLAN_DTYPE_MXFP8);
+  return params;
 }
 
 /* A product's bias makes no difference that shows. */
@@ -479,17 +541,20 @@ op_of (const PlanSchedule *schedule, const PlanOp *op)
         self.op.refs[i].array = 0;
         self.dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
       }
+  self.params = params_of (&self);
   return self;
 }
 
 static void
-collect (GArray *kinds, const PlanSchedule *schedule)
+collect (GArray *kinds, const PlanSchedule *schedule, gboolean has_params)
 {
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
       gboolean is_known = FALSE;
       if (!is_timed (schedule, op)
+          || (has_params && !is_of_params (op->kind)
+              && plan_op_class (op->kind) != PLAN_CLASS_COLLECTIVE)
           || (op->group >= 0
               && plan_schedule_group_size (schedule, op) != plan_schedule_ranks (schedule)))
         continue;
@@ -540,7 +605,7 @@ collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster,
                                           ? plan_lower (model, cluster, &resolved, 0, error)
                                           : NULL;
   if (schedule)
-    collect (kinds, schedule);
+    collect (kinds, schedule, source->has_params);
   else
     g_prefix_error (error, "%s with %s: ", source->model, source->fields);
   return schedule != NULL;

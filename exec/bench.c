@@ -5,7 +5,7 @@
 
 #include "exec/number.h"
 #include "exec/runnable.h"
-#include "exec/walk-private.h"
+#include "exec/walk-moments.h"
 #include "planner/error.h"
 
 #include <stdlib.h>
@@ -34,6 +34,8 @@ is_read (PlanOpKind kind, guint operand)
 static guint64
 elements_of (const ExecBenchOp *self, guint operand)
 {
+  if (self->op.kind == PLAN_OP_PARAM_AMAX && operand == 0)
+    return (guint64)self->op.dims[1]; /* all of them, also where elements are few */
   return MAX (plan_op_ref_access (self->op.kind, operand) == 's'
                   ? self->scratch
                   : plan_op_ref_elements (&self->op, operand, self->ranks),
@@ -196,11 +198,11 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
   return TRUE;
 }
 
-/* Formats that have a scale per tensor have the device's. */
+/* Formats that have a scale per tensor have the device's; those of moments lie behind. */
 static gboolean
 fill_scales (ExecWalk *walk, GError **error)
 {
-  const guint n = plan_schedule_n_buffer_ids (walk->schedule);
+  const guint n = plan_schedule_n_buffer_ids (walk->schedule) + exec_walk_n_moment_scales (walk);
   g_autofree float *ones = g_new (float, n);
   for (guint i = 0; i < n; i++)
     ones[i] = 1;
@@ -331,10 +333,12 @@ exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeat
   g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, comm->rank, comm->ranks, repeats);
   g_autoptr (GError) why = NULL;
   gboolean all_open;
+  ExecJob job = frame->job;
   ExecWalk walk;
+  job.alone = op->params.n > 0 ? &op->params : NULL;
   *out_times = (ExecBenchTimes){ 0 };
   *out_why = NULL;
-  if (!exec_walk_open (&walk, &frame->job, frame->job.plan, schedule, comm, &why)
+  if (!exec_walk_open (&walk, &job, job.plan, schedule, comm, &why)
       && why->code != PLAN_ERROR_INFEASIBLE)
     {
       exec_walk_close (&walk);

@@ -17,6 +17,7 @@ typedef struct
   guint ranks;  /* that compute side by side, or take part in a collective */
   guint stride; /* from one of those that take part to the next; all others do the same meanwhile */
   guint nodes;  /* that they lie on */
+  ExecAlone params; /* of an op on parameters, or on moments with scales; n is 0 elsewhere */
 
   /* How it is timed, which exec_bench_complete finds. Operands are used in `turns`, so that each
    * has left the nearest caches when its turn comes. A device that runs ops by itself is given

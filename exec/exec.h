@@ -36,6 +36,14 @@ typedef struct
   double min_share;
 } ExecRate;
 
+/* Parameters, all alike, that an op is of which no plan's buckets hold; a moment in eight bits has
+ * two scales for all of them. */
+typedef struct
+{
+  guint n;
+  ExecParam each;
+} ExecAlone;
+
 typedef struct
 {
   const PlanModel *model;
@@ -52,6 +60,7 @@ typedef struct
   /* Each may be NULL. */
   ExecComm *(*join) (ExecComm *threads, GError **error); /* how ranks that are threads communicate,
                                                             else through memory that they share */
+  const ExecAlone *alone;                                /* where ops are timed one by one */
   const ExecCheckpoint *resume;
   const ExecWeights *weights; /* else from the seed */
   const ExecTokens *tokens;   /* else synthetic text */

@@ -28,6 +28,8 @@ guint
 exec_walk_n_moment_scales (const ExecWalk *self)
 {
   const Plan *plan = self->plan;
+  if (self->job->alone)
+    return FLOATS_OF_PART;
   return !self->trained && (is_scaled (plan, PLAN_EXP_AVG) || is_scaled (plan, PLAN_EXP_AVG_SQ))
              ? (guint)(self->job->model->layers + 1) * PLAN_N_TENSORS * FLOATS_OF_PART
              : 0;
@@ -70,11 +72,23 @@ shard_of (const ExecWalk *self, guint32 exp_avg)
   return NULL;
 }
 
+/* All of it as one part. */
+static gboolean
+run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  ExecArgs part = *args;
+  part.scale[1] = self->moment_scales;
+  part.scale[2] = self->moment_scales + FLOATS_OF_PART / 2;
+  return self->device->ops->run (self->device, &part, args->op->stream, error);
+}
+
 gboolean
 exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
   const ExecShard *shard = shard_of (self, plan_cursor_buffer (cursor, &args->op->refs[1]));
+  if (self->job->alone)
+    return run_alone (self, args, error);
   if (!shard || (guint64)args->op->dims[0] != shard->count)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,

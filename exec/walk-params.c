@@ -152,6 +152,13 @@ shard_of (const ExecWalk *self, gint64 layer)
   return NULL;
 }
 
+/* Whether an operand has numbers of whole parameters, and not of their elements. */
+static gboolean
+is_of_magnitudes (PlanOpKind kind, guint operand)
+{
+  return kind == PLAN_OP_PARAM_AMAX ? operand == 0 : operand >= 3;
+}
+
 /* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
  * all units, scales and sites of one. */
 static guint64
@@ -192,6 +199,31 @@ run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecS
   return self->device->ops->run (self->device, &part, op.stream, error);
 }
 
+/* The same of parameters that lie one behind the other, whole, as do their magnitudes and scales.
+ */
+static gboolean
+run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  const ExecAlone *alone = self->job->alone;
+  PlanOp op = *args->op;
+  ExecArgs part = *args;
+  op.dims[0] /= alone->n;
+  op.dims[1] /= alone->n;
+  part.op = &op;
+  part.param = alone->each;
+  for (guint s = 0; s < alone->n; s++)
+    {
+      if (!self->device->ops->run (self->device, &part, op.stream, error))
+        return FALSE;
+      for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
+        if (part.ptr[i])
+          part.ptr[i]
+              = (guint8 *)part.ptr[i]
+                + plan_dtype_bytes (part.dtype[i], (guint64)op.dims[is_of_magnitudes (op.kind, i)]);
+    }
+  return TRUE;
+}
+
 gboolean
 exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
@@ -200,6 +232,8 @@ exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
   const ExecShard *shard = shard_of (self, layer);
   const guint n = n_slots (self);
+  if (self->job->alone)
+    return run_alone (self, args, error);
   if (!shard || (guint64)args->op->dims[0] != shard->count
       || (guint64)args->op->dims[1] != magnitudes_of (self, n))
     {

@@ -48,6 +48,7 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
   switch ((int)kind)
     {
     case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
       return product_bytes (cluster) / sizeof (float) + PLAN_SCRATCH_ALIGNMENT;
     case PLAN_OP_EMBED_BWD: /* the same sort */
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);

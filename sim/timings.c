@@ -123,6 +123,14 @@ matters (PlanOpKind kind, guint operand)
   return plan_op_ref_access (kind, operand) != 's' && !(kind == PLAN_OP_GEMM && operand == 3);
 }
 
+/* Magnitudes of parameters come with their elements. */
+static gboolean
+is_size (PlanOpKind kind, guint dim)
+{
+  return plan_op_dim_is_size (kind, dim) || kind == PLAN_OP_PARAM_AMAX
+         || kind == PLAN_OP_PARAM_QUANTIZE;
+}
+
 static Place
 place_of (const SimTiming *timing)
 {
@@ -135,7 +143,7 @@ place_of (const SimTiming *timing)
   self.ranks = timing->ranks;
   self.units = 1;
   for (guint d = 0; d < plan_op_n_dims (timing->kind); d++)
-    self.key.dims[d] = plan_op_dim_is_size (timing->kind, d) ? 0 : timing->dims[d];
+    self.key.dims[d] = is_size (timing->kind, d) ? 0 : timing->dims[d];
   add_axes (&self, timing);
   return self;
 }

@@ -37,7 +37,8 @@ enum
   A,
   B,
   BIAS,
-  WORK
+  WORK,
+  ADD_WORK = BIAS /* a product that is added has none */
 };
 
 /* A product that is ready to be issued; pointers are set at every call. */
@@ -187,9 +188,9 @@ alignment_of (const void *at)
 
 /* cuBLASLt's workspace: what of the scratch lies behind a multiple of 256 bytes. */
 static void *
-workspace_of (const ExecArgs *args, guint64 *out_bytes)
+workspace_of (const ExecArgs *args, gboolean accumulates, guint64 *out_bytes)
 {
-  guint8 *at = args->ptr[WORK];
+  guint8 *at = args->ptr[accumulates ? ADD_WORK : WORK];
   const guint64 skipped = -(guintptr)at & (WORKSPACE_ALIGNMENT - 1);
   *out_bytes = at && args->scratch_bytes > skipped ? args->scratch_bytes - skipped : 0;
   return *out_bytes > 0 ? at + skipped : NULL;
@@ -218,8 +219,7 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
         if (!has_format (out->dtype[i]))
           return FALSE;
       }
-  if (!accumulates)
-    workspace_of (args, &workspace);
+  workspace_of (args, accumulates, &workspace);
   out->workspace_mib = (guint32)(workspace / PLAN_MIB);
   if (args->taken_sms > 0 && args->taken_sms < thread.sms)
     out->sms = (guint16)(thread.sms - args->taken_sms);
@@ -336,7 +336,7 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
       if (code != 0)
         return code;
     }
-  void *work = key->workspace_mib > 0 ? workspace_of (args, &unused) : NULL;
+  void *work = key->workspace_mib > 0 ? workspace_of (args, key->accumulates, &unused) : NULL;
   TRY (cublasLtMatmul (thread.handle, self->desc, &factors[0], args->ptr[B], self->first,
                        args->ptr[A], self->second, &factors[1], args->ptr[OUT], self->out,
                        args->ptr[OUT], self->out, algo, work, key->workspace_mib * PLAN_MIB,

@@ -143,7 +143,7 @@ START_TEST (every_kind_runs)
   g_autoptr (PlanCluster) cluster = plan_cluster_new (machines[_i].cluster, &error);
   g_autoptr (GArray) refusals = exec_bench_refusals_new ();
   const guint ranks = machines[_i].ranks;
-  guint n_refused = 0, n_collectives = 0;
+  guint n_refused = 0, n_collectives = 0, n_amax = 0, n_quantize = 0, n_moments = 0;
   Run run;
   fake_cuda_reset ();
   fake_nccl_reset ();
@@ -157,6 +157,9 @@ START_TEST (every_kind_runs)
       g_autoptr (GError) why = NULL;
       const ExecBenchOp *op = &g_array_index (run.ops, ExecBenchOp, i);
       n_collectives += plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE;
+      n_amax += op->op.kind == PLAN_OP_PARAM_AMAX;
+      n_quantize += op->op.kind == PLAN_OP_PARAM_QUANTIZE;
+      n_moments += op->op.kind == PLAN_OP_ADAMW && op->dtype[1] == PLAN_DTYPE_E4M3;
       if (exec_bench_check (&run.frame, op, &why))
         continue;
       ck_assert_msg (strstr (why->message, "capability 9.0 alone: this one has 10.0") != NULL,
@@ -166,6 +169,8 @@ START_TEST (every_kind_runs)
     }
   ck_assert_int_eq (n_refused > 0, machines[_i].capability == 100);
   ck_assert_int_eq (n_collectives > 0, ranks > 1);
+  ck_assert_int_eq (n_amax > 0 && n_quantize > 0, machines[_i].capability >= 90);
+  ck_assert_uint_eq (n_moments, 2); /* with the second in fp8, and in fp16 */
   const gboolean ok = exec_bench_on_threads (&run.frame, ranks, time_ops, &run, &error);
   ck_assert_msg (*fake_cuda_error () == '\0', "%s", fake_cuda_error ());
   ck_assert_msg (ok, "%s", error ? error->message : "");

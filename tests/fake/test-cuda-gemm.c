@@ -140,6 +140,30 @@ START_TEST (products_are_added_to_main_gradients)
 }
 END_TEST
 
+/* It is the operand behind the factors there, and used where it is as large as what is asked for.
+ */
+START_TEST (sums_have_a_workspace_too)
+{
+  const guint64 bytes[] = { 1024, 8 * PLAN_MIB };
+  for (guint i = 0; i < G_N_ELEMENTS (bytes); i++)
+    {
+      Case c;
+      guint8 first;
+      case_init (&c, 2, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 11);
+      must ((int)cudaMalloc (&c.args.ptr[3], bytes[i]));
+      must ((int)cudaMemset (c.args.ptr[3], 0, bytes[i]));
+      must ((int)cudaDeviceSynchronize ());
+      c.args.scratch_bytes = bytes[i];
+      must (exec_cuda_gemm_add (&c.args, c.stream));
+      check_result (&c, TRUE);
+      must ((int)cudaMemcpy (&first, c.args.ptr[3], 1, cudaMemcpyDeviceToHost));
+      ck_assert_uint_eq (first, i == 0 ? 0 : 0xff); /* what a product leaves in a workspace */
+      must ((int)cudaFree (c.args.ptr[3]));
+      case_clear (&c);
+    }
+}
+END_TEST
+
 /* Trying algorithms on the operands leaves the result as it should be, and is remembered. */
 START_TEST (the_fastest_algorithm_is_remembered)
 {
@@ -232,6 +256,7 @@ main (void)
   TCase *tcase = tcase_create ("gemm");
   tcase_add_loop_test (tcase, every_layout_and_format, 0, 10);
   tcase_add_loop_test (tcase, products_are_added_to_main_gradients, 0, 5);
+  tcase_add_test (tcase, sums_have_a_workspace_too);
   tcase_add_test (tcase, the_fastest_algorithm_is_remembered);
   tcase_add_test (tcase, lines_of_the_file);
   tcase_add_test (tcase, products_are_measured);

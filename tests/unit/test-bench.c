@@ -270,9 +270,14 @@ static const struct
   { "h200-141gb:8", "llama3-8b", "compute=fp8-delayed seq=8192 gbs=8 strategy=optim_grads_params" },
   { "h200-141gb:1", "llama3-8b", "compute=fp8-tensorwise seq=4096 gbs=4 mbs=4 recompute=full" },
   { "h200-141gb:1", "llama3-8b", "compute=fp8-blockwise seq=4096 gbs=4 mbs=4" },
-  { "b200:1", "llama3-8b", "compute=mxfp8 seq=8192 gbs=2" },
-  { "b200:8", "llama3-8b",
-    "compute=nvfp4 seq=8192 gbs=8 strategy=optim_grads_params main_grads=fp32" },
+  { "h200-141gb:8", "llama3-8b",
+    "compute=fp8-tensorwise param_gather=fp8 seq=8192 gbs=8 strategy=optim_grads_params" },
+  { "h200-141gb:8", "llama3-8b",
+    "compute=fp8-delayed param_gather=fp8 seq=8192 gbs=8 strategy=optim_grads_params "
+    "precision_aware=on exp_avg=fp8 exp_avg_sq=fp16" },
+  { "h200-141gb:1", "llama3.2-1b", "compute=fp32 seq=4096 gbs=4" },
+  { "a100-80gb:8", "llama3.2-1b",
+    "compute=bf16 seq=4096 gbs=16 precision_aware=on exp_avg=fp8 exp_avg_sq=fp8" },
   { "a100-80gb:8", "llama3.2-1b", "compute=bf16 seq=4096 gbs=16 precision_aware=on exp_avg=bf16" },
   { "a100-80gb:2", "gpt2",
     "compute=bf16 seq=1024 gbs=64 mbs=8 grad_accum_fusion=on main_grads=fp32" },
@@ -299,13 +304,11 @@ schedule_of (const PlanCluster *cluster, const char *name, const char *fields)
   return schedule;
 }
 
-/* Scales come by the part of a bucket, and a few numbers' own ops are as quick as any. */
 static gboolean
 is_exempt (const PlanSchedule *schedule, const PlanOp *op)
 {
   const PlanOpClass class = op->kind < PLAN_N_OPS ? plan_op_class (op->kind) : PLAN_CLASS_HOST;
   return (class != PLAN_CLASS_COMPUTE && class != PLAN_CLASS_COLLECTIVE)
-         || op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE
          || (class == PLAN_CLASS_COLLECTIVE && plan_schedule_group_size (schedule, op) == 1);
 }
 
@@ -337,6 +340,56 @@ START_TEST (gpus_time_what_their_plans_are_made_of)
 }
 END_TEST
 
+/* Products have the workspace that a step gives them, also those that are added. */
+START_TEST (gpus_have_the_workspace_of_a_step)
+{
+  static const char *const names[] = { "a100-80gb:1", "h200-141gb:1", "b200:1" };
+  static const guint64 mib[] = { 4, 32, 32 };
+  g_autoptr (PlanCluster) cluster = gpus (names[_i]);
+  g_autoptr (GArray) ops = list (cluster);
+  guint n[2] = { 0 };
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      const gboolean adds = op->op.kind == PLAN_OP_GEMM_ADD;
+      if (op->op.kind != PLAN_OP_GEMM && !adds)
+        continue;
+      n[adds]++;
+      ck_assert_int_ge (op->op.refs[adds ? 3 : 4].array, 0);
+      ck_assert_uint_ge (4 * op->scratch, mib[_i] << 20);
+      ck_assert_uint_le (4 * op->scratch, (mib[_i] << 20) + 256);
+    }
+  ck_assert_uint_gt (n[0], 0);
+  ck_assert_uint_gt (n[1], 0);
+}
+END_TEST
+
+/* Whole parameters, alike, of whole blocks, with as many magnitudes as those have. */
+START_TEST (parameters_are_whole)
+{
+  g_autoptr (PlanCluster) cluster = gpus (_i == 0 ? "h200-141gb:8" : "b200:8");
+  g_autoptr (GArray) ops = list (cluster);
+  guint n = 0;
+  for (guint i = 0; i < ops->len; i++)
+    {
+      const ExecBenchOp *op = &g_array_index (ops, ExecBenchOp, i);
+      const ExecParam *each = &op->params.each;
+      const guint64 block = each->block, count = each->rows * each->cols;
+      if (op->op.kind != PLAN_OP_PARAM_AMAX && op->op.kind != PLAN_OP_PARAM_QUANTIZE)
+        continue;
+      n++;
+      ck_assert_uint_eq ((guint64)op->op.dims[0], op->params.n * count);
+      ck_assert (block == 0 || (each->rows % block == 0 && each->cols % block == 0));
+      const guint64 row_of_squares = (each->cols / 128 + 3) / 4 * 4; /* as they lie */
+      const guint64 magnitudes = block == 0     ? 1
+                                 : block == 128 ? each->rows / 128 * row_of_squares
+                                                : 2 * count / block;
+      ck_assert_uint_eq ((guint64)op->op.dims[1], op->params.n * magnitudes);
+    }
+  ck_assert_uint_gt (n, 20);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -349,6 +402,8 @@ main (void)
   tcase_add_test (tcase, levels_are_timed_apart);
   tcase_add_test (tcase, what_plans_are_made_of_is_there);
   tcase_add_loop_test (tcase, every_kind_runs, 1, 4);
+  tcase_add_loop_test (tcase, gpus_have_the_workspace_of_a_step, 0, 3);
+  tcase_add_loop_test (tcase, parameters_are_whole, 0, 2);
   tcase_add_loop_test (tcase, gpus_time_what_their_plans_are_made_of, 0,
                        (int)G_N_ELEMENTS (covered));
   suite_add_tcase (suite, tcase);
