@@ -414,6 +414,7 @@ script_tests = \
   %D%/check-layers.sh \
   %D%/check-style.sh \
   %D%/exec/bench.sh \
+  %D%/exec/carried.sh \
   %D%/exec/catalogue.sh \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \

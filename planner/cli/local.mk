@@ -107,7 +107,22 @@ CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
 %D%/completion/_fsdplan: %D%/completion.zsh
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 
-EXTRA_DIST += %D%/README.md %D%/completion.bash %D%/completion.zsh %D%/man.h2m
+# A folder that runs where none of the libraries is; configured with --enable-static-deps few are left.
+carried_programs = fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
+if HAVE_CUDA
+carried_programs += fsdplan-exec-cuda$(EXEEXT)
+endif
+carried: $(carried_programs) db/catalogue.db
+	@test '$(STATIC_DEPS)' = yes || \
+	  { echo 'make carried: configure with --enable-static-deps first' >&2; exit 1; }
+	$(AM_V_GEN)$(SHELL) $(srcdir)/%D%/carry.sh $@ db/catalogue.db $(carried_programs)
+.PHONY: carried
+clean-local: clean-carried
+.PHONY: clean-carried
+clean-carried:
+	rm -rf carried
+
+EXTRA_DIST += %D%/README.md %D%/carry.sh %D%/completion.bash %D%/completion.zsh %D%/man.h2m
 
 # Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN

@@ -88,6 +88,26 @@ E
 SECTION_SECONDS=0.1 sections 1 attention
 has "attention: not done in 0.1 seconds: see $work/results/attention.log"
 
+# a folder that is carried: which libraries of NVIDIA's it finds, and one that is missing
+sections 0 carried
+has "carried: skipped: $build is no folder of make carried"
+mkdir "$build/lib"
+program ldd <<'E'
+echo "	libnccl.so.2 => /opt/libnccl.so.2 (0x1)"
+echo "	libm.so.6 => /lib/libm.so.6 (0x1)"
+E
+sections 0 carried
+has 'carried: done'
+has 'carried | libnccl.so.2 | /opt/libnccl.so.2'
+test "$(grep -c '^carried | .* | losses differ by 0, at most ' "$work/out")" = 2 || fail "not both formats"
+program ldd <<'E'
+echo "	libcudnn.so.9 => not found"
+E
+rm "$work/results/carried.rows"
+sections 1 carried
+has 'carried | 	libcudnn.so.9 => not found'
+rmdir "$build/lib"
+
 # all of them; losses of the CPU are those of the CPU
 program tests/gpu/test-cudnn.tap <<'E'
 echo "100%: Checks: 2, Failures: 0, Errors: 0"
@@ -143,5 +163,5 @@ sections 0 gemm
 has "gemm: skipped: there is no $build/tests/gpu/test-cuda-gemm.tap: make check builds it where CUDA is found"
 
 sections 2 nothing
-grep -q 'there is no section nothing, but kernels gemm attention batched nccl walk fp8walk' "$work/err" || fail "usage"
+grep -q 'there is no section nothing, but carried kernels gemm attention batched nccl walk fp8walk' "$work/err" || fail "usage"
 test "$(sh "$sections" --list | tail -1)" = torch1b || fail "--list"

@@ -7,6 +7,10 @@
 # command. Without a GPU a section is skipped; one that fails is told, and tried again the next time. A
 # table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
 #
+# BUILD may be the folder that make carried makes: what needs test programs is skipped then. NVIDIA's
+# libraries are this machine's, where LD_LIBRARY_PATH or ld.so knows them, or PYTHON has them as packages.
+#
+#   carried     where such a folder's program finds each library; losses by it against the CPU's
 #   kernels     every CUDA kernel against the CPU's; bytes per second
 #   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
@@ -19,7 +23,7 @@
 #   bench       the store filled with this GPU's ops, timed one by one
 #   predict     from those and three runs: milliseconds and MiB of other models' steps, predicted and measured
 #   torch       the same layers in PyTorch, of the interpreter that PYTHON names; torch1b: the small model
-all='kernels gemm attention batched nccl walk fp8walk throughput fp8 bench predict torch torch1b'
+all='carried kernels gemm attention batched nccl walk fp8walk throughput fp8 bench predict torch torch1b'
 here=h200-141gb
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
@@ -39,6 +43,16 @@ scripts=$(cd "$(dirname "$0")" && pwd)
 PATH=$build:$PATH
 XDG_DATA_HOME=$results/data # products' fastest algorithms are found once
 export PATH XDG_DATA_HOME
+
+# With what is carried, the folders of NVIDIA's Python packages, behind what LD_LIBRARY_PATH names.
+if test -d "$build/lib"; then
+  packages=$("${PYTHON:-python3}" -c '
+import glob, os, sys
+print(":".join(sorted(f for p in sys.path for f in glob.glob(os.path.join(p, "nvidia", "*", "lib")))))' \
+    2>/dev/null) || packages=
+  test -z "$packages" || LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}${LD_LIBRARY_PATH:+:}$packages
+  test -z "${LD_LIBRARY_PATH-}" || export LD_LIBRARY_PATH
+fi
 
 skip () { echo "$asked: skipped: $*" >&3; exit 77; }
 
@@ -66,6 +80,17 @@ train ()
   grep -q 'no CUDA device\|is not in this build' "$kept.err" &&
     skip "$(sed 's/^fsdplan: //' "$kept.err")"
   return $status
+}
+
+# NVIDIA's are those that are not in the folder, nor the C library's.
+section_carried ()
+{
+  test -d "$build/lib" || skip "$build is no folder of make carried"
+  ldd "$build/fsdplan-exec-cuda" >"$results/ldd" || return 1
+  cat "$results/ldd"
+  ! grep 'not found' "$results/ldd" >&3 || return 1
+  awk '$2 == "=>" && $1 ~ /cublas|cudnn|nccl/ { print $1 " | " $3 }' "$results/ldd" >&3
+  near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16
 }
 
 section_kernels () { check tests/gpu/test-cuda-kernels.tap; }

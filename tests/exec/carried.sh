@@ -1,0 +1,56 @@
+#!/bin/sh
+# What `make carried` makes, on a machine with nothing of ours: moved elsewhere and started with an empty
+# environment, its programs find their libraries beside them and nowhere else but in the C library
+# and, that of GPUs, NVIDIA's. Skips (77) unless configured with --enable-static-deps.
+set -eu
+grep -qx 'STATIC_DEPS = yes' "$top_builddir/Makefile" ||
+  { echo "not configured with --enable-static-deps" && exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail () { echo "carried.sh: $*"; exit 1; }
+
+"${MAKE:-make}" -C "$top_builddir" carried >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
+grep -q '^carried: [0-9]* MiB, for machines with glibc 2\.[0-9]* or later$' "$work/log" || fail "no word of glibc"
+mv "$top_builddir/carried" "$work/of another name"
+folder="$work/of another name"
+
+# What archives are there for is in the programs, and no library of the toolkit but those that are told.
+for program in "$folder"/fsdplan*; do
+  needs=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p')
+  readelf -d "$program" | grep -q 'RPATH.*\[$ORIGIN/lib\]' || fail "$program does not look beside itself"
+  for name in $needs; do
+    case $name in
+    libsqlite3.so* | libcudart.so* | libstdc++.so* | libgcc_s.so* | libmpi* | libz.so*)
+      fail "$program needs $name" ;;
+    ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
+    libcublasLt.so.* | libcudnn.so.* | libnccl.so.*)
+      case $program in *-exec-cuda) ;; *) fail "$program needs $name" ;; esac ;;
+    *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
+    esac
+  done
+done
+
+# bare COMMAND...: with nothing but a place for its store, and, for GPUs, where NVIDIA's libraries are
+cuda=$(sed -n 's/^CUDA_LIBS = *-L\([^ ]*\).*/\1/p' "$top_builddir/Makefile")
+bare () { (cd / && env -i HOME="$work" LD_LIBRARY_PATH="$libraries" "$@"); }
+
+libraries=
+bare "$(command -v ldd)" "$folder/fsdplan" >"$work/found"
+! grep 'not found' "$work/found" || fail "not all is found"
+! grep '=>' "$work/found" | grep -v -F "$folder/lib/" |
+  grep -vE '^[[:space:]]*lib(c|m|dl|pthread|rt|resolv)\.so' || fail "those come from elsewhere"
+bare "$folder/fsdplan" --help | grep -q '^  query ' || fail "no help"
+bare "$folder/fsdplan" query --model llama-tiny --cluster h100:2 --gbs 8 --seq 64 --set stack=native \
+  >"$work/query" || fail "no query"
+grep -q 'strategy=' "$work/query" || { cat "$work/query"; fail "no plan"; }
+bare "$folder/fsdplan" run --backend cpu --db :memory: --model llama-tiny --gbs 2 --seq 16 --steps 2 \
+  --set stack=native --set compute=fp32 >"$work/run" || fail "no run"
+grep -q 'tokens/s' "$work/run" || { cat "$work/run"; fail "no speed"; }
+
+# Of GPUs: it starts, and says that there is none, or runs.
+if [ -e "$folder/fsdplan-exec-cuda" ]; then
+  libraries=$cuda
+  bare "$folder/fsdplan" run --backend cuda --db :memory: --model llama-tiny --gbs 2 --seq 16 --steps 2 \
+    --set stack=native >"$work/run" 2>&1 || grep -q 'no CUDA device' "$work/run" ||
+    { cat "$work/run"; fail "fsdplan-exec-cuda does not start"; }
+fi
