@@ -24,39 +24,122 @@ write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const 
     exec_cpu_write (args->ptr[0], args->dtype[0], at, count, values);
 }
 
-EXEC_WIDE void
-exec_cpu_rmsnorm (const ExecArgs *args)
+/* Numbers in fp32 go where they belong, others to `storage`, to be rounded. */
+static float *
+place_of (const ExecArgs *args, guint operand, guint64 at, float *storage)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  return args->dtype[operand] == PLAN_DTYPE_FP32 ? (float *)args->ptr[operand] + at : storage;
+}
+
+static EXEC_WIDE void
+add_piece (float *out, const float *a, const float *b, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] = a[i] + b[i];
+}
+
+/* A piece of what a norm reads, the first time; where it is operand 3 + 4 of `sum` (or NULL), that
+ * is stored before, so that the norm reads what has been rounded. */
+static const float *
+read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
+{
+  float a_storage[BLOCK], b_storage[BLOCK];
+
+  if (sum == NULL)
+    return exec_cpu_read (args->ptr[2], args->dtype[2], at, count, storage);
+  float *out = place_of (sum, 2, at, storage);
+  add_piece (out, exec_cpu_read (sum->ptr[3], sum->dtype[3], at, count, a_storage),
+             exec_cpu_read (sum->ptr[4], sum->dtype[4], at, count, b_storage), count);
+  if (out != storage)
+    return out;
+  exec_cpu_write (sum->ptr[2], sum->dtype[2], at, count, out);
+  return exec_cpu_read (sum->ptr[2], sum->dtype[2], at, count, storage);
+}
+
+/* The operands of the norm alone: those but the two that are added up. */
+static ExecArgs
+norm_of_sum (const ExecArgs *args)
+{
+  ExecArgs self = *args;
+
+  for (guint i = 3; i + 2 < PLAN_MAX_REFS; i++)
+    {
+      self.ptr[i] = args->ptr[i + 2];
+      self.dtype[i] = args->dtype[i + 2];
+    }
+  return self;
+}
+
+static EXEC_WIDE void
+rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
+{
+  guint64 cols = (guint64)args->op->dims[1];
   float eps = (float)args->constants->norm_eps;
   float *rstd = args->ptr[1];
   float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
+  float squares[EXEC_CPU_LANES] = { 0 };
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 at = 0; at < cols; at += BLOCK)
     {
-      float squares[EXEC_CPU_LANES] = { 0 };
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
 
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *in
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-
-          exec_cpu_add_products (squares, in, in, n);
-        }
-      rstd[row] = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + eps);
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *in
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-          const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
-
-          for (guint64 i = 0; i < n; i++)
-            out[i] = in[i] * rstd[row] * weight[i];
-          write_norm (args, 4, row * cols + at, n, out);
-        }
+      exec_cpu_add_products (squares, in, in, n);
     }
+  rstd[row] = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + eps);
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in
+          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = in[i] * rstd[row] * weight[i];
+      write_norm (args, 4, row * cols + at, n, out);
+    }
+}
+
+void
+exec_cpu_rmsnorm (const ExecArgs *args)
+{
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    rmsnorm_row (args, NULL, row);
+}
+
+void
+exec_cpu_add_rmsnorm (const ExecArgs *args)
+{
+  const ExecArgs norm = norm_of_sum (args);
+
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    rmsnorm_row (&norm, args, row);
+}
+
+/* The gradient of a norm's input, or where operand `add` is there its sum with what the norm was
+ * made of already: rounded before and after, as an op of its own would. */
+static void
+write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count, const float *din)
+{
+  float storage[BLOCK], add_storage[BLOCK];
+  float *sum = place_of (args, 0, at, storage);
+
+  if (args->ptr[add] == NULL)
+    {
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, count, din);
+      return;
+    }
+  const float *before = exec_cpu_read (args->ptr[add], args->dtype[add], at, count, add_storage);
+  if (sum == storage)
+    {
+      guint16 rounded[BLOCK]; /* of formats that are not wider */
+
+      exec_cpu_write (rounded, args->dtype[0], 0, count, din);
+      din = exec_cpu_read (rounded, args->dtype[0], 0, count, storage);
+    }
+  add_piece (sum, before, din, count);
+  if (sum == storage)
+    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, sum);
 }
 
 /* One piece of a row of an RMS norm, as its backward pass sees it. */
@@ -120,7 +203,7 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
           read_norm_piece (args, row, at, n, &piece, storage);
           for (guint64 i = 0; i < n; i++)
             din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, din);
+          write_input_gradient (args, 7, row * cols + at, n, din);
         }
     }
   exec_cpu_write (args->ptr[1], args->dtype[1], 0, cols, dweight);
@@ -130,7 +213,7 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
 
 /* Statistics are pairs: the mean of a row, and the inverse of its deviation. */
 static void
-find_statistics (const ExecArgs *args, guint64 row, float *out_stats)
+find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *out_stats)
 {
   guint64 cols = (guint64)args->op->dims[1];
   float in_storage[BLOCK], sums[EXEC_CPU_LANES] = { 0 }, squares[EXEC_CPU_LANES] = { 0 };
@@ -138,8 +221,7 @@ find_statistics (const ExecArgs *args, guint64 row, float *out_stats)
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
-      const float *in
-          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
 
       for (guint64 i = 0; i < n; i++)
         sums[i % EXEC_CPU_LANES] += in[i];
@@ -162,36 +244,48 @@ find_statistics (const ExecArgs *args, guint64 row, float *out_stats)
       = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + (float)args->constants->norm_eps);
 }
 
+static void
+layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float in_storage[BLOCK], weight_storage[BLOCK], bias_storage[BLOCK], out[BLOCK];
+  float *stats = (float *)args->ptr[1] + 2 * row;
+
+  find_statistics (args, sum, row, stats);
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in
+          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+      const float *bias = args->ptr[4] != NULL
+                              ? exec_cpu_read (args->ptr[4], args->dtype[4], at, n, bias_storage)
+                              : NULL;
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          out[i] = (in[i] - stats[0]) * stats[1] * weight[i];
+          if (bias != NULL)
+            out[i] += bias[i];
+        }
+      write_norm (args, 5, row * cols + at, n, out);
+    }
+}
+
 void
 exec_cpu_layernorm (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  float in_storage[BLOCK], weight_storage[BLOCK], bias_storage[BLOCK], out[BLOCK];
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    layernorm_row (args, NULL, row);
+}
 
-  for (guint64 row = 0; row < rows; row++)
-    {
-      float *stats = (float *)args->ptr[1] + 2 * row;
+void
+exec_cpu_add_layernorm (const ExecArgs *args)
+{
+  const ExecArgs norm = norm_of_sum (args);
 
-      find_statistics (args, row, stats);
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *in
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-          const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
-          const float *bias = args->ptr[4] != NULL ? exec_cpu_read (args->ptr[4], args->dtype[4],
-                                                                    at, n, bias_storage)
-                                                   : NULL;
-
-          for (guint64 i = 0; i < n; i++)
-            {
-              out[i] = (in[i] - stats[0]) * stats[1] * weight[i];
-              if (bias != NULL)
-                out[i] += bias[i];
-            }
-          write_norm (args, 5, row * cols + at, n, out);
-        }
-    }
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    layernorm_row (&norm, args, row);
 }
 
 /* A piece of a row: what the norm made of it, and its gradient. Operands as below. */
@@ -269,7 +363,7 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
                 }
               if (pass == 1)
                 {
-                  exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, din);
+                  write_input_gradient (args, 7, row * cols + at, n, din);
                   continue;
                 }
               for (guint64 i = 0; i < n; i++)

@@ -64,8 +64,10 @@ void exec_cpu_add_products (float sum[EXEC_CPU_LANES], const float *a, const flo
 /* exec/kernels-cpu-norm.c */
 float exec_cpu_total (const float sum[EXEC_CPU_LANES]);
 void exec_cpu_rmsnorm (const ExecArgs *args);
+void exec_cpu_add_rmsnorm (const ExecArgs *args);
 void exec_cpu_rmsnorm_bwd (const ExecArgs *args);
 void exec_cpu_layernorm (const ExecArgs *args);
+void exec_cpu_add_layernorm (const ExecArgs *args);
 void exec_cpu_layernorm_bwd (const ExecArgs *args);
 void exec_cpu_head_norm (const ExecArgs *args);
 void exec_cpu_head_norm_bwd (const ExecArgs *args);

@@ -358,15 +358,29 @@ exchange_backward (PlanLayer *self, const PlanNode *node)
   add_share (self, node->in, din);
 }
 
+/* Where the gradient of a norm's input has a share already, what the norm adds to it becomes the
+ * sum: in one kernel, where norms have such. */
 static void
 norm_node_backward (PlanLayer *self, const PlanNode *node)
 {
-  const PlanRef din = take_share (self, node->in);
-  plan_lower_norm_backward (self->lower, din, gradient (self, node->out),
-                            plan_layer_value (self, node->in), plan_layer_value (self, node->stats),
-                            node->weight, node->bias, self->unit, node->rows);
+  const gboolean adds = self->lower->stack->adds_in_norms && self->slot[node->in] >= 0;
+  const PlanRef before = adds ? gradient (self, node->in) : PLAN_REF_NONE;
+  const PlanRef total = adds ? gradient_sum (self, node->in) : take_share (self, node->in);
+  if (adds && before.array != total.array)
+    plan_lower_alloc (self->lower, total);
+  plan_lower_norm_backward_add (self->lower,
+                                PLAN_REFS (total, gradient (self, node->out),
+                                           plan_layer_value (self, node->in),
+                                           plan_layer_value (self, node->stats), before),
+                                node->weight, node->bias, self->unit, node->rows);
   drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  if (adds && before.array != total.array)
+    {
+      drop_gradient (self, node->in);
+      hold_gradient (self, node->in, total);
+    }
+  else if (!adds)
+    add_share (self, node->in, total);
 }
 
 static void

@@ -216,14 +216,51 @@ activate (PlanLayer *self, const PlanNode *node)
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
-static void
-add_forward (PlanLayer *self, const PlanNode *node)
+/* The norm that reads this sum next, among these nodes, where its kernel makes the sum as well;
+ * NULL: none. What drops some of a branch keeps a mask, and is a kernel of its own. */
+static const PlanNode *
+norm_behind (const PlanLayer *self, const PlanNode *sum, guint32 nodes)
 {
+  const PlanNode *next = sum + 1, *first = self->net->nodes;
+  const gboolean fits = self->lower->stack->adds_in_norms && sum->stats == PLAN_NO_VALUE
+                        && next < first + self->net->n_nodes && nodes >> (next - first) & 1;
+  return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
+}
+
+/* A sum and the norm behind it. */
+static void
+normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
+{
+  take (self, norm->out);
+  take (self, norm->stats);
+  plan_lower_add_norm (
+      self->lower,
+      PLAN_REFS (plan_layer_value (self, norm->out), plan_layer_value (self, norm->stats),
+                 plan_layer_value (self, sum->out), plan_layer_value (self, sum->in),
+                 plan_layer_value (self, sum->other)),
+      norm, self->unit);
+  self->is_made |= 1u << (norm - self->net->nodes);
+}
+
+/* Whether the norm behind this sum was made with it, and what that left is not to be given back
+ * before it is its turn. */
+static gboolean
+made_norm (const PlanLayer *self, const PlanNode *node)
+{
+  return node->kind == PLAN_NODE_ADD && self->is_made >> (node - self->net->nodes) >> 1 & 1;
+}
+
+static void
+add_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
+{
+  const PlanNode *norm = norm_behind (self, node, nodes);
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
   const PlanRef branch = plan_layer_value (self, node->other),
                 mask = plan_layer_value (self, node->stats);
   const gint64 *dims = PLAN_DIMS (node->rows * node->cols);
-  if (node->stats == PLAN_NO_VALUE)
+  if (norm)
+    normed_sum_forward (self, node, norm);
+  else if (node->stats == PLAN_NO_VALUE)
     plan_lower_compute (self->lower, PLAN_OP_ADD, PLAN_REFS (out, in, branch), dims);
   else
     plan_lower_compute (self->lower, PLAN_OP_DROPOUT_ADD, PLAN_REFS (out, mask, in, branch), dims);
@@ -311,7 +348,7 @@ run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
       activate (self, node);
       return;
     case PLAN_NODE_ADD:
-      add_forward (self, node);
+      add_forward (self, node, nodes);
       return;
     }
 }
@@ -355,7 +392,8 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
           && self->stack->transposes_forward)
         plan_lower_transpose_weight (self, node, unit);
       node_forward (&layer, node, eager);
-      plan_layer_give (&layer, ~wanted[i]);
+      if (!made_norm (&layer, node))
+        plan_layer_give (&layer, ~wanted[i]);
     }
   if (self->stack->transposes_forward)
     plan_lower_drop_transposes (self);
@@ -384,8 +422,11 @@ plan_layer_run_again (PlanLayer *self, guint32 nodes, PlanValueSet needed)
   while (nodes)
     {
       PlanValueSet wanted = needed | plan_value_bit (PLAN_VALUE_X);
-      node_forward (self, &net->nodes[__builtin_ctz (nodes)], all);
+      const PlanNode *node = &net->nodes[__builtin_ctz (nodes)];
+      node_forward (self, node, all);
       nodes &= nodes - 1;
+      if (made_norm (self, node))
+        continue;
       for (guint32 left = nodes; left; left &= left - 1)
         wanted |= net->nodes[__builtin_ctz (left)].reads;
       plan_layer_give (self, ~(wanted | (self->beside ? self->beside->reads : 0)));

@@ -75,6 +75,12 @@ void plan_lower_norm_backward (PlanLower *self, PlanRef din, PlanRef dout, PlanR
                                PlanRef stats, PlanTensorRole weight, PlanTensorRole bias,
                                PlanLowerUnit unit, gint64 rows);
 
+/* refs: out, stats, sum, and the two that are added up; din, dout, in, stats, and what is added. */
+void plan_lower_add_norm (PlanLower *self, const PlanRef *refs, const PlanNode *norm,
+                          PlanLowerUnit unit);
+void plan_lower_norm_backward_add (PlanLower *self, const PlanRef *refs, PlanTensorRole weight,
+                                   PlanTensorRole bias, PlanLowerUnit unit, gint64 rows);
+
 /* The scale by which one site of a layer quantises, and what it has seen in this step; and those of
  * all of a layer's. None where scales are of what is quantised. */
 PlanRef plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanSite site,

@@ -157,6 +157,19 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
                           PLAN_CATEGORY_ACTIVATIONS);
 }
 
+/* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
+ * and adds its own to that. */
+static gboolean
+adds_share (const PlanLower *self, guint node)
+{
+  const PlanNode *norm = &self->net.nodes[node];
+  PlanValueSet behind = 0;
+  for (guint i = node + 1; i < self->net.n_nodes; i++)
+    behind |= self->net.nodes[i].reads;
+  return self->stack->adds_in_norms && norm->kind == PLAN_NODE_NORM
+         && (behind & plan_value_bit (norm->in));
+}
+
 /* One buffer for whatever sequences are gathered, and one for their gradients. */
 static void
 declare_gathered (PlanLower *self)
@@ -194,7 +207,8 @@ declare_values (PlanLower *self)
     }
   declare_gathered (self);
   for (guint i = 0; i < self->net.n_nodes; i++)
-    declare_gradient_of (self, self->net.nodes[i].in);
+    if (self->net.nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, i))
+      declare_gradient_of (self, self->net.nodes[i].in);
   for (guint i = 0; i < self->net.n_nodes; i++)
     if (self->net.nodes[i].kind == PLAN_NODE_ADD && self->net.nodes[i].stats != PLAN_NO_VALUE)
       declare_gradient_of (self, self->net.nodes[i].other);

@@ -172,11 +172,15 @@ row_op_elements (const PlanOp *op, guint i)
     case PLAN_OP_RMSNORM:
       return (guint64[]){ matrix, rows, matrix, cols, 1, 1 }[i];
     case PLAN_OP_RMSNORM_BWD:
-      return (guint64[]){ matrix, cols, matrix, matrix, cols, rows, 0 }[i];
+      return (guint64[]){ matrix, cols, matrix, matrix, cols, rows, 0, matrix }[i];
     case PLAN_OP_LAYERNORM:
       return (guint64[]){ matrix, 2 * rows, matrix, cols, cols, 1, 1 }[i];
     case PLAN_OP_LAYERNORM_BWD:
-      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows }[i];
+      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows, matrix }[i];
+    case PLAN_OP_ADD_RMSNORM:
+      return (guint64[]){ matrix, rows, matrix, matrix, matrix, cols, 1, 1 }[i];
+    case PLAN_OP_ADD_LAYERNORM:
+      return (guint64[]){ matrix, 2 * rows, matrix, matrix, matrix, cols, cols, 1, 1 }[i];
     case PLAN_OP_BIAS_BWD:
       return i == 0 ? cols : matrix;
     case PLAN_OP_ROW_STAT:

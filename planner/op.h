@@ -46,7 +46,7 @@ typedef enum
 /* 64-bit limbs of one exact sum (exec/exact.h). */
 #define PLAN_EXACT_LIMBS 20
 
-#define PLAN_MAX_REFS 8
+#define PLAN_MAX_REFS 9
 #define PLAN_MAX_DIMS 6
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4
@@ -62,7 +62,7 @@ typedef struct
   guint64 at : 48; /* first element used (buffers only) */
   gint8 loop;      /* depth of the repeat whose value is added; -1: none */
   guint8 modulus;
-} PlanRef; /* 16 bytes: an op has up to 13 */
+} PlanRef; /* 16 bytes: an op has up to 14 */
 
 #define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
 

@@ -265,6 +265,7 @@ static const PlanStack newest[] = {
       .units_below_full = TRUE,
       .outer = PLAN_OUTER_STAYS,
       .pooled_grad_units = 2,
+      .adds_in_norms = TRUE,
       .needs_kernel_scratch = TRUE,
       .takes_no_processors = TRUE,
       .allocation_bytes = 64,

@@ -93,6 +93,7 @@ typedef struct
   gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
   gboolean quantises_units;      /* parameters in squares go through a buffer of the whole unit */
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
+  gboolean adds_in_norms;        /* kernels of norms do the residual sums before and behind them */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */

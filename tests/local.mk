@@ -493,9 +493,9 @@ fake_headers = \
   %D%/fake/include/driver_values.h \
   %D%/fake/include/library_types.h
 compare_sources = \
-  %D%/fake/compare.c %D%/fake/compare.h \
+  %D%/fake/compare.c %D%/fake/compare.h %D%/fake/compare-dims.c %D%/fake/compare-dims.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
-  %D%/fake/compare-narrow.c %D%/fake/compare-squares.c
+  %D%/fake/compare-narrow.c %D%/fake/compare-norms.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
   %D%/fake/test-cublaslt.c %D%/fake/test-cublaslt-batch.c \

@@ -108,8 +108,10 @@ int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
 
 /* exec/cuda/norm.cu */
 int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
+int exec_cuda_add_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_layernorm (const ExecArgs *args, void *stream);
+int exec_cuda_add_layernorm (const ExecArgs *args, void *stream);
 int exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_bias_bwd (const ExecArgs *args, void *stream);
 

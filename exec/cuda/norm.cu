@@ -3,22 +3,25 @@
  *
  *   rmsnorm        rstd = 1 / sqrt (mean (in^2) + eps), out = in * rstd * weight
  *   layernorm      mean, rstd = 1 / sqrt (variance + eps), out = (in - mean) * rstd * weight + bias
+ *   add_ either    sum = a + b rounded to its format, and the same with that as `in`
  *   their bwd      with normal = out / weight before the bias and scaled = dout * weight:
  *                  din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), the
- *                  first mean for layernorm alone; dweight, dbias = sums over rows of
- *                  dout * normal, dout
+ *                  first mean for layernorm alone, and where there is `add` din, rounded, + add;
+ *                  dweight, dbias = sums over rows of dout * normal, dout
  *   bias_bwd       dbias = sums over rows of dout
  *
  * Launch shape   rows: a block per row of up to 256 threads, a piece of 8 elements each, at most
  *                2048 blocks; 128 bytes of shared memory. columns: a block of 512 threads per strip
  *                of 8 to 32 columns; 18 KiB of shared memory.
  * Per call       s: bytes per element, of each operand's own format; n = rows cols. Later readings
- *                of a row are from cache.
+ *                of a row are from cache; what is added up is then added up again.
  *   op             bytes                                       FLOPs
  *   rmsnorm        n (s + s) + cols s + 4 rows                 4 n
  *   rmsnorm_bwd    n (s + 2 s) + n 2 s + 2 cols s + 8 rows     11 n
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
  *   layernorm_bwd  n (s + 2 s) + n 2 s + 3 cols s + 16 rows    16 n
+ *   add_ either    n 2 s more than without: 1 of the 5 n s of two kernels is saved      n more
+ *   bwd with add   n s more than without: 2 of the 8 n s of two kernels are saved       n more
  *   bias_bwd       n s + cols s                                n
  * Checked with   run_rmsnorm and so on of exec/kernels-cpu-norm.c, run_bias_bwd of
  *                exec/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order, which
@@ -106,8 +109,47 @@ norm_out (Operands *operands, uint64_t cols, int scale)
   return { {}, (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0], site_of (args, scale) };
 }
 
+/* What a norm reads: what lies there, or a sum. */
+struct NormIn
+{
+  Array in;   /* or where the sum goes */
+  Array a, b; /* NULL: no sum */
+};
+
+/* As it is once it has been stored. */
+__device__ inline float
+rounded (const Array &array, float value)
+{
+  return array.is_bf16 ? float_of ((uint32_t)to_bf16 (value) << 16) : value;
+}
+
+/* Loads stay in the nearest cache, stores do not: what lies there is never read back. */
+__device__ inline Piece
+read_in (const NormIn &from, uint64_t at, unsigned n)
+{
+  if (from.a.at == NULL)
+    return read (from.in, at, n);
+  Words as = fetch (from.a, at, n), bs = fetch (from.b, at, n);
+  Piece x = widen (from.a, as), y = widen (from.b, bs);
+
+  for (unsigned i = 0; i < PIECE; i++)
+    x.at[i] = rounded (from.in, x.at[i] + y.at[i]);
+  return x;
+}
+
+/* The same, the first time. */
+__device__ inline Piece
+read_first (const NormIn &from, uint64_t at, unsigned n)
+{
+  Piece x = read_in (from, at, n);
+
+  if (from.a.at != NULL)
+    write (from.in, at, n, x);
+  return x;
+}
+
 __global__ void
-rmsnorm (Norm shape, NormOut out, float *rstd, Array in, Array weight)
+rmsnorm (Norm shape, NormOut out, float *rstd, NormIn from, Array weight)
 {
   uint32_t own = 0;
 
@@ -117,7 +159,7 @@ rmsnorm (Norm shape, NormOut out, float *rstd, Array in, Array weight)
 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          Piece x = read (in, row * shape.cols + col, piece_of (col, shape.cols));
+          Piece x = read_first (from, row * shape.cols + col, piece_of (col, shape.cols));
 
           for (unsigned i = 0; i < PIECE; i++)
             squares += x.at[i] * x.at[i];
@@ -129,8 +171,8 @@ rmsnorm (Norm shape, NormOut out, float *rstd, Array in, Array weight)
         {
           unsigned n = piece_of (col, shape.cols);
           uint64_t at = row * shape.cols + col;
-          Words ins = fetch (in, at, n), weights = fetch (weight, col, n);
-          Piece x = widen (in, ins), w = widen (weight, weights);
+          Words weights = fetch (weight, col, n);
+          Piece x = read_in (from, at, n), w = widen (weight, weights);
 
           for (unsigned i = 0; i < PIECE; i++)
             x.at[i] = x.at[i] * scale * w.at[i];
@@ -141,7 +183,7 @@ rmsnorm (Norm shape, NormOut out, float *rstd, Array in, Array weight)
 }
 
 __global__ void
-layernorm (Norm shape, NormOut out, float *stats, Array in, Array weight, Array bias)
+layernorm (Norm shape, NormOut out, float *stats, NormIn from, Array weight, Array bias)
 {
   uint32_t own = 0;
 
@@ -151,7 +193,7 @@ layernorm (Norm shape, NormOut out, float *stats, Array in, Array weight, Array 
 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          Piece x = read (in, row * shape.cols + col, piece_of (col, shape.cols));
+          Piece x = read_first (from, row * shape.cols + col, piece_of (col, shape.cols));
 
           for (unsigned i = 0; i < PIECE; i++)
             sum += x.at[i];
@@ -160,7 +202,7 @@ layernorm (Norm shape, NormOut out, float *stats, Array in, Array weight, Array 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
           unsigned n = piece_of (col, shape.cols);
-          Piece x = read (in, row * shape.cols + col, n);
+          Piece x = read_in (from, row * shape.cols + col, n);
 
           for (unsigned i = 0; i < PIECE; i++)
             if (i < n)
@@ -176,8 +218,8 @@ layernorm (Norm shape, NormOut out, float *stats, Array in, Array weight, Array 
         {
           unsigned n = piece_of (col, shape.cols);
           uint64_t at = row * shape.cols + col;
-          Words ins = fetch (in, at, n), weights = fetch (weight, col, n), biases = {};
-          Piece x = widen (in, ins), w = widen (weight, weights);
+          Words weights = fetch (weight, col, n), biases = {};
+          Piece x = read_in (from, at, n), w = widen (weight, weights);
 
           if (bias.at != NULL)
             biases = fetch (bias, col, n);
@@ -221,8 +263,23 @@ normal_of (const Statistics &statistics, float x, float mean, float rstd)
   return (statistics.has_mean ? x - mean : x) * rstd;
 }
 
+/* din may be where `add` is. */
+__device__ inline void
+write_input_gradient (const Array &din, const Array &add, uint64_t at, unsigned n, Piece piece)
+{
+  if (add.at != NULL)
+    {
+      Piece before = read (add, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] = before.at[i] + rounded (din, piece.at[i]);
+    }
+  write (din, at, n, piece);
+}
+
 __global__ void
-norm_bwd (Norm shape, Array din, Array dout, Array in, Array weight, Statistics statistics)
+norm_bwd (Norm shape, Array din, Array dout, Array in, Array weight, Statistics statistics,
+          Array add)
 {
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
@@ -252,7 +309,7 @@ norm_bwd (Norm shape, Array din, Array dout, Array in, Array weight, Statistics 
                     x.at[i] = rstd * (scaled - normal * slope);
                 }
               if (pass == 1)
-                write (din, at, n, x);
+                write_input_gradient (din, add, at, n, x);
             }
           if (pass == 0)
             {
@@ -306,6 +363,11 @@ struct BiasTerm
 
 const Array ABSENT = { NULL, false, false };
 
+enum : int
+{
+  ADD_OPERAND = 7 /* of both gradients */
+};
+
 /* Operands from `dout` on are dout, in, weight, statistics. */
 int
 launch_norm_bwd (Operands *operands, void *stream, Array dweight, Array dbias, int dout_operand,
@@ -316,6 +378,7 @@ launch_norm_bwd (Operands *operands, void *stream, Array dweight, Array dbias, i
   Array dout = operands->rows_of (dout_operand, shape.cols);
   Array in = operands->rows_of (dout_operand + 1, shape.cols);
   Array weight = operands->rows_of (dout_operand + 2, shape.cols);
+  Array add = operands->rows_of (ADD_OPERAND, shape.cols);
   Statistics statistics = { operands->floats (dout_operand + 3), has_mean };
   Columns parameters = columns_of (shape.rows, shape.cols, dweight, dbias);
   NormTerm term = { shape.cols, dout, in, statistics };
@@ -326,8 +389,54 @@ launch_norm_bwd (Operands *operands, void *stream, Array dweight, Array dbias, i
     code = EXEC_CUDA_LAUNCH (columns, shape_of_columns (parameters), stream, parameters, term);
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (norm_bwd, shape_of_rows (shape.rows, shape.cols), stream, shape, din,
-                             dout, in, weight, statistics);
+                             dout, in, weight, statistics, add);
   return code;
+}
+
+/* Operands from 2 on are in, or sum, a, b; then the weight, and so on. */
+NormIn
+norm_in (Operands *operands, uint64_t cols, bool adds)
+{
+  Array in = operands->rows_of (2, cols);
+
+  if (!adds)
+    return { in, ABSENT, ABSENT };
+  return { in, operands->rows_of (3, cols), operands->rows_of (4, cols) };
+}
+
+int
+launch_rmsnorm (const ExecArgs *args, void *stream, bool adds)
+{
+  Operands operands (args);
+  Norm shape = norm_of (operands);
+  int next = adds ? 5 : 3;
+  NormIn in = norm_in (&operands, shape.cols, adds);
+  Array weight = operands.rows_of (next, shape.cols);
+  NormOut out = norm_out (&operands, shape.cols, next + 1);
+  float *rstd = operands.floats (1);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (rmsnorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
+                           rstd, in, weight);
+}
+
+int
+launch_layernorm (const ExecArgs *args, void *stream, bool adds)
+{
+  Operands operands (args);
+  Norm shape = norm_of (operands);
+  int next = adds ? 5 : 3;
+  NormIn in = norm_in (&operands, shape.cols, adds);
+  Array weight = operands.rows_of (next, shape.cols);
+  Array bias = operands.rows_of (next + 1, shape.cols);
+  NormOut out = norm_out (&operands, shape.cols, next + 2);
+  float *stats = operands.floats (1);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (layernorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
+                           stats, in, weight, bias);
 }
 
 }
@@ -335,16 +444,13 @@ launch_norm_bwd (Operands *operands, void *stream, Array dweight, Array dbias, i
 extern "C" int
 exec_cuda_rmsnorm (const ExecArgs *args, void *stream)
 {
-  Operands operands (args);
-  Norm shape = norm_of (operands);
-  NormOut out = norm_out (&operands, shape.cols, 4);
-  Array in = operands.rows_of (2, shape.cols), weight = operands.rows_of (3, shape.cols);
-  float *rstd = operands.floats (1);
+  return launch_rmsnorm (args, stream, false);
+}
 
-  if (operands.code != 0)
-    return operands.code;
-  return EXEC_CUDA_LAUNCH (rmsnorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
-                           rstd, in, weight);
+extern "C" int
+exec_cuda_add_rmsnorm (const ExecArgs *args, void *stream)
+{
+  return launch_rmsnorm (args, stream, true);
 }
 
 extern "C" int
@@ -359,17 +465,13 @@ exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream)
 extern "C" int
 exec_cuda_layernorm (const ExecArgs *args, void *stream)
 {
-  Operands operands (args);
-  Norm shape = norm_of (operands);
-  NormOut out = norm_out (&operands, shape.cols, 5);
-  Array in = operands.rows_of (2, shape.cols);
-  Array weight = operands.rows_of (3, shape.cols), bias = operands.rows_of (4, shape.cols);
-  float *stats = operands.floats (1);
+  return launch_layernorm (args, stream, false);
+}
 
-  if (operands.code != 0)
-    return operands.code;
-  return EXEC_CUDA_LAUNCH (layernorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
-                           stats, in, weight, bias);
+extern "C" int
+exec_cuda_add_layernorm (const ExecArgs *args, void *stream)
+{
+  return launch_layernorm (args, stream, true);
 }
 
 extern "C" int

@@ -7,6 +7,7 @@
 #include "exec/kernels-cpu-private.h"
 #include "planner/model.h"
 #include "planner/scratch.h"
+#include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 
 #include <math.h>
@@ -56,9 +57,11 @@ static const Kernel kernels[] = {
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
-  { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpw", REDUCED, FALSE },
+  { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
-  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnp", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnpn", REDUCED, FALSE },
+  { PLAN_OP_ADD_RMSNORM, exec_cuda_add_rmsnorm, "nfnnnn--", REDUCED, FALSE },
+  { PLAN_OP_ADD_LAYERNORM, exec_cuda_add_layernorm, "nfnnnnn--", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnp", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
@@ -93,16 +96,6 @@ typedef struct
   PlanOp op;
   CompareOperand operand[PLAN_MAX_REFS];
 } Call;
-
-/* Next to the sizes of pieces, warps and blocks, or anything. */
-static gint64
-odd_size (GRand *rand, gint32 most)
-{
-  static const gint32 edges[] = { 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 513, 1024 };
-  gint32 edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
-
-  return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
-}
 
 static PlanDtype
 format_of (const Call *call, guint i, GRand *rand)
@@ -167,7 +160,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 
   self->dtype = format_of (call, i, rand);
   if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
-    op->dims[1] = odd_size (rand, 300); /* has no blocks */
+    op->dims[1] = compare_odd_size (rand, 300); /* has no blocks */
   self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
                             : plan_op_ref_elements (op, i, 1);
   switch (what)
@@ -239,12 +232,25 @@ head_norm_bwd_limit (const Call *call, guint i)
          * normal;
 }
 
+/* What adding to a gradient makes of it: the norm's share of the sum is rounded before it, and may
+ * fall to the other side. */
+static double
+added_limit (const Call *call, guint i, double ulp)
+{
+  const CompareOperand *add = &call->operand[7];
+
+  if (i > 0 || add->device == NULL)
+    return 0;
+  return ulp * (compare_operand_largest (&call->operand[0]) + compare_operand_largest (add));
+}
+
 static double
 layernorm_limit (const Call *call, guint i)
 {
+  guint gain = call->kernel->kind == PLAN_OP_ADD_LAYERNORM ? 5 : 3;
   double cols = (double)call->op.dims[1], normal = 1 + normal_limit (call, 2, 1);
   double in = compare_operand_largest (&call->operand[2]);
-  double weight = compare_operand_largest (&call->operand[3]);
+  double weight = compare_operand_largest (&call->operand[gain]);
   double rstd = compare_operand_largest (&call->operand[1]);
 
   return (cols / 8 + 64) * U * normal * (i == 1 ? fmax (in, rstd) : weight * normal);
@@ -273,13 +279,17 @@ reduced_bound (const Call *call, guint i, double ulp)
   switch ((int)call->kernel->kind)
     {
     case PLAN_OP_RMSNORM:
+    case PLAN_OP_ADD_RMSNORM:
       return (CompareBound){ 0, (cols / 8 + 20) * U + ulp, TRUE };
     case PLAN_OP_RMSNORM_BWD:
-      return (CompareBound){ norm_bwd_limit (call, i, 2, 1), ulp, TRUE };
+      return (CompareBound){ norm_bwd_limit (call, i, 2, 1) + added_limit (call, i, ulp), ulp,
+                             TRUE };
     case PLAN_OP_LAYERNORM:
+    case PLAN_OP_ADD_LAYERNORM:
       return (CompareBound){ layernorm_limit (call, i), ulp, TRUE };
     case PLAN_OP_LAYERNORM_BWD:
-      return (CompareBound){ norm_bwd_limit (call, i, 3, 2), ulp, TRUE };
+      return (CompareBound){ norm_bwd_limit (call, i, 3, 2) + added_limit (call, i, ulp), ulp,
+                             TRUE };
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD: /* of factors in [-3, 3], or next to that */
       return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
@@ -311,6 +321,8 @@ bound_of (const Call *call, guint i)
 
   if (plan_op_ref_access (call->op.kind, i) == 'r')
     return (CompareBound){ .any_nan = FALSE };
+  if (strcmp (plan_op_ref_name (call->op.kind, i), "sum") == 0 && operand->dtype != PLAN_DTYPE_I64)
+    return (CompareBound){ .any_nan = TRUE }; /* of two numbers: in whichever order */
   switch (call->kernel->nearness)
     {
     case MOVED:
@@ -434,116 +446,6 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
 
 /* --- cases -------------------------------------------------------------------------------- */
 
-/* Of what works on heads; others stay as they are. */
-static void
-draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
-{
-  gint64 kv_heads = g_rand_int_range (rand, 1, 4), heads = kv_heads * g_rand_int_range (rand, 1, 4);
-
-  switch ((int)kind)
-    {
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-      out_dims[0] = g_rand_int_range (rand, 1, 3);
-      out_dims[1] = odd_size (rand, 140);
-      out_dims[2] = heads;
-      out_dims[3] = kv_heads;
-      out_dims[4] = odd_size (rand, 150);
-      return;
-    case PLAN_OP_HEAD_NORM:
-    case PLAN_OP_HEAD_NORM_BWD:
-      out_dims[0] = g_rand_int_range (rand, 1, 40);
-      out_dims[1] = heads;
-      out_dims[2] = kv_heads;
-      out_dims[3] = odd_size (rand, 300);
-      return;
-    case PLAN_OP_ROPE:
-      out_dims[0] = g_rand_int_range (rand, 1, 30);
-      out_dims[1] = g_rand_int_range (rand, 1, 20);
-      out_dims[2] = heads;
-      out_dims[3] = kv_heads;
-      out_dims[4] = 2 * odd_size (rand, 70);
-      out_dims[5] = g_rand_boolean (rand);
-      return;
-    default:
-      return;
-    }
-}
-
-/* Of what may be in formats with blocks: whole ones, and one time in three whole tiles of scales.
- */
-static void
-draw_block_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
-{
-  const gboolean is_tiled = g_rand_int_range (rand, 0, 3) == 0;
-
-  if (kind == PLAN_OP_QUANTIZE)
-    {
-      out_dims[0]
-          = is_tiled ? 128 * g_rand_int_range (rand, 1, 3) : 32 * g_rand_int_range (rand, 1, 6);
-      out_dims[1]
-          = is_tiled ? 128 * g_rand_int_range (rand, 1, 4) : 32 * g_rand_int_range (rand, 1, 9);
-      return;
-    }
-  out_dims[0] = is_tiled ? 128 : odd_size (rand, 150);
-  out_dims[1] = is_tiled ? 128 : odd_size (rand, 150);
-  out_dims[2] = is_tiled ? 128 : 32 * g_rand_int_range (rand, 1, 5);
-  out_dims[3] = g_rand_int_range (rand, 0, 3);
-}
-
-static void
-draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
-{
-  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
-  out_dims[0] = plan_op_n_dims (kind) == 1 ? odd_size (rand, 3000) : g_rand_int_range (rand, 1, 7);
-  out_dims[1] = odd_size (rand, 1500);
-  switch ((int)kind)
-    {
-    case PLAN_OP_NORM_SQ:
-      out_dims[0] = odd_size (rand, 20000);
-      return;
-    case PLAN_OP_SUM_PARTS:
-      out_dims[0] = odd_size (rand, 3000);
-      out_dims[1] = g_rand_int_range (rand, 1, 6);
-      return;
-    case PLAN_OP_CLIP:
-      out_dims[0] = g_rand_int_range (rand, 1, 6);
-      out_dims[1] = g_rand_int_range (rand, 1, (gint32)out_dims[0] + 1);
-      out_dims[2] = odd_size (rand, 3000);
-      return;
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
-    case PLAN_OP_QUANTIZE:
-      draw_block_dims (kind, rand, out_dims);
-      return;
-    case PLAN_OP_ACTIVATE:
-    case PLAN_OP_ACTIVATE_BWD:
-      out_dims[2] = g_rand_int_range (rand, 0, PLAN_ACTIVATION_QUICK_GELU + 1);
-      out_dims[3] = g_rand_boolean (rand);
-      return;
-    case PLAN_OP_EMBED:
-    case PLAN_OP_EMBED_BWD:
-      out_dims[0] = odd_size (rand, 600);
-      out_dims[1] = odd_size (rand, 40);
-      out_dims[2] = g_rand_int_range (rand, 1, 50);
-      return;
-    case PLAN_OP_POSITIONS:
-    case PLAN_OP_POSITIONS_BWD:
-      out_dims[2] = g_rand_int_range (rand, 1, 4);
-      out_dims[0] = out_dims[2] * g_rand_int_range (rand, 1, 6);
-      return;
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_LAYERNORM_BWD:
-    case PLAN_OP_BIAS_BWD:
-      out_dims[0] = odd_size (rand, 700) / g_rand_int_range (rand, 1, 30) + 1;
-      out_dims[1] = odd_size (rand, 300);
-      return;
-    default:
-      draw_head_dims (kind, rand, out_dims);
-      return;
-    }
-}
-
 #define ROUNDS 40
 #define LONG_ROUNDS 12 /* of those that take long */
 
@@ -554,7 +456,7 @@ START_TEST (cuda_kernel_is_the_cpu_kernel)
   const Kernel *kernel = &kernels[_i / ROUNDS];
   gint64 dims[PLAN_MAX_DIMS];
 
-  draw_dims (kernel->kind, rand, dims);
+  compare_draw_dims (kernel->kind, rand, dims);
   check_kernel (kernel, dims, kernel->any_bits && _i % 2, rand);
 }
 END_TEST
@@ -568,6 +470,8 @@ START_TEST (cuda_grid_strides)
     [PLAN_OP_ACTIVATE] = { 2, 2048 * 256 * 8 / 32 + 5, 1, 1 },
     [PLAN_OP_ROPE] = { 65535 + 2, 7, 1, 1, 2, 0 },
     [PLAN_OP_RMSNORM] = { 2048 + 2, 40 },
+    [PLAN_OP_ADD_RMSNORM] = { 3, 2 * 2048 + 40 },
+    [PLAN_OP_ADD_LAYERNORM] = { 2048 + 2, 17 },
     [PLAN_OP_RMSNORM_BWD] = { 140, 2048 + 24 },
     [PLAN_OP_LAYERNORM_BWD] = { 70, 1024 + 9 },
     [PLAN_OP_NORM_SQ] = { 2048 * 64 * 8 + 77 },
@@ -628,6 +532,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   device = on;
   compare_add_narrow_tests (suite, on, setup);
   compare_add_square_tests (suite, on, setup);
+  compare_add_norm_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);

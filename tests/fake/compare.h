@@ -29,6 +29,9 @@ gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those c
 /* tests/fake/compare-narrow.c: those of the above that no table says. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-norms.c: kernels of norms that add are the kernels of two ops. */
+void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-squares.c: of formats with a scale for 128 elements, or a square of them. */
 void compare_add_square_tests (Suite *suite, const CompareDevice *device, SFun setup);
 

@@ -160,6 +160,8 @@ static const struct
 } changes[] = {
   { PLAN_OP_RMSNORM, { 0, 8 }, "no operand's: weight ends 0 bytes before" },
   { PLAN_OP_RMSNORM, { 0, -8 }, " bytes of out are never written, the first at " },
+  { PLAN_OP_ADD_RMSNORM, { 0, 8 }, "no operand's: weight ends 0 bytes before" },
+  { PLAN_OP_ADD_RMSNORM, { 0, -8 }, " bytes of out are never written, the first at " },
   { PLAN_OP_SWIGLU, { 0, 8 }, "no operand's: out has not been written yet" },
   { PLAN_OP_SWIGLU, { -1, 0 }, "512 bytes of out are never written, the first at 7680" },
   { PLAN_OP_SWIGLU_BWD, { 0, -8 }, " bytes of din are never written, the first at " },

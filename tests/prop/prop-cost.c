@@ -60,6 +60,63 @@ START_TEST (products_grow_with_size)
 }
 END_TEST
 
+/* A sum, and norms that make it and that do not, all of the same matrices. */
+enum
+{
+  ADD,
+  NORM,
+  ADD_NORM,
+  NORM_BWD,
+  NORM_BWD_ADD,
+  N_NORM_OPS
+};
+
+static void
+norm_ns (const PlanCluster *cluster, gint64 rows, gint64 cols, const char *dtype,
+         gint64 out_ns[N_NORM_OPS])
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *buffers
+      = g_strdup_printf ("schedule 2 rank=0 ranks=1\n"
+                         "buffer m elements=%" G_GINT64_FORMAT " dtype=%s category=activations\n"
+                         "buffer w elements=%" G_GINT64_FORMAT " dtype=%s category=weights\n"
+                         "buffer s elements=%" G_GINT64_FORMAT " dtype=fp32 category=activations\n",
+                         rows * cols, dtype, cols, dtype, rows);
+  g_autofree char *dims
+      = g_strdup_printf ("rows=%" G_GINT64_FORMAT " cols=%" G_GINT64_FORMAT, rows, cols);
+  g_autofree char *text = g_strdup_printf (
+      "%ssection setup\nadd compute out=m a=m b=m count=%" G_GINT64_FORMAT "\n"
+      "rmsnorm compute out=m rstd=s in=m weight=w %s\n"
+      "add_rmsnorm compute out=m rstd=s sum=m a=m b=m weight=w %s\n"
+      "rmsnorm_bwd compute din=m dweight=w dout=m in=m weight=w rstd=s %s\n"
+      "rmsnorm_bwd compute din=m dweight=w dout=m in=m weight=w rstd=s add=m %s\n"
+      "section step\nsection teardown\n",
+      buffers, rows * cols, dims, dims, dims, dims);
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  const PlanStack stack = { .allocation_bytes = 1 };
+  const SimCostInput input = { .schedule = schedule, .cluster = cluster, .stack = &stack };
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  for (guint i = 0; i < N_NORM_OPS; i++)
+    out_ns[i] = sim_cost_ns (cost, i);
+}
+
+/* Norms that add take longer than those that do not, and less than these and sums of their own. */
+START_TEST (sums_in_norms_are_cheaper)
+{
+  static const char *const clusters[] = { "dgx-h100:1", "dgx-b200:1", "dgx-a100:1" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (clusters[_i % 3], NULL);
+  gint64 ns[N_NORM_OPS];
+  norm_ns (cluster, random_size (rand), random_size (rand), _i % 2 ? "fp32" : "bf16", ns);
+  ck_assert_int_gt (ns[ADD_NORM], ns[NORM]);
+  ck_assert_int_lt (ns[ADD_NORM], ns[ADD] + ns[NORM]);
+  ck_assert_int_gt (ns[NORM_BWD_ADD], ns[NORM_BWD]);
+  ck_assert_int_lt (ns[NORM_BWD_ADD], ns[ADD] + ns[NORM_BWD]);
+}
+END_TEST
+
 #define N_ROWS 40
 
 /* What lies between measured shapes lies between their rates, and no order of the rows matters. */
@@ -105,6 +162,7 @@ main (void)
   Suite *suite = suite_create ("prop-cost");
   TCase *tcase = tcase_create ("random");
   tcase_add_loop_test (tcase, products_grow_with_size, 0, 300);
+  tcase_add_loop_test (tcase, sums_in_norms_are_cheaper, 0, 60);
   tcase_add_loop_test (tcase, interpolation_stays_between_its_rows, 0, 50);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -571,6 +571,103 @@ START_TEST (kernels_norms_quantize)
 }
 END_TEST
 
+static void
+check_equal (const Tensor *got, const Tensor *want, const char *what)
+{
+  ck_assert_msg (memcmp (got->data, want->data, plan_dtype_bytes (want->dtype, want->count)) == 0,
+                 "%s (%s) differs from what single ops leave", what, plan_dtype_name (want->dtype));
+}
+
+/* A sum and its norm by one kernel are those of two, bit for bit, whatever the formats; and where
+ * the norm leaves the format of products. */
+START_TEST (kernels_add_norm)
+{
+  const gboolean has_mean = _i % 2;
+  const PlanOpKind plain = has_mean ? PLAN_OP_LAYERNORM : PLAN_OP_RMSNORM;
+  const PlanOpKind fused = has_mean ? PLAN_OP_ADD_LAYERNORM : PLAN_OP_ADD_RMSNORM;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 7), cols = between (rand, 1, _i % 3 ? 40 : 700);
+  const guint64 n = (guint64)(rows * cols), width = (guint64)cols, depth = (guint64)rows * 2;
+  const gint64 *dims = (gint64[]){ rows, cols };
+  const gboolean quantises = _i % 4 > 1;
+  const PlanDtype out_format = quantises ? PLAN_DTYPE_E4M3 : format_of (between (rand, 0, 1));
+  float inverse[2] = { 0 };
+  g_auto (Tensor) a = tensor_random (rand, format_of (between (rand, 0, 1)), n, 2);
+  g_auto (Tensor) b = tensor_random (rand, format_of (between (rand, 0, 1)), n, 2);
+  g_auto (Tensor) gain = tensor_random (rand, format_of (between (rand, 0, 1)), width, 1);
+  g_auto (Tensor) bias = tensor_random (rand, format_of (between (rand, 0, 1)), width, 1);
+  g_auto (Tensor) want_sum = tensor_blank (format_of (between (rand, 0, 1)), n);
+  g_auto (Tensor) want = tensor_blank (out_format, n), got = tensor_blank (out_format, n);
+  g_auto (Tensor) got_sum = tensor_blank (want_sum.dtype, n);
+  g_auto (Tensor) want_stats = tensor_blank (PLAN_DTYPE_FP32, depth);
+  g_auto (Tensor) got_stats = tensor_blank (PLAN_DTYPE_FP32, depth);
+  g_auto (Tensor) scale = tensor_blank (PLAN_DTYPE_FP32, 1);
+  g_auto (Tensor) want_amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  g_auto (Tensor) got_amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  const Tensor *by = quantises ? &scale : NULL;
+  const Tensor *offset = g_rand_boolean (rand) ? &bias : NULL;
+
+  want.scale = &inverse[0];
+  got.scale = &inverse[1];
+  *(float *)scale.data = (float)exp2 (g_rand_double_range (rand, 0, 8));
+  *(float *)want_amax.data = *(float *)got_amax.data = 0;
+  run_kernel (PLAN_OP_ADD, OPERANDS (&want_sum, &a, &b), (gint64[]){ rows * cols },
+              PLAN_DTYPE_BF16);
+  run_kernel (plain,
+              has_mean ? OPERANDS (&want, &want_stats, &want_sum, &gain, offset, by, &want_amax)
+                       : OPERANDS (&want, &want_stats, &want_sum, &gain, by, &want_amax),
+              dims, PLAN_DTYPE_BF16);
+  run_kernel (fused,
+              has_mean ? OPERANDS (&got, &got_stats, &got_sum, &a, &b, &gain, offset, by, &got_amax)
+                       : OPERANDS (&got, &got_stats, &got_sum, &a, &b, &gain, by, &got_amax),
+              dims, PLAN_DTYPE_BF16);
+  check_equal (&got_sum, &want_sum, "sum");
+  check_equal (&got, &want, "out");
+  check_equal (&got_stats, &want_stats, "statistics");
+  check_equal (&got_amax, &want_amax, "largest");
+  ck_assert_float_eq (inverse[1], inverse[0]);
+}
+END_TEST
+
+/* And so is the gradient of a norm that is added to another, which may lie where the sum goes. */
+START_TEST (kernels_norm_bwd_adds)
+{
+  const gboolean has_mean = _i % 2, in_place = _i % 4 > 1;
+  const PlanOpKind kind = has_mean ? PLAN_OP_LAYERNORM_BWD : PLAN_OP_RMSNORM_BWD;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 7), cols = between (rand, 1, _i % 3 ? 40 : 700);
+  const guint64 n = (guint64)(rows * cols), width = (guint64)cols;
+  const gint64 *dims = (gint64[]){ rows, cols };
+  const PlanDtype format = format_of (between (rand, 0, 1));
+  g_auto (Tensor) dout = tensor_random (rand, format_of (between (rand, 0, 1)), n, 1);
+  g_auto (Tensor) in = tensor_random (rand, format_of (between (rand, 0, 1)), n, 2);
+  g_auto (Tensor) gain = tensor_random (rand, format_of (between (rand, 0, 1)), width, 1);
+  g_auto (Tensor) stats = tensor_random (rand, PLAN_DTYPE_FP32, 2 * (guint64)rows, 1);
+  g_auto (Tensor) before
+      = tensor_random (rand, in_place ? format : format_of (between (rand, 0, 1)), n, 1);
+  g_auto (Tensor) share = tensor_blank (format, n), want = tensor_blank (format, n);
+  g_auto (Tensor) got = in_place ? tensor_copy (&before) : tensor_blank (format, n);
+  g_auto (Tensor) want_gain = tensor_blank (format, width), got_gain = tensor_blank (format, width);
+  g_auto (Tensor) want_bias = tensor_blank (format, width), got_bias = tensor_blank (format, width);
+  const Tensor *add = in_place ? &got : &before;
+
+  run_kernel (kind,
+              has_mean ? OPERANDS (&share, &want_gain, &want_bias, &dout, &in, &gain, &stats)
+                       : OPERANDS (&share, &want_gain, &dout, &in, &gain, &stats),
+              dims, PLAN_DTYPE_BF16);
+  run_kernel (PLAN_OP_ADD, OPERANDS (&want, &before, &share), (gint64[]){ rows * cols },
+              PLAN_DTYPE_BF16);
+  run_kernel (kind,
+              has_mean ? OPERANDS (&got, &got_gain, &got_bias, &dout, &in, &gain, &stats, add)
+                       : OPERANDS (&got, &got_gain, &dout, &in, &gain, &stats, NULL, add),
+              dims, PLAN_DTYPE_BF16);
+  check_equal (&got, &want, "din");
+  check_equal (&got_gain, &want_gain, "dweight");
+  if (has_mean)
+    check_equal (&got_bias, &want_bias, "dbias");
+}
+END_TEST
+
 /* What a step may see: mostly numbers, and what makes no scale. */
 static float
 seen_by (GRand *rand)
@@ -639,6 +736,8 @@ main (void)
   tcase_add_test (tcase, kernels_param_amax_keeps_nan);
   tcase_add_loop_test (tcase, kernels_quantize_by_scale, 0, 40);
   tcase_add_loop_test (tcase, kernels_norms_quantize, 0, 20);
+  tcase_add_loop_test (tcase, kernels_add_norm, 0, 60);
+  tcase_add_loop_test (tcase, kernels_norm_bwd_adds, 0, 60);
   tcase_add_loop_test (tcase, kernels_rescale, 0, 20);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -611,6 +611,71 @@ START_TEST (gathering_again_makes_no_norm_again)
 }
 END_TEST
 
+/* Ops of a step by kind; of gradients of norms, also those that add to what is there. */
+static void
+count_ops (const PlanSchedule *schedule, guint out_n[PLAN_N_OPS], guint *out_adding)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  memset (out_n, 0, PLAN_N_OPS * sizeof *out_n);
+  *out_adding = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      out_n[op->kind]++;
+      if (op->kind == PLAN_OP_RMSNORM_BWD || op->kind == PLAN_OP_LAYERNORM_BWD)
+        *out_adding += op->refs[7].array >= 0;
+    }
+}
+
+/* Where kernels of norms add: the sum behind attention comes with the norm that reads it, also when
+ * it is made again, and the one behind the other branch is an op, as its norm is the next unit's;
+ * going back, what two of a layer's nodes hand to one value is added up by the norm. Not where a
+ * part is dropped before the sum, nor where the norm is one of another value. Per layer and micro
+ * batch, of which there are two of two each, and for the last norm. */
+START_TEST (sums_are_made_by_norms)
+{
+#define MODEL "layers=2,hidden=64,ffn=128,heads=2,vocab=256,max_seq=64"
+  static const struct
+  {
+    const char *model, *fields;
+    guint norms, adding_norms, adds, adding_gradients; /* per layer */
+  } rows[] = {
+    { "family=llama," MODEL, "stack=native", 1, 1, 1, 2 },
+    { "family=gpt2," MODEL, "stack=native", 1, 1, 1, 2 },
+    { "family=llama," MODEL, "stack=native recompute=full", 2, 2, 1, 2 },
+    { "family=llama," MODEL, "stack=native recompute=selective recompute_modules=mlp", 2, 1, 1, 2 },
+    { "family=llama," MODEL, "stack=native compute=fp8-delayed", 1, 1, 1, 2 },
+    { "family=llama," MODEL, "stack=native tp=2", 1, 1, 1, 2 },
+    { "family=llama," MODEL, "stack=native cp=2", 1, 1, 1, 2 },
+    { "family=llama," MODEL, "stack=native hidden_dropout=0.1", 2, 0, 0, 2 },
+    { "family=llama,post_norms=on," MODEL, "stack=native", 3, 1, 1, 2 },
+    { "family=llama,parallel=on," MODEL, "stack=native", 2, 0, 3, 1 },
+    { "family=llama," MODEL, "stack=megatron-fsdp", 2, 0, 4, 0 },
+    { "family=llama," MODEL, "stack=fsdp2", 2, 0, 4, 0 },
+  };
+#undef MODEL
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint n[PLAN_N_OPS], adding;
+      g_autofree char *words = g_strconcat ("gbs=4 seq=64 ", rows[i].fields, NULL);
+      case_init_words (&c, rows[i].model, "h100-80gb:2", words);
+      const guint batches = (guint)plan_micro_batches (&c.plan, c.cluster);
+      count_ops (c.schedule, n, &adding);
+      const guint norms = n[PLAN_OP_RMSNORM] + n[PLAN_OP_LAYERNORM];
+      const guint adding_norms = n[PLAN_OP_ADD_RMSNORM] + n[PLAN_OP_ADD_LAYERNORM];
+      ck_assert_msg (norms == batches * (2 * rows[i].norms + 1)
+                         && adding_norms == batches * 2 * rows[i].adding_norms
+                         && n[PLAN_OP_ADD] == batches * 2 * rows[i].adds
+                         && adding == batches * 2 * rows[i].adding_gradients,
+                     "%s, %s: %u norms, %u that add, %u sums, %u gradients that add, of %u batches",
+                     rows[i].model, rows[i].fields, norms, adding_norms, n[PLAN_OP_ADD], adding,
+                     batches);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 /* Bytes between device and host in a step, out and back. */
 static void
 measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
@@ -699,6 +764,7 @@ main (void)
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
   tcase_add_test (tcase, gathering_again_makes_no_norm_again);
+  tcase_add_test (tcase, sums_are_made_by_norms);
   tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);

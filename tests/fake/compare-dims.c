@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/fake/compare-dims.h"
+
+#include "planner/model.h"
+
+#include <string.h>
+
+gint64
+compare_odd_size (GRand *rand, gint32 most)
+{
+  static const gint32 edges[] = { 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 513, 1024 };
+  gint32 edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
+
+  return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
+}
+
+/* Of what works on heads; others stay as they are. */
+static void
+draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  gint64 kv_heads = g_rand_int_range (rand, 1, 4), heads = kv_heads * g_rand_int_range (rand, 1, 4);
+
+  switch ((int)kind)
+    {
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = compare_odd_size (rand, 140);
+      out_dims[2] = heads;
+      out_dims[3] = kv_heads;
+      out_dims[4] = compare_odd_size (rand, 150);
+      return;
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 40);
+      out_dims[1] = heads;
+      out_dims[2] = kv_heads;
+      out_dims[3] = compare_odd_size (rand, 300);
+      return;
+    case PLAN_OP_ROPE:
+      out_dims[0] = g_rand_int_range (rand, 1, 30);
+      out_dims[1] = g_rand_int_range (rand, 1, 20);
+      out_dims[2] = heads;
+      out_dims[3] = kv_heads;
+      out_dims[4] = 2 * compare_odd_size (rand, 70);
+      out_dims[5] = g_rand_boolean (rand);
+      return;
+    default:
+      return;
+    }
+}
+
+/* Of what may be in formats with blocks: whole ones, and one time in three whole tiles of scales.
+ */
+static void
+draw_block_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  const gboolean is_tiled = g_rand_int_range (rand, 0, 3) == 0;
+
+  if (kind == PLAN_OP_QUANTIZE)
+    {
+      out_dims[0]
+          = is_tiled ? 128 * g_rand_int_range (rand, 1, 3) : 32 * g_rand_int_range (rand, 1, 6);
+      out_dims[1]
+          = is_tiled ? 128 * g_rand_int_range (rand, 1, 4) : 32 * g_rand_int_range (rand, 1, 9);
+      return;
+    }
+  out_dims[0] = is_tiled ? 128 : compare_odd_size (rand, 150);
+  out_dims[1] = is_tiled ? 128 : compare_odd_size (rand, 150);
+  out_dims[2] = is_tiled ? 128 : 32 * g_rand_int_range (rand, 1, 5);
+  out_dims[3] = g_rand_int_range (rand, 0, 3);
+}
+
+void
+compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
+  out_dims[0]
+      = plan_op_n_dims (kind) == 1 ? compare_odd_size (rand, 3000) : g_rand_int_range (rand, 1, 7);
+  out_dims[1] = compare_odd_size (rand, 1500);
+  switch ((int)kind)
+    {
+    case PLAN_OP_NORM_SQ:
+      out_dims[0] = compare_odd_size (rand, 20000);
+      return;
+    case PLAN_OP_SUM_PARTS:
+      out_dims[0] = compare_odd_size (rand, 3000);
+      out_dims[1] = g_rand_int_range (rand, 1, 6);
+      return;
+    case PLAN_OP_CLIP:
+      out_dims[0] = g_rand_int_range (rand, 1, 6);
+      out_dims[1] = g_rand_int_range (rand, 1, (gint32)out_dims[0] + 1);
+      out_dims[2] = compare_odd_size (rand, 3000);
+      return;
+    case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
+    case PLAN_OP_QUANTIZE:
+      draw_block_dims (kind, rand, out_dims);
+      return;
+    case PLAN_OP_ACTIVATE:
+    case PLAN_OP_ACTIVATE_BWD:
+      out_dims[2] = g_rand_int_range (rand, 0, PLAN_ACTIVATION_QUICK_GELU + 1);
+      out_dims[3] = g_rand_boolean (rand);
+      return;
+    case PLAN_OP_EMBED:
+    case PLAN_OP_EMBED_BWD:
+      out_dims[0] = compare_odd_size (rand, 600);
+      out_dims[1] = compare_odd_size (rand, 40);
+      out_dims[2] = g_rand_int_range (rand, 1, 50);
+      return;
+    case PLAN_OP_POSITIONS:
+    case PLAN_OP_POSITIONS_BWD:
+      out_dims[2] = g_rand_int_range (rand, 1, 4);
+      out_dims[0] = out_dims[2] * g_rand_int_range (rand, 1, 6);
+      return;
+    case PLAN_OP_RMSNORM_BWD:
+    case PLAN_OP_LAYERNORM_BWD:
+    case PLAN_OP_BIAS_BWD:
+      out_dims[0] = compare_odd_size (rand, 700) / g_rand_int_range (rand, 1, 30) + 1;
+      out_dims[1] = compare_odd_size (rand, 300);
+      return;
+    default:
+      draw_head_dims (kind, rand, out_dims);
+      return;
+    }
+}

@@ -1,0 +1,12 @@
+/* Which sizes a kernel is called with when it is compared. */
+#pragma once
+#include "planner/op.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* From 1 on: next to the sizes of pieces, warps and blocks, or anything. */
+gint64 compare_odd_size (GRand *rand, gint32 most);
+
+void compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS]);
+
+G_END_DECLS
