@@ -239,6 +239,26 @@ add_fusion (PlanSpace *self)
     ADD (new_axis (self), SET (GRAD_ACCUM_FUSION, ON));
 }
 
+static gboolean
+cuts_loss (const PlanSpace *self)
+{
+  const PlanStack *stack = plan_stack_of (&self->base, self->cluster->kind, NULL);
+  return stack && stack->loss == PLAN_LOSS_IN_PLACE && self->cluster->kind == PLAN_DEVICE_GPU;
+}
+
+/* As many as leave little of the logits beside what else there is, and products large. */
+#define LOSS_CHUNKS 8
+
+static void
+add_loss (PlanSpace *self)
+{
+  if (!cuts_loss (self))
+    return;
+  GArray *axis = new_axis (self);
+  ADD (axis, PLAN_LOSS_CHUNKS, 1);
+  ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
+}
+
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
 #define HALF 500000
 #define WHOLE 1000000
@@ -324,6 +344,9 @@ add_more (PlanSpace *self)
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, ON), SET (OVERLAP_GRAD_REDUCE, ON));
   GArray *pool = new_extra (self);
   ADD (pool, SET (DOUBLE_BUFFER, MAX_POOL));
+  GArray *pieces = new_extra (self);
+  for (gint64 n = 1; n <= 32 && cuts_loss (self); n *= 2)
+    ADD (pieces, PLAN_LOSS_CHUNKS, n);
   GArray *context = new_extra (self);
   for (gint64 cp = 1; cp <= 8; cp *= 2)
     ADD (context, PLAN_CP, cp);
@@ -385,6 +408,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
+  add_loss (self);
   add_recompute (self);
   add_recipes (self);
   add_extras (self);

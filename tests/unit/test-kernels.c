@@ -534,6 +534,18 @@ START_TEST (kernels_cross_entropy)
     }
   run_kernel (PLAN_OP_CROSS_ENTROPY_BWD, OPERANDS (&dlogits, &prob, &targets), pass.dims, format);
   check_close (&dlogits, want_dlogits, 1e-6, "cross_entropy_bwd");
+
+  ExecExact twice;
+  memcpy (&twice, loss.data, sizeof twice);
+  memset (loss.data, 0, sizeof (ExecExact));
+  for (guint repeat = 1; repeat <= 2; repeat++)
+    {
+      g_auto (Tensor) turned = tensor_random (rand, format, n, 4);
+      memcpy (turned.data, logits.data, plan_dtype_bytes (format, n));
+      run_kernel (PLAN_OP_LOSS_GRAD, OPERANDS (&loss, &turned, &targets), pass.dims, format);
+      ck_assert_mem_eq (turned.data, dlogits.data, plan_dtype_bytes (format, n));
+    }
+  ck_assert_mem_eq (loss.data, &twice, sizeof twice);
 }
 END_TEST
 
