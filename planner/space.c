@@ -246,25 +246,13 @@ cuts_loss (const PlanSpace *self)
   return stack && stack->loss == PLAN_LOSS_IN_PLACE && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
-/* As many as leave little of the logits beside what else there is, and products large. */
-#define LOSS_CHUNKS 8
-
-static void
-add_loss (PlanSpace *self)
-{
-  if (!cuts_loss (self))
-    return;
-  GArray *axis = new_axis (self);
-  ADD (axis, PLAN_LOSS_CHUNKS, 1);
-  ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
-}
-
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
+#define LOSS_CHUNKS 8   /* little of the logits at once, and products that are still large */
 #define HALF 500000
 #define WHOLE 1000000
 
-/* Nothing, or one of what helps few: the host left out, long sequences cut, state or activations
- * taken to the host. */
+/* Nothing, or one of what helps few: the host left out, long sequences cut, the loss made in
+ * pieces, state or activations taken to the host. */
 static void
 add_extras (PlanSpace *self)
 {
@@ -279,6 +267,8 @@ add_extras (PlanSpace *self)
   ADD (axis, SET (CUDA_GRAPH, ON));
   for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
     ADD (axis, PLAN_CP, cp);
+  if (cuts_loss (self))
+    ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
   if (!allows (self, PLAN_ALLOW_OFFLOAD))
     return;
   ADD (axis, PLAN_OFFLOAD_OPTIMIZER, HALF, SET (PRECISION_AWARE, ON));
@@ -408,7 +398,6 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
-  add_loss (self);
   add_recompute (self);
   add_recipes (self);
   add_extras (self);

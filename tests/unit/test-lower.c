@@ -589,6 +589,10 @@ START_TEST (loss_in_pieces_holds_one_of_them)
       ck_assert_msg (products == rows[i].products && sums == rows[i].sums, "%s: %u, %u",
                      rows[i].words, products, sums);
       ck_assert_uint_eq (most_live (c.schedule, "logits"), 1);
+      for (guint b = 0; b < plan_schedule_n_buffers (c.schedule); b++)
+        if (g_str_equal (plan_schedule_buffer (c.schedule, b)->name, "logits"))
+          ck_assert_uint_eq (plan_schedule_buffer (c.schedule, b)->elements,
+                             G_GUINT64_CONSTANT (4) * 4096 * 128256 / pieces);
       last_op (c.schedule, PLAN_OP_SYNC, &n);
       ck_assert_uint_eq (n, rows[i].syncs);
       g_autofree char *text = plan_schedule_print (c.schedule);
