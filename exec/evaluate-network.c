@@ -300,6 +300,22 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
   add (self, out, l->middle, self->branch);
 }
 
+/* Rows of a product decide nothing about another's, but kernels may see it otherwise: as many are
+ * multiplied at once as the plan says. */
+static void
+output_layer (ExecEvaluator *self)
+{
+  const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
+  const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const gint64 rows = self->rows / self->pieces;
+
+  for (guint64 row = 0; row < (guint64)self->rows; row += (guint64)rows)
+    RUN (GEMM,
+         EXEC_OPERANDS (exec_evaluator_from (self->logits, row * vocab),
+                        exec_evaluator_from (self->normed, row * hidden), weight),
+         rows, self->vocab, self->model->hidden, 1);
+}
+
 void
 exec_evaluator_forward (ExecEvaluator *self)
 {
@@ -315,7 +331,7 @@ exec_evaluator_forward (ExecEvaluator *self)
     forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
   norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
         PLAN_TENSOR_FINAL_NORM_BIAS, NO_PRODUCT, 0);
-  linear (self, self->logits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0, self->vocab, m->hidden);
+  output_layer (self);
   RUN (CROSS_ENTROPY, EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self)),
        self->rows, self->vocab);
 }
@@ -360,6 +376,32 @@ positions_bwd (ExecEvaluator *self)
   RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx), self->rows, m->hidden, self->seq);
 }
 
+/* The weight's gradient is the sum over pieces, in their order, in fp32. */
+static void
+output_pieces_bwd (ExecEvaluator *self)
+{
+  const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
+  const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const ExecArray sum = raw_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const gint64 rows = self->rows / self->pieces, size = self->vocab * self->model->hidden;
+
+  gboolean adds = self->sums_in_place && !self->reduces_every_micro_batch;
+
+  for (guint64 row = 0; row < (guint64)self->rows; row += (guint64)rows)
+    {
+      const ExecArray dlogits = exec_evaluator_from (self->dlogits, row * vocab);
+      const ExecArray in = exec_evaluator_from (self->normed, row * hidden);
+
+      RUN (GEMM, EXEC_OPERANDS (exec_evaluator_from (self->branch, row * hidden), dlogits, weight),
+           rows, self->model->hidden, self->vocab, 0);
+      RUN (GEMM, EXEC_OPERANDS (adds ? self->output_product : sum, dlogits, in), self->vocab,
+           self->model->hidden, rows, 2);
+      if (adds)
+        RUN (ACCUMULATE, EXEC_OPERANDS (sum, self->output_product), size);
+      adds = TRUE;
+    }
+}
+
 void
 exec_evaluator_backward (ExecEvaluator *self)
 {
@@ -367,8 +409,11 @@ exec_evaluator_backward (ExecEvaluator *self)
 
   RUN (CROSS_ENTROPY_BWD, EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows,
        self->vocab);
-  linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
-              self->vocab, m->hidden);
+  if (self->pieces == 1)
+    linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
+                self->vocab, m->hidden);
+  else
+    output_pieces_bwd (self);
   norm_bwd (self, self->dx, self->branch, self->x, self->stats, PLAN_TENSOR_FINAL_NORM,
             PLAN_TENSOR_FINAL_NORM_BIAS, 0);
   for (gint64 i = m->layers; i-- > 0;)

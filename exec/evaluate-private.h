@@ -52,11 +52,14 @@ typedef struct
   PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
   guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
-  GArray *parts;          /* ExecEvaluatorPart: what is updated at once */
-  ExecArray product_raw;  /* weight gradients in fp32, as products add them */
-  ExecArray output_raw;   /* tied: the output layer's part of the table's gradient */
-  ExecArray *kept, *sent; /* per rank: accumulated here; as it travels */
-  ExecArray *main_grad;   /* per replica; the first one's becomes the sum over them */
+  GArray *parts;         /* ExecEvaluatorPart: what is updated at once */
+  ExecArray product_raw; /* weight gradients in fp32, as products add them */
+  ExecArray output_raw;  /* tied: the output layer's part of the table's gradient */
+  gint64 pieces;         /* of a micro batch, that the output layer goes through; if several: */
+  ExecArray output_product, output_sum; /* one's weight gradient, in fp32; their sum */
+  gboolean sums_in_place;               /* where it accumulates or travels from, if in fp32 */
+  ExecArray *kept, *sent;               /* per rank: accumulated here; as it travels */
+  ExecArray *main_grad;                 /* per replica; the first one's becomes the sum over them */
 
   gint32 *tokens, *targets;
   ExecEvaluatorLayer *layers;

@@ -100,6 +100,14 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
 
   gboolean is_product = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT;
 
+  if (role == PLAN_TENSOR_OUTPUT && self->pieces > 1)
+    {
+      if (!self->sums_in_place)
+        return self->output_sum;
+      return exec_evaluator_from (self->reduces_every_micro_batch ? self->sent[self->rank]
+                                                                  : self->kept[self->rank],
+                                  exec_evaluator_place (self, home, layer));
+    }
   if (self->fuses && is_product && self->reduces_every_micro_batch)
     return exec_evaluator_from (self->sent[self->rank], exec_evaluator_place (self, home, layer));
   if (self->fuses && is_product)
@@ -174,13 +182,21 @@ send_all (ExecEvaluator *self)
       send (self, &self->layer[i], layer);
 }
 
+/* `place`: of a gradient among those that are kept; the output layer's may be there already. */
+static void
+keep_at (ExecEvaluator *self, guint64 place, ExecArray raw, guint64 count)
+{
+  ExecArray out = exec_evaluator_from (self->kept[self->rank], place);
+
+  if (raw.data != out.data)
+    accumulate (self, out, raw, count);
+}
+
 static void
 keep (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
 {
-  guint64 place = exec_evaluator_place (self, tensor->role, layer);
-
-  accumulate (self, exec_evaluator_from (self->kept[self->rank], place),
-              exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
+  keep_at (self, exec_evaluator_place (self, tensor->role, layer),
+           exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
 }
 
 /* What a rank does with the gradients of a micro batch. */
@@ -195,8 +211,7 @@ keep_raw (ExecEvaluator *self)
       return;
     }
   if (self->model->tied_embeddings)
-    accumulate (self, exec_evaluator_from (self->kept[self->rank], table),
-                exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0), table_size (self));
+    keep_at (self, table, exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0), table_size (self));
   for (guint i = 0; i < self->n_outer; i++)
     keep (self, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
@@ -451,6 +466,11 @@ init_params (ExecEvaluator *self, GError **error)
   if (self->fuses && !self->reduces_every_micro_batch)
     self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
   self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
+  if (self->pieces > 1)
+    {
+      self->output_product = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
+      self->output_sum = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
+    }
   self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
   self->kept = take_arrays (self, self->ranks, self->grad);
   self->sent = take_arrays (self, self->ranks, self->wire);
@@ -532,6 +552,10 @@ read_plan (ExecEvaluator *self, const Plan *plan)
         && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  self->pieces = plan->value[PLAN_LOSS_CHUNKS];
+  self->sums_in_place
+      = self->fuses
+        && (self->reduces_every_micro_batch ? self->wire : self->grad) == PLAN_DTYPE_FP32;
   if (plan_scales_gradients (plan, self->inner))
     self->constants.mean_of = self->ranks;
 }

@@ -218,6 +218,7 @@ typedef struct
   guint16 *rounded;
   gint64 in_step, out_step, rounded_step; /* between rows */
   gint64 rows, cols;                      /* that are within the product */
+  gboolean in_has_room, out_has_room;     /* for all of them, wherever the product ends */
 } Sums;
 
 static WIDE void
@@ -293,8 +294,8 @@ make (const Sums *self, const Tile *a, const Tile *b, gint64 depth)
 {
   const gint64 rows = MIN (PAIR, self->rows), cols = MIN (PAIR, self->cols);
   const gboolean is_whole = rows == PAIR && cols == PAIR;
-  const gboolean comes_over = self->in != NULL && !is_whole && self->in_step != PAIR;
-  const gboolean goes_over = self->rounded != NULL || (!is_whole && self->out_step != PAIR);
+  const gboolean comes_over = self->in != NULL && !is_whole && !self->in_has_room;
+  const gboolean goes_over = self->rounded != NULL || (!is_whole && !self->out_has_room);
   float sum[PAIR][PAIR];
 
   for (gint64 i = 0; comes_over && i < rows; i++)
@@ -330,6 +331,7 @@ sums_of (const Product *self, const Block *block, gint64 pair, gint64 far_line, 
     {
       sums.in = step > 0 ? so_far : self->out + at;
       sums.in_step = step > 0 ? PAIR : self->n;
+      sums.in_has_room = step > 0;
     }
   if (end == block->depth && block->is_last && self->rounded != NULL)
     {
@@ -340,6 +342,7 @@ sums_of (const Product *self, const Block *block, gint64 pair, gint64 far_line, 
     {
       sums.out = end < block->depth ? so_far : self->out + at;
       sums.out_step = end < block->depth ? PAIR : self->n;
+      sums.out_has_room = end < block->depth;
     }
   return sums;
 }

@@ -438,6 +438,44 @@ run_cross_entropy_bwd (const ExecArgs *args)
       }
 }
 
+/* A row goes through scratch in fp32, and is rounded once, as its gradient. */
+static void
+run_loss_grad (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  const gint32 *targets = args->ptr[2];
+  float storage[BLOCK], *prob = args->ptr[3];
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float max = largest (args->ptr[1], args->dtype[1], row * cols, cols);
+      float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
+
+      g_assert (targets[row] < args->op->dims[1]);
+      if (targets[row] < 0)
+        {
+          memset (prob, 0, cols * sizeof *prob);
+          exec_cpu_write (args->ptr[1], args->dtype[1], row * cols, cols, prob);
+          continue;
+        }
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *logits
+              = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
+
+          if ((guint64)targets[row] - at < n)
+            target_logit = logits[(guint64)targets[row] - at];
+          exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
+        }
+      float sum = exec_cpu_total (parts);
+      exec_cpu_divide_row (prob, cols, sum);
+      exec_exact_add_float (args->ptr[0], logf (sum) - (target_logit - max));
+      prob[targets[row]] -= 1.0f;
+      exec_cpu_write (args->ptr[1], args->dtype[1], row * cols, cols, prob);
+    }
+}
+
 /* --- optimizer ---------------------------------------------------------------------------- */
 
 static void
@@ -727,6 +765,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
     [PLAN_OP_CROSS_ENTROPY] = run_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = run_cross_entropy_bwd,
+    [PLAN_OP_LOSS_GRAD] = run_loss_grad,
     [PLAN_OP_NORM_SQ] = run_norm_sq,
     [PLAN_OP_CLIP] = run_clip,
     [PLAN_OP_ADAMW] = run_adamw,

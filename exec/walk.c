@@ -313,7 +313,8 @@ looked_at (const ExecWalk *walk, const PlanOp *op)
   const gint64 checks = walk->plan->value[PLAN_NAN_CHECK];
   if (op->kind == PLAN_OP_CLIP)
     return 3 * sizeof (float);
-  if ((op->kind == PLAN_OP_CROSS_ENTROPY && checks == PLAN_NAN_CHECK_LOSS)
+  const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
+  if ((adds_loss && checks == PLAN_NAN_CHECK_LOSS)
       || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
           && op->refs[0].at == 0)) /* others add to the sums of the norm */
     return sizeof (ExecExact);

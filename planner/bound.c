@@ -5,6 +5,7 @@
 
 #include "planner/layout.h"
 #include "planner/lower-offload.h"
+#include "planner/lower-step.h"
 #include "planner/network.h"
 
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
@@ -131,12 +132,16 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
   return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
 }
 
-/* The loss has the logits and their softmax at once, in fp32 unless it rounds, some an image of it,
- * too; before it come the last layer's output and its norm. */
+/* The loss has the logits of a piece and, but where they become their gradient, their softmax at
+ * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
+ * and its norm. */
 static guint64
-loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
+loss_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan,
+            const PlanStack *stack)
 {
-  const guint64 logits = (guint64)net->rows * (guint64)net->vocab;
+  const guint64 rows = (guint64)(net->rows / plan->value[PLAN_LOSS_CHUNKS]);
+  const guint64 logits = rows * (guint64)net->vocab;
+  const gboolean has_softmax = !plan_lower_turns_logits (stack, plan, model);
   const PlanValue *x = &net->values[PLAN_VALUE_X];
   const PlanLoss loss = plan_stack_loss (stack, plan);
   const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32;
@@ -148,7 +153,7 @@ loss_bytes (const PlanNetwork *net, const Plan *plan, const PlanStack *stack)
             ? 2 * plan_dtype_bytes (x->dtype, x->elements)
             : 0;
   return plan_dtype_bytes (net->compute, logits)
-         + plan_dtype_bytes (kept, logits) * (has_image ? 2 : 1) + ends;
+         + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
 }
 
 guint64
@@ -173,7 +178,7 @@ plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Pla
   plan_network_init (&net, model, resolved, stack, cluster);
   plan_layout_init (&layout, model, stack, resolved,
                     plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
-  return loss_bytes (&net, resolved, stack) + activation_bytes (model, &net, resolved)
+  return loss_bytes (model, &net, resolved, stack) + activation_bytes (model, &net, resolved)
          + state_bytes (model, cluster, &layout, resolved, stack)
          + derived_bytes (model, &net, &layout, resolved, stack)
          + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
@@ -267,7 +272,7 @@ plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
 {
   Plan plan = *resolved;
   plan.value[PLAN_COMM_UNIT] = 1;
-  plan.value[PLAN_MBS] = plan.value[PLAN_GBS] = 1;
+  plan.value[PLAN_MBS] = plan.value[PLAN_GBS] = plan.value[PLAN_LOSS_CHUNKS] = 1;
   if (plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_OFF)
     SET (&plan, DOUBLE_BUFFER, OFF);
   SET (&plan, AG_GROUP, OFF);

@@ -27,7 +27,7 @@ libplanner_a_SOURCES = \
   %D%/lower-forward.c \
   %D%/lower-gradient.c \
   %D%/lower-layer.c %D%/lower-layer.h %D%/lower-layer-private.h \
-  %D%/lower-layer-backward.c \
+  %D%/lower-layer-backward.c %D%/lower-loss.c \
   %D%/lower-norm.c \
   %D%/lower-offload.c %D%/lower-offload.h \
   %D%/lower-order.c %D%/lower-order.h \

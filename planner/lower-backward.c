@@ -184,70 +184,6 @@ release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
       release_bucket (self, kind, unit, is_last);
 }
 
-/* The two products behind dlogits; leaves the gradient of the final norm in dnorm_final. */
-static void
-output_backward (PlanLower *self)
-{
-  const PlanModel *m = self->model;
-  const PlanNetwork *net = &self->net;
-  const gboolean tied = m->tied_embeddings, splits = net->split_rows < net->rows;
-  const PlanTensorRole role = tied ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
-  const PlanRef dnorm = splits ? ONE (dnorm_full) : ONE (dnorm_final);
-  const PlanRef in = splits ? ONE (norm_final_full) : ONE (norm_final);
-
-  plan_lower_alloc (self, dnorm);
-  plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
-  plan_lower_compute (
-      self, PLAN_OP_GEMM,
-      PLAN_REFS (dnorm, ONE (dlogits), plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
-      PLAN_DIMS (net->rows, m->hidden, net->vocab, 0));
-  if (splits && !self->stack->keeps_gathered)
-    {
-      plan_lower_alloc (self, in);
-      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (in, ONE (norm_final)),
-                           net->split_rows * m->hidden);
-    }
-  plan_lower_weight_gradient (self, role, PLAN_NO_UNIT, ONE (dlogits), in, net->rows, net->vocab,
-                              m->hidden, 2);
-  plan_lower_free (self, ONE (dlogits));
-  if (!(splits && self->stack->keeps_gathered))
-    plan_lower_free (self, ONE (norm_final));
-  if (splits)
-    {
-      plan_lower_free (self, in);
-      plan_lower_alloc (self, ONE (dnorm_final));
-      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (ONE (dnorm_final), dnorm),
-                           net->split_rows * m->hidden);
-      plan_lower_free (self, dnorm);
-    }
-  else if (self->tensor_group >= 0)
-    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), net->rows * m->hidden);
-}
-
-/* In separate kernels the gradient is made in fp32 and then rounded. */
-static void
-loss_backward (PlanLower *self)
-{
-  const PlanNetwork *net = &self->net;
-  const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
-  if (self->dprob >= 0)
-    plan_lower_alloc (self, ONE (dprob));
-  plan_lower_alloc (self, made);
-  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD, PLAN_REFS (made, ONE (prob), ONE (targets)),
-                      PLAN_DIMS (net->rows, net->vocab));
-  if (self->dprob >= 0)
-    plan_lower_free (self, ONE (dprob));
-  if (plan_lower_keeps_logits (self))
-    plan_lower_free (self, ONE (wide_logits));
-  plan_lower_free (self, ONE (prob));
-  if (self->wide_dlogits < 0)
-    return;
-  plan_lower_alloc (self, ONE (dlogits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
-                      PLAN_DIMS (net->rows * net->vocab));
-  plan_lower_free (self, made);
-}
-
 static void
 head_backward (PlanLower *self)
 {
@@ -257,14 +193,7 @@ head_backward (PlanLower *self)
   const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
-  loss_backward (self);
-  if (m->logit_softcap > 0)
-    {
-      plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD, PLAN_REFS (ONE (dlogits), ONE (logits)),
-                          PLAN_DIMS (net->rows * net->vocab));
-      plan_lower_free (self, ONE (logits));
-    }
-  output_backward (self);
+  plan_lower_loss_backward (self);
   plan_lower_alloc (self, dx);
   plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
                             PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,

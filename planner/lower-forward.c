@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass of a micro batch: embedding, layers, head and loss. */
+/* The forward pass of a micro batch: embedding, layers and head, up to the loss. */
 #include "config.h"
 
 #include "planner/lower-buckets.h"
@@ -285,42 +285,6 @@ drop_out_embedding (PlanLower *self)
                       PLAN_DIMS (self->net.split_rows * self->model->hidden));
 }
 
-/* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
-static void
-share_loss (PlanLower *self, PlanRef logits)
-{
-  if (self->tensor_group < 0)
-    return;
-  for (guint i = 0; i < 3; i++)
-    {
-      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
-                          PLAN_DIMS (self->net.rows, self->net.vocab));
-      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), self->net.rows);
-    }
-}
-
-/* Nothing reads the logits again once they are widened. */
-static gboolean
-frees_logits_early (const PlanLower *self)
-{
-  return self->stack->loss == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
-}
-
-/* Where separate kernels do not work in place, they leave an fp32 image of the logits. */
-static PlanRef
-widen_logits (PlanLower *self)
-{
-  const PlanNetwork *net = &self->net;
-  if (self->wide_logits < 0)
-    return ONE (logits);
-  plan_lower_alloc (self, ONE (wide_logits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
-                      PLAN_DIMS (net->rows * net->vocab));
-  if (frees_logits_early (self))
-    plan_lower_free (self, ONE (logits));
-  return ONE (wide_logits);
-}
-
 void
 plan_lower_look (PlanLower *self)
 {
@@ -329,34 +293,13 @@ plan_lower_look (PlanLower *self)
                    PLAN_REF_NONE);
 }
 
-gboolean
-plan_lower_keeps_logits (const PlanLower *self)
+void
+plan_lower_reach_output (PlanLower *self)
 {
-  return self->wide_logits >= 0 && self->stack->keeps_logits && !self->is_eval;
-}
-
-static void
-loss_forward (PlanLower *self)
-{
-  const PlanNetwork *net = &self->net;
-  const PlanRef logits = widen_logits (self);
-  plan_lower_alloc (self, ONE (prob));
-  if (self->image >= 0)
-    plan_lower_alloc (self, ONE (image));
-  share_loss (self, logits);
-  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
-                      PLAN_REFS (ONE (sums), ONE (prob), logits, ONE (targets)),
-                      PLAN_DIMS (net->rows, net->vocab));
-  if (self->image >= 0)
-    plan_lower_free (self, ONE (image));
-  if (self->wide_logits >= 0 && !plan_lower_keeps_logits (self))
-    plan_lower_free (self, logits);
-  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self))
-    plan_lower_free (self, ONE (logits));
-  if (self->is_eval)
-    plan_lower_free (self, ONE (prob));
-  if (self->plan->value[PLAN_NAN_CHECK] == PLAN_NAN_CHECK_LOSS)
-    plan_lower_look (self);
+  if (self->model->tied_embeddings)
+    await_role (self, PLAN_TENSOR_EMBEDDING);
+  else
+    reach_role (self, PLAN_TENSOR_OUTPUT);
 }
 
 static void
@@ -365,7 +308,6 @@ head_forward (PlanLower *self)
   const PlanModel *m = self->model;
   const PlanNetwork *net = &self->net;
   const gboolean splits = net->split_rows < net->rows;
-  const PlanTensorRole role = m->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
   const PlanRef x
       = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)m->layers);
 
@@ -394,24 +336,7 @@ head_forward (PlanLower *self)
                            PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
                            net->split_rows * m->hidden);
     }
-  plan_lower_alloc (self, ONE (logits));
-  if (m->tied_embeddings)
-    await_role (self, role);
-  else
-    reach_role (self, role);
-  plan_lower_compute (self, PLAN_OP_GEMM,
-                      PLAN_REFS (ONE (logits), splits ? ONE (norm_final_full) : ONE (norm_final),
-                                 plan_lower_weight (self, role, PLAN_NO_UNIT), PLAN_REF_NONE),
-                      PLAN_DIMS (net->rows, net->vocab, m->hidden, 1));
-  const gboolean keeps = self->stack->keeps_gathered && !self->is_eval;
-  if (splits && !keeps)
-    plan_lower_free (self, ONE (norm_final_full));
-  if (self->is_eval || (splits && keeps))
-    plan_lower_free (self, ONE (norm_final));
-  if (m->logit_softcap > 0)
-    plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),
-                        PLAN_DIMS (net->rows * net->vocab));
-  loss_forward (self);
+  plan_lower_loss_forward (self);
 }
 
 void

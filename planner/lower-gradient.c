@@ -153,6 +153,16 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
 }
 
 /* Sharded gradients are copied into the bucket, others added up where they stay. */
+static void
+move_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef raw, gboolean adds)
+{
+  const gint64 count = (gint64)plan_lower_place (self, role, unit).elements;
+  plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
+                      PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
+  plan_lower_free (self, raw);
+  plan_lower_gradient_is_there (self, role);
+}
+
 void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
@@ -175,10 +185,13 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   self->is_collected[role] = self->collects;
   if (self->collects)
     return;
-  plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
-                      PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
-  plan_lower_free (self, raw);
-  plan_lower_gradient_is_there (self, role);
+  move_gradient (self, role, unit, raw, adds);
+}
+
+static gboolean
+is_fused (const PlanLower *self)
+{
+  return self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
 }
 
 void
@@ -186,7 +199,7 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
                             PlanRef in, gint64 rows, gint64 cols, gint64 depth, gint64 layout)
 {
   const gint64 *dims = PLAN_DIMS (cols, depth, rows, layout);
-  if (self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON)
+  if (is_fused (self))
     {
       const PlanRef out = destination (self, role, unit);
       if (self->shards_grads)
@@ -200,4 +213,47 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);
   plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);
   plan_lower_put_gradient (self, role, unit, FALSE);
+}
+
+gboolean
+plan_lower_moves_sums (const PlanLower *self)
+{
+  const PlanDtype held = self->shards_grads ? self->grad_comm : self->main_grads;
+  return !is_fused (self) || held != PLAN_DTYPE_FP32;
+}
+
+PlanLowerSum
+plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
+{
+  g_assert (!self->collects && self->fresh[role] < 0);
+  if (plan_lower_moves_sums (self))
+    {
+      plan_lower_alloc (self, ONE (raw_sum));
+      return (PlanLowerSum){ .role = role, .out = ONE (raw_sum), .moves = TRUE };
+    }
+  return (PlanLowerSum){ .role = role,
+                         .out = destination (self, role, PLAN_NO_UNIT),
+                         .adds = !self->shards_grads };
+}
+
+void
+plan_lower_add_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in,
+                        const gint64 *dims)
+{
+  if (sum->adds)
+    plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (sum->out, dout, in), dims);
+  else
+    plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (sum->out, dout, in, PLAN_REF_NONE), dims);
+  sum->adds = TRUE;
+}
+
+void
+plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
+{
+  const PlanLowerPlace place = plan_lower_place (self, sum->role, PLAN_NO_UNIT);
+  look_for_nan (self, sum->out, (gint64)place.elements);
+  if (sum->moves)
+    move_gradient (self, sum->role, PLAN_NO_UNIT, sum->out, FALSE);
+  else
+    plan_lower_gradient_is_there (self, sum->role);
 }

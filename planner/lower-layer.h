@@ -105,6 +105,25 @@ void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLower
                                  PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
                                  gint64 layout);
 
+/* The gradient of a weight as the sum of several products: added up where it belongs if that is in
+ * fp32, else in a buffer in fp32 that is moved once it is whole. */
+typedef struct
+{
+  PlanTensorRole role;
+  PlanRef out;
+  gboolean adds;  /* the next product, to what is there */
+  gboolean moves; /* what is there belongs elsewhere */
+} PlanLowerSum;
+
+/* Whether sums take a buffer of their own. */
+gboolean plan_lower_moves_sums (const PlanLower *self);
+
+/* Of a weight that is no unit's; `dims` of a product are its op's. */
+PlanLowerSum plan_lower_begin_sum (PlanLower *self, PlanTensorRole role);
+void plan_lower_add_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in,
+                             const gint64 *dims);
+void plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum);
+
 /* The forward pass of a unit, once its weights are there. */
 void plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep);
 

@@ -108,7 +108,7 @@ typedef struct
   gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
   gint32 raw[PLAN_N_TENSORS];        /* a parameter's gradient as its kernel leaves it */
   gint32 fresh[PLAN_N_TENSORS]; /* the same per unit, where all stay until the backward pass ends */
-  gint32 raw_again;             /* the other one of a shared embedding */
+  gint32 raw_again, raw_sum; /* the other one of a shared embedding; a sum of products, in fp32 */
   gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
   /* Of a weight, quantised. */
   gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS], transposed[PLAN_N_TENSORS];

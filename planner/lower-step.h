@@ -12,8 +12,16 @@ void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
 void plan_lower_end_step (PlanLower *self);
 void plan_lower_teardown (PlanLower *self);
 
-/* Whether the fp32 logits are still there in the backward pass. */
-gboolean plan_lower_keeps_logits (const PlanLower *self);
+/* The output layer and the loss, up to the gradient of what the final norm left, in dnorm_final.
+ * Where logits become their gradient, or are made in pieces, all of it is the backward pass's. */
+void plan_lower_loss_forward (PlanLower *self);
+void plan_lower_loss_backward (PlanLower *self);
+
+/* Whether logits become their gradient in one kernel: neither softmax nor gradient is kept. */
+gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
+
+/* The forward pass gets to the output layer's weight. */
+void plan_lower_reach_output (PlanLower *self);
 
 /* The host looks at what compute has done so far. */
 void plan_lower_look (PlanLower *self);

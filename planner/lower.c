@@ -241,7 +241,9 @@ declare_head (PlanLower *self)
   const PlanNetwork *net = &self->net;
   const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)net->rows;
   const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
-  const guint64 logits = rows * (guint64)net->vocab;
+  const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
+  const guint64 logits = at_once * (guint64)net->vocab;
+  const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
   const gboolean splits = net->split_rows < net->rows;
   const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
   const gboolean is_fused = IS (self, CE_FUSION, ON);
@@ -269,19 +271,19 @@ declare_head (PlanLower *self)
     { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
     { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", TRUE, logits, loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", !turns, logits,
+      loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_LOSS },
     { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", !turns, logits, net->compute, PLAN_CATEGORY_LOSS },
     { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, rows, PLAN_DTYPE_FP32,
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
@@ -325,6 +327,13 @@ declare_raw (PlanLower *self)
                                     PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
+  const PlanTensor output = plan_lower_tensor (
+      self, self->model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
+  self->raw_sum
+      = self->plan->value[PLAN_LOSS_CHUNKS] > 1 && !self->is_eval && plan_lower_moves_sums (self)
+            ? buffer (self, "raw.sum", 1, output.rows * output.cols, PLAN_DTYPE_FP32,
+                      PLAN_CATEGORY_GRAD_BUCKETS)
+            : -1;
   const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
   self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
                         ? buffer (self, "raw.again", 1,

@@ -75,6 +75,7 @@
   X (ROW_STAT, "row_stat", COMPUTE, "out:w in:r", "rows cols", "a number per row of a part of the logits: its maximum, its sum or its target's")      \
   X (CROSS_ENTROPY, "cross_entropy", COMPUTE, "loss:u prob:w logits:r targets:r", "rows cols", "adds every token's loss to the exact sum, keeps the softmax") \
   X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, "dlogits:w prob:r targets:r", "rows cols", "gradient of the summed loss")                       \
+  X (LOSS_GRAD, "loss_grad", COMPUTE, "loss:u logits:u targets:r work:s", "rows cols", "adds every token's loss to the exact sum; its logits become their gradient") \
   X (NORM_SQ, "norm_sq", COMPUTE, "sum:u in:r", "count", "adds the squares to the exact sum")                                                         \
   X (CLIP, "clip", COMPUTE, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums")  \
   X (ADAMW, "adamw", COMPUTE, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                                             \

@@ -205,6 +205,8 @@ row_op_elements (const PlanOp *op, guint i)
       return (guint64[]){ PLAN_EXACT_LIMBS, matrix, matrix, rows }[i];
     case PLAN_OP_CROSS_ENTROPY_BWD:
       return (guint64[]){ matrix, matrix, rows }[i];
+    case PLAN_OP_LOSS_GRAD:
+      return (guint64[]){ PLAN_EXACT_LIMBS, matrix, rows, 0 }[i];
     default:
       g_assert_not_reached ();
     }

@@ -108,6 +108,7 @@
   X (GRAD_ACCUM_FUSION, "grad_accum_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_GRAD_ACCUM_FUSION_OFF, FALSE, "weight gradients written straight into their buffer") \
   X (PER_TOKEN_LOSS, "per_token_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PER_TOKEN_LOSS_ON, TRUE, "divide once by the global token count") \
   X (CE_FUSION, "ce_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_CE_FUSION_ON, FALSE, "fused cross entropy")                        \
+  X (LOSS_CHUNKS, "loss_chunks", INT, PLAN_VALUES_NONE, 1, TRUE, "pieces of a micro batch whose logits are made, and their gradient used, one after the other")\
   X (HIDDEN_DROPOUT, "hidden_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of the embedding and of what each branch adds that is zeroed at random") \
   X (ATTENTION_DROPOUT, "attention_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of attention's weights that is zeroed at random") \
   X (NAN_CHECK, "nan_check", ENUM, PLAN_VALUES_NAN, PLAN_NAN_CHECK_OFF, FALSE, "look for NaN in the loss or in every gradient") \

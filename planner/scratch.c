@@ -24,6 +24,8 @@ plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
       return 2 * (guint64)dims[1] * dims[1] + 8 * (guint64)dims[1] * dims[4];
     case PLAN_OP_RMSNORM_BWD: /* dweight in fp32 */
       return (guint64)dims[1];
+    case PLAN_OP_LOSS_GRAD: /* a row's softmax in fp32 */
+      return (guint64)dims[1];
     case PLAN_OP_EMBED_BWD: /* counting sort of the rows by token, and one fp32 row */
       return (guint64)dims[0] + (guint64)dims[1] + (guint64)dims[2] + 1;
     default:

@@ -239,12 +239,20 @@ add_fusion (PlanSpace *self)
     ADD (new_axis (self), SET (GRAD_ACCUM_FUSION, ON));
 }
 
+static gboolean
+cuts_loss (const PlanSpace *self)
+{
+  const PlanStack *stack = plan_stack_of (&self->base, self->cluster->kind, NULL);
+  return stack && stack->loss == PLAN_LOSS_IN_PLACE && self->cluster->kind == PLAN_DEVICE_GPU;
+}
+
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
+#define LOSS_CHUNKS 8   /* little of the logits at once, and products that are still large */
 #define HALF 500000
 #define WHOLE 1000000
 
-/* Nothing, or one of what helps few: the host left out, long sequences cut, state or activations
- * taken to the host. */
+/* Nothing, or one of what helps few: the host left out, long sequences cut, the loss made in
+ * pieces, state or activations taken to the host. */
 static void
 add_extras (PlanSpace *self)
 {
@@ -259,6 +267,8 @@ add_extras (PlanSpace *self)
   ADD (axis, SET (CUDA_GRAPH, ON));
   for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
     ADD (axis, PLAN_CP, cp);
+  if (cuts_loss (self))
+    ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
   if (!allows (self, PLAN_ALLOW_OFFLOAD))
     return;
   ADD (axis, PLAN_OFFLOAD_OPTIMIZER, HALF, SET (PRECISION_AWARE, ON));
@@ -324,6 +334,9 @@ add_more (PlanSpace *self)
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, ON), SET (OVERLAP_GRAD_REDUCE, ON));
   GArray *pool = new_extra (self);
   ADD (pool, SET (DOUBLE_BUFFER, MAX_POOL));
+  GArray *pieces = new_extra (self);
+  for (gint64 n = 1; n <= 32 && cuts_loss (self); n *= 2)
+    ADD (pieces, PLAN_LOSS_CHUNKS, n);
   GArray *context = new_extra (self);
   for (gint64 cp = 1; cp <= 8; cp *= 2)
     ADD (context, PLAN_CP, cp);

@@ -36,8 +36,8 @@ typedef enum
 /* What a loss leaves in memory, per logit, beside the logits themselves. */
 typedef enum
 {
-  PLAN_LOSS_IN_PLACE, /* an fp32 softmax, in which the gradient is made; in separate kernels, fp32
-                         images of logits and gradient too */
+  PLAN_LOSS_IN_PLACE, /* nothing: they become their gradient; where they are bounded, a softmax and
+                         a gradient; in separate kernels, fp32 images of both too */
   PLAN_LOSS_IMAGE,    /* an fp32 softmax, and while it is made a second fp32 image */
   PLAN_LOSS_EAGER,    /* fp32 logits, then their softmax; two fp32 gradients before it is rounded */
   PLAN_LOSS_SHARDED,  /* fp32 logits in place of theirs, then a softmax that becomes the gradient */

@@ -23,6 +23,7 @@ phase_of (PlanOpKind kind, PlanPhase now)
     case PLAN_OP_LOAD:
     case PLAN_OP_EMBED:
     case PLAN_OP_CROSS_ENTROPY_BWD: /* the softmax is still there */
+    case PLAN_OP_LOSS_GRAD:
       return PLAN_PHASE_LOSS;
     case PLAN_OP_EMBED_BWD:
     case PLAN_OP_POSITIONS_BWD:
@@ -40,12 +41,30 @@ typedef struct
 {
   const PlanTrace *trace;
   const PlanSchedule *schedule;
+  gboolean is_training;
   guint32 next;
   PlanPhase phase;
   PlanOpKind last;
   gint64 total;
   guint64 *peaks;
 } Walk;
+
+/* Leaves the gradient that a backward pass begins with. */
+static gboolean
+ends_loss (const Walk *walk, PlanOpKind kind)
+{
+  return kind == PLAN_OP_CROSS_ENTROPY_BWD || (kind == PLAN_OP_LOSS_GRAD && walk->is_training);
+}
+
+/* An evaluation has no backward pass. */
+static gboolean
+is_training (const PlanSchedule *schedule)
+{
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    if (plan_schedule_node (schedule, i)->kind == PLAN_OP_EMBED_BWD)
+      return TRUE;
+  return FALSE;
+}
 
 static void
 note (Walk *walk)
@@ -61,8 +80,7 @@ walk_to (Walk *walk, guint32 to)
     {
       const PlanSpan *span = &g_array_index (walk->trace->spans, PlanSpan, walk->next);
       const PlanOpKind kind = plan_schedule_node (walk->schedule, span->node)->kind;
-      const gboolean leaves_loss
-          = walk->last == PLAN_OP_CROSS_ENTROPY_BWD && kind != PLAN_OP_CROSS_ENTROPY_BWD;
+      const gboolean leaves_loss = ends_loss (walk, walk->last) && !ends_loss (walk, kind);
       walk->phase = leaves_loss ? PLAN_PHASE_BACKWARD : phase_of (kind, walk->phase);
       walk->last = kind;
       note (walk);
@@ -75,6 +93,7 @@ plan_trace_phase_peaks (const PlanTrace *self, const PlanSchedule *schedule,
 {
   Walk walk = { .trace = self,
                 .schedule = schedule,
+                .is_training = is_training (schedule),
                 .phase = PLAN_PHASE_LOSS,
                 .last = PLAN_OP_LOAD,
                 .peaks = out_bytes };

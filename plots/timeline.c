@@ -173,7 +173,8 @@ find_centre (const PlanTrace *trace, const PlanSchedule *schedule, const GArray 
   for (guint k = 0; k < kernels->len; k++)
     {
       const PlanSpan *span = span_at (trace, g_array_index (kernels, guint, k));
-      gboolean is_turn = span_op (schedule, span)->kind == PLAN_OP_CROSS_ENTROPY;
+      PlanOpKind kind = span_op (schedule, span)->kind;
+      gboolean is_turn = kind == PLAN_OP_CROSS_ENTROPY || kind == PLAN_OP_LOSS_GRAD;
       gint64 distance = ABS (span->start_ns - middle_ns);
 
       if (is_turn == is_turn_known ? distance < nearest : is_turn)

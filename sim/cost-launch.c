@@ -27,6 +27,8 @@ sim_gradients_next (SimGradients *self, const PlanOp *op)
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     if (op->refs[i].array >= 0 && plan_op_ref_access (op->kind, i) == 'w')
       self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
+  if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: its logits are read as products' results are */
+    self->holds[op->refs[1].array] = TRUE;
   return reads;
 }
 

@@ -177,6 +177,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_ACTIVATE_BWD] = exec_cuda_activate_bwd,
     [PLAN_OP_CROSS_ENTROPY] = exec_cuda_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cuda_cross_entropy_bwd,
+    [PLAN_OP_LOSS_GRAD] = exec_cuda_loss_grad,
     [PLAN_OP_NORM_SQ] = exec_cuda_norm_sq,
     [PLAN_OP_CLIP] = exec_cuda_clip,
     [PLAN_OP_ADAMW] = exec_cuda_adamw,

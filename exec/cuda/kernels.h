@@ -101,6 +101,7 @@ int exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream);
 /* exec/cuda/loss.cu */
 int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
 
 /* exec/cuda/moments.cu: adamw, where a moment is in e4m3 or fp16. Behind the scale of one in e4m3
  * is room for another number. */

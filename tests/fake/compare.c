@@ -69,6 +69,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfnt", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
+  { PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, "sntw", REDUCED, FALSE },
   { PLAN_OP_NORM_SQ, exec_cuda_norm_sq, "sn", EXACT, TRUE },
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
@@ -305,8 +306,9 @@ reduced_bound (const Call *call, guint i, double ulp)
     case PLAN_OP_ATTENTION_BWD:
       return (CompareBound){ attention_limit (call, i), ulp, TRUE };
     case PLAN_OP_CROSS_ENTROPY:
-      if (i == 0)
-        return (CompareBound){ rows * (cols / 8 + 128) * U, 0, TRUE };
+    case PLAN_OP_LOSS_GRAD: /* there one of the probabilities is less 1 */
+      if (i == 0 || call->op.kind == PLAN_OP_LOSS_GRAD)
+        return (CompareBound){ (i == 0 ? rows : 1) * (cols / 8 + 128) * U, i == 0 ? 0 : ulp, TRUE };
       return (CompareBound){ 0, (cols / 8 + 128) * U + ulp, TRUE };
     default:
       g_assert_not_reached ();
@@ -476,6 +478,7 @@ START_TEST (cuda_grid_strides)
     [PLAN_OP_LAYERNORM_BWD] = { 70, 1024 + 9 },
     [PLAN_OP_NORM_SQ] = { 2048 * 64 * 8 + 77 },
     [PLAN_OP_CROSS_ENTROPY] = { 2, 512 * 8 * 3 + 11 },
+    [PLAN_OP_LOSS_GRAD] = { 3, 512 * 8 * 6 + 11 },
     [PLAN_OP_EMBED_BWD] = { 3000, 3, 4 },
   };
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);

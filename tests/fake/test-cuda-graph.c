@@ -69,7 +69,8 @@ static const char *const plans[] = {
   "compute=bf16 strategy=optim_grads_params double_buffer=on recompute=full",
   "compute=bf16 strategy=optim_grads_params reduce_algo=a2a optimizer=sgd",
   "compute=bf16 strategy=optim_grads_params nccl_ub=on comm_unit=1",
-  "compute=bf16 strategy=optim_grads grad_comm=bf16 per_token_loss=off nan_check=loss",
+  "compute=bf16 strategy=optim_grads grad_comm=bf16 per_token_loss=off nan_check=loss "
+  "loss_chunks=4",
 };
 
 /* 1 to 4 ranks. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Modes of a run on the fake device against the CPU's: plans that have between them each pair of
  * values that any plan has, of ranks, strategy, what products compute in, what is computed again,
- * and the formats of main weights, gradients and their sums. */
+ * the formats of main weights, gradients and their sums, and pieces of the loss. */
 #include "config.h"
 
 #include "tests/fake/cuda-case.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define MAX_VALUES 6
-#define N 7
+#define N 8
 
 static const char *const dimensions[N][MAX_VALUES] = {
   { "1", "2", "3", "4" },
@@ -25,6 +25,7 @@ static const char *const dimensions[N][MAX_VALUES] = {
   { "main_params=fp32", "main_params=bf16", "main_params=auto" },
   { "main_grads=fp32", "main_grads=bf16" },
   { "grad_comm=fp32", "grad_comm=bf16" },
+  { "loss_chunks=1", "loss_chunks=2", "loss_chunks=8 grad_accum_fusion=on" },
 };
 
 typedef struct

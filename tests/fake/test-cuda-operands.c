@@ -169,7 +169,7 @@ static const struct
   { PLAN_OP_ROPE, { 0, 0, 1 }, "no operand's: qkv ends 128 bytes before" },
   { PLAN_OP_ATTENTION, { 0, 0, 1 }, "no operand's: out has not been written yet" },
   { PLAN_OP_EMBED, { 0, 8 }, "no operand's: " },
-  { PLAN_OP_CROSS_ENTROPY, { 0, 8 }, "no operand's: prob has not been written yet" },
+  { PLAN_OP_LOSS_GRAD, { 0, 8 }, "no operand's: logits ends 0 bytes before" },
 };
 
 START_TEST (wrong_rows_are_named)

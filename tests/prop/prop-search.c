@@ -45,6 +45,8 @@ small_space (const Case *c, int seed, guint allow)
   gboolean pinned[PLAN_N_FIELDS] = { FALSE };
   Plan base;
   plan_init (&base);
+  if (seed % 4 == 3) /* the loss in pieces is among the extras */
+    base.value[PLAN_STACK] = PLAN_STACK_NATIVE;
   base.value[PLAN_GBS] = 16;
   base.value[PLAN_SEQ] = seed % 5 ? 128 : 8192; /* where it is long it may be cut */
   pinned[PLAN_GBS] = pinned[PLAN_SEQ] = TRUE;

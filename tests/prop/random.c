@@ -3,6 +3,8 @@
 
 #include "tests/prop/random.h"
 
+#include <string.h>
+
 PlanModel *
 random_model (guint seed)
 {
@@ -52,6 +54,16 @@ set_int (Plan *plan, const char *name, gint64 value)
   set (plan, name, text);
 }
 
+/* Often none; else any number that divides the rows. */
+static void
+set_pieces (GRand *rand, Plan *plan, gint64 rows)
+{
+  gint64 pieces = g_rand_boolean (rand) ? 1 : g_rand_int_range (rand, 1, 9);
+  while (rows % pieces != 0)
+    pieces--;
+  plan->value[PLAN_LOSS_CHUNKS] = pieces;
+}
+
 Plan
 random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, const char *stack)
 {
@@ -98,6 +110,8 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
     set (&plan, "ce_fusion", "off");
   if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
+  if (strcmp (stack, "native") == 0)
+    set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ]);
   if (!plan_resolve (&plan, model, cluster, &resolved, &error))
     g_error ("seed %u: %s", seed, error->message);
   return resolved;
@@ -223,6 +237,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
       set_int (&plan, "mbs", mbs);
       set_int (&plan, "seq", 128 * g_rand_int_range (rand, 1, 3));
       set_int (&plan, "gbs", mbs * devices * g_rand_int_range (rand, 1, 5));
+      if (strcmp (stack, "native") == 0)
+        set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ] / plan.value[PLAN_CP]);
     }
   while (!plan_resolve (&plan, model, cluster, &resolved, NULL));
   return resolved;

@@ -158,14 +158,15 @@ END_TEST
 START_TEST (what_plans_are_made_of_is_there)
 {
   static const PlanOpKind wanted[]
-      = { PLAN_OP_ATTENTION,     PLAN_OP_ATTENTION_BWD, PLAN_OP_RMSNORM,
-          PLAN_OP_RMSNORM_BWD,   PLAN_OP_LAYERNORM,     PLAN_OP_HEAD_NORM,
-          PLAN_OP_SWIGLU,        PLAN_OP_ACTIVATE,      PLAN_OP_ROPE,
-          PLAN_OP_EMBED,         PLAN_OP_EMBED_BWD,     PLAN_OP_CAST,
-          PLAN_OP_CROSS_ENTROPY, PLAN_OP_NORM_SQ,       PLAN_OP_CLIP,
-          PLAN_OP_ADAMW,         PLAN_OP_SGD,           PLAN_OP_ACCUMULATE,
-          PLAN_OP_ZERO,          PLAN_OP_ADD,           PLAN_OP_REDUCE_SCATTER,
-          PLAN_OP_ALL_GATHER,    PLAN_OP_ALL_REDUCE };
+      = { PLAN_OP_ATTENTION,     PLAN_OP_ATTENTION_BWD,  PLAN_OP_RMSNORM,
+          PLAN_OP_RMSNORM_BWD,   PLAN_OP_LAYERNORM,      PLAN_OP_HEAD_NORM,
+          PLAN_OP_SWIGLU,        PLAN_OP_ACTIVATE,       PLAN_OP_ROPE,
+          PLAN_OP_EMBED,         PLAN_OP_EMBED_BWD,      PLAN_OP_CAST,
+          PLAN_OP_CROSS_ENTROPY, PLAN_OP_LOSS_GRAD,      PLAN_OP_GEMM_ADD,
+          PLAN_OP_NORM_SQ,       PLAN_OP_CLIP,           PLAN_OP_ADAMW,
+          PLAN_OP_SGD,           PLAN_OP_ACCUMULATE,     PLAN_OP_ZERO,
+          PLAN_OP_ADD,           PLAN_OP_REDUCE_SCATTER, PLAN_OP_ALL_GATHER,
+          PLAN_OP_ALL_REDUCE };
   g_autoptr (PlanCluster) cluster = processors (2);
   g_autoptr (GArray) ops = list (cluster);
   gboolean has[PLAN_N_OPS] = { FALSE }, has_layout[2][3] = { { FALSE } };

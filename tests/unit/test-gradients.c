@@ -116,6 +116,7 @@ static const char *const kinds[]
 
 START_TEST (gradients_are_differences_of_the_loss)
 {
+  static const char *const pieces[] = { "1", "2", "5" };
   g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
   g_autofree char *spec = g_strdup_printf (
@@ -128,6 +129,7 @@ START_TEST (gradients_are_differences_of_the_loss)
              && plan_set (&plan, "compute", "fp32", &error)
              && plan_set (&plan, "optimizer", "sgd", &error) && plan_set (&plan, "mbs", "2", &error)
              && plan_set (&plan, "gbs", "8", &error)
+             && plan_set (&plan, "loss_chunks", pieces[_i % (int)G_N_ELEMENTS (pieces)], &error)
              && plan_resolve (&plan, model, cluster, &resolved, &error));
   const ExecJob job = { .model = model,
                         .plan = &resolved,

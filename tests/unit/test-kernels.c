@@ -270,8 +270,9 @@ END_TEST
 START_TEST (kernels_gemm_of_tiles)
 {
   const gint64 sizes[][3]
-      = { { 32, 32, 32 },   { 70, 100, 1100 }, { 600, 33, 70 },   { 513, 48, 33 },
-          { 31, 47, 2049 }, { 545, 95, 1025 }, { 557, 549, 1030 } };
+      = { { 32, 32, 32 },    { 70, 100, 1100 },  { 600, 33, 70 }, { 513, 48, 33 }, { 31, 47, 2049 },
+          { 545, 95, 1025 }, { 557, 549, 1030 }, { 20, 32, 40 },  { 45, 32, 2049 } };
+  const guint64 behind = 32 * 32 * sizeof (float); /* as much as is stored at once */
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 *size = sizes[_i / 6];
   const gint64 m = size[0], n = size[1], k = size[2];
@@ -280,13 +281,18 @@ START_TEST (kernels_gemm_of_tiles)
   g_auto (Tensor) a = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)(m * k), 1);
   g_auto (Tensor) b = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)(k * n), 1);
   const PlanDtype format = _i % 6 < 3 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
-  g_auto (Tensor) out = tensor_blank (format, (guint64)(m * n));
+  g_auto (Tensor) out = tensor_blank (format, (guint64)(m * n) + behind);
+  guint8 *end = (guint8 *)out.data + plan_dtype_bytes (format, (guint64)(m * n));
 
   pass.in[0] = a.value;
   pass.in[1] = b.value;
   slow_gemm (&pass);
+  out.count = (guint64)(m * n);
+  memset (end, 0x5a, behind);
   run_kernel (PLAN_OP_GEMM, OPERANDS (&out, &a, &b), pass.dims, PLAN_DTYPE_BF16);
   check_close (&out, want, 5e-6, "gemm of tiles");
+  for (guint64 i = 0; i < behind; i++)
+    ck_assert_uint_eq (end[i], 0x5a);
 }
 END_TEST
 
@@ -528,6 +534,18 @@ START_TEST (kernels_cross_entropy)
     }
   run_kernel (PLAN_OP_CROSS_ENTROPY_BWD, OPERANDS (&dlogits, &prob, &targets), pass.dims, format);
   check_close (&dlogits, want_dlogits, 1e-6, "cross_entropy_bwd");
+
+  ExecExact twice;
+  memcpy (&twice, loss.data, sizeof twice);
+  memset (loss.data, 0, sizeof (ExecExact));
+  for (guint repeat = 1; repeat <= 2; repeat++)
+    {
+      g_auto (Tensor) turned = tensor_random (rand, format, n, 4);
+      memcpy (turned.data, logits.data, plan_dtype_bytes (format, n));
+      run_kernel (PLAN_OP_LOSS_GRAD, OPERANDS (&loss, &turned, &targets), pass.dims, format);
+      ck_assert_mem_eq (turned.data, dlogits.data, plan_dtype_bytes (format, n));
+    }
+  ck_assert_mem_eq (loss.data, &twice, sizeof twice);
 }
 END_TEST
 
@@ -745,7 +763,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
   tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
   tcase_add_loop_test (tcase, kernels_gemm, 0, 48);
-  tcase_add_loop_test (tcase, kernels_gemm_of_tiles, 0, 42);
+  tcase_add_loop_test (tcase, kernels_gemm_of_tiles, 0, 54);
   tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
   tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);

@@ -528,8 +528,9 @@ START_TEST (evaluating_is_forward_only)
 {
   Case train, eval;
   guint n;
-  case_init_words (&train, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native");
-  case_init_words (&eval, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native task=eval");
+  case_init_words (&train, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native ce_fusion=off");
+  case_init_words (&eval, "llama3-8b", "dgx-h100:1",
+                   "gbs=32 seq=4096 stack=native ce_fusion=off task=eval");
   const guint64 unit = 218136576;
   ck_assert_uint_eq (gathered_into (train.schedule, "weights.layer"), 2 * 4 * 32 * unit);
   ck_assert_uint_eq (gathered_into (eval.schedule, "weights.layer"), 4 * 32 * unit);
@@ -541,12 +542,63 @@ START_TEST (evaluating_is_forward_only)
   ck_assert_uint_eq (n, 0);
   const PlanMemory t = memory_of (&train), e = memory_of (&eval);
   ck_assert_uint_eq (t.allocated, e.allocated);
-  /* at the loss: bf16 logits and fp32 softmax of 4096 tokens, and nothing of any layer */
-  ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_LOSS], G_GUINT64_CONSTANT (6) * 4096 * 128256);
+  /* at the loss: logits of 4096 tokens in bf16 and fp32, their softmax, and nothing of any layer */
+  ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_LOSS], G_GUINT64_CONSTANT (10) * 4096 * 128256);
   ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_ACTIVATIONS], 0);
   ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_GRAD_BUCKETS], 0);
   case_clear (&train);
   case_clear (&eval);
+}
+END_TEST
+
+/* Of each piece a product makes logits, which become their gradient, and two use it; they are added
+ * up in fp32: where they accumulate if that is in fp32 and products may, else apart. */
+START_TEST (loss_in_pieces_holds_one_of_them)
+{
+  static const struct
+  {
+    const char *words;
+    guint products, sums, syncs;
+    gboolean is_apart;
+  } rows[] = { { "loss_chunks=1 grad_accum_fusion=on strategy=optim", 2, 1, 1, FALSE },
+               { "loss_chunks=8 grad_accum_fusion=on strategy=optim", 16, 8, 1, FALSE },
+               { "loss_chunks=8 grad_accum_fusion=on", 17, 7, 1, FALSE },
+               { "loss_chunks=8 strategy=optim", 17, 7, 1, TRUE },
+               { "loss_chunks=8 grad_accum_fusion=on grad_comm=bf16", 17, 7, 1, TRUE },
+               { "loss_chunks=8 nan_check=loss", 17, 7, 2, TRUE },
+               { "loss_chunks=8 task=eval", 8, 0, 1, FALSE } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint n, products = 0, sums = 0;
+      g_autofree char *words
+          = g_strconcat ("gbs=32 mbs=4 seq=4096 stack=native ", rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      const guint pieces = strstr (words, "loss_chunks=8") ? 8 : 1;
+      for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
+        {
+          const PlanOp *op = plan_schedule_node (c.schedule, node);
+          const gboolean is_head
+              = (op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD)
+                && (op->dims[0] == 128256 || op->dims[1] == 128256 || op->dims[2] == 128256);
+          products += is_head && op->kind == PLAN_OP_GEMM;
+          sums += is_head && op->kind == PLAN_OP_GEMM_ADD;
+        }
+      last_op (c.schedule, PLAN_OP_LOSS_GRAD, &n);
+      ck_assert_uint_eq (n, pieces);
+      ck_assert_msg (products == rows[i].products && sums == rows[i].sums, "%s: %u, %u",
+                     rows[i].words, products, sums);
+      ck_assert_uint_eq (most_live (c.schedule, "logits"), 1);
+      for (guint b = 0; b < plan_schedule_n_buffers (c.schedule); b++)
+        if (g_str_equal (plan_schedule_buffer (c.schedule, b)->name, "logits"))
+          ck_assert_uint_eq (plan_schedule_buffer (c.schedule, b)->elements,
+                             G_GUINT64_CONSTANT (4) * 4096 * 128256 / pieces);
+      last_op (c.schedule, PLAN_OP_SYNC, &n);
+      ck_assert_uint_eq (n, rows[i].syncs);
+      g_autofree char *text = plan_schedule_print (c.schedule);
+      ck_assert_int_eq (strstr (text, "raw.sum") != NULL, rows[i].is_apart);
+      case_clear (&c);
+    }
 }
 END_TEST
 
@@ -762,6 +814,7 @@ main (void)
   tcase_add_test (tcase, all_to_all_takes_a_second_bucket);
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
+  tcase_add_test (tcase, loss_in_pieces_holds_one_of_them);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
   tcase_add_test (tcase, gathering_again_makes_no_norm_again);
   tcase_add_test (tcase, sums_are_made_by_norms);

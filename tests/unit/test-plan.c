@@ -363,6 +363,10 @@ static const struct
   { "offload-layers-or-modules", "dgx-h100", "gbs=8 offload_layers=1 offload_modules=mlp_norm" },
   { "offload-proj-needs-core", "dgx-h100", "gbs=8 offload_modules=attn_proj" },
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
+  { "loss-chunks-are-native", "dgx-h100", "gbs=8 loss_chunks=2" },
+  { "loss-chunks-are-native", "dgx-h100", "gbs=8 stack=fsdp2 loss_chunks=2" },
+  { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=100 loss_chunks=8" },
+  { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=32 cp=8 loss_chunks=8" },
 
   { "ddp-shards-the-optimizer", "dgx-h100", "gbs=8 stack=megatron" },
   { "ddp-shards-the-optimizer", "dgx-h100", "gbs=8 stack=nanotron strategy=optim_grads" },
