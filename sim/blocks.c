@@ -9,7 +9,9 @@
 #include "sim/blocks-private.h"
 #include "sim/memory.h"
 
-#define WORD 64
+#include <string.h>
+
+#define WORD SIM_BLOCKS_WORD
 #define MAX_SIZES 1024 /* kept from run to run */
 
 static inline guint
@@ -18,21 +20,47 @@ n_words (guint n_bits)
   return (n_bits + WORD - 1) / WORD;
 }
 
+static void
+forget_sizes (SimBlocks *self)
+{
+  self->n_queues = 0;
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    {
+      self->sizes[pool].n = 0;
+      memset (self->sizes[pool].recent_sizes, 0, sizeof self->sizes[pool].recent_sizes);
+    }
+}
+
+/* The next number. */
+static guint32
+queue_new (SimBlocks *self, const SimQueue *queue)
+{
+  if (self->n_queues == self->queues_room)
+    {
+      self->queues_room = 2 * self->queues_room + WORD;
+      self->queues = g_renew (SimQueue, self->queues, self->queues_room);
+    }
+  self->queues[self->n_queues] = *queue;
+  return self->n_queues++;
+}
+
 /* Empty queues change no decision: sizes that were met once are likely to be met again. */
 static void
-queues_begin (SimQueues *self)
+queues_begin (SimBlocks *self)
 {
-  self->n = self->n <= MAX_SIZES ? self->n : 0;
-  for (guint i = 0; i < self->n; i++)
+  if (self->n_queues > MAX_SIZES)
+    forget_sizes (self);
+  for (guint32 i = 0; i < self->n_queues; i++)
     {
       self->queues[i].first = self->queues[i].last = NONE;
       self->queues[i].n_whole = 0;
     }
-  for (guint i = 0; i < n_words (self->n); i++)
-    self->is_used[i] = 0;
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    for (guint i = 0; i < n_words (self->sizes[pool].n); i++)
+      self->sizes[pool].is_used[i] = 0;
+  if (self->n_queues == 0)
+    queue_new (self, &(SimQueue){ .first = NONE, .last = NONE });
   self->version++;
-  for (guint i = 0; self->n == 0 && i < SIM_BLOCKS_RECENT; i++)
-    self->recent_sizes[i] = 0; /* no block is empty */
 }
 
 void
@@ -50,8 +78,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
     self->last[i] = NONE;
   self->reserved = 0;
   self->n_blocks = self->n_unused = 0;
-  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
-    queues_begin (&self->queues[i]);
+  queues_begin (self);
 }
 
 void
@@ -60,21 +87,21 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->blocks, g_free);
   g_clear_pointer (&self->notes, g_free);
   g_clear_pointer (&self->unused, g_free);
+  g_clear_pointer (&self->queues, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
   g_clear_pointer (&self->cycle, g_array_unref);
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     {
-      g_clear_pointer (&self->queues[i].sizes, g_free);
-      g_clear_pointer (&self->queues[i].numbers, g_free);
-      g_clear_pointer (&self->queues[i].is_used, g_free);
-      g_clear_pointer (&self->queues[i].queues, g_free);
+      g_clear_pointer (&self->sizes[i].sizes, g_free);
+      g_clear_pointer (&self->sizes[i].numbers, g_free);
+      g_clear_pointer (&self->sizes[i].is_used, g_free);
     }
 }
 
 /* The first size of at least that many bytes. */
 static guint
-rank_of (const SimQueues *self, guint64 bytes)
+rank_of (const SimSizes *self, guint64 bytes)
 {
   guint low = 0, high = self->n;
   while (low < high)
@@ -88,19 +115,9 @@ rank_of (const SimQueues *self, guint64 bytes)
   return low;
 }
 
-static inline void
-set_used (SimQueues *self, guint rank, gboolean is_used)
-{
-  const guint64 bit = G_GUINT64_CONSTANT (1) << rank % WORD;
-  if (is_used)
-    self->is_used[rank / WORD] |= bit;
-  else
-    self->is_used[rank / WORD] &= ~bit;
-}
-
 /* Makes room for one bit; the last word has room for it. */
 static void
-insert_bit (SimQueues *self, guint rank)
+insert_bit (SimSizes *self, guint rank)
 {
   const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
   for (guint i = n_words (self->n) - 1; i > rank / WORD; i--)
@@ -110,76 +127,60 @@ insert_bit (SimQueues *self, guint rank)
 }
 
 static void
-make_room (SimQueues *self)
+make_room (SimSizes *self)
 {
   self->room = 2 * self->room + WORD;
   self->sizes = g_renew (guint64, self->sizes, self->room);
   self->numbers = g_renew (guint32, self->numbers, self->room);
   self->is_used = g_renew (guint64, self->is_used, n_words (self->room));
-  self->queues = g_renew (SimQueue, self->queues, self->room);
 }
 
 /* A size that was never free before: happens a few times per run. */
 static guint32
-add_queue (SimQueues *self, guint rank, guint64 bytes)
+add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
 {
-  const guint32 number = self->n++;
-  if (self->n > self->room)
-    make_room (self);
-  if (number % WORD == 0)
-    self->is_used[number / WORD] = 0;
-  insert_bit (self, rank);
-  for (guint i = number; i > rank; i--)
+  SimSizes *sizes = &self->sizes[pool];
+  const guint last = sizes->n++;
+  if (sizes->n > sizes->room)
+    make_room (sizes);
+  if (last % WORD == 0)
+    sizes->is_used[last / WORD] = 0;
+  insert_bit (sizes, rank);
+  for (guint i = last; i > rank; i--)
     {
-      self->sizes[i] = self->sizes[i - 1];
-      self->numbers[i] = self->numbers[i - 1];
-      queue_at_rank (self, i)->rank = i;
+      sizes->sizes[i] = sizes->sizes[i - 1];
+      sizes->numbers[i] = sizes->numbers[i - 1];
+      self->queues[sizes->numbers[i]].rank = i;
     }
-  self->sizes[rank] = bytes;
-  self->numbers[rank] = number;
-  self->queues[number] = (SimQueue){ .bytes = bytes, .first = NONE, .last = NONE, .rank = rank };
+  sizes->sizes[rank] = bytes;
   self->version++;
-  return number;
+  return sizes->numbers[rank] = queue_new (
+             self, &(SimQueue){
+                       .bytes = bytes, .first = NONE, .last = NONE, .rank = rank, .pool = pool });
 }
 
 static guint32
-find_queue (SimQueues *self, guint64 bytes)
+find_queue (SimBlocks *self, guint pool, guint64 bytes)
 {
-  const guint rank = rank_of (self, bytes);
-  return rank < self->n && self->sizes[rank] == bytes ? self->numbers[rank]
-                                                      : add_queue (self, rank, bytes);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = rank_of (sizes, bytes);
+  return rank < sizes->n && sizes->sizes[rank] == bytes ? sizes->numbers[rank]
+                                                        : add_queue (self, pool, rank, bytes);
 }
 
 /* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
-static guint32
-queue_of (SimQueues *self, guint64 bytes)
+static inline guint32
+queue_of (SimBlocks *self, guint pool, guint64 bytes)
 {
+  SimSizes *sizes = &self->sizes[pool];
   const guint slot
       = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - SIM_BLOCKS_RECENT_BITS));
-  if (self->recent_sizes[slot] != bytes)
+  if (sizes->recent_sizes[slot] != bytes)
     {
-      self->recent_queues[slot] = find_queue (self, bytes);
-      self->recent_sizes[slot] = bytes;
+      sizes->recent_queues[slot] = find_queue (self, pool, bytes);
+      sizes->recent_sizes[slot] = bytes;
     }
-  return self->recent_queues[slot];
-}
-
-/* The smallest size from that rank on of which something is free; the number of sizes if none is.
- */
-static guint
-find_used (const SimQueues *self, guint rank)
-{
-  if (rank >= self->n)
-    return self->n;
-  guint word = rank / WORD;
-  guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % WORD);
-  while (bits == 0)
-    {
-      if (++word * WORD >= self->n)
-        return self->n;
-      bits = self->is_used[word];
-    }
-  return word * WORD + (guint)__builtin_ctzll (bits);
+  return sizes->recent_queues[slot];
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
@@ -223,14 +224,6 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
   queue->last = block;
 }
 
-static inline void
-list_whole (SimQueues *queues, guint32 number)
-{
-  SimQueue *queue = &queues->queues[number];
-  if (queue->n_whole++ == 0 && queue->first == NONE)
-    set_used (queues, queue->rank, TRUE);
-}
-
 /* The segments that came free before what follows are to stay before it. */
 static void
 close_run (SimBlocks *self, SimQueue *queue)
@@ -245,25 +238,24 @@ static void
 list_free (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
   if (b->queue == NONE)
-    b->queue = queue_of (queues, b->bytes);
+    b->queue = queue_of (self, b->pool, b->bytes);
   if (b->before == NONE && b->after == NONE && !self->expands)
     {
-      list_whole (queues, b->queue);
       block_forget (self, block);
+      sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | b->queue);
       return;
     }
-  SimQueue *queue = &queues->queues[b->queue];
+  SimQueue *queue = &self->queues[b->queue];
   if (queue->n_whole > 0)
     close_run (self, queue);
   else if (queue->first == NONE)
-    set_used (queues, queue->rank, TRUE);
+    sim_blocks_set_used (self, queue, TRUE);
   append (self, queue, block);
 }
 
 static void
-unlist (SimBlocks *self, SimQueues *queues, SimQueue *queue, guint32 block)
+unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   b->is_free = FALSE;
@@ -276,46 +268,38 @@ unlist (SimBlocks *self, SimQueues *queues, SimQueue *queue, guint32 block)
   else
     queue->last = b->ahead;
   if (queue->first == NONE && queue->n_whole == 0)
-    set_used (queues, queue->rank, FALSE);
+    sim_blocks_set_used (self, queue, FALSE);
 }
 
 static void
 unlist_free (SimBlocks *self, guint32 block)
 {
-  const SimBlock *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
-  unlist (self, queues, &queues->queues[b->queue], block);
-}
-
-static inline guint32
-pop_whole (SimQueues *queues, guint pool, guint32 number)
-{
-  SimQueue *queue = &queues->queues[number];
-  if (--queue->n_whole == 0)
-    set_used (queues, queue->rank, FALSE);
-  return whole_of (pool, number);
+  unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
 
 /* The oldest of a queue that is not empty. */
 static guint32
-pop (SimBlocks *self, guint pool, guint32 number)
+pop (SimBlocks *self, guint32 number)
 {
-  SimQueues *queues = &self->queues[pool];
-  SimQueue *queue = &queues->queues[number];
+  SimQueue *queue = &self->queues[number];
   const guint32 first = queue->first;
   if (first == NONE)
-    return pop_whole (queues, pool, number);
+    {
+      if (--queue->n_whole == 0)
+        sim_blocks_set_used (self, queue, FALSE);
+      return SIM_BLOCKS_WHOLE | number;
+    }
   if (!block_at (self, first)->is_run)
     {
-      unlist (self, queues, queue, first);
+      unlist (self, queue, first);
       return first;
     }
   if (--note_at (self, first)->n_whole == 0)
     {
-      unlist (self, queues, queue, first);
+      unlist (self, queue, first);
       block_forget (self, first);
     }
-  return whole_of (pool, number);
+  return SIM_BLOCKS_WHOLE | number;
 }
 
 /* Whether what is left of a free block remains one. */
@@ -350,16 +334,17 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
 
 /* What was asked for, of a whole segment: all of it, or a part. */
 static guint32
-cut (SimBlocks *self, guint32 whole, guint64 segment_bytes, guint64 bytes)
+cut (SimBlocks *self, guint32 whole, guint64 bytes)
 {
-  const guint pool = pool_of_whole (whole);
-  if (!is_kept (self, pool, segment_bytes - bytes))
+  const guint32 number = whole - SIM_BLOCKS_WHOLE;
+  const SimQueue *queue = &self->queues[number];
+  if (!is_kept (self, queue->pool, queue->bytes - bytes))
     return whole;
-  const SimBlock fresh = { .bytes = segment_bytes,
-                           .pool = (guint8)pool,
+  const SimBlock fresh = { .bytes = queue->bytes,
+                           .pool = (guint8)queue->pool,
                            .before = NONE,
                            .after = NONE,
-                           .queue = queue_of_whole (whole) };
+                           .queue = number };
   const guint32 block = block_new (self, &fresh);
   split (self, block, bytes);
   return block;
@@ -395,53 +380,51 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
 }
 
 /* Whether the smallest block that is large enough is the one that is looked at first, and all of it
- * is needed. */
-static G_GNUC_NO_INLINE SimBlocksHint
-hint_of (const SimBlocks *self, guint64 bytes, guint pool)
+ * is needed; whether a new segment is. */
+static G_GNUC_NO_INLINE void
+find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  const SimQueues *queues = &self->queues[pool];
-  SimBlocksHint hint = { .version = queues->version, .pool = pool, .queue = NONE };
-  hint.rank = rank_of (queues, bytes);
-  if (hint.rank < queues->n && !is_kept (self, pool, queues->sizes[hint.rank] - bytes))
-    hint.queue = queues->numbers[hint.rank];
-  return hint;
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint64 segment = self->expands ? 0 : sim_memory_segment_bytes (bytes);
+  *hint = (SimBlocksHint){ .segment = NONE, .segment_bytes = segment };
+  if (segment > 0 && !is_kept (self, pool, segment - bytes))
+    hint->segment = SIM_BLOCKS_WHOLE | queue_of (self, pool, segment);
+  hint->rank = rank_of (sizes, bytes);
+  if (hint->rank < sizes->n && !is_kept (self, pool, sizes->sizes[hint->rank] - bytes))
+    hint->queue = sizes->numbers[hint->rank];
+  hint->version = self->version;
 }
 
-/* A part of a segment, or a segment that has yet to be cut or made. */
-static G_GNUC_NO_INLINE guint32
-take_part (SimBlocks *self, guint64 bytes, guint pool, guint least_rank)
+/* Nothing that is free is large enough. */
+static guint32
+take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
-  SimQueues *queues = &self->queues[pool];
-  const guint rank = find_used (queues, least_rank);
-  guint32 block;
-  if (rank < queues->n)
+  if (self->expands)
     {
-      block = pop (self, pool, queues->numbers[rank]);
-      if (is_whole (block))
-        return cut (self, block, queues->sizes[rank], bytes);
+      const guint32 block = grow (self, bytes, pool);
+      split (self, block, bytes);
+      return block;
     }
-  else if (self->expands)
-    block = grow (self, bytes, pool);
-  else
-    {
-      const guint64 segment = sim_memory_segment_bytes (bytes);
-      self->reserved += segment;
-      return cut (self, whole_of (pool, queue_of (queues, segment)), segment, bytes);
-    }
-  split (self, block, bytes);
-  return block;
+  self->reserved += hint->segment_bytes;
+  return hint->segment != NONE
+             ? hint->segment
+             : cut (self, SIM_BLOCKS_WHOLE | queue_of (self, pool, hint->segment_bytes), bytes);
 }
 
 guint32
-sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  SimQueues *queues = &self->queues[pool];
-  if (G_UNLIKELY (hint->version != queues->version || hint->pool != pool))
-    *hint = hint_of (self, bytes, pool);
-  if (hint->queue != NONE && queues->queues[hint->queue].first == NONE
-      && queues->queues[hint->queue].n_whole > 0)
-    return pop_whole (queues, pool, hint->queue);
-  return take_part (self, bytes, pool, hint->rank);
+  if (G_UNLIKELY (hint->version != self->version))
+    find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = find_used (sizes, hint->rank);
+  if (rank == sizes->n)
+    return take_new (self, bytes, pool, hint);
+  const guint32 block = pop (self, sizes->numbers[rank]);
+  if (is_whole (block))
+    return cut (self, block, bytes);
+  split (self, block, bytes);
+  return block;
 }
 
 static void
@@ -460,8 +443,8 @@ absorb_right (SimBlocks *self, guint32 block)
   block_forget (self, right);
 }
 
-static G_GNUC_NO_INLINE void
-give_back_part (SimBlocks *self, guint32 block)
+void
+sim_blocks_give_back_part (SimBlocks *self, guint32 block)
 {
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (right != NONE && block_at (self, right)->is_free)
@@ -476,13 +459,4 @@ give_back_part (SimBlocks *self, guint32 block)
       block = left;
     }
   list_free (self, block);
-}
-
-void
-sim_blocks_give_back (SimBlocks *self, guint32 block)
-{
-  if (is_whole (block))
-    list_whole (&self->queues[pool_of_whole (block)], queue_of_whole (block));
-  else
-    give_back_part (self, block);
 }
