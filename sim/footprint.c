@@ -11,12 +11,25 @@
 typedef struct
 {
   guint64 bytes;
-  guint64 padded; /* in an arena */
-  PlanCategory category;
-  gboolean is_many;
+  guint64 padded;   /* in an arena */
   gboolean is_late; /* its block is taken when it is first touched */
-  SimBlocksHint hint;
 } Array;
+
+/* An item of the program with all that it takes to be run again and again. */
+typedef struct
+{
+  guint64 bytes;
+  SimBlocksHint hint;
+  guint32 base; /* id of its buffer where all values are 0 */
+  gint32 offset;
+  guint32 index, node, launches;
+  guint8 kind, modulus, category, pool;
+  guint8 value;    /* which one its buffer moves with; NO_VALUE, always 0, where it does not */
+  guint8 has_unit; /* it is one of many */
+  guint8 has_block;
+} Move;
+
+#define NO_VALUE PLAN_MAX_DEPTH
 
 static void
 state_init (SimState *self)
@@ -42,6 +55,36 @@ find_late (SimFootprint *self)
 }
 
 static void
+find_moves (SimFootprint *self)
+{
+  const GArray *items = self->program->memory.items;
+  g_array_set_size (self->moves, items->len);
+  for (guint i = 0; i < items->len; i++)
+    {
+      const SimItem *item = &g_array_index (items, SimItem, i);
+      Move *move = &g_array_index (self->moves, Move, i);
+      *move
+          = (Move){ .kind = (guint8)item->kind, .index = item->index, .launches = item->launches };
+      if (item->kind == SIM_ITEM_REPEAT)
+        continue;
+      const SimRef *ref = &item->buffer;
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, item->index);
+      const Array *array = &g_array_index (self->arrays, Array, item->index);
+      move->bytes = array->bytes;
+      move->base = ref->first + (guint32)ref->offset;
+      move->offset = ref->offset;
+      move->node = item->node;
+      move->modulus = ref->modulus;
+      move->category = (guint8)buffer->category;
+      move->pool = (guint8)sim_memory_pool (array->bytes, item->stream);
+      move->value = ref->loop >= 0 ? (guint8)ref->loop : NO_VALUE;
+      move->has_unit = buffer->count > 1;
+      move->has_block
+          = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
+    }
+}
+
+static void
 begin (SimFootprint *self)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
@@ -54,6 +97,7 @@ begin (SimFootprint *self)
   if (!self->arrays)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
+      self->moves = g_array_new (FALSE, FALSE, sizeof (Move));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
       self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
@@ -68,18 +112,16 @@ begin (SimFootprint *self)
   g_array_set_size (self->arrays, n);
   for (guint a = 0; a < n; a++)
     {
-      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
       g_array_index (self->arrays, Array, a) = (Array){
         .bytes = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a), granule),
         .padded = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a),
                                        PLAN_ARENA_ALIGNMENT),
-        .category = buffer->category,
-        .is_many = buffer->count > 1,
       };
     }
   self->has_blocks = self->stack && self->stack->caching_allocator;
   self->has_gaps = self->stack && !self->stack->caching_allocator;
   find_late (self);
+  find_moves (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
   g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
   if (self->held->len > 0)
@@ -104,6 +146,7 @@ sim_footprint_clear (SimFootprint *self)
   sim_gaps_clear (&self->gaps);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
+  g_clear_pointer (&self->moves, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
   g_clear_pointer (&self->comes_free, g_array_unref);
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
@@ -156,63 +199,83 @@ give_back_what_is_over (SimFootprint *self)
     sim_blocks_give_back (&self->blocks, block);
 }
 
-static void
-take_block (SimFootprint *self, const SimItem *item)
+static inline guint32
+id_of (const SimFootprint *self, const Move *move)
 {
-  Array *array = &g_array_index (self->arrays, Array, item->index);
-  guint32 *held = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
-  if (array->bytes == 0 || *held != SIM_BLOCKS_NONE)
+  const gint64 value = self->values[move->value];
+  return G_LIKELY (!move->modulus) ? move->base + (guint32)value
+                                   : move->base - (guint32)move->offset
+                                         + (guint32)((move->offset + value) % move->modulus);
+}
+
+static inline void
+take_block (SimFootprint *self, Move *move)
+{
+  guint32 *held = &g_array_index (self->held, guint32, id_of (self, move));
+  if (*held != SIM_BLOCKS_NONE)
     return;
   give_back_what_is_over (self);
-  *held = sim_blocks_take (&self->blocks, array->bytes,
-                           sim_memory_pool (array->bytes, item->stream), &array->hint);
+  *held = sim_blocks_take (&self->blocks, move->bytes, move->pool, &move->hint);
 }
 
 static void
-take (SimFootprint *self, const SimItem *item)
+take_place (SimFootprint *self, const Move *move)
 {
-  const Array *array = &g_array_index (self->arrays, Array, item->index);
+  const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
+  if (padded > 0)
+    g_array_index (self->placed, guint64, id_of (self, move)) = sim_gaps_take (&self->gaps, padded);
+}
+
+static inline void
+take (SimFootprint *self, Move *move)
+{
   PlanMeter *meter = &self->meter;
-  if (self->has_blocks && !array->is_late)
-    take_block (self, item);
-  if (self->has_gaps && array->padded > 0)
-    g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
-        = sim_gaps_take (&self->gaps, array->padded);
-  meter->live[array->category] += array->bytes;
-  meter->total += array->bytes;
+  if (move->has_block)
+    take_block (self, move);
+  if (self->has_gaps)
+    take_place (self, move);
+  meter->live[move->category] += move->bytes;
+  meter->total += move->bytes;
   if (meter->total <= meter->peak_total)
     return;
-  const gint8 loop = item->buffer.loop;
   meter->peak_total = meter->total;
-  meter->peak_node = item->node;
-  meter->peak_unit
-      = array->is_many ? (gint32)(item->buffer.offset + (loop >= 0 ? self->values[loop] : 0)) : -1;
+  meter->peak_node = move->node;
+  meter->peak_unit = move->has_unit ? (gint32)(move->offset + self->values[move->value]) : -1;
   self->is_peak = TRUE;
 }
 
 static void
-give_back (SimFootprint *self, const SimItem *item)
+give_back_place (SimFootprint *self, const Move *move)
 {
-  const Array *array = &g_array_index (self->arrays, Array, item->index);
+  const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
+  guint64 *placed = &g_array_index (self->placed, guint64, id_of (self, move));
+  if (padded == 0)
+    return;
+  sim_gaps_give_back (&self->gaps, *placed, padded);
+  *placed = SIM_NOWHERE;
+}
+
+static inline void
+give_back_block (SimFootprint *self, const Move *move)
+{
+  guint32 *held = &g_array_index (self->held, guint32, id_of (self, move));
+  if (*held == SIM_BLOCKS_NONE)
+    return;
+  if (!self->lead.is_on || !sim_lead_give_back (&self->lead, move->index, *held))
+    sim_blocks_give_back (&self->blocks, *held);
+  *held = SIM_BLOCKS_NONE;
+}
+
+static inline void
+give_back (SimFootprint *self, const Move *move)
+{
   note_peak (self);
-  self->meter.live[array->category] -= array->bytes;
-  self->meter.total -= array->bytes;
-  guint32 *held = self->has_blocks ? &g_array_index (self->held, guint32,
-                                                     sim_ref_id (&item->buffer, self->values))
-                                   : NULL;
-  if (held && *held != SIM_BLOCKS_NONE)
-    {
-      if (!self->lead.is_on || !sim_lead_give_back (&self->lead, item->index, *held))
-        sim_blocks_give_back (&self->blocks, *held);
-      *held = SIM_BLOCKS_NONE;
-    }
-  if (self->has_gaps && array->padded > 0)
-    {
-      guint64 *placed
-          = &g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values));
-      sim_gaps_give_back (&self->gaps, *placed, array->padded);
-      *placed = SIM_NOWHERE;
-    }
+  self->meter.live[move->category] -= move->bytes;
+  self->meter.total -= move->bytes;
+  if (move->has_block)
+    give_back_block (self, move);
+  if (self->has_gaps)
+    give_back_place (self, move);
 }
 
 static void
@@ -406,24 +469,24 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 static void
 walk (SimFootprint *self, SimRange range)
 {
-  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  Move *moves = (Move *)(gpointer)self->moves->data;
   for (guint i = range.begin; i < range.end && !is_enough (self);)
     {
-      const SimItem *item = &items[i++];
-      sim_lead_issue (&self->lead, item->launches);
-      if (item->kind == SIM_ITEM_OP)
-        take (self, item);
-      else if (item->kind == SIM_ITEM_FREE)
-        give_back (self, item);
-      else if (item->kind == SIM_ITEM_TOUCH)
+      Move *move = &moves[i++];
+      sim_lead_issue (&self->lead, move->launches);
+      if (move->kind == SIM_ITEM_OP)
+        take (self, move);
+      else if (move->kind == SIM_ITEM_FREE)
+        give_back (self, move);
+      else if (move->kind == SIM_ITEM_TOUCH)
         {
-          if (self->has_blocks)
-            take_block (self, item);
+          if (move->has_block)
+            take_block (self, move);
         }
       else
         {
-          walk_loop (self, item->index, i);
-          i = g_array_index (self->program->memory.loops, SimLoop, item->index).end;
+          walk_loop (self, move->index, i);
+          i = g_array_index (self->program->memory.loops, SimLoop, move->index).end;
         }
     }
 }

@@ -52,13 +52,14 @@ typedef struct
   SimLead lead;
   SimGaps gaps;
   PlanMeter meter;
-  gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */
-  gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
-  GArray *arrays;                /* per buffer array: what its elements take */
-  GArray *held;                  /* guint32 per buffer: its block */
-  GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
-  GArray *comes_free;            /* gboolean per array, in the part that is looked at */
-  guint n_taken;                 /* steps, until it was steady or enough */
+  gboolean is_peak; /* the meter's peak is now, and its categories are not yet noted */
+  gint64 values[PLAN_MAX_DEPTH + 1]; /* of the loops around the op, and 0 */
+  GArray *arrays;                    /* per buffer array: what its elements take */
+  GArray *moves;                     /* per item of the program */
+  GArray *held;                      /* guint32 per buffer: its block */
+  GArray *placed;                    /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
+  GArray *comes_free;                /* gboolean per array, in the part that is looked at */
+  guint n_taken;                     /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
 } SimFootprint;
 
