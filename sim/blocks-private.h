@@ -12,8 +12,9 @@ struct _SimBlock
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
   guint8 is_free, pool;
-  guint8 walls;  /* a bit per kind of wall that it is */
-  guint8 is_run; /* it stands in a queue for whole segments */
+  guint8 walls;       /* a bit per kind of wall that it is */
+  guint8 is_run : 1;  /* it stands in a queue for whole segments */
+  guint8 is_long : 1; /* its segment is */
 };
 
 /* What is seldom asked about a block: half a line of cache holds the rest. */
@@ -41,6 +42,28 @@ note_at (const SimBlocks *self, guint32 block)
   return &self->notes[block];
 }
 
+static inline gboolean
+is_long (guint64 bytes)
+{
+  return bytes > SIM_MEMORY_SHORT;
+}
+
+/* The first size of at least that many bytes. */
+static inline guint
+rank_of (const SimSizes *self, guint64 bytes)
+{
+  guint low = 0, high = self->n;
+  while (low < high)
+    {
+      const guint middle = (low + high) / 2;
+      if (self->sizes[middle] < bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  return low;
+}
+
 /* The smallest size from that rank on of which something is free; the number of sizes if none is.
  */
 static inline guint
@@ -58,5 +81,11 @@ find_used (const SimSizes *self, guint rank)
     }
   return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
 }
+
+/* Makes the hint that of a request. */
+void sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
+
+/* Takes it from a new segment, whatever is free. */
+guint32 sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint);
 
 G_END_DECLS

@@ -77,7 +77,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     self->last[i] = NONE;
   self->reserved = 0;
-  self->n_blocks = self->n_unused = 0;
+  self->n_blocks = self->n_unused = self->n_unused_long = self->n_longs = 0;
   queues_begin (self);
 }
 
@@ -87,6 +87,8 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->blocks, g_free);
   g_clear_pointer (&self->notes, g_free);
   g_clear_pointer (&self->unused, g_free);
+  g_clear_pointer (&self->unused_long, g_free);
+  g_clear_pointer (&self->longs, g_free);
   g_clear_pointer (&self->queues, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
@@ -97,22 +99,6 @@ sim_blocks_clear (SimBlocks *self)
       g_clear_pointer (&self->sizes[i].numbers, g_free);
       g_clear_pointer (&self->sizes[i].is_used, g_free);
     }
-}
-
-/* The first size of at least that many bytes. */
-static guint
-rank_of (const SimSizes *self, guint64 bytes)
-{
-  guint low = 0, high = self->n;
-  while (low < high)
-    {
-      const guint middle = (low + high) / 2;
-      if (self->sizes[middle] < bytes)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-  return low;
 }
 
 /* Makes room for one bit; the last word has room for it. */
@@ -184,21 +170,36 @@ queue_of (SimBlocks *self, guint pool, guint64 bytes)
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
+static void
+make_room_for_blocks (SimBlocks *self)
+{
+  const guint32 before = self->room;
+  self->room = 2 * self->n_blocks + WORD;
+  self->blocks = g_renew (SimBlock, self->blocks, self->room);
+  self->notes = g_renew (SimNote, self->notes, self->room);
+  self->unused = g_renew (guint32, self->unused, self->room);
+  self->unused_long = g_renew (guint32, self->unused_long, self->room);
+  self->longs = g_renew (guint32, self->longs, self->room);
+  /* A later block's note may be of one that is gone, but never of a description to come. */
+  for (guint32 i = before; i < self->room; i++)
+    *note_at (self, i) = (SimNote){ 0 };
+}
+
+/* Numbers of long ones are used again for such only: whatever else happens, they come round. */
 static guint32
 block_new (SimBlocks *self, const SimBlock *block)
 {
   guint32 index = self->n_blocks;
-  if (self->n_unused > 0)
+  if (block->is_long && self->n_unused_long > 0)
+    index = self->unused_long[--self->n_unused_long];
+  else if (!block->is_long && self->n_unused > 0)
     index = self->unused[--self->n_unused];
-  else if (self->n_blocks++ == self->room)
+  else
     {
-      self->room = 2 * self->n_blocks + WORD;
-      self->blocks = g_renew (SimBlock, self->blocks, self->room);
-      self->notes = g_renew (SimNote, self->notes, self->room);
-      self->unused = g_renew (guint32, self->unused, self->room);
-      /* A later block's note may be of one that is gone, but never of a description to come. */
-      for (guint32 i = index; i < self->room; i++)
-        *note_at (self, i) = (SimNote){ 0 };
+      if (self->n_blocks++ == self->room)
+        make_room_for_blocks (self);
+      if (block->is_long)
+        self->longs[self->n_longs++] = index;
     }
   *block_at (self, index) = *block;
   return index;
@@ -207,7 +208,17 @@ block_new (SimBlocks *self, const SimBlock *block)
 static void
 block_forget (SimBlocks *self, guint32 block)
 {
-  self->unused[self->n_unused++] = block;
+  if (block_at (self, block)->is_long)
+    self->unused_long[self->n_unused_long++] = block;
+  else
+    self->unused[self->n_unused++] = block;
+}
+
+/* What is short there may be taken by requests that look at nothing else that is long. */
+static inline void
+note_mixed (SimBlocks *self, const SimBlock *b)
+{
+  self->n_mixed += b->is_long && !is_long (b->bytes);
 }
 
 static void
@@ -228,7 +239,8 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
 static void
 close_run (SimBlocks *self, SimQueue *queue)
 {
-  const guint32 run = block_new (self, &(SimBlock){ .is_run = TRUE });
+  const guint32 run
+      = block_new (self, &(SimBlock){ .is_run = TRUE, .is_long = is_long (queue->bytes) });
   note_at (self, run)->n_whole = queue->n_whole;
   queue->n_whole = 0;
   append (self, queue, run);
@@ -246,7 +258,9 @@ list_free (SimBlocks *self, guint32 block)
       sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | b->queue);
       return;
     }
+  note_mixed (self, b);
   SimQueue *queue = &self->queues[b->queue];
+  queue->stamp = self->stamp;
   if (queue->n_whole > 0)
     close_run (self, queue);
   else if (queue->first == NONE)
@@ -258,6 +272,7 @@ static void
 unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
+  note_mixed (self, b);
   b->is_free = FALSE;
   if (b->ahead != NONE)
     block_at (self, b->ahead)->behind = b->behind;
@@ -317,9 +332,12 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   const guint64 rest = whole->bytes - bytes;
   if (!is_kept (self, whole->pool, rest))
     return;
-  const SimBlock tail = {
-    .bytes = rest, .pool = whole->pool, .before = block, .after = whole->after, .queue = NONE
-  };
+  const SimBlock tail = { .bytes = rest,
+                          .pool = whole->pool,
+                          .before = block,
+                          .after = whole->after,
+                          .queue = NONE,
+                          .is_long = whole->is_long };
   const guint32 index = block_new (self, &tail);
   whole = block_at (self, block);
   whole->bytes = bytes;
@@ -344,7 +362,8 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
                            .pool = (guint8)queue->pool,
                            .before = NONE,
                            .after = NONE,
-                           .queue = number };
+                           .queue = number,
+                           .is_long = is_long (queue->bytes) };
   const guint32 block = block_new (self, &fresh);
   split (self, block, bytes);
   return block;
@@ -381,8 +400,8 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
 
 /* Whether the smallest block that is large enough is the one that is looked at first, and all of it
  * is needed; whether a new segment is. */
-static G_GNUC_NO_INLINE void
-find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+void
+sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
   const SimSizes *sizes = &self->sizes[pool];
   const guint64 segment = self->expands ? 0 : sim_memory_segment_bytes (bytes);
@@ -396,8 +415,8 @@ find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 }
 
 /* Nothing that is free is large enough. */
-static guint32
-take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
+guint32
+sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
   if (self->expands)
     {
@@ -415,11 +434,11 @@ guint32
 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
   if (G_UNLIKELY (hint->version != self->version))
-    find_hint (self, bytes, pool, hint);
+    sim_blocks_find_hint (self, bytes, pool, hint);
   const SimSizes *sizes = &self->sizes[pool];
   const guint rank = find_used (sizes, hint->rank);
   if (rank == sizes->n)
-    return take_new (self, bytes, pool, hint);
+    return sim_blocks_take_new (self, bytes, pool, hint);
   const guint32 block = pop (self, sizes->numbers[rank]);
   if (is_whole (block))
     return cut (self, block, bytes);

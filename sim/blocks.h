@@ -21,6 +21,7 @@ typedef struct
   guint32 first, last, n_whole;
   guint32 rank; /* of its size */
   guint32 pool;
+  guint32 stamp; /* of the blocks, when a part was last put into it */
 } SimQueue;
 
 /* Which sizes are free in a pool. */
@@ -42,8 +43,9 @@ typedef struct
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
-  guint32 *unused;
-  guint32 n_blocks, n_unused, room;
+  guint32 *unused, *unused_long, *longs; /* numbers to be given to others, and all of long ones */
+  guint32 n_blocks, n_unused, n_unused_long, n_longs, room;
+  guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
   SimSizes sizes[SIM_MEMORY_POOLS];
   SimQueue *queues; /* of all pools, by number; the first one is of nothing */
   guint32 n_queues, queues_room;

@@ -5,6 +5,7 @@
 
 #include "planner/arena.h"
 #include "planner/units.h"
+#include "sim/footprint-private.h"
 
 #include <string.h>
 
@@ -14,22 +15,6 @@ typedef struct
   guint64 padded;   /* in an arena */
   gboolean is_late; /* its block is taken when it is first touched */
 } Array;
-
-/* An item of the program with all that it takes to be run again and again. */
-typedef struct
-{
-  guint64 bytes;
-  SimBlocksHint hint;
-  guint32 base; /* id of its buffer where all values are 0 */
-  gint32 offset;
-  guint32 index, node, launches;
-  guint8 kind, modulus, category, pool;
-  guint8 value;    /* which one its buffer moves with; NO_VALUE, always 0, where it does not */
-  guint8 has_unit; /* it is one of many */
-  guint8 has_block;
-} Move;
-
-#define NO_VALUE PLAN_MAX_DEPTH
 
 static void
 state_init (SimState *self)
@@ -62,9 +47,10 @@ find_moves (SimFootprint *self)
   for (guint i = 0; i < items->len; i++)
     {
       const SimItem *item = &g_array_index (items, SimItem, i);
-      Move *move = &g_array_index (self->moves, Move, i);
-      *move
-          = (Move){ .kind = (guint8)item->kind, .index = item->index, .launches = item->launches };
+      SimMove *move = &g_array_index (self->moves, SimMove, i);
+      *move = (SimMove){ .kind = (guint8)item->kind,
+                         .index = item->index,
+                         .launches = item->launches };
       if (item->kind == SIM_ITEM_REPEAT)
         continue;
       const SimRef *ref = &item->buffer;
@@ -77,7 +63,7 @@ find_moves (SimFootprint *self)
       move->modulus = ref->modulus;
       move->category = (guint8)buffer->category;
       move->pool = (guint8)sim_memory_pool (array->bytes, item->stream);
-      move->value = ref->loop >= 0 ? (guint8)ref->loop : NO_VALUE;
+      move->value = ref->loop >= 0 ? (guint8)ref->loop : SIM_NO_VALUE;
       move->has_unit = buffer->count > 1;
       move->has_block
           = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
@@ -97,7 +83,7 @@ begin (SimFootprint *self)
   if (!self->arrays)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
-      self->moves = g_array_new (FALSE, FALSE, sizeof (Move));
+      self->moves = g_array_new (FALSE, FALSE, sizeof (SimMove));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
       self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
@@ -132,6 +118,7 @@ begin (SimFootprint *self)
     self->recurrences[i].period = 0;
   sim_gaps_begin (&self->gaps);
   self->n_taken = 0;
+  self->leap.n_left_out = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
@@ -144,6 +131,7 @@ sim_footprint_clear (SimFootprint *self)
   sim_blocks_clear (&self->blocks);
   sim_lead_clear (&self->lead);
   sim_gaps_clear (&self->gaps);
+  sim_leap_clear (&self->leap);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->moves, g_array_unref);
@@ -157,19 +145,10 @@ sim_footprint_clear (SimFootprint *self)
     }
 }
 
-/* Categories at the peak are noted when it is over. */
-static inline void
-note_peak (SimFootprint *self)
-{
-  if (self->is_peak)
-    memcpy (self->meter.peak, self->meter.live, sizeof self->meter.peak);
-  self->is_peak = FALSE;
-}
-
 static SimPeak
 peak_of (SimFootprint *self)
 {
-  note_peak (self);
+  sim_footprint_note_peak (self);
   const PlanMeter *meter = &self->meter;
   SimPeak peak = { .total = meter->peak_total, .node = meter->peak_node, .unit = meter->peak_unit };
   memcpy (peak.by_category, meter->peak, sizeof peak.by_category);
@@ -182,7 +161,7 @@ static void
 join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
 {
   PlanMeter *meter = &self->meter;
-  note_peak (self);
+  sim_footprint_note_peak (self);
   if (other->total < meter->peak_total || (other->total == meter->peak_total && !is_earlier))
     return;
   meter->peak_total = other->total;
@@ -199,19 +178,10 @@ give_back_what_is_over (SimFootprint *self)
     sim_blocks_give_back (&self->blocks, block);
 }
 
-static inline guint32
-id_of (const SimFootprint *self, const Move *move)
-{
-  const gint64 value = self->values[move->value];
-  return G_LIKELY (!move->modulus) ? move->base + (guint32)value
-                                   : move->base - (guint32)move->offset
-                                         + (guint32)((move->offset + value) % move->modulus);
-}
-
 static inline void
-take_block (SimFootprint *self, Move *move)
+take_block (SimFootprint *self, SimMove *move)
 {
-  guint32 *held = &g_array_index (self->held, guint32, id_of (self, move));
+  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
   if (*held != SIM_BLOCKS_NONE)
     return;
   give_back_what_is_over (self);
@@ -219,21 +189,18 @@ take_block (SimFootprint *self, Move *move)
 }
 
 static void
-take_place (SimFootprint *self, const Move *move)
+take_place (SimFootprint *self, const SimMove *move)
 {
   const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
   if (padded > 0)
-    g_array_index (self->placed, guint64, id_of (self, move)) = sim_gaps_take (&self->gaps, padded);
+    g_array_index (self->placed, guint64, sim_footprint_id (self, move))
+        = sim_gaps_take (&self->gaps, padded);
 }
 
 static inline void
-take (SimFootprint *self, Move *move)
+count_taken (SimFootprint *self, const SimMove *move)
 {
   PlanMeter *meter = &self->meter;
-  if (move->has_block)
-    take_block (self, move);
-  if (self->has_gaps)
-    take_place (self, move);
   meter->live[move->category] += move->bytes;
   meter->total += move->bytes;
   if (meter->total <= meter->peak_total)
@@ -244,11 +211,38 @@ take (SimFootprint *self, Move *move)
   self->is_peak = TRUE;
 }
 
+static inline void
+count_given_back (SimFootprint *self, const SimMove *move)
+{
+  sim_footprint_note_peak (self);
+  self->meter.live[move->category] -= move->bytes;
+  self->meter.total -= move->bytes;
+}
+
+void
+sim_footprint_count (SimFootprint *self, const SimMove *move)
+{
+  if (move->kind == SIM_ITEM_OP)
+    count_taken (self, move);
+  else
+    count_given_back (self, move);
+}
+
+static inline void
+take (SimFootprint *self, SimMove *move)
+{
+  if (move->has_block)
+    take_block (self, move);
+  if (self->has_gaps)
+    take_place (self, move);
+  count_taken (self, move);
+}
+
 static void
-give_back_place (SimFootprint *self, const Move *move)
+give_back_place (SimFootprint *self, const SimMove *move)
 {
   const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
-  guint64 *placed = &g_array_index (self->placed, guint64, id_of (self, move));
+  guint64 *placed = &g_array_index (self->placed, guint64, sim_footprint_id (self, move));
   if (padded == 0)
     return;
   sim_gaps_give_back (&self->gaps, *placed, padded);
@@ -256,9 +250,9 @@ give_back_place (SimFootprint *self, const Move *move)
 }
 
 static inline void
-give_back_block (SimFootprint *self, const Move *move)
+give_back_block (SimFootprint *self, const SimMove *move)
 {
-  guint32 *held = &g_array_index (self->held, guint32, id_of (self, move));
+  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
   if (*held == SIM_BLOCKS_NONE)
     return;
   if (!self->lead.is_on || !sim_lead_give_back (&self->lead, move->index, *held))
@@ -267,11 +261,9 @@ give_back_block (SimFootprint *self, const Move *move)
 }
 
 static inline void
-give_back (SimFootprint *self, const Move *move)
+give_back (SimFootprint *self, const SimMove *move)
 {
-  note_peak (self);
-  self->meter.live[move->category] -= move->bytes;
-  self->meter.total -= move->bytes;
+  count_given_back (self, move);
   if (move->has_block)
     give_back_block (self, move);
   if (self->has_gaps)
@@ -443,6 +435,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   gboolean is_looking = looks;
   gint64 left = loop->count;
   self->values[loop->depth] = loop->from;
+  const gboolean leaps = !looks && sim_leap_enter (self, loop, range);
   if (looks)
     {
       set_walls (self, kind, range, TRUE);
@@ -451,11 +444,18 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
     }
   while (left > 0 && !is_enough (self))
     {
-      walk (self, range);
+      if (leaps && self->leap.is_on)
+        sim_leap_walk (self, range);
+      else
+        walk (self, range);
       sim_lead_issue (&self->lead, loop->launches);
       self->values[loop->depth] += loop->step;
       left--;
-      if (!is_looking || (loop->count - left) % loop->unroll != 0)
+      if ((loop->count - left) % loop->unroll != 0)
+        continue;
+      if (leaps && self->leap.is_on)
+        left = sim_leap_turn (self, loop, left);
+      if (!is_looking)
         continue;
       is_looking = !comes_again (self, loop, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->now, left);
@@ -469,10 +469,10 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 static void
 walk (SimFootprint *self, SimRange range)
 {
-  Move *moves = (Move *)(gpointer)self->moves->data;
+  SimMove *moves = (SimMove *)(gpointer)self->moves->data;
   for (guint i = range.begin; i < range.end && !is_enough (self);)
     {
-      Move *move = &moves[i++];
+      SimMove *move = &moves[i++];
       sim_lead_issue (&self->lead, move->launches);
       if (move->kind == SIM_ITEM_OP)
         take (self, move);
@@ -519,11 +519,11 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
       self->n_taken = i + 1;
-      note_peak (self);
+      sim_footprint_note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);
       end_step (self);
-      note_peak (self);
+      sim_footprint_note_peak (self);
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
       if (i == 0) /* a cache fills during the first */

@@ -9,6 +9,7 @@
 #include "sim/blocks.h"
 #include "sim/gaps.h"
 #include "sim/lead.h"
+#include "sim/leap.h"
 #include "sim/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -40,7 +41,9 @@ typedef struct
   guint32 loop;          /* of them */
 } SimRecurrence;
 
-typedef struct
+typedef struct _SimMove SimMove;
+
+struct _SimFootprint
 {
   const PlanSchedule *schedule;
   const PlanStack *stack;
@@ -61,7 +64,8 @@ typedef struct
   GArray *comes_free;                /* gboolean per array, in the part that is looked at */
   guint n_taken;                     /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
-} SimFootprint;
+  SimLeap leap;
+};
 
 void sim_footprint_clear (SimFootprint *self);
 
