@@ -12,8 +12,9 @@ struct _SimBlock
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* of its size, where that was looked up */
   guint8 is_free, pool;
-  guint8 walls;  /* a bit per kind of wall that it is */
-  guint8 is_run; /* it stands in a queue for whole segments */
+  guint8 walls;       /* a bit per kind of wall that it is */
+  guint8 is_run : 1;  /* it stands in a queue for whole segments */
+  guint8 is_long : 1; /* its segment is */
 };
 
 /* What is seldom asked about a block: half a line of cache holds the rest. */
@@ -23,40 +24,10 @@ struct _SimNote
   guint32 n_whole;             /* segments of a run */
 };
 
-/* Free blocks of one size: the first and the last, and how many whole segments came free since. */
-struct _SimQueue
-{
-  guint64 bytes;
-  guint32 first, last, n_whole;
-  guint32 rank; /* of its size */
-};
-
-/* A whole segment in use is known by its pool and its queue. */
-#define WHOLE (1u << 31)
-#define WHOLE_POOL 28
-
 static inline gboolean
 is_whole (guint32 block)
 {
-  return block >= WHOLE && block != NONE;
-}
-
-static inline guint32
-whole_of (guint pool, guint32 queue)
-{
-  return WHOLE | pool << WHOLE_POOL | queue;
-}
-
-static inline guint
-pool_of_whole (guint32 whole)
-{
-  return whole >> WHOLE_POOL & 7;
-}
-
-static inline guint32
-queue_of_whole (guint32 whole)
-{
-  return whole & ((1u << WHOLE_POOL) - 1);
+  return block >= SIM_BLOCKS_WHOLE && block != NONE;
 }
 
 static inline SimBlock *
@@ -71,10 +42,50 @@ note_at (const SimBlocks *self, guint32 block)
   return &self->notes[block];
 }
 
-static inline SimQueue *
-queue_at_rank (const SimQueues *self, guint rank)
+static inline gboolean
+is_long (guint64 bytes)
 {
-  return &self->queues[self->numbers[rank]];
+  return bytes > SIM_MEMORY_SHORT;
 }
+
+/* The first size of at least that many bytes. */
+static inline guint
+rank_of (const SimSizes *self, guint64 bytes)
+{
+  guint low = 0, high = self->n;
+  while (low < high)
+    {
+      const guint middle = (low + high) / 2;
+      if (self->sizes[middle] < bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  return low;
+}
+
+/* The smallest size from that rank on of which something is free; the number of sizes if none is.
+ */
+static inline guint
+find_used (const SimSizes *self, guint rank)
+{
+  if (rank >= self->n)
+    return self->n;
+  guint word = rank / SIM_BLOCKS_WORD;
+  guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % SIM_BLOCKS_WORD);
+  while (bits == 0)
+    {
+      if (++word * SIM_BLOCKS_WORD >= self->n)
+        return self->n;
+      bits = self->is_used[word];
+    }
+  return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
+}
+
+/* Makes the hint that of a request. */
+void sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
+
+/* Takes it from a new segment, whatever is free. */
+guint32 sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint);
 
 G_END_DECLS

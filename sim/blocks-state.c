@@ -105,7 +105,7 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
   const guint begin = out->len;
   guint n_words = 2 * n_held; /* an owner and what it holds */
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    n_words += 3 * self->queues[pool].n + 1; /* the latest run of each, and an end */
+    n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each, and an end */
   /* A word per block, one where it is named and, for a run, one more. */
   g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
   guint64 *text = &g_array_index (out, guint64, begin);
@@ -125,10 +125,10 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
       }
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     {
-      const SimQueues *queues = &self->queues[pool];
+      const SimSizes *sizes = &self->sizes[pool];
       *text++ = END_OF_POOL;
-      for (guint rank = 0; rank < queues->n; rank++)
-        text = describe_queue (self, queue_at_rank (queues, rank), kind, text, places);
+      for (guint rank = find_used (sizes, 0); rank < sizes->n; rank = find_used (sizes, rank + 1))
+        text = describe_queue (self, &self->queues[sizes->numbers[rank]], kind, text, places);
     }
   g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
 }

@@ -9,7 +9,9 @@
 #include "sim/blocks-private.h"
 #include "sim/memory.h"
 
-#define WORD 64
+#include <string.h>
+
+#define WORD SIM_BLOCKS_WORD
 #define MAX_SIZES 1024 /* kept from run to run */
 
 static inline guint
@@ -18,21 +20,47 @@ n_words (guint n_bits)
   return (n_bits + WORD - 1) / WORD;
 }
 
+static void
+forget_sizes (SimBlocks *self)
+{
+  self->n_queues = 0;
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    {
+      self->sizes[pool].n = 0;
+      memset (self->sizes[pool].recent_sizes, 0, sizeof self->sizes[pool].recent_sizes);
+    }
+}
+
+/* The next number. */
+static guint32
+queue_new (SimBlocks *self, const SimQueue *queue)
+{
+  if (self->n_queues == self->queues_room)
+    {
+      self->queues_room = 2 * self->queues_room + WORD;
+      self->queues = g_renew (SimQueue, self->queues, self->queues_room);
+    }
+  self->queues[self->n_queues] = *queue;
+  return self->n_queues++;
+}
+
 /* Empty queues change no decision: sizes that were met once are likely to be met again. */
 static void
-queues_begin (SimQueues *self)
+queues_begin (SimBlocks *self)
 {
-  self->n = self->n <= MAX_SIZES ? self->n : 0;
-  for (guint i = 0; i < self->n; i++)
+  if (self->n_queues > MAX_SIZES)
+    forget_sizes (self);
+  for (guint32 i = 0; i < self->n_queues; i++)
     {
       self->queues[i].first = self->queues[i].last = NONE;
       self->queues[i].n_whole = 0;
     }
-  for (guint i = 0; i < n_words (self->n); i++)
-    self->is_used[i] = 0;
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    for (guint i = 0; i < n_words (self->sizes[pool].n); i++)
+      self->sizes[pool].is_used[i] = 0;
+  if (self->n_queues == 0)
+    queue_new (self, &(SimQueue){ .first = NONE, .last = NONE });
   self->version++;
-  for (guint i = 0; self->n == 0 && i < SIM_BLOCKS_RECENT; i++)
-    self->recent_sizes[i] = 0; /* no block is empty */
 }
 
 void
@@ -49,9 +77,8 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     self->last[i] = NONE;
   self->reserved = 0;
-  self->n_blocks = self->n_unused = 0;
-  for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
-    queues_begin (&self->queues[i]);
+  self->n_blocks = self->n_unused = self->n_unused_long = self->n_longs = 0;
+  queues_begin (self);
 }
 
 void
@@ -60,47 +87,23 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->blocks, g_free);
   g_clear_pointer (&self->notes, g_free);
   g_clear_pointer (&self->unused, g_free);
+  g_clear_pointer (&self->unused_long, g_free);
+  g_clear_pointer (&self->longs, g_free);
+  g_clear_pointer (&self->queues, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
   g_clear_pointer (&self->cycle, g_array_unref);
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     {
-      g_clear_pointer (&self->queues[i].sizes, g_free);
-      g_clear_pointer (&self->queues[i].numbers, g_free);
-      g_clear_pointer (&self->queues[i].is_used, g_free);
-      g_clear_pointer (&self->queues[i].queues, g_free);
+      g_clear_pointer (&self->sizes[i].sizes, g_free);
+      g_clear_pointer (&self->sizes[i].numbers, g_free);
+      g_clear_pointer (&self->sizes[i].is_used, g_free);
     }
-}
-
-/* The first size of at least that many bytes. */
-static guint
-rank_of (const SimQueues *self, guint64 bytes)
-{
-  guint low = 0, high = self->n;
-  while (low < high)
-    {
-      const guint middle = (low + high) / 2;
-      if (self->sizes[middle] < bytes)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-  return low;
-}
-
-static inline void
-set_used (SimQueues *self, guint rank, gboolean is_used)
-{
-  const guint64 bit = G_GUINT64_CONSTANT (1) << rank % WORD;
-  if (is_used)
-    self->is_used[rank / WORD] |= bit;
-  else
-    self->is_used[rank / WORD] &= ~bit;
 }
 
 /* Makes room for one bit; the last word has room for it. */
 static void
-insert_bit (SimQueues *self, guint rank)
+insert_bit (SimSizes *self, guint rank)
 {
   const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
   for (guint i = n_words (self->n) - 1; i > rank / WORD; i--)
@@ -110,94 +113,93 @@ insert_bit (SimQueues *self, guint rank)
 }
 
 static void
-make_room (SimQueues *self)
+make_room (SimSizes *self)
 {
   self->room = 2 * self->room + WORD;
   self->sizes = g_renew (guint64, self->sizes, self->room);
   self->numbers = g_renew (guint32, self->numbers, self->room);
   self->is_used = g_renew (guint64, self->is_used, n_words (self->room));
-  self->queues = g_renew (SimQueue, self->queues, self->room);
 }
 
 /* A size that was never free before: happens a few times per run. */
 static guint32
-add_queue (SimQueues *self, guint rank, guint64 bytes)
+add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
 {
-  const guint32 number = self->n++;
-  if (self->n > self->room)
-    make_room (self);
-  if (number % WORD == 0)
-    self->is_used[number / WORD] = 0;
-  insert_bit (self, rank);
-  for (guint i = number; i > rank; i--)
+  SimSizes *sizes = &self->sizes[pool];
+  const guint last = sizes->n++;
+  if (sizes->n > sizes->room)
+    make_room (sizes);
+  if (last % WORD == 0)
+    sizes->is_used[last / WORD] = 0;
+  insert_bit (sizes, rank);
+  for (guint i = last; i > rank; i--)
     {
-      self->sizes[i] = self->sizes[i - 1];
-      self->numbers[i] = self->numbers[i - 1];
-      queue_at_rank (self, i)->rank = i;
+      sizes->sizes[i] = sizes->sizes[i - 1];
+      sizes->numbers[i] = sizes->numbers[i - 1];
+      self->queues[sizes->numbers[i]].rank = i;
     }
-  self->sizes[rank] = bytes;
-  self->numbers[rank] = number;
-  self->queues[number] = (SimQueue){ .bytes = bytes, .first = NONE, .last = NONE, .rank = rank };
+  sizes->sizes[rank] = bytes;
   self->version++;
-  return number;
+  return sizes->numbers[rank] = queue_new (
+             self, &(SimQueue){
+                       .bytes = bytes, .first = NONE, .last = NONE, .rank = rank, .pool = pool });
 }
 
 static guint32
-find_queue (SimQueues *self, guint64 bytes)
+find_queue (SimBlocks *self, guint pool, guint64 bytes)
 {
-  const guint rank = rank_of (self, bytes);
-  return rank < self->n && self->sizes[rank] == bytes ? self->numbers[rank]
-                                                      : add_queue (self, rank, bytes);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = rank_of (sizes, bytes);
+  return rank < sizes->n && sizes->sizes[rank] == bytes ? sizes->numbers[rank]
+                                                        : add_queue (self, pool, rank, bytes);
 }
 
 /* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
-static guint32
-queue_of (SimQueues *self, guint64 bytes)
+static inline guint32
+queue_of (SimBlocks *self, guint pool, guint64 bytes)
 {
+  SimSizes *sizes = &self->sizes[pool];
   const guint slot
       = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - SIM_BLOCKS_RECENT_BITS));
-  if (self->recent_sizes[slot] != bytes)
+  if (sizes->recent_sizes[slot] != bytes)
     {
-      self->recent_queues[slot] = find_queue (self, bytes);
-      self->recent_sizes[slot] = bytes;
+      sizes->recent_queues[slot] = find_queue (self, pool, bytes);
+      sizes->recent_sizes[slot] = bytes;
     }
-  return self->recent_queues[slot];
-}
-
-/* The smallest size from that rank on of which something is free; the number of sizes if none is.
- */
-static guint
-find_used (const SimQueues *self, guint rank)
-{
-  if (rank >= self->n)
-    return self->n;
-  guint word = rank / WORD;
-  guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % WORD);
-  while (bits == 0)
-    {
-      if (++word * WORD >= self->n)
-        return self->n;
-      bits = self->is_used[word];
-    }
-  return word * WORD + (guint)__builtin_ctzll (bits);
+  return sizes->recent_queues[slot];
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
+static void
+make_room_for_blocks (SimBlocks *self)
+{
+  const guint32 before = self->room;
+  self->room = 2 * self->n_blocks + WORD;
+  self->blocks = g_renew (SimBlock, self->blocks, self->room);
+  self->notes = g_renew (SimNote, self->notes, self->room);
+  self->unused = g_renew (guint32, self->unused, self->room);
+  self->unused_long = g_renew (guint32, self->unused_long, self->room);
+  self->longs = g_renew (guint32, self->longs, self->room);
+  /* A later block's note may be of one that is gone, but never of a description to come. */
+  for (guint32 i = before; i < self->room; i++)
+    *note_at (self, i) = (SimNote){ 0 };
+}
+
+/* Numbers of long ones are used again for such only: whatever else happens, they come round. */
 static guint32
 block_new (SimBlocks *self, const SimBlock *block)
 {
   guint32 index = self->n_blocks;
-  if (self->n_unused > 0)
+  if (block->is_long && self->n_unused_long > 0)
+    index = self->unused_long[--self->n_unused_long];
+  else if (!block->is_long && self->n_unused > 0)
     index = self->unused[--self->n_unused];
-  else if (self->n_blocks++ == self->room)
+  else
     {
-      self->room = 2 * self->n_blocks + WORD;
-      self->blocks = g_renew (SimBlock, self->blocks, self->room);
-      self->notes = g_renew (SimNote, self->notes, self->room);
-      self->unused = g_renew (guint32, self->unused, self->room);
-      /* A later block's note may be of one that is gone, but never of a description to come. */
-      for (guint32 i = index; i < self->room; i++)
-        *note_at (self, i) = (SimNote){ 0 };
+      if (self->n_blocks++ == self->room)
+        make_room_for_blocks (self);
+      if (block->is_long)
+        self->longs[self->n_longs++] = index;
     }
   *block_at (self, index) = *block;
   return index;
@@ -206,7 +208,17 @@ block_new (SimBlocks *self, const SimBlock *block)
 static void
 block_forget (SimBlocks *self, guint32 block)
 {
-  self->unused[self->n_unused++] = block;
+  if (block_at (self, block)->is_long)
+    self->unused_long[self->n_unused_long++] = block;
+  else
+    self->unused[self->n_unused++] = block;
+}
+
+/* What is short there may be taken by requests that look at nothing else that is long. */
+static inline void
+note_mixed (SimBlocks *self, const SimBlock *b)
+{
+  self->n_mixed += b->is_long && !is_long (b->bytes);
 }
 
 static void
@@ -223,19 +235,12 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
   queue->last = block;
 }
 
-static inline void
-list_whole (SimQueues *queues, guint32 number)
-{
-  SimQueue *queue = &queues->queues[number];
-  if (queue->n_whole++ == 0 && queue->first == NONE)
-    set_used (queues, queue->rank, TRUE);
-}
-
 /* The segments that came free before what follows are to stay before it. */
 static void
 close_run (SimBlocks *self, SimQueue *queue)
 {
-  const guint32 run = block_new (self, &(SimBlock){ .is_run = TRUE });
+  const guint32 run
+      = block_new (self, &(SimBlock){ .is_run = TRUE, .is_long = is_long (queue->bytes) });
   note_at (self, run)->n_whole = queue->n_whole;
   queue->n_whole = 0;
   append (self, queue, run);
@@ -245,27 +250,29 @@ static void
 list_free (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
   if (b->queue == NONE)
-    b->queue = queue_of (queues, b->bytes);
+    b->queue = queue_of (self, b->pool, b->bytes);
   if (b->before == NONE && b->after == NONE && !self->expands)
     {
-      list_whole (queues, b->queue);
       block_forget (self, block);
+      sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | b->queue);
       return;
     }
-  SimQueue *queue = &queues->queues[b->queue];
+  note_mixed (self, b);
+  SimQueue *queue = &self->queues[b->queue];
+  queue->stamp = self->stamp;
   if (queue->n_whole > 0)
     close_run (self, queue);
   else if (queue->first == NONE)
-    set_used (queues, queue->rank, TRUE);
+    sim_blocks_set_used (self, queue, TRUE);
   append (self, queue, block);
 }
 
 static void
-unlist (SimBlocks *self, SimQueues *queues, SimQueue *queue, guint32 block)
+unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
+  note_mixed (self, b);
   b->is_free = FALSE;
   if (b->ahead != NONE)
     block_at (self, b->ahead)->behind = b->behind;
@@ -276,46 +283,38 @@ unlist (SimBlocks *self, SimQueues *queues, SimQueue *queue, guint32 block)
   else
     queue->last = b->ahead;
   if (queue->first == NONE && queue->n_whole == 0)
-    set_used (queues, queue->rank, FALSE);
+    sim_blocks_set_used (self, queue, FALSE);
 }
 
 static void
 unlist_free (SimBlocks *self, guint32 block)
 {
-  const SimBlock *b = block_at (self, block);
-  SimQueues *queues = &self->queues[b->pool];
-  unlist (self, queues, &queues->queues[b->queue], block);
-}
-
-static inline guint32
-pop_whole (SimQueues *queues, guint pool, guint32 number)
-{
-  SimQueue *queue = &queues->queues[number];
-  if (--queue->n_whole == 0)
-    set_used (queues, queue->rank, FALSE);
-  return whole_of (pool, number);
+  unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
 
 /* The oldest of a queue that is not empty. */
 static guint32
-pop (SimBlocks *self, guint pool, guint32 number)
+pop (SimBlocks *self, guint32 number)
 {
-  SimQueues *queues = &self->queues[pool];
-  SimQueue *queue = &queues->queues[number];
+  SimQueue *queue = &self->queues[number];
   const guint32 first = queue->first;
   if (first == NONE)
-    return pop_whole (queues, pool, number);
+    {
+      if (--queue->n_whole == 0)
+        sim_blocks_set_used (self, queue, FALSE);
+      return SIM_BLOCKS_WHOLE | number;
+    }
   if (!block_at (self, first)->is_run)
     {
-      unlist (self, queues, queue, first);
+      unlist (self, queue, first);
       return first;
     }
   if (--note_at (self, first)->n_whole == 0)
     {
-      unlist (self, queues, queue, first);
+      unlist (self, queue, first);
       block_forget (self, first);
     }
-  return whole_of (pool, number);
+  return SIM_BLOCKS_WHOLE | number;
 }
 
 /* Whether what is left of a free block remains one. */
@@ -333,9 +332,12 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   const guint64 rest = whole->bytes - bytes;
   if (!is_kept (self, whole->pool, rest))
     return;
-  const SimBlock tail = {
-    .bytes = rest, .pool = whole->pool, .before = block, .after = whole->after, .queue = NONE
-  };
+  const SimBlock tail = { .bytes = rest,
+                          .pool = whole->pool,
+                          .before = block,
+                          .after = whole->after,
+                          .queue = NONE,
+                          .is_long = whole->is_long };
   const guint32 index = block_new (self, &tail);
   whole = block_at (self, block);
   whole->bytes = bytes;
@@ -350,16 +352,18 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
 
 /* What was asked for, of a whole segment: all of it, or a part. */
 static guint32
-cut (SimBlocks *self, guint32 whole, guint64 segment_bytes, guint64 bytes)
+cut (SimBlocks *self, guint32 whole, guint64 bytes)
 {
-  const guint pool = pool_of_whole (whole);
-  if (!is_kept (self, pool, segment_bytes - bytes))
+  const guint32 number = whole - SIM_BLOCKS_WHOLE;
+  const SimQueue *queue = &self->queues[number];
+  if (!is_kept (self, queue->pool, queue->bytes - bytes))
     return whole;
-  const SimBlock fresh = { .bytes = segment_bytes,
-                           .pool = (guint8)pool,
+  const SimBlock fresh = { .bytes = queue->bytes,
+                           .pool = (guint8)queue->pool,
                            .before = NONE,
                            .after = NONE,
-                           .queue = queue_of_whole (whole) };
+                           .queue = number,
+                           .is_long = is_long (queue->bytes) };
   const guint32 block = block_new (self, &fresh);
   split (self, block, bytes);
   return block;
@@ -395,53 +399,51 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
 }
 
 /* Whether the smallest block that is large enough is the one that is looked at first, and all of it
- * is needed. */
-static G_GNUC_NO_INLINE SimBlocksHint
-hint_of (const SimBlocks *self, guint64 bytes, guint pool)
+ * is needed; whether a new segment is. */
+void
+sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  const SimQueues *queues = &self->queues[pool];
-  SimBlocksHint hint = { .version = queues->version, .pool = pool, .queue = NONE };
-  hint.rank = rank_of (queues, bytes);
-  if (hint.rank < queues->n && !is_kept (self, pool, queues->sizes[hint.rank] - bytes))
-    hint.queue = queues->numbers[hint.rank];
-  return hint;
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint64 segment = self->expands ? 0 : sim_memory_segment_bytes (bytes);
+  *hint = (SimBlocksHint){ .segment = NONE, .segment_bytes = segment };
+  if (segment > 0 && !is_kept (self, pool, segment - bytes))
+    hint->segment = SIM_BLOCKS_WHOLE | queue_of (self, pool, segment);
+  hint->rank = rank_of (sizes, bytes);
+  if (hint->rank < sizes->n && !is_kept (self, pool, sizes->sizes[hint->rank] - bytes))
+    hint->queue = sizes->numbers[hint->rank];
+  hint->version = self->version;
 }
 
-/* A part of a segment, or a segment that has yet to be cut or made. */
-static G_GNUC_NO_INLINE guint32
-take_part (SimBlocks *self, guint64 bytes, guint pool, guint least_rank)
+/* Nothing that is free is large enough. */
+guint32
+sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
-  SimQueues *queues = &self->queues[pool];
-  const guint rank = find_used (queues, least_rank);
-  guint32 block;
-  if (rank < queues->n)
+  if (self->expands)
     {
-      block = pop (self, pool, queues->numbers[rank]);
-      if (is_whole (block))
-        return cut (self, block, queues->sizes[rank], bytes);
+      const guint32 block = grow (self, bytes, pool);
+      split (self, block, bytes);
+      return block;
     }
-  else if (self->expands)
-    block = grow (self, bytes, pool);
-  else
-    {
-      const guint64 segment = sim_memory_segment_bytes (bytes);
-      self->reserved += segment;
-      return cut (self, whole_of (pool, queue_of (queues, segment)), segment, bytes);
-    }
-  split (self, block, bytes);
-  return block;
+  self->reserved += hint->segment_bytes;
+  return hint->segment != NONE
+             ? hint->segment
+             : cut (self, SIM_BLOCKS_WHOLE | queue_of (self, pool, hint->segment_bytes), bytes);
 }
 
 guint32
-sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  SimQueues *queues = &self->queues[pool];
-  if (G_UNLIKELY (hint->version != queues->version || hint->pool != pool))
-    *hint = hint_of (self, bytes, pool);
-  if (hint->queue != NONE && queues->queues[hint->queue].first == NONE
-      && queues->queues[hint->queue].n_whole > 0)
-    return pop_whole (queues, pool, hint->queue);
-  return take_part (self, bytes, pool, hint->rank);
+  if (G_UNLIKELY (hint->version != self->version))
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = find_used (sizes, hint->rank);
+  if (rank == sizes->n)
+    return sim_blocks_take_new (self, bytes, pool, hint);
+  const guint32 block = pop (self, sizes->numbers[rank]);
+  if (is_whole (block))
+    return cut (self, block, bytes);
+  split (self, block, bytes);
+  return block;
 }
 
 static void
@@ -460,8 +462,8 @@ absorb_right (SimBlocks *self, guint32 block)
   block_forget (self, right);
 }
 
-static G_GNUC_NO_INLINE void
-give_back_part (SimBlocks *self, guint32 block)
+void
+sim_blocks_give_back_part (SimBlocks *self, guint32 block)
 {
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (right != NONE && block_at (self, right)->is_free)
@@ -476,13 +478,4 @@ give_back_part (SimBlocks *self, guint32 block)
       block = left;
     }
   list_free (self, block);
-}
-
-void
-sim_blocks_give_back (SimBlocks *self, guint32 block)
-{
-  if (is_whole (block))
-    list_whole (&self->queues[pool_of_whole (block)], queue_of_whole (block));
-  else
-    give_back_part (self, block);
 }

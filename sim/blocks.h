@@ -1,31 +1,39 @@
 /* SimBlocks: the caching allocator of sim/memory.c, made for speed.
  *
  * Takes the same decisions. Free blocks of one size form a queue, oldest first; queues are found by
- * bisection and a bit each. Memory is reused from run to run. */
+ * bisection and a bit each. Segments in one piece are counted. Memory is reused from run to run. */
 #pragma once
 #include "sim/memory.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
+#define SIM_BLOCKS_WORD 64 /* bits */
 #define SIM_BLOCKS_RECENT_BITS 10
 #define SIM_BLOCKS_RECENT (1 << SIM_BLOCKS_RECENT_BITS)
 
 typedef struct _SimBlock SimBlock;
 typedef struct _SimNote SimNote;
-typedef struct _SimQueue SimQueue;
 
-/* Free blocks of small or large segments. */
+/* Free blocks of one size: the first and the last, and how many whole segments came free since. */
+typedef struct
+{
+  guint64 bytes;
+  guint32 first, last, n_whole;
+  guint32 rank; /* of its size */
+  guint32 pool;
+  guint32 stamp; /* of the blocks, when a part was last put into it */
+} SimQueue;
+
+/* Which sizes are free in a pool. */
 typedef struct
 {
   guint n, room;                           /* sizes that were ever free, here or in a run before */
   guint64 *sizes;                          /* ascending */
   guint32 *numbers;                        /* of their queues */
   guint64 *is_used;                        /* a bit per size, set where a block is free */
-  SimQueue *queues;                        /* by number */
-  guint version;                           /* of `sizes` */
   guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
   guint32 recent_queues[SIM_BLOCKS_RECENT];
-} SimQueues;
+} SimSizes;
 
 typedef struct
 {
@@ -35,30 +43,72 @@ typedef struct
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
-  guint32 *unused;
-  guint32 n_blocks, n_unused, room;
-  SimQueues queues[SIM_MEMORY_POOLS];
+  guint32 *unused, *unused_long, *longs; /* numbers to be given to others, and all of long ones */
+  guint32 n_blocks, n_unused, n_unused_long, n_longs, room;
+  guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
+  SimSizes sizes[SIM_MEMORY_POOLS];
+  SimQueue *queues; /* of all pools, by number; the first one is of nothing */
+  guint32 n_queues, queues_room;
+  guint version;                   /* of `sizes` */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
 } SimBlocks;
 
-/* Where a request of some size is looked for first; the queue that has just that, if any. */
+/* Where a request of some size is looked for first. */
 typedef struct
 {
-  guint version, rank, pool;
-  guint32 queue;
+  guint version, rank;
+  guint32 queue;         /* of those whose segments are handed out as they are */
+  guint32 segment;       /* one made for it, SIM_BLOCKS_NONE if that is cut */
+  guint64 segment_bytes; /* it has */
 } SimBlocksHint;
 
 #define SIM_BLOCKS_NONE G_MAXUINT32
+
+/* A whole segment in use is known by its queue. */
+#define SIM_BLOCKS_WHOLE (1u << 31)
 
 /* An allocator that holds nothing. */
 void sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands);
 void sim_blocks_clear (SimBlocks *self);
 
+/* For the two below: what they do where it is not done with counting. */
+guint32 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
+void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
+
+static inline void
+sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
+{
+  const guint64 bit = G_GUINT64_CONSTANT (1) << queue->rank % SIM_BLOCKS_WORD;
+  guint64 *word = &self->sizes[queue->pool].is_used[queue->rank / SIM_BLOCKS_WORD];
+  *word = is_used ? *word | bit : *word & ~bit;
+}
+
 /* Returns a block, or a name that it shares with others that are as good; `hint` starts as zeros,
- * one for all requests of that size. */
-guint32 sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
-void sim_blocks_give_back (SimBlocks *self, guint32 block);
+ * one for all requests of that size to that pool. */
+static inline guint32
+sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  SimQueue *queue = &self->queues[hint->queue];
+  if (hint->version != self->version || queue->first != SIM_BLOCKS_NONE || queue->n_whole == 0)
+    return sim_blocks_take_part (self, bytes, pool, hint);
+  if (--queue->n_whole == 0)
+    sim_blocks_set_used (self, queue, FALSE);
+  return SIM_BLOCKS_WHOLE | hint->queue;
+}
+
+static inline void
+sim_blocks_give_back (SimBlocks *self, guint32 block)
+{
+  if (block < SIM_BLOCKS_WHOLE)
+    {
+      sim_blocks_give_back_part (self, block);
+      return;
+    }
+  SimQueue *queue = &self->queues[block - SIM_BLOCKS_WHOLE];
+  if (queue->n_whole++ == 0 && queue->first == SIM_BLOCKS_NONE)
+    sim_blocks_set_used (self, queue, TRUE);
+}
 
 /* A stretch of a segment between two walls: blocks that do not come free in what is looked at, so
  * that nothing beyond them matters to it. Walls are of up to 8 kinds. */

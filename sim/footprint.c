@@ -5,17 +5,15 @@
 
 #include "planner/arena.h"
 #include "planner/units.h"
+#include "sim/footprint-private.h"
 
 #include <string.h>
 
 typedef struct
 {
   guint64 bytes;
-  guint64 padded; /* in an arena */
-  PlanCategory category;
-  gboolean is_many;
+  guint64 padded;   /* in an arena */
   gboolean is_late; /* its block is taken when it is first touched */
-  SimBlocksHint hint;
 } Array;
 
 static void
@@ -42,6 +40,37 @@ find_late (SimFootprint *self)
 }
 
 static void
+find_moves (SimFootprint *self)
+{
+  const GArray *items = self->program->memory.items;
+  g_array_set_size (self->moves, items->len);
+  for (guint i = 0; i < items->len; i++)
+    {
+      const SimItem *item = &g_array_index (items, SimItem, i);
+      SimMove *move = &g_array_index (self->moves, SimMove, i);
+      *move = (SimMove){ .kind = (guint8)item->kind,
+                         .index = item->index,
+                         .launches = item->launches };
+      if (item->kind == SIM_ITEM_REPEAT)
+        continue;
+      const SimRef *ref = &item->buffer;
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, item->index);
+      const Array *array = &g_array_index (self->arrays, Array, item->index);
+      move->bytes = array->bytes;
+      move->base = ref->first + (guint32)ref->offset;
+      move->offset = ref->offset;
+      move->node = item->node;
+      move->modulus = ref->modulus;
+      move->category = (guint8)buffer->category;
+      move->pool = (guint8)sim_memory_pool (array->bytes, item->stream);
+      move->value = ref->loop >= 0 ? (guint8)ref->loop : SIM_NO_VALUE;
+      move->has_unit = buffer->count > 1;
+      move->has_block
+          = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
+    }
+}
+
+static void
 begin (SimFootprint *self)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
@@ -54,6 +83,7 @@ begin (SimFootprint *self)
   if (!self->arrays)
     {
       self->arrays = g_array_new (FALSE, TRUE, sizeof (Array));
+      self->moves = g_array_new (FALSE, FALSE, sizeof (SimMove));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
       self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
@@ -68,18 +98,16 @@ begin (SimFootprint *self)
   g_array_set_size (self->arrays, n);
   for (guint a = 0; a < n; a++)
     {
-      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
       g_array_index (self->arrays, Array, a) = (Array){
         .bytes = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a), granule),
         .padded = plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, a),
                                        PLAN_ARENA_ALIGNMENT),
-        .category = buffer->category,
-        .is_many = buffer->count > 1,
       };
     }
   self->has_blocks = self->stack && self->stack->caching_allocator;
   self->has_gaps = self->stack && !self->stack->caching_allocator;
   find_late (self);
+  find_moves (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
   g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
   if (self->held->len > 0)
@@ -90,6 +118,7 @@ begin (SimFootprint *self)
     self->recurrences[i].period = 0;
   sim_gaps_begin (&self->gaps);
   self->n_taken = 0;
+  self->leap.n_left_out = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
@@ -102,8 +131,10 @@ sim_footprint_clear (SimFootprint *self)
   sim_blocks_clear (&self->blocks);
   sim_lead_clear (&self->lead);
   sim_gaps_clear (&self->gaps);
+  sim_leap_clear (&self->leap);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
+  g_clear_pointer (&self->moves, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
   g_clear_pointer (&self->comes_free, g_array_unref);
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
@@ -114,19 +145,10 @@ sim_footprint_clear (SimFootprint *self)
     }
 }
 
-/* Categories at the peak are noted when it is over. */
-static inline void
-note_peak (SimFootprint *self)
-{
-  if (self->is_peak)
-    memcpy (self->meter.peak, self->meter.live, sizeof self->meter.peak);
-  self->is_peak = FALSE;
-}
-
 static SimPeak
 peak_of (SimFootprint *self)
 {
-  note_peak (self);
+  sim_footprint_note_peak (self);
   const PlanMeter *meter = &self->meter;
   SimPeak peak = { .total = meter->peak_total, .node = meter->peak_node, .unit = meter->peak_unit };
   memcpy (peak.by_category, meter->peak, sizeof peak.by_category);
@@ -139,7 +161,7 @@ static void
 join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
 {
   PlanMeter *meter = &self->meter;
-  note_peak (self);
+  sim_footprint_note_peak (self);
   if (other->total < meter->peak_total || (other->total == meter->peak_total && !is_earlier))
     return;
   meter->peak_total = other->total;
@@ -156,63 +178,96 @@ give_back_what_is_over (SimFootprint *self)
     sim_blocks_give_back (&self->blocks, block);
 }
 
-static void
-take_block (SimFootprint *self, const SimItem *item)
+static inline void
+take_block (SimFootprint *self, SimMove *move)
 {
-  Array *array = &g_array_index (self->arrays, Array, item->index);
-  guint32 *held = &g_array_index (self->held, guint32, sim_ref_id (&item->buffer, self->values));
-  if (array->bytes == 0 || *held != SIM_BLOCKS_NONE)
+  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
+  if (*held != SIM_BLOCKS_NONE)
     return;
   give_back_what_is_over (self);
-  *held = sim_blocks_take (&self->blocks, array->bytes,
-                           sim_memory_pool (array->bytes, item->stream), &array->hint);
+  *held = sim_blocks_take (&self->blocks, move->bytes, move->pool, &move->hint);
 }
 
 static void
-take (SimFootprint *self, const SimItem *item)
+take_place (SimFootprint *self, const SimMove *move)
 {
-  const Array *array = &g_array_index (self->arrays, Array, item->index);
+  const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
+  if (padded > 0)
+    g_array_index (self->placed, guint64, sim_footprint_id (self, move))
+        = sim_gaps_take (&self->gaps, padded);
+}
+
+static inline void
+count_taken (SimFootprint *self, const SimMove *move)
+{
   PlanMeter *meter = &self->meter;
-  if (self->has_blocks && !array->is_late)
-    take_block (self, item);
-  if (self->has_gaps && array->padded > 0)
-    g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values))
-        = sim_gaps_take (&self->gaps, array->padded);
-  meter->live[array->category] += array->bytes;
-  meter->total += array->bytes;
+  meter->live[move->category] += move->bytes;
+  meter->total += move->bytes;
   if (meter->total <= meter->peak_total)
     return;
-  const gint8 loop = item->buffer.loop;
   meter->peak_total = meter->total;
-  meter->peak_node = item->node;
-  meter->peak_unit
-      = array->is_many ? (gint32)(item->buffer.offset + (loop >= 0 ? self->values[loop] : 0)) : -1;
+  meter->peak_node = move->node;
+  meter->peak_unit = move->has_unit ? (gint32)(move->offset + self->values[move->value]) : -1;
   self->is_peak = TRUE;
 }
 
-static void
-give_back (SimFootprint *self, const SimItem *item)
+static inline void
+count_given_back (SimFootprint *self, const SimMove *move)
 {
-  const Array *array = &g_array_index (self->arrays, Array, item->index);
-  note_peak (self);
-  self->meter.live[array->category] -= array->bytes;
-  self->meter.total -= array->bytes;
-  guint32 *held = self->has_blocks ? &g_array_index (self->held, guint32,
-                                                     sim_ref_id (&item->buffer, self->values))
-                                   : NULL;
-  if (held && *held != SIM_BLOCKS_NONE)
-    {
-      if (!self->lead.is_on || !sim_lead_give_back (&self->lead, item->index, *held))
-        sim_blocks_give_back (&self->blocks, *held);
-      *held = SIM_BLOCKS_NONE;
-    }
-  if (self->has_gaps && array->padded > 0)
-    {
-      guint64 *placed
-          = &g_array_index (self->placed, guint64, sim_ref_id (&item->buffer, self->values));
-      sim_gaps_give_back (&self->gaps, *placed, array->padded);
-      *placed = SIM_NOWHERE;
-    }
+  sim_footprint_note_peak (self);
+  self->meter.live[move->category] -= move->bytes;
+  self->meter.total -= move->bytes;
+}
+
+void
+sim_footprint_count (SimFootprint *self, const SimMove *move)
+{
+  if (move->kind == SIM_ITEM_OP)
+    count_taken (self, move);
+  else
+    count_given_back (self, move);
+}
+
+static inline void
+take (SimFootprint *self, SimMove *move)
+{
+  if (move->has_block)
+    take_block (self, move);
+  if (self->has_gaps)
+    take_place (self, move);
+  count_taken (self, move);
+}
+
+static void
+give_back_place (SimFootprint *self, const SimMove *move)
+{
+  const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
+  guint64 *placed = &g_array_index (self->placed, guint64, sim_footprint_id (self, move));
+  if (padded == 0)
+    return;
+  sim_gaps_give_back (&self->gaps, *placed, padded);
+  *placed = SIM_NOWHERE;
+}
+
+static inline void
+give_back_block (SimFootprint *self, const SimMove *move)
+{
+  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
+  if (*held == SIM_BLOCKS_NONE)
+    return;
+  if (!self->lead.is_on || !sim_lead_give_back (&self->lead, move->index, *held))
+    sim_blocks_give_back (&self->blocks, *held);
+  *held = SIM_BLOCKS_NONE;
+}
+
+static inline void
+give_back (SimFootprint *self, const SimMove *move)
+{
+  count_given_back (self, move);
+  if (move->has_block)
+    give_back_block (self, move);
+  if (self->has_gaps)
+    give_back_place (self, move);
 }
 
 static void
@@ -380,6 +435,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   gboolean is_looking = looks;
   gint64 left = loop->count;
   self->values[loop->depth] = loop->from;
+  const gboolean leaps = !looks && sim_leap_enter (self, loop, range);
   if (looks)
     {
       set_walls (self, kind, range, TRUE);
@@ -388,11 +444,18 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
     }
   while (left > 0 && !is_enough (self))
     {
-      walk (self, range);
+      if (leaps && self->leap.is_on)
+        sim_leap_walk (self, range);
+      else
+        walk (self, range);
       sim_lead_issue (&self->lead, loop->launches);
       self->values[loop->depth] += loop->step;
       left--;
-      if (!is_looking || (loop->count - left) % loop->unroll != 0)
+      if ((loop->count - left) % loop->unroll != 0)
+        continue;
+      if (leaps && self->leap.is_on)
+        left = sim_leap_turn (self, loop, left);
+      if (!is_looking)
         continue;
       is_looking = !comes_again (self, loop, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->now, left);
@@ -406,24 +469,24 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 static void
 walk (SimFootprint *self, SimRange range)
 {
-  const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
+  SimMove *moves = (SimMove *)(gpointer)self->moves->data;
   for (guint i = range.begin; i < range.end && !is_enough (self);)
     {
-      const SimItem *item = &items[i++];
-      sim_lead_issue (&self->lead, item->launches);
-      if (item->kind == SIM_ITEM_OP)
-        take (self, item);
-      else if (item->kind == SIM_ITEM_FREE)
-        give_back (self, item);
-      else if (item->kind == SIM_ITEM_TOUCH)
+      SimMove *move = &moves[i++];
+      sim_lead_issue (&self->lead, move->launches);
+      if (move->kind == SIM_ITEM_OP)
+        take (self, move);
+      else if (move->kind == SIM_ITEM_FREE)
+        give_back (self, move);
+      else if (move->kind == SIM_ITEM_TOUCH)
         {
-          if (self->has_blocks)
-            take_block (self, item);
+          if (move->has_block)
+            take_block (self, move);
         }
       else
         {
-          walk_loop (self, item->index, i);
-          i = g_array_index (self->program->memory.loops, SimLoop, item->index).end;
+          walk_loop (self, move->index, i);
+          i = g_array_index (self->program->memory.loops, SimLoop, move->index).end;
         }
     }
 }
@@ -456,11 +519,11 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
       self->n_taken = i + 1;
-      note_peak (self);
+      sim_footprint_note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);
       end_step (self);
-      note_peak (self);
+      sim_footprint_note_peak (self);
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
       if (i == 0) /* a cache fills during the first */

@@ -9,6 +9,7 @@
 #include "sim/blocks.h"
 #include "sim/gaps.h"
 #include "sim/lead.h"
+#include "sim/leap.h"
 #include "sim/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -40,7 +41,9 @@ typedef struct
   guint32 loop;          /* of them */
 } SimRecurrence;
 
-typedef struct
+typedef struct _SimMove SimMove;
+
+struct _SimFootprint
 {
   const PlanSchedule *schedule;
   const PlanStack *stack;
@@ -52,15 +55,17 @@ typedef struct
   SimLead lead;
   SimGaps gaps;
   PlanMeter meter;
-  gboolean is_peak;              /* the meter's peak is now, and its categories are not yet noted */
-  gint64 values[PLAN_MAX_DEPTH]; /* of the loops around the op */
-  GArray *arrays;                /* per buffer array: what its elements take */
-  GArray *held;                  /* guint32 per buffer: its block */
-  GArray *placed;                /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
-  GArray *comes_free;            /* gboolean per array, in the part that is looked at */
-  guint n_taken;                 /* steps, until it was steady or enough */
+  gboolean is_peak; /* the meter's peak is now, and its categories are not yet noted */
+  gint64 values[PLAN_MAX_DEPTH + 1]; /* of the loops around the op, and 0 */
+  GArray *arrays;                    /* per buffer array: what its elements take */
+  GArray *moves;                     /* per item of the program */
+  GArray *held;                      /* guint32 per buffer: its block */
+  GArray *placed;                    /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
+  GArray *comes_free;                /* gboolean per array, in the part that is looked at */
+  guint n_taken;                     /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
-} SimFootprint;
+  SimLeap leap;
+};
 
 void sim_footprint_clear (SimFootprint *self);
 

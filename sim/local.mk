@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
   %D%/adjust.c %D%/adjust.h \
-  %D%/blocks.c %D%/blocks-state.c %D%/blocks.h %D%/blocks-private.h \
+  %D%/blocks.c %D%/blocks-long.c %D%/blocks-long.h %D%/blocks-state.c %D%/blocks.h %D%/blocks-private.h \
   %D%/busy.c %D%/busy.h \
   %D%/calibrate.c %D%/calibrate.h \
   %D%/cost.c %D%/cost.h \
@@ -17,10 +17,11 @@ libsim_a_SOURCES = \
   %D%/engine.c %D%/engine.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/fold.c %D%/fold.h \
-  %D%/footprint.c %D%/footprint.h \
+  %D%/footprint.c %D%/footprint.h %D%/footprint-private.h \
   %D%/measure.c %D%/measure.h \
   %D%/gaps.c %D%/gaps.h \
   %D%/lead.c %D%/lead.h \
+  %D%/leap.c %D%/leap.h \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
   %D%/recall.c %D%/recall.h \

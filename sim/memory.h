@@ -14,6 +14,9 @@ G_BEGIN_DECLS
 /* Requests of at most that many bytes share small segments. */
 #define SIM_MEMORY_SMALL PLAN_MIB
 
+/* What several requests share, or may share, is at most that large. */
+#define SIM_MEMORY_SHORT (20 * PLAN_MIB)
+
 /* Requests are served from pools: large and small ones apart, and what each stream takes. */
 #define SIM_MEMORY_POOLS 6
 

@@ -91,6 +91,7 @@ check_tests = \
   %D%/prop/prop-emit.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
+  %D%/prop/prop-leap.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-product.tap \

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/blocks-long.h"
+
+#include "sim/blocks-private.h"
+#include "sim/memory.h"
+
+#include <string.h>
+
+#define MOST_PARTS 128 /* more take longer to compare than to walk */
+
+typedef struct
+{
+  SimBlock block;
+  guint64 n_whole; /* where it is a run, now or before */
+} Part;
+
+void
+sim_blocks_mark (SimBlocks *self)
+{
+  self->stamp++;
+  self->n_mixed = 0;
+}
+
+static void
+shape_sizes (const SimBlocks *self, SimShape *out)
+{
+  g_array_set_size (out->sizes, 0);
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    {
+      const SimSizes *sizes = &self->sizes[pool];
+      const guint from = rank_of (sizes, (guint64)SIM_MEMORY_SHORT + 1);
+      for (guint rank = find_used (sizes, from); rank < sizes->n;
+           rank = find_used (sizes, rank + 1))
+        {
+          const guint32 number = sizes->numbers[rank];
+          const SimQueue *queue = &self->queues[number];
+          const SimLongSize size = { number, queue->first, queue->last, queue->n_whole };
+          g_array_append_val (out->sizes, size);
+        }
+    }
+}
+
+gboolean
+sim_blocks_shape (const SimBlocks *self, SimShape *out)
+{
+  if (!out->sizes)
+    {
+      out->sizes = g_array_new (FALSE, FALSE, sizeof (SimLongSize));
+      out->parts = g_array_new (FALSE, FALSE, sizeof (Part));
+      out->numbers = g_array_new (FALSE, FALSE, sizeof (guint32));
+    }
+  shape_sizes (self, out);
+  g_array_set_size (out->parts, 0);
+  g_array_set_size (out->numbers, 0);
+  if (self->n_longs > MOST_PARTS)
+    return FALSE;
+  g_array_set_size (out->parts, self->n_longs);
+  for (guint32 i = 0; i < self->n_longs; i++)
+    g_array_index (out->parts, Part, i)
+        = (Part){ *block_at (self, self->longs[i]), note_at (self, self->longs[i])->n_whole };
+  g_array_append_vals (out->numbers, self->unused_long, self->n_unused_long);
+  return TRUE;
+}
+
+static gboolean
+are_equal (const GArray *a, const GArray *b, gsize element_bytes)
+{
+  return a->len == b->len && memcmp (a->data, b->data, a->len * element_bytes) == 0;
+}
+
+gboolean
+sim_shape_is_same (const SimShape *a, const SimShape *b)
+{
+  if (a->sizes->len != b->sizes->len || !are_equal (a->parts, b->parts, sizeof (Part))
+      || !are_equal (a->numbers, b->numbers, sizeof (guint32)))
+    return FALSE;
+  for (guint i = 0; i < a->sizes->len; i++)
+    {
+      const SimLongSize *one = &g_array_index (a->sizes, SimLongSize, i),
+                        *other = &g_array_index (b->sizes, SimLongSize, i);
+      if (one->queue != other->queue || one->first != other->first || one->last != other->last)
+        return FALSE;
+    }
+  return TRUE;
+}
+
+void
+sim_shape_clear (SimShape *self)
+{
+  g_clear_pointer (&self->sizes, g_array_unref);
+  g_clear_pointer (&self->parts, g_array_unref);
+  g_clear_pointer (&self->numbers, g_array_unref);
+}
+
+SimLook
+sim_blocks_look (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  if (hint->version != self->version)
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint found = find_used (sizes, hint->rank);
+  if (found == sizes->n)
+    return (SimLook){ .found_bytes = G_MAXUINT64 };
+  const SimQueue *queue = &self->queues[sizes->numbers[found]];
+  return (SimLook){
+    .found_bytes = queue->bytes,
+    .n_whole = queue->first == NONE ? queue->n_whole : 0,
+    .has_long = is_long (queue->bytes)
+                || find_used (sizes, rank_of (sizes, (guint64)SIM_MEMORY_SHORT + 1)) < sizes->n,
+  };
+}
+
+guint32
+sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gboolean may_add,
+                       SimBlocksHint *hint)
+{
+  if (hint->version != self->version)
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = find_used (sizes, hint->rank);
+  if (rank == sizes->n || is_long (sizes->sizes[rank]))
+    return may_add ? sim_blocks_take_new (self, bytes, pool, hint) : NONE;
+  const guint32 first = self->queues[sizes->numbers[rank]].first;
+  return first != NONE && block_at (self, first)->is_long
+             ? NONE
+             : sim_blocks_take (self, bytes, pool, hint);
+}
+
+gboolean
+sim_blocks_is_short (const SimBlocks *self, guint32 block)
+{
+  return is_whole (block) ? !is_long (self->queues[block - SIM_BLOCKS_WHOLE].bytes)
+                          : !block_at (self, block)->is_long;
+}
+
+gboolean
+sim_blocks_give_back_short (SimBlocks *self, guint32 block)
+{
+  if (block == NONE || !sim_blocks_is_short (self, block))
+    return FALSE;
+  sim_blocks_give_back (self, block);
+  return TRUE;
+}
+
+void
+sim_blocks_count (SimBlocks *self, guint32 number, gint64 more)
+{
+  SimQueue *queue = &self->queues[number];
+  queue->n_whole = (guint32)(queue->n_whole + more);
+  sim_blocks_set_used (self, queue, queue->n_whole > 0 || queue->first != NONE);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of loops that are left out in part, against sim_run, which goes through every op: buffers
+ * short and long, that stay from one loop to the next, are handed on, are used in turns or at once,
+ * among segments that others left behind. */
+#include "config.h"
+
+#include "sim/footprint.h"
+#include "sim/measure.h"
+#include "sim/sim.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ARRAYS 14
+#define MAX_BODY (2 * MAX_ARRAYS)
+#define LAG 2
+
+typedef enum
+{
+  SAVED,  /* taken in the first loop, given back in the second */
+  HANDED, /* taken an iteration ahead in the first loop */
+  LAGGED, /* given back some iterations late in the second */
+  TURNS,  /* two of them, in turns, in the first loop */
+  FIRST,  /* within an iteration of the first loop */
+  SECOND, /* of the second */
+  BOTH,   /* of each */
+  HOLES,  /* before the loops: they leave segments */
+  LASTING,
+  N_USES
+} Use;
+
+typedef struct
+{
+  GRand *rand;
+  PlanSchedule *schedule;
+  gint64 layers;
+  guint n;
+  guint64 bytes[MAX_ARRAYS];
+  gint32 arrays[MAX_ARRAYS];
+  Use uses[MAX_ARRAYS];
+} Maker;
+
+/* An op of a body, and where in it. */
+typedef struct
+{
+  double key;
+  PlanOpKind kind;
+  PlanRef ref;
+} Step;
+
+static guint64
+any_bytes (GRand *rand)
+{
+  static const guint64 common[] = { 16 << 10, 100 << 10, 2 << 20,   12 << 20,  19 << 20,
+                                    24 << 20, 40 << 20,  128 << 20, 128 << 20, 300 << 20 };
+  const guint64 bytes = common[g_rand_int_range (rand, 0, G_N_ELEMENTS (common))];
+  return g_rand_int_range (rand, 0, 4) ? bytes
+                                       : bytes + (guint64)g_rand_int_range (rand, 0, 1 << 22);
+}
+
+static void
+add (Maker *self, PlanOpKind kind, PlanRef ref)
+{
+  PlanOp op;
+  plan_op_init (&op, kind, PLAN_STREAM_COMPUTE);
+  op.refs[0] = ref;
+  plan_schedule_add (self->schedule, &op);
+}
+
+static void
+add_fixed (Maker *self, PlanOpKind kind, guint i, gint64 element)
+{
+  add (self, kind, (PlanRef){ .array = self->arrays[i], .offset = (gint32)element, .loop = -1 });
+}
+
+/* Elements that are there before a loop, or still there after it. */
+static void
+add_around (Maker *self, PlanOpKind kind, Use use, gint64 from, gint64 count)
+{
+  for (guint i = 0; i < self->n; i++)
+    for (gint64 e = from; self->uses[i] == use && e < from + count; e++)
+      add_fixed (self, kind, i, e);
+}
+
+static int
+compare_steps (gconstpointer a, gconstpointer b)
+{
+  const double one = ((const Step *)a)->key, other = ((const Step *)b)->key;
+  return (one > other) - (one < other);
+}
+
+/* What the array's use has in that loop. */
+static guint
+steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
+{
+  const double at = g_rand_double (self->rand);
+  const double later = at + (1 - at) * g_rand_double (self->rand);
+  const PlanRef fixed = { .array = self->arrays[i], .loop = -1 },
+                moving = { .array = self->arrays[i], .loop = 1 };
+  PlanRef taken = moving, given = moving;
+  gboolean takes = TRUE, gives = TRUE;
+  switch (self->uses[i])
+    {
+    case SAVED:
+      takes = !is_second;
+      gives = is_second;
+      break;
+    case HANDED:
+      takes = gives = !is_second;
+      taken.offset = 1;
+      break;
+    case LAGGED:
+      takes = gives = is_second;
+      given.offset = LAG;
+      break;
+    case TURNS:
+      takes = gives = !is_second;
+      taken.modulus = given.modulus = 2;
+      given.offset = 1;
+      break;
+    case FIRST:
+    case SECOND:
+      takes = gives = is_second == (self->uses[i] == SECOND);
+      taken = given = fixed;
+      break;
+    case BOTH:
+      taken = given = fixed;
+      break;
+    default:
+      return 0;
+    }
+  guint n = 0;
+  if (takes)
+    steps[n++] = (Step){ at, PLAN_OP_ALLOC, taken };
+  if (gives)
+    steps[n++] = (Step){ takes ? later : at, PLAN_OP_FREE, given };
+  return n;
+}
+
+static void
+add_loop (Maker *self, gboolean is_second)
+{
+  Step steps[MAX_BODY];
+  guint n = 0;
+  for (guint i = 0; i < self->n; i++)
+    n += steps_of (self, i, is_second, &steps[n]);
+  qsort (steps, n, sizeof *steps, compare_steps);
+  if (is_second)
+    plan_schedule_begin_repeat (self->schedule, "l", self->layers - 1, self->layers, -1);
+  else
+    plan_schedule_begin_repeat (self->schedule, "l", 0, self->layers, 1);
+  for (guint i = 0; i < n; i++)
+    add (self, steps[i].kind, steps[i].ref);
+  plan_schedule_end_repeat (self->schedule);
+}
+
+static void
+add_micro_batch (Maker *self)
+{
+  add_around (self, PLAN_OP_ALLOC, HANDED, 0, 1);
+  add_around (self, PLAN_OP_ALLOC, TURNS, 1, 1);
+  add_loop (self, FALSE);
+  add_around (self, PLAN_OP_FREE, HANDED, self->layers, 1);
+  add_around (self, PLAN_OP_FREE, TURNS, (self->layers - 1) % 2, 1);
+  if (g_rand_boolean (self->rand))
+    {
+      add_around (self, PLAN_OP_ALLOC, HOLES, 0, 3);
+      add_around (self, PLAN_OP_FREE, HOLES, 0, 3);
+    }
+  add_around (self, PLAN_OP_ALLOC, LAGGED, self->layers, LAG);
+  add_loop (self, TRUE);
+  add_around (self, PLAN_OP_FREE, LAGGED, 0, LAG);
+}
+
+static PlanSchedule *
+make (Maker *self)
+{
+  PlanSchedule *schedule = self->schedule = plan_schedule_new (0, 1);
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_autofree char *name = g_strdup_printf ("b%u", i);
+      self->arrays[i] = plan_schedule_add_buffer (
+          schedule, name, (guint32)self->layers + LAG, self->bytes[i], PLAN_DTYPE_U8,
+          (PlanCategory)g_rand_int_range (self->rand, 0, 3));
+    }
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  add_around (self, PLAN_OP_ALLOC, HOLES, 0, 3);
+  add_around (self, PLAN_OP_ALLOC, LASTING, 0, 3);
+  add_around (self, PLAN_OP_FREE, HOLES, 0, 3);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "m", 0, g_rand_int_range (self->rand, 1, 5), 1);
+  add_micro_batch (self);
+  plan_schedule_end_repeat (schedule);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  add_around (self, PLAN_OP_FREE, LASTING, 0, 3);
+  return schedule;
+}
+
+static SimCost *
+no_cost (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  g_autoptr (GError) error = NULL;
+  SimParams params = { .id = "test" };
+  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
+    params.value[p] = 1;
+  const PlanCluster cluster = { .name = (char *)"test",
+                                .kind = PLAN_DEVICE_GPU,
+                                .nodes = 1,
+                                .devices_per_node = 1,
+                                .memory_bytes_per_s = 1e9,
+                                .link_bytes_per_s = 1e9 };
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = stack, .params = &params };
+  SimCost *cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return cost;
+}
+
+static void
+assert_same (const PlanMemory *a, const PlanMemory *b, int seed)
+{
+  ck_assert_msg (a->allocated == b->allocated && a->max_allocated == b->max_allocated,
+                 "seed %d: live bytes", seed);
+  ck_assert_msg (a->reserved == b->reserved && a->device == b->device,
+                 "seed %d: reserved %.0f, not %.0f", seed, (double)a->reserved,
+                 (double)b->reserved);
+  ck_assert_msg (memcmp (a->by_category, b->by_category, sizeof a->by_category) == 0
+                     && memcmp (a->resting, b->resting, sizeof a->resting) == 0,
+                 "seed %d: categories", seed);
+  ck_assert_msg (a->peak_node == b->peak_node && a->peak_unit == b->peak_unit,
+                 "seed %d: peak at %u %d, not %u %d", seed, a->peak_node, a->peak_unit,
+                 b->peak_node, b->peak_unit);
+}
+
+START_TEST (any_loops)
+{
+  const PlanStack stack
+      = { .allocation_bytes = 512, .caching_allocator = TRUE, .expandable_segments = _i % 16 == 0 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Maker maker = { .rand = rand, .layers = g_rand_int_range (rand, 1, 90) };
+  maker.n = (guint)g_rand_int_range (rand, 2, MAX_ARRAYS + 1);
+  for (guint i = 0; i < maker.n; i++)
+    {
+      maker.uses[i] = (Use)g_rand_int_range (rand, 0, N_USES);
+      maker.bytes[i] = any_bytes (rand);
+    }
+  g_autoptr (PlanSchedule) schedule = make (&maker);
+  g_autoptr (SimCost) cost = no_cost (schedule, &stack);
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, &stack, &error);
+  ck_assert_msg (trace != NULL, "seed %d: %s", _i, error ? error->message : "");
+  for (guint again = 0; again < 2; again++)
+    {
+      const guint64 device = trace->memory.device;
+      SimSummary summary;
+      guint64 bytes;
+      gboolean is_settled;
+      ck_assert (sim_measure (schedule, cost, &stack, workspace, &summary, &error));
+      assert_same (&summary.memory, &trace->memory, _i);
+      const guint64 enough = device * (guint64)g_rand_int_range (rand, 1, 20) / 10;
+      ck_assert (sim_measure_device_bytes (schedule, &stack, enough, workspace, &bytes, &is_settled,
+                                           &error));
+      ck_assert_msg (device > enough ? bytes > enough && bytes <= device : bytes == device,
+                     "seed %d: enough %.0f of %.0f, found %.0f", _i, (double)enough, (double)device,
+                     (double)bytes);
+    }
+}
+END_TEST
+
+/* As a model's: most of both loops is left out, or there was nothing to be seen above. */
+START_TEST (leaves_out)
+{
+  static const Use uses[] = { SAVED, SAVED, SAVED, HANDED, LAGGED, FIRST, BOTH, SECOND };
+  static const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Maker maker = { .rand = rand, .layers = 200, .n = G_N_ELEMENTS (uses) };
+  memcpy (maker.uses, uses, sizeof uses);
+  for (guint i = 0; i < maker.n; i++)
+    maker.bytes[i] = i == 1 ? 32 << 10 : 128 << 20;
+  g_autoptr (PlanSchedule) schedule = make (&maker);
+  g_autoptr (SimCost) cost = no_cost (schedule, &stack);
+  SimProgram program = { 0 };
+  SimFootprint footprint = { .enough_bytes = G_MAXUINT64 };
+  PlanMemory memory;
+  sim_program_compile (&program, schedule, cost);
+  ck_assert (sim_footprint_run (&footprint, schedule, &program, &stack, 3, &memory, &error));
+  ck_assert_msg (footprint.leap.n_left_out > 100, "seed %d: %.0f", _i,
+                 (double)footprint.leap.n_left_out);
+  sim_footprint_clear (&footprint);
+  sim_program_clear (&program);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-leap");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 1800);
+  tcase_add_loop_test (tcase, any_loops, 0, 2000);
+  tcase_add_loop_test (tcase, leaves_out, 0, 20);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
