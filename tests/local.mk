@@ -56,6 +56,7 @@ check_tests = \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
+  %D%/unit/test-lower-order.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
@@ -443,7 +444,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
-  %D%/unit/test-names.h \
+  %D%/unit/test-lower-case.h %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
