@@ -67,7 +67,8 @@ sim_blocks_shape (const SimBlocks *self, SimShape *out)
 static gboolean
 are_equal (const GArray *a, const GArray *b, gsize element_bytes)
 {
-  return a->len == b->len && memcmp (a->data, b->data, a->len * element_bytes) == 0;
+  return a->len == b->len
+         && (a->len == 0 || memcmp (a->data, b->data, a->len * element_bytes) == 0);
 }
 
 gboolean
