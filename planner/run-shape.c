@@ -154,17 +154,15 @@ read_networks (gpointer unused)
   return file;
 }
 
-/* What a hop takes there; NULL: what it takes in such a cluster. The caller frees. */
+/* What is known of it there; NULL: what holds of such a cluster. The caller frees. */
 static char *
-net_latency (const char *network, const char *state)
+network_fact (const char *network, const char *state, PlanFact fact)
 {
   static GOnce once = G_ONCE_INIT;
   GKeyFile *file = g_once (&once, read_networks, NULL);
   g_autofree char *of_state = network && state ? g_strdup_printf ("%s/%s", network, state) : NULL;
   const char *section = of_state && g_key_file_has_group (file, of_state) ? of_state : network;
-  char *value
-      = section ? g_key_file_get_string (file, section, plan_fact_key (PLAN_FACT_NIC_LATENCY), NULL)
-                : NULL;
+  char *value = section ? g_key_file_get_string (file, section, plan_fact_key (fact), NULL) : NULL;
   char *source = value ? strchr (value, '#') : NULL;
   if (source)
     *source = '\0';
@@ -176,17 +174,15 @@ static gboolean
 set_links (PlanCluster *cluster, gint64 per_node, const char *domain, const char *nic,
            const char *latency, GError **error)
 {
+  g_autofree char *ports = g_strdup_printf ("%" G_GINT64_FORMAT, per_node);
   if (domain && !plan_cluster_set_fact (cluster, PLAN_FACT_NVLINK_DOMAIN, domain, NULL, error))
     return FALSE;
   if (latency && !plan_cluster_set_fact (cluster, PLAN_FACT_NIC_LATENCY, latency, NULL, error))
     return FALSE;
-  if (!nic)
-    return TRUE;
-  g_autofree char *rate = g_strconcat (nic, " Gbit/s", NULL);
-  g_autofree char *ports = g_strdup_printf ("%" G_GINT64_FORMAT, per_node);
-  return plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
-         && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_RATE, rate, NULL, error)
-         && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, rate, NULL, error);
+  return !nic
+         || (plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
+             && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_RATE, nic, NULL, error)
+             && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, nic, NULL, error));
 }
 
 static PlanCluster *
@@ -211,10 +207,14 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   const gint64 told = plan_run_row_int (self, PLAN_RUN_GPUS_PER_NODE);
   const gint64 per_node = told > 0 ? MIN (told, gpus) : MIN (8, gpus);
   g_autofree char *domain = plan_run_row_note (self, "nvlink_domain");
-  g_autofree char *nic = plan_run_row_note (self, "nic_gbit_per_gpu");
+  g_autofree char *told_nic = plan_run_row_note (self, "nic_gbit_per_gpu");
   g_autofree char *network = plan_run_row_note (self, "network");
   g_autofree char *state = plan_run_row_note (self, "network_state");
-  g_autofree char *latency = net_latency (network, state);
+  g_autofree char *latency = network_fact (network, state, PLAN_FACT_NIC_LATENCY);
+  g_autofree char *reached = network_fact (network, state, PLAN_FACT_NIC_RATE);
+  g_autofree char *nic = reached    ? g_strdup (reached)
+                         : told_nic ? g_strconcat (told_nic, " Gbit/s", NULL)
+                                    : NULL;
   g_autofree char *key
       = g_strdup_printf ("%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s", gpu, gpus,
                          per_node, domain ? domain : "", nic ? nic : "", latency ? latency : "");

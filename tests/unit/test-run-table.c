@@ -299,22 +299,24 @@ START_TEST (networks_are_as_they_were_then)
   {
     const char *changes;
     gint64 latency_ns;
+    double gbit;
     const char *stack, *nccl;
   } rows[] = {
-    { "notes=nic_gbit_per_gpu=400", 5000, "megatron-fsdp", "2.28" },
-    { "notes=network=roce", 5000, "megatron-fsdp", "2.28" },
-    { "notes=network=efa", 40000, "megatron-fsdp", "2.28" },
+    { "notes=nic_gbit_per_gpu=200", 5000, 200, "megatron-fsdp", "2.28" },
+    { "notes=network=roce", 5000, 400, "megatron-fsdp", "2.28" },
+    { "notes=network=efa", 40000, 400, "megatron-fsdp", "2.28" },
 #define SCAN "stack=nanotron|compute=bf16|param_gather=bf16|strategy=optim|"
-    { SCAN "stack_date=2024-12|notes=network=efa; network_state=fast", 200000,
-      "nanotron@2024-12-05", "2.21" },
-    { SCAN "stack_date=2024-12|notes=network=efa; network_state=slow", 1200000, "nanotron",
+    { SCAN "stack_date=2024-12|notes=network=efa; network_state=fast; nic_gbit_per_gpu=400", 200000,
+      328, "nanotron@2024-12-05", "2.21" },
+    { SCAN "stack_date=2024-12|notes=network=efa; network_state=slow", 1200000, 400, "nanotron",
       "2.21" },
-    { SCAN "stack_date=2025-01|notes=network=efa; network_state=fast", 200000,
-      "nanotron@2024-12-05", "2.21" },
-    { SCAN "stack_date=2025-01|notes=network=efa; network_state=broken", 40000, "nanotron",
+    { SCAN "stack_date=2025-01|notes=network=efa; network_state=fast; nic_gbit_per_gpu=400", 200000,
+      328, "nanotron@2024-12-05", "2.21" },
+    { SCAN "stack_date=2025-01|notes=network=efa; network_state=broken", 40000, 400, "nanotron",
       "2.21" },
 #undef SCAN
-    { "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2025-06|notes=", 5000, NULL, "2.28" },
+    { "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2025-06|notes=", 5000, 400, NULL,
+      "2.28" },
   };
   g_auto (Read) read = { 0 };
   g_autoptr (GError) error = NULL;
@@ -323,6 +325,7 @@ START_TEST (networks_are_as_they_were_then)
   const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
   ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
   ck_assert_int_eq (row->cluster->nic_latency_ns, rows[_i].latency_ns);
+  ck_assert_double_eq (row->cluster->nic_bytes_per_s, rows[_i].gbit * 1e9 / 8);
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, row->plan.value[PLAN_NCCL]);
   g_autofree char *stack = plan_field_print (PLAN_STACK, row->plan.value[PLAN_STACK]);
   ck_assert_str_eq (nccl, rows[_i].nccl);
