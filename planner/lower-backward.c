@@ -72,7 +72,7 @@ static PlanRef
 reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
 {
   const gint64 part = plan_lower_shard_elements (self, kind);
-  return plan_lower_at (bucket, self->shards_optimizer ? (guint64)(self->rank * part) : 0);
+  return plan_lower_at (bucket, self->sums_whole ? 0 : (guint64)(self->rank * part));
 }
 
 /* Reduces a complete bucket, beside the compute that follows. */
@@ -100,7 +100,7 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                      PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
   if (b->received >= 0)
     sum_received (self, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
-  else if (self->shards_optimizer)
+  else if (!self->sums_whole)
     plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
                            PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
   else
@@ -123,8 +123,8 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
       PLAN_REFS (self->shards_grads ? grads : reduced_slice (self, kind, grads),
                  reduced_slice (self, kind, plan_lower_bucket_ref (self, kind, unit, 0))),
-      PLAN_DIMS (self->shards_optimizer ? plan_lower_shard_elements (self, kind)
-                                        : (gint64)self->layout.buckets[kind].padded),
+      PLAN_DIMS (self->sums_whole ? (gint64)self->layout.buckets[kind].padded
+                                  : plan_lower_shard_elements (self, kind)),
       NULL, plan_lower_unit_ref (b->reduced, unit, 0));
 }
 

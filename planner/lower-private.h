@@ -98,6 +98,7 @@ typedef struct
   PlanGatherTime gather_time;    /* of what stays gathered */
   gboolean is_eval;
   gboolean reduces_together; /* once all gradients are there, one bucket after the other */
+  gboolean sums_whole;       /* every rank gets all sums, though it updates a part */
   gboolean syncs;            /* every micro batch ends as the last one does */
   /* -1: a group of one */
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;

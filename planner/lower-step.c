@@ -350,11 +350,14 @@ drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
+  const gboolean is_whole = self->sums_whole && self->shards_optimizer;
   await_reduction (self, kind, unit);
   plan_lower_compute (self, PLAN_OP_NORM_SQ,
                       PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
-                                 plan_lower_optimizer_gradients (self, kind, unit)),
-                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
+                                 is_whole ? plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)
+                                          : plan_lower_optimizer_gradients (self, kind, unit)),
+                      PLAN_DIMS (is_whole ? (gint64)self->layout.buckets[kind].padded
+                                          : plan_lower_own_elements (self, kind)));
 }
 
 /* Moments in narrow formats are widened for all parameters at once while the optimizer works. */
@@ -648,9 +651,9 @@ plan_lower_end_step (PlanLower *self)
       return;
     }
   const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
-  const gint64 norms = !self->shards_optimizer ? 1
-                       : self->splits_shards   ? self->ranks * self->replicas
-                                               : self->ranks;
+  const gint64 norms = self->sums_whole      ? 1
+                       : self->splits_shards ? self->ranks * self->replicas
+                                             : self->ranks;
   self->is_first_micro_batch = TRUE;
   drop_or_take_non_units (self, FALSE);
   if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)

@@ -632,7 +632,10 @@ measure (PlanLower *self, guint rank)
                             && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
 
   self->is_eval = IS (self, TASK, EVAL);
-  self->reduces_together = IS (self, OVERLAP_GRAD_REDUCE, OFF) && !self->shards_grads;
+  self->sums_whole = !self->shards_optimizer || (self->stack->sums_at_once && !self->shards_grads);
+  self->reduces_together
+      = !self->shards_grads
+        && (IS (self, OVERLAP_GRAD_REDUCE, OFF) || (self->shards_optimizer && self->sums_whole));
   self->syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
   self->gather_time = gather_time (self);
 

@@ -69,9 +69,10 @@ typedef struct
   gboolean gathers_at_once;    /* what stays whole is, by one call with buffers of its own */
   gint64 units_ahead;          /* gathered ahead of their use; 0: by the communication unit */
   guint64 reduce_bytes;        /* of gradients in the weights' format together; 0: a unit's */
-  gint64 queued_reductions;    /* in flight at most; 0: by the communication unit */
-  gboolean collects_grads;     /* a unit's gradients are moved once all of them are there */
-  gboolean drops_grads;        /* sharded gradients live from their reduction to the next step */
+  gboolean sums_at_once;    /* strategy=optim: all gradients everywhere, by one call at the end */
+  gint64 queued_reductions; /* in flight at most; 0: by the communication unit */
+  gboolean collects_grads;  /* a unit's gradients are moved once all of them are there */
+  gboolean drops_grads;     /* sharded gradients live from their reduction to the next step */
   gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
   gboolean keeps_half_grads; /* also whole ones in the weights' format, but for strategy=optim */
   gint64 pooled_grad_units;  /* units whose gradients live at once under double_buffer */
@@ -111,8 +112,11 @@ typedef struct
   guint8 kernels[PLAN_N_LAUNCHES], update_kernels; /* that one op, a unit's update, starts; 0: 1 */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
+  gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
-  gint64 piece_ns; /* for each rank's piece of a gather or reduction, where these are lists */
+  /* Where what is gathered at once are lists: parameters of a unit; of each, for each rank's piece
+   * of it, what the host does before they are sent, and to copy it from where it arrived. */
+  gint64 unit_tensors, piece_ns, copy_ns;
 } PlanStack;
 
 /* Device memory outside the allocator while that schedule runs. */

@@ -20,6 +20,7 @@ void
 sim_calls_init (SimCalls *self)
 {
   *self = (SimCalls){ .first_gather = -1,
+                      .first_sum = -1,
                       .gradients = g_array_new (FALSE, FALSE, sizeof (Gradient)) };
 }
 
@@ -69,19 +70,33 @@ count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
   return found > 0 ? (double)full / (double)times : 1;
 }
 
+/* Wherever it is done, the same buffer comes first. */
+static double
+one_if_first (gint32 *first, const PlanOp *op)
+{
+  if (*first < 0)
+    *first = op->refs[0].array;
+  return op->refs[0].array == *first ? 1 : 0;
+}
+
+static gboolean
+is_summed_at_once (const SimCostInput *input, const PlanOp *op)
+{
+  return input->stack->sums_at_once && op->kind == PLAN_OP_ALL_REDUCE
+         && op->stream == PLAN_STREAM_REDUCE && input->plan
+         && input->plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
+}
+
 double
 sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
   const PlanStack *stack = input->stack;
   if (op->kind == PLAN_OP_ACCUMULATE && stack->reduce_bytes > 0)
     note_gradient (self, input, op);
+  if (is_summed_at_once (input, op))
+    return one_if_first (&self->first_sum, op);
   if (op->stream == PLAN_STREAM_REDUCE && stack->reduce_bytes > 0
       && (op->kind == PLAN_OP_REDUCE_SCATTER || op->kind == PLAN_OP_ALL_REDUCE))
     return count_buckets (self, input, op);
-  if (!stack->gathers_at_once || op->kind != PLAN_OP_ALL_GATHER || op->stream != PLAN_STREAM_GATHER)
-    return 1;
-  /* In the setup and in a step the same buffer comes first. */
-  if (self->first_gather < 0)
-    self->first_gather = op->refs[0].array;
-  return op->refs[0].array == self->first_gather ? 1 : 0;
+  return sim_cost_pieces (input, op) > 0 ? one_if_first (&self->first_gather, op) : 1;
 }

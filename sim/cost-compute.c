@@ -279,10 +279,13 @@ sim_cost_class (PlanOpKind kind)
   return class ? sim_param_key (class) + strlen ("traffic.") : "copy";
 }
 
-/* A framework that keeps a second image of the logits goes over them more often than it must. */
+/* A framework that keeps a second image of the logits goes over them more often than it must.
+ * Gradients that are scaled where they lie are read again and written once they are measured. */
 static double
-passes (const SimCostInput *input, SimParam class)
+passes (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
+  if (op->kind == PLAN_OP_NORM_SQ && input->stack->clips_in_place)
+    return 3;
   if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss != PLAN_LOSS_IMAGE)
     return 1;
   const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
@@ -322,7 +325,7 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
   const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
   if (quantises && op->refs[1].array < 0) /* no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
-  const double bytes = sim_cost_traffic (input, op) * passes (input, class);
+  const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
   return told (input,
                memory_seconds (input, bytes, class)
                    + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),

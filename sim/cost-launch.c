@@ -71,11 +71,17 @@ sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gr
   if (op->kind == PLAN_OP_PREPARE)
     return input->stack->tensor_ns * op->dims[0];
   const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op, reads_gradient)];
-  const gboolean has_pieces
-      = (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
-        && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE);
-  return has_pieces ? ns + input->stack->piece_ns * plan_schedule_group_size (input->schedule, op)
-                    : ns;
+  return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
+}
+
+gint64
+sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanStack *stack = input->stack;
+  if (!stack->gathers_at_once || op->kind != PLAN_OP_ALL_GATHER || op->stream != PLAN_STREAM_GATHER)
+    return 0;
+  return plan_schedule_group_size (input->schedule, op)
+         * (op->refs[0].loop >= 0 ? stack->unit_tensors : 1);
 }
 
 guint

@@ -49,14 +49,17 @@ gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: it 
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
 
+/* Of a gather of lists: tensors' parts by ranks. */
+gint64 sim_cost_pieces (const SimCostInput *input, const PlanOp *op);
+
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
 /* By how many calls of a framework ops are done, going through a schedule's nodes in their order;
  * 0: by that of another op; less than 1: one in so many layers. */
 typedef struct
 {
-  gint32 first_gather;   /* array; -1: none yet */
-  GArray *gradients;     /* that are to be reduced */
-  guint64 waiting_bytes; /* of them, not sent off */
+  gint32 first_gather, first_sum; /* arrays; -1: none yet */
+  GArray *gradients;              /* that are to be reduced */
+  guint64 waiting_bytes;          /* of them, not sent off */
 } SimCalls;
 
 void sim_calls_init (SimCalls *self);

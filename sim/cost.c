@@ -177,6 +177,25 @@ copy_times (SimCost *self, guint node, guint from)
   self->provenance[node] = self->provenance[from];
 }
 
+/* What was gathered as a list is copied twice: to buffers by rank, and piece by piece to where it
+ * belongs, as the host says so. A stream holds about a thousand such calls, so that a host that was
+ * ahead is soon no longer. */
+static double
+copying_seconds (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 pieces = sim_cost_pieces (input, op);
+  if (pieces == 0)
+    return 0;
+  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  const gint64 ranks = plan_schedule_group_size (input->schedule, op);
+  const double bytes = (double)plan_dtype_bytes (dtype, (guint64)(op->dims[0] * ranks));
+  const double copy
+      = 2 * bytes
+        / (input->cluster->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY));
+  const double calls = 1e-9 * (double)(pieces * input->stack->copy_ns);
+  return copy + MAX (copy, calls);
+}
+
 static gboolean
 find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
             gboolean *out_is_timed, GError **error)
@@ -190,6 +209,8 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
                : sim_cost_compute (input, op, error);
   if (time.seconds < 0)
     return FALSE;
+  if (!*out_is_timed)
+    time.seconds += copying_seconds (input, op);
   self->ns[node] = (gint64)(time.seconds * 1e9 + 0.5);
   self->memory_bytes[node] = (guint64)(time.memory + 0.5);
   self->sms[node] = time.sms;

@@ -40,6 +40,7 @@ check_tests = \
   %D%/unit/test-clusters.tap \
   %D%/unit/test-comm.tap \
   %D%/unit/test-cost.tap \
+  %D%/unit/test-cost-calls.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-csv.tap \
   %D%/unit/test-dtype.tap \
@@ -444,7 +445,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
-  %D%/unit/test-lower-case.h %D%/unit/test-names.h \
+  %D%/unit/test-cost-case.h %D%/unit/test-lower-case.h %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
   %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \

@@ -2,46 +2,12 @@
 #include "config.h"
 
 #include "planner/lower.h"
-#include "sim/cost.h"
+#include "tests/unit/test-cost-case.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const PlanStack plain = { .allocation_bytes = 1 };
 static const PlanStack frugal = { .allocation_bytes = 1, .takes_no_processors = TRUE };
-
-static PlanSchedule *
-parse (const char *text)
-{
-  g_autoptr (GError) error = NULL;
-  PlanSchedule *schedule = plan_schedule_parse (text, "text", &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  return schedule;
-}
-
-static SimCost *
-cost_of (const SimCostInput *input)
-{
-  g_autoptr (GError) error = NULL;
-  SimCost *cost = sim_cost_new (input, &error);
-  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
-  return cost;
-}
-
-/* A machine on which everything is reached, and nothing costs but what a test says. */
-static SimParams
-ideal (void)
-{
-  SimParams params = { .id = "ideal" };
-  for (SimParam p = 0; p < SIM_N_PARAMS; p++)
-    params.value[p] = g_str_equal (sim_param_unit (p), "ns") ? 0 : 1;
-  params.value[SIM_PARAM_PRODUCT_FILL] = 0;
-  params.value[SIM_PARAM_ATTENTION_HALF] = params.value[SIM_PARAM_ATTENTION_BWD_HALF] = 0;
-  params.value[SIM_PARAM_ATTENTION_HEAD] = 0;
-  params.value[SIM_PARAM_LL_SHARE] = params.value[SIM_PARAM_LL128_SHARE] = 0;
-  return params;
-}
 
 /* out[m,n] = a[m,k] b[n,k] on a device of `processors`, 1 TFLOP/s and ample memory bandwidth. */
 static gint64
@@ -217,73 +183,6 @@ START_TEST (far_networks_hold_rings_up)
   params.value[SIM_PARAM_LL128_NET_HOP] = 2;
   g_autoptr (SimCost) lines = cost_of (&input);
   ck_assert_int_eq (sim_cost_ns (lines, 0), 2 * 50000 + 150);
-}
-END_TEST
-
-/* As autograd makes them, gradients of 8 MiB and then, in each layer, of 6 and 2. */
-#define BUCKETS \
-  "schedule 2 rank=0 ranks=4\n" \
-  "group all size=4 stride=1\n" \
-  "buffer head elements=4194304 dtype=fp32 category=main_grads\n" \
-  "buffer grads[4] elements=4194304 dtype=fp32 category=main_grads\n" \
-  "buffer half elements=4194304 dtype=bf16 category=main_grads\n" \
-  "buffer weights elements=4000 dtype=bf16 category=weights\n" \
-  "buffer more[2] elements=4000 dtype=bf16 category=weights\n" \
-  "section setup\n" \
-  "all_gather gather group=all out=weights in=weights count=1000\n" \
-  "all_gather gather group=all out=more in=more count=1000\n" \
-  "section step\n" \
-  "accumulate compute out=head in=half count=4194304\n" \
-  "accumulate compute out=head in=half count=4194304\n" \
-  "all_reduce reduce group=all buf=head count=4194304\n" \
-  "repeat l from=0 count=4 step=1\n" \
-  "accumulate compute out=grads[l] in=half count=3145728\n" \
-  "accumulate compute out=grads[l]+3145728 in=half count=1048576\n" \
-  "all_reduce reduce group=all buf=grads[l] count=4194304\n" \
-  "end\n" \
-  "all_gather gather group=all out=weights in=weights count=1000\n" \
-  "all_gather gather group=all out=more in=more count=1000\n" \
-  "section teardown\n"
-
-static gint64
-nth_collective_ns (const PlanSchedule *schedule, const SimCost *cost, guint n)
-{
-  for (guint node = 0;; node++)
-    {
-      const PlanOp *op = plan_schedule_node (schedule, node);
-      if (op->kind < PLAN_N_OPS && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && n-- == 0)
-        return sim_cost_ns (cost, node);
-    }
-}
-
-/* What is gathered at once starts once, and gradients are reduced by the bucket of 10 MiB: the
- * first 8 wait, once however often they were added up, for the 6 of the first layer; its 2 and the
- * whole second layer fill the next. Of three layers from there on, 6 + 2 + 6 and 2 + 6 + 2 do: 2
- * and 20 buckets of 32 layers. */
-START_TEST (calls_pay_for_what_they_do)
-{
-  SimParams params = ideal ();
-  PlanCluster cluster = { .name = (char *)"test",
-                          .nodes = 1,
-                          .devices_per_node = 4,
-                          .memory_bytes_per_s = 1e15,
-                          .link_bytes_per_s = 1e15 };
-  const PlanStack stack
-      = { .allocation_bytes = 1, .gathers_at_once = TRUE, .reduce_bytes = 10 * 1024 * 1024 };
-  g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
-  SimCostInput input
-      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
-  params.value[SIM_PARAM_SIMPLE_NS] = 1e6;
-  g_autoptr (SimCost) each = cost_of (&input);
-  input.stack = &stack;
-  g_autoptr (SimCost) together = cost_of (&input);
-  const double expected[] = { 1, 0, 0, 22.0 / 32, 1, 0 };
-  for (guint i = 0; i < G_N_ELEMENTS (expected); i++)
-    {
-      const double starts = 1e-6 * (double)nth_collective_ns (schedule, together, i);
-      ck_assert_int_le (ABS (nth_collective_ns (schedule, each, i) - 1000000), 100);
-      ck_assert_msg (ABS (starts - expected[i]) < 1e-3, "%u: %g", i, starts);
-    }
 }
 END_TEST
 
@@ -768,7 +667,6 @@ main (void)
   tcase_add_loop_test (tcase, attention_follows_its_curve, 0, G_N_ELEMENTS (attention));
   tcase_add_test (tcase, rings_take_the_pace_of_the_slowest_link);
   tcase_add_test (tcase, far_networks_hold_rings_up);
-  tcase_add_test (tcase, calls_pay_for_what_they_do);
   tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
   tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));

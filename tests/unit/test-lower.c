@@ -300,6 +300,51 @@ START_TEST (gathering_again_makes_no_norm_again)
 }
 END_TEST
 
+/* Where all gradients are summed by one call, that is once the last product is done, of all of
+ * them, and each rank measures them all; else they go by the bucket, beside products, and of a
+ * sharded optimizer each rank gets and measures its part. */
+START_TEST (gradients_are_summed_at_once)
+{
+  static const struct
+  {
+    const char *fields;
+    PlanOpKind kind;
+    gboolean is_late;
+    guint64 summed, measured; /* in parts of the parameters */
+  } rows[] = {
+    { "stack=nanotron strategy=optim", PLAN_OP_ALL_REDUCE, TRUE, 1, 1 },
+    { "stack=nanotron strategy=no_shard", PLAN_OP_ALL_REDUCE, FALSE, 1, 1 },
+    { "stack=megatron strategy=optim", PLAN_OP_REDUCE_SCATTER, FALSE, 8, 8 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      PlanCursor cursor;
+      const PlanOp *op;
+      guint64 summed = 0, measured = 0;
+      gboolean is_late = TRUE;
+      g_autofree char *words = g_strconcat ("gbs=16 seq=256 ", rows[i].fields, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+           (op = plan_cursor_next (&cursor));)
+        {
+          if (op->kind == rows[i].kind && op->stream == PLAN_STREAM_REDUCE)
+            summed += (guint64)op->dims[0];
+          if (op->kind == PLAN_OP_NORM_SQ)
+            measured += (guint64)op->dims[0];
+          is_late = is_late && (op->kind != PLAN_OP_GEMM || summed == 0);
+        }
+      const guint64 elements = 8030261248;
+      ck_assert_uint_le (elements / rows[i].summed, summed);
+      ck_assert_uint_le (summed, elements / rows[i].summed + elements / 1000);
+      ck_assert_uint_le (elements / rows[i].measured, measured);
+      ck_assert_uint_le (measured, elements / rows[i].measured + elements / 1000);
+      ck_assert_msg (is_late == rows[i].is_late, "%s", rows[i].fields);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 /* Ops of a step by kind; of gradients of norms, also those that add to what is there. */
 static void
 count_ops (const PlanSchedule *schedule, guint out_n[PLAN_N_OPS], guint *out_adding)
@@ -446,6 +491,7 @@ main (void)
   tcase_add_test (tcase, context_parallel_ranks_share_the_work);
   tcase_add_test (tcase, tensor_parallel_ranks_sum_norms);
   tcase_add_test (tcase, gathering_again_makes_no_norm_again);
+  tcase_add_test (tcase, gradients_are_summed_at_once);
   tcase_add_test (tcase, sums_are_made_by_norms);
   tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
   tcase_add_test (tcase, one_rank_communicates_nothing);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a framework's way of calling costs: buckets, all at once, lists, kernels of their own. */
+#include "config.h"
+
+#include "tests/unit/test-cost-case.h"
+
+#include <stdlib.h>
+
+/* As autograd makes them, gradients of 8 MiB and then, in each layer, of 6 and 2. */
+#define BUCKETS \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer head elements=4194304 dtype=fp32 category=main_grads\n" \
+  "buffer grads[4] elements=4194304 dtype=fp32 category=main_grads\n" \
+  "buffer half elements=4194304 dtype=bf16 category=main_grads\n" \
+  "buffer weights elements=4000 dtype=bf16 category=weights\n" \
+  "buffer more[2] elements=4000 dtype=bf16 category=weights\n" \
+  "section setup\n" \
+  "all_gather gather group=all out=weights in=weights count=1000\n" \
+  "all_gather gather group=all out=more in=more count=1000\n" \
+  "section step\n" \
+  "accumulate compute out=head in=half count=4194304\n" \
+  "accumulate compute out=head in=half count=4194304\n" \
+  "all_reduce reduce group=all buf=head count=4194304\n" \
+  "repeat l from=0 count=4 step=1\n" \
+  "accumulate compute out=grads[l] in=half count=3145728\n" \
+  "accumulate compute out=grads[l]+3145728 in=half count=1048576\n" \
+  "all_reduce reduce group=all buf=grads[l] count=4194304\n" \
+  "end\n" \
+  "all_gather gather group=all out=weights in=weights count=1000\n" \
+  "all_gather gather group=all out=more in=more count=1000\n" \
+  "section teardown\n"
+
+static gint64
+nth_collective_ns (const PlanSchedule *schedule, const SimCost *cost, guint n)
+{
+  for (guint node = 0;; node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind < PLAN_N_OPS && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && n-- == 0)
+        return sim_cost_ns (cost, node);
+    }
+}
+
+/* What is gathered at once starts once, and gradients are reduced by the bucket of 10 MiB: the
+ * first 8 wait, once however often they were added up, for the 6 of the first layer; its 2 and the
+ * whole second layer fill the next. Of three layers from there on, 6 + 2 + 6 and 2 + 6 + 2 do: 2
+ * and 20 buckets of 32 layers. */
+START_TEST (calls_pay_for_what_they_do)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e15,
+                          .link_bytes_per_s = 1e15 };
+  const PlanStack stack
+      = { .allocation_bytes = 1, .gathers_at_once = TRUE, .reduce_bytes = 10 * 1024 * 1024 };
+  g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
+  SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  params.value[SIM_PARAM_SIMPLE_NS] = 1e6;
+  g_autoptr (SimCost) each = cost_of (&input);
+  input.stack = &stack;
+  g_autoptr (SimCost) together = cost_of (&input);
+  const double expected[] = { 1, 0, 0, 22.0 / 32, 1, 0 };
+  for (guint i = 0; i < G_N_ELEMENTS (expected); i++)
+    {
+      const double starts = 1e-6 * (double)nth_collective_ns (schedule, together, i);
+      ck_assert_int_le (ABS (nth_collective_ns (schedule, each, i) - 1000000), 100);
+      ck_assert_msg (ABS (starts - expected[i]) < 1e-3, "%u: %g", i, starts);
+    }
+}
+END_TEST
+
+/* Where all gradients are summed by one call it starts once: of a sharded optimizer only. */
+START_TEST (sums_at_once_start_once)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e15,
+                          .link_bytes_per_s = 1e15 };
+  const PlanStack stack = { .allocation_bytes = 1, .sums_at_once = TRUE };
+  g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
+  Plan plan;
+  plan_init (&plan);
+  const SimCostInput input = {
+    .schedule = schedule, .cluster = &cluster, .stack = &stack, .plan = &plan, .params = &params
+  };
+  params.value[SIM_PARAM_SIMPLE_NS] = 1e6;
+  for (gint64 strategy = PLAN_STRATEGY_NO_SHARD; strategy <= PLAN_STRATEGY_OPTIM; strategy++)
+    {
+      plan.value[PLAN_STRATEGY] = strategy;
+      g_autoptr (SimCost) cost = cost_of (&input);
+      ck_assert_int_ge (nth_collective_ns (schedule, cost, 2), 1000000);
+      if (strategy == PLAN_STRATEGY_OPTIM)
+        ck_assert_int_le (nth_collective_ns (schedule, cost, 3), 100);
+      else
+        ck_assert_int_ge (nth_collective_ns (schedule, cost, 3), 1000000);
+    }
+}
+END_TEST
+
+/* A list of tensors that four ranks gather: of the embedding one, of a layer three. The host cuts
+ * every rank's piece in 10 ns and has it copied in 100 more each. All of it moves once more before:
+ * 4 KB, read and written at 1 GB/s, 8 us; of a layer 1200 ns of calls are less than the copying. */
+START_TEST (lists_are_cut_and_copied)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e9,
+                          .link_bytes_per_s = 1e15 };
+  const PlanStack stack = { .allocation_bytes = 1,
+                            .gathers_at_once = TRUE,
+                            .unit_tensors = 3,
+                            .piece_ns = 10,
+                            .copy_ns = 100 };
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=4\n"
+               "group all size=4 stride=1\n"
+               "buffer embed elements=40 dtype=u8 category=weights\n"
+               "buffer layer[2] elements=4000 dtype=u8 category=weights\n"
+               "section setup\nsection step\n"
+               "all_gather gather group=all out=embed in=embed count=10\n"
+               "repeat l from=0 count=2 step=1\n"
+               "all_gather gather group=all out=layer[l] in=layer[l] count=1000\n"
+               "end\nsection teardown\n");
+  SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
+  g_autoptr (SimCost) one = cost_of (&input);
+  input.stack = &stack;
+  g_autoptr (SimCost) lists = cost_of (&input);
+  const gint64 device_ns[] = { 80 + 400, 8000 + 8000 }, host_ns[] = { 4 * 10, 12 * 10 };
+  for (guint node = 0, n = 0; n < 2; node++)
+    if (plan_schedule_node (schedule, node)->kind == PLAN_OP_ALL_GATHER)
+      {
+        ck_assert_int_le (ABS (sim_cost_ns (lists, node) - sim_cost_ns (one, node) - device_ns[n]),
+                          1);
+        ck_assert_int_eq (sim_cost_launch_ns (lists, node), host_ns[n]);
+        n++;
+      }
+}
+END_TEST
+
+/* Gradients that are scaled where they lie are read twice and written once. */
+START_TEST (clipping_in_place_moves_more)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster
+      = { .name = (char *)"test", .nodes = 1, .devices_per_node = 1, .memory_bytes_per_s = 1e9 };
+  PlanStack stack = { .allocation_bytes = 1 };
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=1\n"
+               "buffer grads elements=1000 dtype=fp32 category=main_grads\n"
+               "buffer sum elements=1 dtype=fp32 category=workspace\n"
+               "section setup\nsection step\n"
+               "norm_sq compute sum=sum in=grads count=1000\n"
+               "section teardown\n");
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &stack, .params = &params };
+  guint node = 0;
+  while (plan_schedule_node (schedule, node)->kind != PLAN_OP_NORM_SQ)
+    node++;
+  g_autoptr (SimCost) measured = cost_of (&input);
+  stack.clips_in_place = TRUE;
+  g_autoptr (SimCost) clipped = cost_of (&input);
+  ck_assert_int_eq (sim_cost_ns (clipped, node), 3 * sim_cost_ns (measured, node));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cost-calls");
+  TCase *tcase = tcase_create ("cost-calls");
+  tcase_add_test (tcase, calls_pay_for_what_they_do);
+  tcase_add_test (tcase, sums_at_once_start_once);
+  tcase_add_test (tcase, lists_are_cut_and_copied);
+  tcase_add_test (tcase, clipping_in_place_moves_more);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
