@@ -441,7 +441,8 @@ START_TEST (wide_traffic_follows_the_strategy)
       = c.plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
   const double times = is_eval ? 0 : s.shards[1] || syncs ? m : 1;
   const double outer_times = is_eval ? 0 : syncs ? m : 1;
-  const double reduced = times * (s.shards[0] ? 1 : 2) * g * all * r;
+  const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->sums_at_once);
+  const double reduced = times * (scatters ? 1 : 2) * g * all * r;
   const double held = all / (s.shards[1] ? inner : 1);
   const double outer_reduced = outer_times * (s.is_hfsdp ? 1 : 2) * g * held * ro;
   const double found = sent_on (c.schedule, PLAN_STREAM_REDUCE);
