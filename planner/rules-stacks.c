@@ -137,7 +137,8 @@ op_sac_elsewhere (const PlanFacts *f)
 static gboolean
 main_grads_elsewhere (const PlanFacts *f)
 {
-  return is_nanotron (f) && !(IS (f, MAIN_GRADS, FP32) && IS (f, GRAD_COMM, FP32));
+  return is_nanotron (f)
+         && !(IS (f, MAIN_GRADS, FP32) && IS (f, GRAD_COMM, FP32) && IS (f, REDUCE_ALGO, RS));
 }
 
 static gboolean
@@ -225,9 +226,10 @@ static const PlanRuleEntry rules[] = {
   { { "op-sac-is-torch-s", "recompute_modules=op-sac needs stack=fsdp2 or fsdp1",
       "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
     op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
-  { { "nanotron-gradients-are-fp32", "stack=nanotron needs main_grads=fp32 and grad_comm=fp32: its accumulator is reduced",
+  { { "nanotron-gradients-are-fp32", "stack=nanotron needs main_grads=fp32, grad_comm=fp32 and reduce_algo=rs: "
+      "its accumulator is summed in place",
       "nanotron optim/gradient_accumulator.py", PLAN_ERROR_INVALID },
-    main_grads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_GRAD_COMM) },
+    main_grads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_GRAD_COMM, PLAN_REDUCE_ALGO) },
   { { "nanotron-has-one-group", "stack=nanotron needs dp_outer=1 and cp=1", "nanotron parallel/context.py", PLAN_ERROR_INVALID },
     replicas_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DP_OUTER, PLAN_CP) },
   { { "flat-parameters-are-whole", "stack=fsdp1 needs tp=1 and cp=1: its flat parameters hold whole layers",

@@ -394,6 +394,8 @@ static const struct
   { "op-sac-is-torch-s", "dgx-h100", "gbs=8 recompute=selective recompute_modules=op-sac" },
   { "nanotron-gradients-are-fp32", "dgx-h100",
     "gbs=8 stack=nanotron strategy=optim grad_comm=bf16" },
+  { "nanotron-gradients-are-fp32", "dgx-h100",
+    "gbs=8 stack=nanotron strategy=optim reduce_algo=a2a" },
   { "nanotron-has-one-group", "dgx-h100", "gbs=8 stack=nanotron strategy=optim dp_outer=2" },
   { "flat-parameters-are-whole", "dgx-h100", "gbs=8 stack=fsdp1 tp=2" },
   { "graphs-are-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 cuda_graph=on" },
