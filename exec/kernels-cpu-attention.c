@@ -15,18 +15,22 @@
 typedef struct
 {
   guint64 batch, seq, heads, kv_heads, dim;
+  guint64 window; /* keys that a query sees at most */
   float scale;
 } Shape;
 
 static Shape
-shape_of (const PlanOp *op)
+shape_of (const ExecArgs *args)
 {
+  const PlanOp *op = args->op;
+  const gint64 window = args->constants ? args->constants->window : 0;
   return (Shape){
     .batch = (guint64)op->dims[0],
     .seq = (guint64)op->dims[1],
     .heads = (guint64)op->dims[2],
     .kv_heads = (guint64)op->dims[3],
     .dim = (guint64)op->dims[4],
+    .window = window > 0 ? (guint64)window : (guint64)op->dims[1],
     .scale = (float)(1 / sqrt ((double)op->dims[4])),
   };
 }
@@ -46,9 +50,10 @@ typedef struct
   guint16 *upper, *lower;
 } Matrix;
 
-/* Queries are taken in runs, each with the keys up to its last one: what comes later has no weight.
- * Where the processor multiplies bf16 by matrix units, scores and their gradients are split into
- * two such numbers, which leave 2^-17 of them out: little beside the rounding of the result. */
+/* Queries are taken in runs, each with the keys from what the window of its first one begins with
+ * up to its last one: others have no weight. Where the processor multiplies bf16 by matrix units,
+ * scores and their gradients are split into two such numbers, which leave 2^-17 of them out: little
+ * beside the rounding of the result. */
 typedef struct
 {
   guint64 queries; /* of a run */
@@ -72,16 +77,43 @@ way_of (const Shape *shape, PlanDtype dtype)
 
 typedef struct
 {
-  gint64 first, rows; /* queries */
-  gint64 keys;        /* that the last of them sees */
+  gint64 first, rows;    /* queries */
+  gint64 from_key, keys; /* from the first that one of them sees to the last */
 } Run;
+
+#define KEYS_TOGETHER 32 /* what the matrix units take at once */
 
 static Run
 run_from (const Shape *shape, const Way *way, guint64 first)
 {
-  guint64 end = MIN (first + way->queries, shape->seq);
+  const guint64 end = MIN (first + way->queries, shape->seq);
+  const guint64 unseen = first + 1 > shape->window ? first + 1 - shape->window : 0;
+  const guint64 from_key = unseen / KEYS_TOGETHER * KEYS_TOGETHER;
 
-  return (Run){ (gint64)first, (gint64)(end - first), (gint64)end };
+  return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)(end - from_key) };
+}
+
+/* Keys of a row of the run that its query sees: some in the middle of it. */
+typedef struct
+{
+  guint64 begin, count, behind;
+} Seen;
+
+static Seen
+seen_in_row (const Shape *shape, const Run *run, gint64 row)
+{
+  const guint64 end = (guint64)(run->first + row + 1 - run->from_key);
+  const guint64 all = (guint64)run->from_key + end;
+  const guint64 begin = all > shape->window ? all - shape->window - (guint64)run->from_key : 0;
+
+  return (Seen){ begin, end - begin, (guint64)run->keys - end };
+}
+
+static void
+clear_unseen (float *row, const Seen *seen)
+{
+  memset (row, 0, seen->begin * sizeof *row);
+  memset (row + seen->begin + seen->count, 0, seen->behind * sizeof *row);
 }
 
 /* Elements of [seq, dim], of a matrix that is not a sum. */
@@ -232,14 +264,15 @@ softmax (const Shape *shape, const Run *run, float *scores, float *lse)
 {
   for (gint64 i = 0; i < run->rows; i++)
     {
-      guint64 seen = (guint64)(run->first + i + 1);
-      float *row = scores + i * run->keys, lanes[EXEC_CPU_LANES] = { 0 };
-      float max = exec_cpu_largest (row, seen) * shape->scale;
+      const Seen seen = seen_in_row (shape, run, i);
+      float *row = scores + i * run->keys, *from = row + seen.begin;
+      float lanes[EXEC_CPU_LANES] = { 0 };
+      float max = exec_cpu_largest (from, seen.count) * shape->scale;
 
-      exec_cpu_exp_row (row, row, seen, shape->scale, max, lanes);
+      exec_cpu_exp_row (from, from, seen.count, shape->scale, max, lanes);
       float sum = exec_cpu_total (lanes);
-      exec_cpu_divide_row (row, seen, sum);
-      memset (row + seen, 0, ((guint64)run->keys - seen) * sizeof *row);
+      exec_cpu_divide_row (from, seen.count, sum);
+      clear_unseen (row, &seen);
       lse[run->first + i] = max + logf (sum);
     }
 }
@@ -255,12 +288,13 @@ query_head (const Shape *shape, const Way *way, const Scores *scores, const Matr
     {
       const Run run = run_from (shape, way, first);
       const Matrix q = from_row (shape, &image[0], first);
+      const Matrix k = from_row (shape, &image[1], (guint64)run.from_key),
+                   v = from_row (shape, &image[2], (guint64)run.from_key);
 
-      multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &image[1], FALSE,
-                scores->wide);
+      multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
       softmax (shape, &run, scores->wide, lse);
       const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
-      multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &image[2], FALSE,
+      multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &v, FALSE,
                 out + first * shape->dim);
     }
 }
@@ -268,7 +302,7 @@ query_head (const Shape *shape, const Way *way, const Scores *scores, const Matr
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  Shape shape = shape_of (args->op);
+  Shape shape = shape_of (args);
   const Way way = way_of (&shape, args->dtype[2]);
   guint64 size = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
   float *work = args->ptr[3], *images = work + shape.seq * shape.seq, *out = images + 3 * size;
@@ -351,14 +385,17 @@ softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *
 {
   for (gint64 i = 0; i < run->rows; i++)
     {
-      guint64 t = (guint64)(run->first + i), seen = t + 1, unseen = (guint64)run->keys - seen;
+      const guint64 t = (guint64)(run->first + i);
+      const Seen seen = seen_in_row (shape, run, i);
       float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
       float unused[EXEC_CPU_LANES] = { 0 };
 
-      exec_cpu_exp_row (prob, prob, seen, shape->scale, lse[t], unused);
-      scale_gradients (dprob, prob, seen, weigh_row (shape, head, t), shape->scale);
-      memset (prob + seen, 0, unseen * sizeof *prob);
-      memset (dprob + seen, 0, unseen * sizeof *dprob);
+      exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, shape->scale, lse[t],
+                        unused);
+      scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count,
+                       weigh_row (shape, head, t), shape->scale);
+      clear_unseen (prob, &seen);
+      clear_unseen (dprob, &seen);
     }
 }
 
@@ -376,22 +413,25 @@ query_head_bwd (const Shape *shape, const Way *way, const Head *head, const floa
                    to_keys[] = { run.keys, dim, run.rows };
       const Matrix q = from_row (shape, &head->q, first),
                    dout = from_row (shape, &head->dout, first);
+      const guint64 from_key = (guint64)run.from_key, at = from_key * shape->dim;
+      const Matrix k = from_row (shape, &head->k, from_key),
+                   v = from_row (shape, &head->v, from_key);
 
-      multiply (&head->prob, to_scores, 1, &q, &head->k, FALSE, head->prob.wide);
-      multiply (&head->prob, to_scores, 1, &dout, &head->v, FALSE, head->dprob.wide);
+      multiply (&head->prob, to_scores, 1, &q, &k, FALSE, head->prob.wide);
+      multiply (&head->prob, to_scores, 1, &dout, &v, FALSE, head->dprob.wide);
       softmax_bwd (shape, &run, head, lse);
       const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
       const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
-      multiply (&head->prob, to_queries, 0, &dprob, &head->k, FALSE, head->dq + first * shape->dim);
-      multiply (&head->prob, to_keys, 2, &dprob, &q, TRUE, head->dk);
-      multiply (&head->prob, to_keys, 2, &prob, &dout, TRUE, head->dv);
+      multiply (&head->prob, to_queries, 0, &dprob, &k, FALSE, head->dq + first * shape->dim);
+      multiply (&head->prob, to_keys, 2, &dprob, &q, TRUE, head->dk + at);
+      multiply (&head->prob, to_keys, 2, &prob, &dout, TRUE, head->dv + at);
     }
 }
 
 void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
-  Shape shape = shape_of (args->op);
+  Shape shape = shape_of (args);
   const gboolean is_even = args->dtype[1] == args->dtype[4] && args->dtype[2] == args->dtype[4];
   const Way way = way_of (&shape, is_even ? args->dtype[4] : PLAN_DTYPE_FP32);
   Head head = head_of (&shape, &way, args->ptr[5]);

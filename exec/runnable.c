@@ -98,6 +98,13 @@ check_fields (const Plan *plan, guint ranks, GError **error)
   return TRUE;
 }
 
+/* In all of its layers: an op does not say of which layer it is. */
+static gboolean
+is_windowed (const PlanModel *model)
+{
+  return model->window_from == 0 && (model->window_every == 1 || model->layers == 1);
+}
+
 /* What none of the kernels computes, though their ops do not say so. */
 static gboolean
 check_model (const PlanModel *model, gint64 seq, GError **error)
@@ -114,7 +121,8 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
     { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
     { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
       "rope_fraction below 1" },
-    { model->window > 0 && model->window < seq, "a window shorter than the sequence" },
+    { model->window > 0 && model->window < seq && !is_windowed (model),
+      "a window in some of its layers" },
     { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,
       "attn_scalar other than head_dim" },
     { model->attn_softcap > 0, "attn_softcap" },

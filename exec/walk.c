@@ -615,7 +615,8 @@ open_device (ExecWalk *walk, GError **error)
           .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
-          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
+          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON,
+          .window = walk->job->constants.window };
   walk->device = walk->job->kernels->device->open (&needs, error);
   if (walk->device && needs.more_scales > 0)
     {

@@ -9,6 +9,7 @@
 
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
+#include "planner/scratch.h"
 
 #include <string.h>
 
@@ -49,6 +50,17 @@ plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
                           self->net.key_heads, self->net.head_dim };
   memcpy (out_dims, dims, sizeof dims);
   return out_dims;
+}
+
+/* Whether our own runtime has cuDNN do it: none of its graphs has a window. */
+gboolean
+plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_attention_dims (self, dims);
+  return (self->model->window == 0 || self->model->window >= self->plan->value[PLAN_SEQ])
+         && plan_scratch_attention_is_fused (kind, dims, self->net.compute,
+                                             self->cluster->compute_capability);
 }
 
 /* cuDNN is asked about no other attention than a whole one of this kind. */

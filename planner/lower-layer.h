@@ -63,6 +63,7 @@ void plan_lower_declare_attention (PlanLower *self);
 /* Batch, seq, heads, kv_heads, head_dim of a rank's attention ops; and what cuDNN said of them. */
 const gint64 *plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims);
 const PlanWorkspace *plan_lower_asked_attention (const PlanLower *self, PlanPass pass);
+gboolean plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind);
 void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv);
 void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
                                     PlanRef lse, PlanRef qkv);

@@ -458,9 +458,7 @@ attention_work_elements (const PlanLower *self)
   if (said)
     return (said->bytes + sizeof (float) - 1) / sizeof (float);
   plan_lower_attention_dims (self, dims);
-  if (self->scratch >= 0
-      && !plan_scratch_attention_is_fused (PLAN_OP_ATTENTION_BWD, dims, self->net.compute,
-                                           self->cluster->compute_capability))
+  if (self->scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
     return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
   return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
                                           is_deterministic);

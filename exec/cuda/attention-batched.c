@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define ALIGNMENT (PLAN_SCRATCH_ALIGNMENT * sizeof (float))
+#define KEYS_ALIGNED 8
 
 /* Operands of the op list, forwards and backwards. */
 enum
@@ -80,7 +81,7 @@ exec_cuda_batched_attention_close (void)
 typedef struct
 {
   const ExecArgs *args;
-  gint64 batch, seq, heads, kv_heads, dim, group;
+  gint64 batch, seq, heads, kv_heads, dim, group, window;
   PlanBatchedTurn turn;
   PlanDtype dtype; /* of factors */
   guint qkv, lse;  /* operands */
@@ -103,6 +104,7 @@ attention_of (const ExecArgs *args, Attention *out)
                      .kv_heads = dims[3],
                      .dim = dims[4],
                      .group = dims[2] / dims[3],
+                     .window = exec_cuda_window (args),
                      .qkv = is_bwd ? BWD_QKV : QKV,
                      .lse = is_bwd ? BWD_LSE : LSE,
                      .scale = (float)(1 / sqrt ((double)dims[4])) };
@@ -129,11 +131,18 @@ typedef struct
   gint64 first, queries, h;
 } Turn;
 
-/* The keys that the last query sees. */
+/* The first key that one of the queries sees: at a row that is aligned as the first one is. */
 static gint64
-keys_of (const Turn *turn)
+from_key (const Attention *self, const Turn *turn)
 {
-  return turn->first + turn->queries;
+  return MAX (turn->first + 1 - self->window, 0) / KEYS_ALIGNED * KEYS_ALIGNED;
+}
+
+/* As many as from there to the last query's own. */
+static gint64
+keys_of (const Attention *self, const Turn *turn)
+{
+  return turn->first + turn->queries - from_key (self, turn);
 }
 
 /* Rows of heads in an operand, from row `first` of head `head` on, `apart` heads to the next. */
@@ -159,15 +168,15 @@ queries_at (const Attention *self, const Turn *turn, guint operand)
 }
 
 static ExecCudaMatrices
-keys_at (const Attention *self, const Turn *turn, guint operand)
+keys_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
 {
-  return heads_at (self, turn, operand, 0, self->heads + turn->first_head, 1);
+  return heads_at (self, turn, operand, first, self->heads + turn->first_head, 1);
 }
 
 static ExecCudaMatrices
-values_at (const Attention *self, const Turn *turn, guint operand)
+values_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
 {
-  return heads_at (self, turn, operand, 0, self->heads + self->kv_heads + turn->first_head, 1);
+  return heads_at (self, turn, operand, first, self->heads + self->kv_heads + turn->first_head, 1);
 }
 
 /* Rows of scores, as they come out of a product, or as what takes their place. */
@@ -179,9 +188,10 @@ scores_at (const Attention *self, float *scores, PlanDtype dtype)
 }
 
 static ExecCudaMatrices
-image_at (const Attention *self, float *image)
+image_at (const Attention *self, const Turn *turn, float *image)
 {
-  return (ExecCudaMatrices){ image, PLAN_DTYPE_FP32, self->dim, (gint64)self->turn.image };
+  return (ExecCudaMatrices){ image + from_key (self, turn) * self->dim, PLAN_DTYPE_FP32, self->dim,
+                             (gint64)self->turn.image };
 }
 
 static int
@@ -210,7 +220,7 @@ static int
 score (const Attention *self, const Turn *turn, float *scores, ExecCudaMatrices rows,
        ExecCudaMatrices keys, void *stream)
 {
-  return PRODUCT (turn->queries, keys_of (turn), self->dim, 1, FALSE,
+  return PRODUCT (turn->queries, keys_of (self, turn), self->dim, 1, FALSE,
                   scores_at (self, scores, PLAN_DTYPE_FP32), rows, keys);
 }
 
@@ -223,7 +233,8 @@ softmax_of (const Attention *self, const Turn *turn)
                             .stride = (guint64)self->turn.queries * self->turn.pitch,
                             .heads = (guint64)turn->heads,
                             .queries = (guint64)turn->queries,
-                            .first = (guint64)turn->first,
+                            .first = (guint64)(turn->first - from_key (self, turn)),
+                            .window = (guint64)self->window,
                             .lse
                             = (float *)self->args->ptr[self->lse] + head * self->seq + turn->first,
                             .lse_stride = (guint64)(self->group * self->seq),
@@ -253,14 +264,15 @@ static int
 take_forward (const Attention *self, const Turn *turn, void *stream)
 {
   const ExecCudaSoftmax softmax = softmax_of (self, turn);
+  const gint64 from = from_key (self, turn);
   int code = score (self, turn, self->scores, queries_at (self, turn, QKV),
-                    keys_at (self, turn, QKV), stream);
+                    keys_at (self, turn, QKV, from), stream);
   if (code == 0)
     code = exec_cuda_softmax (&softmax, stream);
   if (code == 0)
-    code
-        = PRODUCT (turn->queries, self->dim, keys_of (turn), 0, FALSE, queries_at (self, turn, OUT),
-                   scores_at (self, self->scores, self->dtype), values_at (self, turn, QKV));
+    code = PRODUCT (turn->queries, self->dim, keys_of (self, turn), 0, FALSE,
+                    queries_at (self, turn, OUT), scores_at (self, self->scores, self->dtype),
+                    values_at (self, turn, QKV, from));
   return code;
 }
 
@@ -287,21 +299,23 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
                          dout = queries_at (self, turn, BWD_DOUT);
   const ExecCudaMatrices prob = scores_at (self, self->scores, self->dtype),
                          dscores = scores_at (self, self->dscores, self->dtype);
-  const gint64 keys = keys_of (turn);
-  int code = score (self, turn, self->scores, q, keys_at (self, turn, BWD_QKV), stream);
+  const gint64 keys = keys_of (self, turn), from = from_key (self, turn);
+  const ExecCudaMatrices k = keys_at (self, turn, BWD_QKV, from),
+                         v = values_at (self, turn, BWD_QKV, from);
+  int code = score (self, turn, self->scores, q, k, stream);
   if (code == 0)
-    code = score (self, turn, self->dscores, dout, values_at (self, turn, BWD_QKV), stream);
+    code = score (self, turn, self->dscores, dout, v, stream);
   if (code == 0)
     code = softmax_backward (self, turn, stream);
   if (code == 0)
     code = PRODUCT (turn->queries, self->dim, keys, 0, FALSE, queries_at (self, turn, BWD_DQKV),
-                    dscores, keys_at (self, turn, BWD_QKV));
+                    dscores, k);
   if (code == 0)
-    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, self->dkeys), dscores,
-                    q);
+    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, turn, self->dkeys),
+                    dscores, q);
   if (code == 0)
-    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, self->dvalues), prob,
-                    dout);
+    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, turn, self->dvalues),
+                    prob, dout);
   return code;
 }
 
@@ -309,8 +323,8 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
 static int
 keep_keys (const Attention *self, const Turn *turn, void *stream)
 {
-  const ExecCudaMatrices keys = keys_at (self, turn, BWD_DQKV),
-                         values = values_at (self, turn, BWD_DQKV);
+  const ExecCudaMatrices keys = keys_at (self, turn, BWD_DQKV, 0),
+                         values = values_at (self, turn, BWD_DQKV, 0);
   const ExecCudaSums sums = { .from = { self->dkeys, self->dvalues },
                               .from_stride = self->turn.image,
                               .to = { keys.at, values.at },

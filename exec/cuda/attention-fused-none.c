@@ -7,8 +7,7 @@
 #include "exec/cuda/attention-batched.h"
 
 gboolean
-exec_cuda_fused_open (G_GNUC_UNUSED const PlanSchedule *schedule,
-                      G_GNUC_UNUSED gboolean is_deterministic, G_GNUC_UNUSED GError **error)
+exec_cuda_fused_open (G_GNUC_UNUSED const ExecDeviceNeeds *needs, G_GNUC_UNUSED GError **error)
 {
   return TRUE;
 }

@@ -6,6 +6,7 @@
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-cudnn.h"
 #include "exec/cuda/cuda-check.h"
+#include "exec/cuda/kernels.h"
 #include "planner/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
@@ -51,7 +52,7 @@ static __thread Thread thread;
 
 /* Of the op with operands in these formats; or why none of cuDNN's graphs is that attention. */
 static const char *
-find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
+find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic, gint64 window,
             ExecAttentionShape *out)
 {
   const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
@@ -69,6 +70,8 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
                                .is_deterministic = is_backward && is_deterministic };
   if (op->refs[is_backward ? BWD_KV : KV].array >= 0)
     return "keys of other ranks are in no graph";
+  if (window > 0 && window < out->seq)
+    return "windows are in no graph";
   for (guint i = 0; i < (is_backward ? G_N_ELEMENTS (backward) : G_N_ELEMENTS (forward)); i++)
     if (dtype[matrices[i]] != out->dtype)
       return "cuDNN wants operands of one format";
@@ -148,8 +151,9 @@ choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
 }
 
 static gboolean
-prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_deterministic, GError **error)
+prepare (const ExecDeviceNeeds *needs, const PlanOp *op, GError **error)
 {
+  const PlanSchedule *schedule = needs->schedule;
   const guint work = op->kind == PLAN_OP_ATTENTION ? WORK : BWD_WORK;
   PlanDtype dtype[PLAN_MAX_REFS] = { 0 };
   ExecAttentionShape shape;
@@ -157,7 +161,7 @@ prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_determinist
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     if (op->refs[i].array >= 0)
       dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
-  const char *why = find_shape (op, dtype, is_deterministic, &shape);
+  const char *why = find_shape (op, dtype, needs->is_deterministic, needs->window, &shape);
   if (why)
     tell_batched (&shape, why);
   return why || choice_of (&shape)
@@ -165,19 +169,19 @@ prepare (const PlanSchedule *schedule, const PlanOp *op, gboolean is_determinist
 }
 
 gboolean
-exec_cuda_fused_open (const PlanSchedule *schedule, gboolean is_deterministic, GError **error)
+exec_cuda_fused_open (const ExecDeviceNeeds *needs, GError **error)
 {
   ExecCudaWay way;
   if (!exec_cuda_attention_way (&way, error))
     return FALSE;
   if (thread.opened++ == 0)
     thread.choices = g_array_new (FALSE, FALSE, sizeof (Choice));
-  for (guint i = 0; way == EXEC_CUDA_WAY_AUTO && i < plan_schedule_n_nodes (schedule); i++)
+  for (guint i = 0; way == EXEC_CUDA_WAY_AUTO && i < plan_schedule_n_nodes (needs->schedule); i++)
     {
-      const PlanOp *op = plan_schedule_node (schedule, i);
+      const PlanOp *op = plan_schedule_node (needs->schedule, i);
 
       if ((op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
-          && !prepare (schedule, op, is_deterministic, error))
+          && !prepare (needs, op, error))
         {
           exec_cuda_fused_close ();
           return FALSE;
@@ -211,7 +215,9 @@ workspace_for (const ExecArgs *args, guint operand, ExecAttentionShape *out_shap
   guint8 *at = args->ptr[operand];
   const guint64 skipped = -(guintptr)at & (WORKSPACE_ALIGNMENT - 1);
 
-  if (!at || find_shape (args->op, args->dtype, args->is_deterministic, out_shape))
+  if (!at
+      || find_shape (args->op, args->dtype, args->is_deterministic, exec_cuda_window (args),
+                     out_shape))
     return NULL;
   const Choice *choice = choice_of (out_shape);
   return choice && choice->is_fused && choice->workspace + skipped <= args->scratch_bytes

@@ -7,14 +7,12 @@
  * in every run the same. Its workspace is the op's scratch. */
 #pragma once
 #include "exec/kernels.h"
-#include "planner/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
 /* For the thread that calls; each open that succeeds is followed by a close. The device is set.
  * Deterministic gradients of queries are summed without atomics. */
-gboolean exec_cuda_fused_open (const PlanSchedule *schedule, gboolean is_deterministic,
-                               GError **error);
+gboolean exec_cuda_fused_open (const ExecDeviceNeeds *needs, GError **error);
 void exec_cuda_fused_close (void);
 
 /* An ExecLauncher each; the code is one for exec_cuda_check. */

@@ -28,7 +28,7 @@ array_of (void *at, PlanDtype dtype, uint64_t multiple)
 /* A row of one head's scores, as what products write and as what they read. */
 struct ScoreRow
 {
-  uint64_t seen, keys;
+  uint64_t unseen, seen, keys; /* keys before those that are seen, and with them; all */
   Array scores, results;
 };
 
@@ -38,8 +38,10 @@ row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item
   uint64_t query = item % shape.queries;
   float *at = scores + item / shape.queries * shape.stride + query * shape.pitch;
 
-  return { shape.first + query + 1, shape.first + shape.queries, Array{ at, false, is_wide },
-           Array{ at, shape.dtype == PLAN_DTYPE_BF16, is_wide } };
+  uint64_t seen = shape.first + query + 1;
+
+  return { seen > shape.window ? seen - shape.window : 0, seen, shape.first + shape.queries,
+           Array{ at, false, is_wide }, Array{ at, shape.dtype == PLAN_DTYPE_BF16, is_wide } };
 }
 
 __device__ inline float *
@@ -56,6 +58,12 @@ turn_size ()
   return (uint64_t)blockDim.x * PIECE;
 }
 
+__device__ inline bool
+is_seen (const ScoreRow &row, uint64_t key)
+{
+  return key >= row.unseen && key < row.seen;
+}
+
 /* Scores that are seen, of the thread's piece from `at` on; minus infinity elsewhere. */
 __device__ inline Piece
 read_seen (const ScoreRow &row, uint64_t at)
@@ -65,7 +73,7 @@ read_seen (const ScoreRow &row, uint64_t at)
   if (at < row.seen)
     piece = read (row.scores, at, piece_of (at, row.seen));
   for (unsigned i = 0; i < PIECE; i++)
-    if (at + i >= row.seen)
+    if (!is_seen (row, at + i))
       piece.at[i] = -INFINITY;
   return piece;
 }
@@ -173,7 +181,9 @@ __launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
           for (unsigned i = 0; i < PIECE; i++)
             {
               prob.at[i] = expf (prob.at[i] * shape.of.scale - lse);
-              dscore.at[i] = prob.at[i] * (dscore.at[i] - dot) * shape.of.scale;
+              dscore.at[i] = is_seen (row, at + i)
+                                 ? prob.at[i] * (dscore.at[i] - dot) * shape.of.scale
+                                 : 0.0f;
             }
           __syncthreads ();
           if (at >= row.keys)

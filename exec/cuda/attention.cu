@@ -5,7 +5,8 @@
  * Launch shape   a block of 256 threads per tile of 64 queries (attention, dq) or 64 keys (dk, dv),
  *                head, sequence and slice of 128 columns; at most 2048 blocks, long rows first;
  *                33 KiB of shared memory. A thread has 4 x 4 scores and 4 x 8 results.
- * Per call       s: bytes per element; square = batch heads seq^2 / 2, where causality halves it;
+ * Per call       s: bytes per element; square = batch heads seq^2 / 2, where causality halves it,
+ *                less where a window does;
  *                kv = batch seq kv_heads dim
  *   op              bytes at least                     FLOPs
  *   attention       q, k, v and out once, and k and    4 square dim and square exponentials; 2 more
@@ -36,12 +37,12 @@ enum : unsigned
 
 struct Attention
 {
-  uint64_t batch, seq, heads, kv_heads, dim, tiles, slices;
+  uint64_t batch, seq, heads, kv_heads, dim, tiles, slices, window;
   float scale;
 };
 
 Attention
-attention_of (const Operands &operands)
+attention_of (const Operands &operands, const ExecArgs *args)
 {
   Attention shape;
 
@@ -52,6 +53,7 @@ attention_of (const Operands &operands)
   shape.dim = operands.dim (4);
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = (shape.dim + COLS - 1) / COLS;
+  shape.window = (uint64_t)exec_cuda_window (args);
   shape.scale = (float)(1 / sqrt ((double)shape.dim));
   return shape;
 }
@@ -223,6 +225,29 @@ write_results (const Attention &shape, const Head &out, uint64_t first_row, uint
       }
 }
 
+/* Whether the query sees the key. */
+__device__ inline bool
+sees (const Attention &shape, uint64_t query, uint64_t key)
+{
+  return key <= query && query - key < shape.window;
+}
+
+/* The first tile with a key that one of the queries from `query` on sees. */
+__device__ inline uint64_t
+first_key (const Attention &shape, uint64_t query)
+{
+  return query < shape.window ? 0 : (query + 1 - shape.window) / TILE * TILE;
+}
+
+/* Queries from there on see none of the keys of the tile from `key` on. */
+__device__ inline uint64_t
+end_query (const Attention &shape, uint64_t key)
+{
+  uint64_t end = key + TILE - 1 + shape.window;
+
+  return end < shape.seq ? end : shape.seq;
+}
+
 /* --- forward ------------------------------------------------------------------------------ */
 
 /* What a block does: a tile of rows of a head of a sequence, and a slice of its columns. */
@@ -264,18 +289,19 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
 
       for (unsigned j = 0; j < MINE; j++)
         {
-          bool is_seen = key + my_col (j) <= query + my_row (i);
+          bool is_seen = sees (shape, query + my_row (i), key + my_col (j));
 
           scores->at[i][j] = is_seen ? scores->at[i][j] * shape.scale : -INFINITY;
           max = fmaxf (max, scores->at[i][j]);
         }
       max = row_max (max);
+      float base = max == -INFINITY ? 0.0f : max; /* a row of the tile that sees none of it yet */
       for (unsigned j = 0; j < MINE; j++)
         {
-          scores->at[i][j] = expf (scores->at[i][j] - max);
+          scores->at[i][j] = expf (scores->at[i][j] - base);
           sum += scores->at[i][j];
         }
-      float shrink = expf (online->max[i] - max);
+      float shrink = expf (online->max[i] - base);
       online->sum[i] = online->sum[i] * shrink + row_sum (sum);
       online->max[i] = max;
       for (unsigned j = 0; j < MY_COLS; j++)
@@ -305,7 +331,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, A
           online.max[i] = -INFINITY;
           online.sum[i] = 0;
         }
-      for (uint64_t key = 0; key <= query; key += TILE)
+      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
         {
           Scores scores = multiply (shape, q, query, k, key);
 
@@ -369,7 +395,7 @@ tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const H
       dot = row_sum (dot);
       for (unsigned j = 0; j < MINE; j++)
         {
-          bool is_seen = t < shape.seq && key + my_col (j) <= t;
+          bool is_seen = t < shape.seq && sees (shape, t, key + my_col (j));
           float prob = is_seen ? expf (scores.at[i][j] * shape.scale - lse) : 0.0f;
 
           out_prob->at[i][j] = prob;
@@ -394,7 +420,7 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
       Head dq = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, task.head);
       Results results = {};
 
-      for (uint64_t key = 0; key <= query; key += TILE)
+      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
         {
           Scores prob, dscores;
 
@@ -426,7 +452,7 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
         {
           QueryHead head = query_head_of (shape, from, task.sequence, h);
 
-          for (uint64_t query = key; query < shape.seq; query += TILE)
+          for (uint64_t query = key; query < end_query (shape, key); query += TILE)
             {
               Scores prob, dscores;
 
@@ -447,7 +473,7 @@ extern "C" int
 exec_cuda_attention (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  Attention shape = attention_of (operands);
+  Attention shape = attention_of (operands, args);
   Array out = operands.rows_of (0, shape.dim), qkv = operands.rows_of (2, shape.dim);
   float *lse = operands.floats (1);
   Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
@@ -461,7 +487,7 @@ extern "C" int
 exec_cuda_attention_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  Attention shape = attention_of (operands);
+  Attention shape = attention_of (operands, args);
   Gradients from
       = { operands.rows_of (0, shape.dim), operands.rows_of (1, shape.dim),
           operands.rows_of (2, shape.dim), operands.rows_of (4, shape.dim), operands.floats (3) };

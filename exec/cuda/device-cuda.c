@@ -188,7 +188,7 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
       exec_cuda_gemm_close ();
       return NULL;
     }
-  if (!exec_cuda_fused_open (needs->schedule, needs->is_deterministic, error))
+  if (!exec_cuda_fused_open (needs, error))
     {
       exec_cuda_batched_attention_close ();
       exec_cuda_gemm_close ();

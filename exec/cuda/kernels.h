@@ -36,6 +36,14 @@ int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
 
+/* Keys that a query of an attention sees at most. */
+static inline gint64
+exec_cuda_window (const ExecArgs *args)
+{
+  const gint64 window = args->constants ? args->constants->window : 0;
+  return window > 0 ? window : args->op->dims[1];
+}
+
 /* exec/cuda/attention.cu */
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
@@ -43,13 +51,14 @@ int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 /* exec/cuda/attention-softmax.cu: what is between products in batches. Elements are of `dtype`,
  * fp32 or bf16; pitches, strides from head to head and all other numbers are in elements. */
 
-/* Causal softmax of scale * score, in place: of `queries` rows of each head, whose first is row
- * `first` of its sequence; of scores in fp32, `pitch` apart, become probabilities in `dtype` from
- * the same address on, zeros up to the last key that any of the rows sees. */
+/* Causal softmax of scale * score, in place: of `queries` rows of each head, of scores in fp32,
+ * `pitch` apart. The first of a row's keys is one that `first` others follow before the first row's
+ * own; a row sees its own and those before it, `window` in all. They become probabilities in
+ * `dtype` from the same address on, zeros where a key is not seen, up to the last row's own. */
 typedef struct
 {
   float *scores;
-  guint64 pitch, stride, heads, queries, first;
+  guint64 pitch, stride, heads, queries, first, window;
   float *lse;
   guint64 lse_stride;
   PlanDtype dtype;

@@ -336,6 +336,7 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope_theta = input->model->rope_theta;
+  training->job.constants.window = input->model->window;
   if (!exec_runnable_check (&training->job, training->job.plan, training->prediction.schedule,
                             error))
     return FALSE;

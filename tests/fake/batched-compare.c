@@ -27,6 +27,7 @@ enum
 typedef struct
 {
   const BatchedCase *of;
+  ExecConstants constants;
   PlanDtype dtype[N_ARRAYS];
   guint64 count[N_ARRAYS];
   void *cpu[N_ARRAYS], *gpu[N_ARRAYS], *work;
@@ -64,6 +65,7 @@ batched_case_random (guint32 seed)
 
   self.out = is_bf16 && g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
   self.queries = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, 70) : 0;
+  self.window = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, (gint32)self.seq + 2) : 0;
   return self;
 }
 
@@ -109,6 +111,7 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
   const guint64 narrow = rows * (guint64)(of->heads * of->dim);
 
   *self = (Arrays){ .of = of,
+                    .constants = { .window = of->window },
                     .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out },
                     .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide } };
   for (guint i = 0; i < N_ARRAYS; i++)
@@ -139,7 +142,7 @@ static void
 args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean is_bwd,
          ExecArgs *out)
 {
-  *out = (ExecArgs){ .op = op };
+  *out = (ExecArgs){ .op = op, .constants = &self->constants };
   memset (op, 0, sizeof *op);
   op->kind = is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
   dims_of (self->of, op->dims);
@@ -248,9 +251,10 @@ compare (const Arrays *self, guint i, double limit)
   ck_assert_msg (apart <= limit,
                  "array %u of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT
                  "/%" G_GINT64_FORMAT " heads of %" G_GINT64_FORMAT
-                 " in %s and %s, room for %" G_GINT64_FORMAT ": off by %g, at most %g",
+                 " in %s and %s, room for %" G_GINT64_FORMAT ", window %" G_GINT64_FORMAT
+                 ": off by %g, at most %g",
                  i, c->batch, c->seq, c->heads, c->kv_heads, c->dim, plan_dtype_name (c->dtype),
-                 plan_dtype_name (c->out), c->queries, apart, limit);
+                 plan_dtype_name (c->out), c->queries, c->window, apart, limit);
 }
 
 static void *

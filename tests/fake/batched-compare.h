@@ -12,6 +12,7 @@ typedef struct
   PlanDtype dtype; /* of qkv and dout; fp32 or bf16 */
   PlanDtype out;   /* of out and dqkv */
   gint64 queries;  /* that the scratch has room for, of one key head; 0: what plans give */
+  gint64 window;   /* keys that a query sees at most; 0: all before it */
 } BatchedCase;
 
 /* A case of odd sizes, by its seed. */

@@ -96,6 +96,7 @@ typedef struct
   const Kernel *kernel;
   PlanOp op;
   CompareOperand operand[PLAN_MAX_REFS];
+  gint64 window; /* of attention; 0: all */
 } Call;
 
 static PlanDtype
@@ -368,8 +369,9 @@ static void
 attend (Call *call)
 {
   static const guint operand[] = { 2, 3, 4, 5 }; /* out, lse, qkv, work */
+  const ExecConstants constants = { .window = call->window };
   PlanOp op = call->op;
-  ExecArgs args = { .op = &op };
+  ExecArgs args = { .op = &op, .constants = &constants };
 
   op.kind = PLAN_OP_ATTENTION;
   for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
@@ -398,6 +400,7 @@ run_both (Call *call, GRand *rand)
     .max_norm = g_rand_boolean (rand) ? 1 : 0,
     .step = g_rand_int_range (rand, 1, 1000),
     .mean_of = g_rand_int_range (rand, 1, 9),
+    .window = call->window,
   };
   ExecArgs cpu = { .op = &call->op, .constants = &constants }, cuda = cpu;
   guint n = plan_op_n_refs (call->kernel->kind);
@@ -430,6 +433,9 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, GRand
   Call call = { .kernel = kernel, .op = { .kind = kernel->kind } };
   guint n = plan_op_n_refs (kernel->kind);
 
+  if ((kernel->kind == PLAN_OP_ATTENTION || kernel->kind == PLAN_OP_ATTENTION_BWD)
+      && g_rand_boolean (rand))
+    call.window = g_rand_int_range (rand, 1, (gint32)dims[1] + 2);
   g_assert_cmpuint (strlen (kernel->operands), ==, n);
   memcpy (call.op.dims, dims, plan_op_n_dims (kernel->kind) * sizeof *dims);
   for (guint i = 0; i < PLAN_MAX_REFS; i++)

@@ -43,6 +43,7 @@ case_set_job (Case *c, guint seed)
                       .steps = STEPS,
                       .constants = { .norm_eps = 1e-5,
                                      .rope_theta = 10000,
+                                     .window = c->model ? c->model->window : 0,
                                      .lr = 1e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

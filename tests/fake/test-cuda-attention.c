@@ -34,6 +34,8 @@ static const BatchedCase sizes[] = {
   { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300 },
   { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100 },
   { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64 },
+  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 100 },
+  { 2, 700, 4, 2, 40, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 90, 33 },
 };
 
 START_TEST (sizes_of_models_are_as_on_the_cpu)
@@ -111,7 +113,7 @@ END_TEST
 static const struct
 {
   const char *way, *fields;
-  guint ranks, head_dim;
+  guint ranks, head_dim, window;
 } runs[] = {
   { "batched", "compute=bf16 deterministic=on", 1, 8 },
   { "batched", "compute=bf16", 2, 16 },
@@ -119,14 +121,29 @@ static const struct
   { "batched", "compute=fp32", 4, 8 },
   { "plain", "compute=bf16", 2, 16 },
   { "plain", "compute=fp32", 1, 12 },
+  { "auto", "compute=bf16 strategy=optim_grads_params", 2, 16, 3 },
+  { "auto", "compute=bf16 recompute=full deterministic=on", 1, 16, 1 },
+  { "batched", "compute=fp32", 2, 8, 5 },
+  { "plain", "compute=bf16", 1, 16, 3 },
 };
+
+static void
+init_windowed (Case *c, guint ranks, guint head_dim, guint window, const char *fields)
+{
+  g_autofree char *model
+      = g_strdup_printf ("family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=%u,"
+                         "window=%u,vocab=32,max_seq=16",
+                         head_dim, window);
+  case_open (c, model, ranks);
+  case_set_plan (c, fields);
+}
 
 START_TEST (runs_are_as_on_the_cpu)
 {
   const gboolean is_plain = strcmp (runs[_i].way, "plain") == 0;
   Case c;
   g_setenv ("FSDPLAN_ATTENTION", runs[_i].way, TRUE);
-  case_init_heads (&c, runs[_i].ranks, runs[_i].head_dim, runs[_i].fields);
+  init_windowed (&c, runs[_i].ranks, runs[_i].head_dim, runs[_i].window, runs[_i].fields);
   check_against_cpu (&c, runs[_i].fields);
   ck_assert_uint_eq (count_logged ("cuDNN"), 0);
   ck_assert ((count_logged ("softmax grid") > 0) == !is_plain);
@@ -153,12 +170,17 @@ END_TEST
 
 START_TEST (runs_take_what_was_predicted)
 {
-  static const char *const fields[] = { "compute=fp32", "compute=bf16" };
+  static const struct
+  {
+    const char *fields;
+    guint head_dim, window;
+  } cases[] = { { "compute=fp32", 12 }, { "compute=bf16", 12 }, { "compute=bf16", 16, 5 } };
+  const char *fields = cases[_i].fields;
   Case c;
-  case_init_heads (&c, 2, 12, fields[_i]);
-  case_check_bytes (&c, fields[_i]);
+  init_windowed (&c, 2, cases[_i].head_dim, cases[_i].window, fields);
+  case_check_bytes (&c, fields);
   ck_assert_uint_gt (count_logged ("softmax_bwd grid"), 0);
-  case_clear (&c, fields[_i]);
+  case_clear (&c, fields);
 }
 END_TEST
 
@@ -188,7 +210,7 @@ main (void)
   tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
   tcase_add_loop_test (tcase, runs_are_as_on_the_cpu, 0, G_N_ELEMENTS (runs));
   tcase_add_test (tcase, a_graph_has_them_too);
-  tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 2);
+  tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 3);
   tcase_add_test (tcase, other_ways_are_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -51,7 +51,8 @@ any_model (guint seed)
           "family=qwen2",
           "family=qwen3",
           "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
-          "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on" };
+          "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
+          "family=mistral,window=3" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   g_autoptr (GError) error = NULL;
   if (seed % 2 == 0)
@@ -212,6 +213,7 @@ case_init (Case *c, int seed)
                       .steps = STEPS,
                       .constants = { .norm_eps = 1e-5,
                                      .rope_theta = 10000,
+                                     .window = c->model->window,
                                      .lr = 1e-2,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

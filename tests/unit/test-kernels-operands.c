@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-const ExecConstants constants = {
+ExecConstants constants = {
   .norm_eps = 1e-5,
   .rope_theta = 10000,
   .lr = 1e-2,

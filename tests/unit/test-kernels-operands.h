@@ -5,7 +5,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-extern const ExecConstants constants;
+extern ExecConstants constants; /* tests of attention set the window that they mean */
 
 typedef struct
 {

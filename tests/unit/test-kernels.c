@@ -86,6 +86,13 @@ slow_rope (Pass *pass)
         }
 }
 
+/* The first key that query t sees. */
+static gint64
+first_key (gint64 t)
+{
+  return constants.window > 0 ? MAX (t + 1 - constants.window, 0) : 0;
+}
+
 /* in: rows of q, k and v heads; out: attention, then log-sum-exp. */
 static void
 slow_attention (Pass *pass)
@@ -102,7 +109,7 @@ slow_attention (Pass *pass)
         const double *q = pass->in[0] + row * width + h * d;
         double *out = pass->out + row * heads * d + h * d, sum = 0;
 
-        for (gint64 s = 0; s <= t; s++)
+        for (gint64 s = first_key (t); s <= t; s++)
           {
             const double *k = pass->in[0] + (row - t + s) * width + key * d;
             double score = 0;
@@ -112,7 +119,7 @@ slow_attention (Pass *pass)
             p[s] = exp (score / sqrt ((double)d));
             sum += p[s];
           }
-        for (gint64 s = 0; s <= t; s++)
+        for (gint64 s = first_key (t); s <= t; s++)
           for (gint64 i = 0; i < d; i++)
             out[i] += p[s] / sum * pass->in[0][(row - t + s) * width + (key + kv) * d + i];
         pass->out[batch * seq * heads * d + (row / seq * heads + h) * seq + t] = log (sum);
@@ -393,6 +400,7 @@ START_TEST (kernels_attention)
     { batch, seq, heads, kv, d, seq }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out
   };
   g_autofree double *want = pass.out;
+  constants.window = between (rand, 0, (gint32)seq);
   g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
 
   slow_attention (&pass);
@@ -410,6 +418,7 @@ END_TEST
 START_TEST (kernels_attention_long)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  static const gint64 windows[] = { 0, 0, 1, 50, 130 };
   gint64 seq = 131, heads = 3, d = 37;
   guint64 n_out = (guint64)(seq * heads * d), n_qkv = 5 * n_out / 3;
   g_auto (Tensor) qkv = tensor_random (rand, format_of (_i), n_qkv, 1);
@@ -422,6 +431,7 @@ START_TEST (kernels_attention_long)
                 n_out };
   g_autofree double *want = pass.out;
 
+  constants.window = windows[_i];
   slow_attention (&pass);
   run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format_of (_i));
   check_close (&out, want, 2e-6, "attention");
@@ -449,7 +459,7 @@ slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
 
         for (gint64 i = 0; i < d; i++)
           dot += grad[i] * out[i];
-        for (gint64 s = 0; s <= t; s++)
+        for (gint64 s = first_key (t); s <= t; s++)
           {
             const gint64 at = (row - t + s) * width + key;
             const double *k = pass->in[0] + at, *v = k + kv * d;
@@ -478,8 +488,9 @@ slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
 START_TEST (kernels_attention_of_tiles)
 {
   const gint64 sizes[][2] = { { 160, 64 }, { 256, 32 }, { 384, 64 }, { 170, 64 } };
+  const gint64 windows[] = { 0, 0, 0, 0, 70, 33, 192, 5 };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  const gint64 seq = sizes[_i][0], d = sizes[_i][1], batch = 2, kv = 1, heads = 2;
+  const gint64 seq = sizes[_i % 4][0], d = sizes[_i % 4][1], batch = 2, kv = 1, heads = 2;
   const guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
   const guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
   const PlanDtype format = PLAN_DTYPE_BF16;
@@ -491,6 +502,7 @@ START_TEST (kernels_attention_of_tiles)
       = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
   g_autofree double *want = pass.out, *want_dqkv = g_new (double, n_qkv);
 
+  constants.window = windows[_i];
   slow_attention (&pass);
   slow_attention_bwd (&pass, dout.value, want_dqkv);
   run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
@@ -769,8 +781,8 @@ main (void)
   tcase_add_test (tcase, kernels_gemm_says_its_name);
   tcase_add_loop_test (tcase, kernels_rope, 0, 20);
   tcase_add_loop_test (tcase, kernels_attention, 0, 20);
-  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 4);
-  tcase_add_loop_test (tcase, kernels_attention_long, 0, 2);
+  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 8);
+  tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
   tcase_add_loop_test (tcase, kernels_cross_entropy, 0, 20);
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);
