@@ -392,22 +392,11 @@ typedef struct
   GError *error;
 } Rank;
 
-/* What is joined to the threads' communicator is closed with it. */
-static gboolean
-join (Rank *self)
-{
-  const ExecJob *job = &self->frame->job;
-  ExecComm *joined = job->join ? job->join (self->comm, &self->error) : self->comm;
-  if (joined)
-    self->comm = joined;
-  return joined != NULL;
-}
-
 static gpointer
 run_rank (gpointer data)
 {
   Rank *self = data;
-  if (!join (self)
+  if (!exec_join (&self->frame->job, &self->comm, &self->error)
       || !exec_bench_on_rank (self->frame, self->comm, self->run, self->user_data, &self->error))
     self->comm->ops->abort (self->comm, self->error->message);
   self->comm->ops->close (self->comm);

@@ -270,13 +270,12 @@ typedef struct
   GError *error;
 } Rank;
 
-/* What is joined to the threads' communicator is closed with it. */
-static gboolean
-join (Rank *rank)
+gboolean
+exec_join (const ExecJob *job, ExecComm **comm, GError **error)
 {
-  ExecComm *joined = rank->job->join ? rank->job->join (rank->comm, &rank->error) : rank->comm;
+  ExecComm *joined = job->join ? job->join (*comm, error) : *comm;
   if (joined)
-    rank->comm = joined;
+    *comm = joined;
   return joined != NULL;
 }
 
@@ -284,7 +283,7 @@ static gpointer
 run_rank_thread (gpointer data)
 {
   Rank *rank = data;
-  if (!join (rank)
+  if (!exec_join (rank->job, &rank->comm, &rank->error)
       || !exec_run_rank (rank->job, rank->comm, rank->keeps_params, rank->progress, rank->user_data,
                          rank->result, &rank->error))
     rank->comm->ops->abort (rank->comm, rank->error->message);

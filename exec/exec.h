@@ -107,6 +107,10 @@ gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, Ex
                             gboolean keeps_params, ExecProgress progress, gpointer user_data,
                             ExecResult *out_result, GError **error);
 
+/* Of a rank that is a thread, from the communicator of threads to how the job's ranks communicate:
+ * what is joined to that is closed with it. */
+gboolean exec_join (const ExecJob *job, ExecComm **comm, GError **error);
+
 /* The same for the schedule that the job's plan is lowered to. */
 gboolean exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params,
                         ExecProgress progress, gpointer user_data, ExecResult *out_result,

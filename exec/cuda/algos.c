@@ -3,6 +3,7 @@
 
 #include "exec/cuda/algos.h"
 
+#include "exec/cuda/lt.h"
 #include "planner/dtype.h"
 
 #include <cuda_runtime_api.h>
@@ -24,11 +25,7 @@ static char *path;        /* NULL: no place to keep it */
 guint
 exec_cuda_product_hash (gconstpointer product)
 {
-  const guint8 *bytes = product;
-  guint32 hash = 2166136261u; /* FNV-1a */
-  for (guint i = 0; i < sizeof (ExecCudaProduct); i++)
-    hash = (hash ^ bytes[i]) * 16777619u;
-  return hash;
+  return exec_cuda_lt_hash (product, sizeof (ExecCudaProduct));
 }
 
 gboolean

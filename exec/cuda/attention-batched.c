@@ -7,9 +7,11 @@
 
 #include "exec/cuda/attention-batched.h"
 
+#include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/lt.h"
 #include "planner/error.h"
 #include "planner/scratch.h"
 
@@ -19,26 +21,6 @@
 
 #define ALIGNMENT (PLAN_SCRATCH_ALIGNMENT * sizeof (float))
 #define KEYS_ALIGNED 8
-
-/* Operands of the op list, forwards and backwards. */
-enum
-{
-  OUT,
-  LSE,
-  QKV,
-  WORK,
-  KV
-};
-enum
-{
-  BWD_DQKV,
-  BWD_DOUT,
-  BWD_OUT,
-  BWD_LSE,
-  BWD_QKV,
-  BWD_WORK,
-  BWD_KV
-};
 
 static __thread ExecCudaWay way;
 
@@ -372,7 +354,7 @@ attend (const ExecArgs *args, int (*heads) (const Attention *, Turn *, void *), 
                       .heads = MIN (self.turn.heads, self.kv_heads - head) };
         code = heads (&self, &turn, stream);
       }
-  return exec_cuda_batched_is_refusal (code) ? plain (args, stream) : code;
+  return exec_cuda_lt_is_refusal (code) ? plain (args, stream) : code;
 }
 
 int

@@ -5,31 +5,12 @@
 
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-cudnn.h"
+#include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/kernels.h"
 #include "planner/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
-
-/* Operands of the op list, forwards and backwards. */
-enum
-{
-  OUT,
-  LSE,
-  QKV,
-  WORK,
-  KV
-};
-enum
-{
-  BWD_DQKV,
-  BWD_DOUT,
-  BWD_OUT,
-  BWD_LSE,
-  BWD_QKV,
-  BWD_WORK,
-  BWD_KV
-};
 
 /* A shape that a schedule of this thread has. */
 typedef struct

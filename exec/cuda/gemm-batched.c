@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt's matrices are column-major: as in gemm-lt.c its first factor is our b, its second our
- * a, its rows are our columns. */
 #include "config.h"
 
 #include "exec/cuda/gemm-batched.h"
 
-#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/lt.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <string.h>
 
@@ -66,11 +63,7 @@ product_free (gpointer data)
 static guint
 hash (gconstpointer data)
 {
-  const guint8 *bytes = data;
-  guint value = 5381;
-  for (gsize i = 0; i < sizeof (Key); i++)
-    value = value * 33 + bytes[i];
-  return value;
+  return exec_cuda_lt_hash (data, sizeof (Key));
 }
 
 static gboolean
@@ -82,16 +75,13 @@ are_equal (gconstpointer a, gconstpointer b)
 gboolean
 exec_cuda_batched_open (GError **error)
 {
-  int device, sms;
   if (thread.opened > 0)
     {
       thread.opened++;
       return TRUE;
     }
-  CUDA_TRY (cudaGetDevice (&device), error);
-  CUDA_TRY (cudaDeviceGetAttribute (&sms, cudaDevAttrMultiProcessorCount, device), error);
-  CUDA_TRY (exec_cuda_lt_code ((int)cublasLtCreate (&thread.handle)), error);
-  thread.sms = (guint16)sms;
+  if (!exec_cuda_lt_open (&thread.handle, &thread.sms, error))
+    return FALSE;
   thread.products = g_hash_table_new_full (hash, are_equal, g_free, product_free);
   thread.opened = 1;
   return TRUE;
@@ -107,27 +97,14 @@ exec_cuda_batched_close (void)
   CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
 }
 
-gboolean
-exec_cuda_batched_is_refusal (int code)
-{
-  return code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
-}
-
 /* --- making one --------------------------------------------------------------------------- */
-
-static cudaDataType_t
-type_of (guint8 dtype)
-{
-  return dtype == PLAN_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
 
 /* The largest power of two that all addresses are multiples of; 0 for 256 and more. */
 static guint8
 alignment_of (const ExecCudaMatrices *self, guint count)
 {
   const guint64 step = count > 1 ? plan_dtype_bytes (self->dtype, (guint64)self->stride) : 0;
-  const guint64 all = (guintptr)self->at | step;
-  return (guint8)(all & -all & 0xff);
+  return exec_cuda_lt_alignment ((guintptr)self->at | step);
 }
 
 static void
@@ -152,47 +129,21 @@ describe (const ExecCudaBatch *batch, Key *out)
     }
 }
 
-#define TRY(call) \
-  G_STMT_START \
-  { \
-    const cublasStatus_t status_ = (call); \
-    if (status_ != CUBLAS_STATUS_SUCCESS) \
-      return exec_cuda_lt_code ((int)status_); \
-  } \
-  G_STMT_END
-
-#define SET(desc, attribute, value) \
-  TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
-
-static int
-make_desc (Product *self, const Key *key)
-{
-  const cublasOperation_t turned = CUBLAS_OP_T;
-  const gint32 sms = key->sms;
-  TRY (cublasLtMatmulDescCreate (&self->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  if (key->layout == 1)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSA, turned);
-  if (key->layout == 2)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSB, turned);
-  if (sms > 0)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
-  return 0;
-}
-
 /* rows and columns as we have them */
 static int
 make_layout (Product *self, const Key *key, guint i, gint64 rows, gint64 cols)
 {
   const gint32 count = (gint32)key->count;
-  TRY (cublasLtMatrixLayoutCreate (&self->layouts[i], type_of (key->dtype[i]), (guint64)cols,
-                                   (guint64)rows, key->pitch[i]));
+  LT_TRY (cublasLtMatrixLayoutCreate (&self->layouts[i],
+                                      exec_cuda_lt_type ((PlanDtype)key->dtype[i]), (guint64)cols,
+                                      (guint64)rows, key->pitch[i]));
   if (count == 1)
     return 0;
-  TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                         &count, sizeof count));
-  TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i],
-                                         CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &key->stride[i], sizeof key->stride[i]));
+  LT_TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                            &count, sizeof count));
+  LT_TRY (cublasLtMatrixLayoutSetAttribute (self->layouts[i],
+                                            CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &key->stride[i], sizeof key->stride[i]));
   return 0;
 }
 
@@ -209,45 +160,19 @@ make_layouts (Product *self, const Key *key)
 }
 
 static int
-set_preference (cublasLtMatmulPreference_t preference, const Key *key)
-{
-  const guint64 workspace = 0;
-  const struct
-  {
-    cublasLtMatmulPreferenceAttributes_t attribute;
-    guint matrix;
-  } alignments[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, B },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, A },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, OUT },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, OUT } };
-  TRY (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &workspace, sizeof workspace));
-  for (guint i = 0; i < G_N_ELEMENTS (alignments); i++)
-    {
-      const guint8 known = key->alignment[alignments[i].matrix];
-      const guint32 bytes = known > 0 ? known : 256;
-      TRY (cublasLtMatmulPreferenceSetAttribute (preference, alignments[i].attribute, &bytes,
-                                                 sizeof bytes));
-    }
-  return 0;
-}
-
-static int
 choose (Product *self, const Key *key)
 {
-  cublasLtMatmulPreference_t preference;
+  const ExecCudaQuestion question = { .desc = self->desc,
+                                      .first = self->layouts[B],
+                                      .second = self->layouts[A],
+                                      .out = self->layouts[OUT],
+                                      .first_alignment = key->alignment[B],
+                                      .second_alignment = key->alignment[A],
+                                      .out_alignment = key->alignment[OUT] };
   cublasLtMatmulHeuristicResult_t result;
   int found = 0;
-  TRY (cublasLtMatmulPreferenceCreate (&preference));
-  int code = set_preference (preference, key);
-  if (code == 0)
-    code = exec_cuda_lt_code ((int)cublasLtMatmulAlgoGetHeuristic (
-        thread.handle, self->desc, self->layouts[B], self->layouts[A], self->layouts[OUT],
-        self->layouts[OUT], preference, 1, &result, &found));
-  cublasLtMatmulPreferenceDestroy (preference);
-  if (code == 0 && found == 0)
-    code = exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
-  self->is_refused = exec_cuda_batched_is_refusal (code);
+  const int code = exec_cuda_lt_propose (thread.handle, &question, 1, &result, &found);
+  self->is_refused = exec_cuda_lt_is_refusal (code);
   if (self->is_refused)
     g_info ("%u products of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
             " at once: cuBLASLt has no algorithm for it",
@@ -262,7 +187,7 @@ static int
 make (const Key *key, Product **out)
 {
   Product *self = g_new0 (Product, 1);
-  int code = make_desc (self, key);
+  int code = exec_cuda_lt_describe (key->layout, key->sms, &self->desc);
   if (code == 0)
     code = make_layouts (self, key);
   if (code == 0)
@@ -291,9 +216,9 @@ exec_cuda_batched (const ExecCudaBatch *batch, void *stream)
     return code;
   if (self->is_refused)
     return exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
-  TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, batch->b.at, self->layouts[B],
-                       batch->a.at, self->layouts[A], &beta, batch->out.at, self->layouts[OUT],
-                       batch->out.at, self->layouts[OUT], &self->algo, NULL, 0,
-                       (cudaStream_t)stream));
+  LT_TRY (cublasLtMatmul (thread.handle, self->desc, &alpha, batch->b.at, self->layouts[B],
+                          batch->a.at, self->layouts[A], &beta, batch->out.at, self->layouts[OUT],
+                          batch->out.at, self->layouts[OUT], &self->algo, NULL, 0,
+                          (cudaStream_t)stream));
   return 0;
 }

@@ -30,10 +30,8 @@ typedef struct
 gboolean exec_cuda_batched_open (GError **error);
 void exec_cuda_batched_close (void);
 
-/* Issues it on a CUDA stream; the code is one for exec_cuda_check. */
+/* Issues it on a CUDA stream; the code is one for exec_cuda_check, a refusal where cuBLASLt has no
+ * such product. */
 int exec_cuda_batched (const ExecCudaBatch *batch, void *stream);
-
-/* The code where cuBLASLt has no such product. */
-gboolean exec_cuda_batched_is_refusal (int code);
 
 G_END_DECLS

@@ -18,6 +18,7 @@
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/lt.h"
 #include "planner/units.h"
 
 #include <cuda_runtime_api.h>
@@ -79,22 +80,19 @@ product_free (gpointer data)
 gboolean
 exec_cuda_gemm_open (GError **error)
 {
-  int device, sms;
   if (thread.opened > 0)
     {
       thread.opened++;
       return TRUE;
     }
-  CUDA_TRY (cudaGetDevice (&device), error);
-  CUDA_TRY (cudaDeviceGetAttribute (&sms, cudaDevAttrMultiProcessorCount, device), error);
-  CUDA_TRY (exec_cuda_lt_code ((int)cublasLtCreate (&thread.handle)), error);
+  if (!exec_cuda_lt_open (&thread.handle, &thread.sms, error))
+    return FALSE;
   if (!exec_cuda_check ((int)cudaMalloc ((void **)&thread.factors, 2 * sizeof (float)),
                         "cudaMalloc", error))
     {
       CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
       return FALSE;
     }
-  thread.sms = (guint16)sms;
   thread.products = g_hash_table_new_full (exec_cuda_product_hash, exec_cuda_product_equal, g_free,
                                            product_free);
   thread.opened = 1;
@@ -113,27 +111,6 @@ exec_cuda_gemm_close (void)
 }
 
 /* --- making one --------------------------------------------------------------------------- */
-
-static cudaDataType_t
-type_of (guint8 dtype)
-{
-  switch ((PlanDtype)dtype)
-    {
-    case PLAN_DTYPE_BF16:
-      return CUDA_R_16BF;
-    case PLAN_DTYPE_E4M3:
-    case PLAN_DTYPE_MXFP8:
-    case PLAN_DTYPE_FP8_1X128:
-    case PLAN_DTYPE_FP8_128X128:
-      return CUDA_R_8F_E4M3;
-    case PLAN_DTYPE_NVFP4:
-      return CUDA_R_4F_E2M1;
-    case PLAN_DTYPE_E5M2:
-      return CUDA_R_8F_E5M2;
-    default:
-      return CUDA_R_32F;
-    }
-}
 
 static gboolean
 is_narrow (PlanDtype dtype)
@@ -179,13 +156,6 @@ is_foreign (const ExecArgs *args, guint i)
              || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
-/* The largest power of two that an address is a multiple of; 0 for 256 and more. */
-static guint8
-alignment_of (const void *at)
-{
-  return (guint8)((guintptr)at & -(guintptr)at & 0xff);
-}
-
 /* cuBLASLt's workspace: what of the scratch lies behind a multiple of 256 bytes. */
 static void *
 workspace_of (const ExecArgs *args, gboolean accumulates, guint64 *out_bytes)
@@ -215,7 +185,7 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
     if (args->ptr[i])
       {
         out->dtype[i] = (guint8)format_of (args, i);
-        out->alignment[i] = alignment_of (args->ptr[i]);
+        out->alignment[i] = exec_cuda_lt_alignment ((guintptr)args->ptr[i]);
         if (!has_format (out->dtype[i]))
           return FALSE;
       }
@@ -225,18 +195,6 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
     out->sms = (guint16)(thread.sms - args->taken_sms);
   return TRUE;
 }
-
-#define TRY(call) \
-  G_STMT_START \
-  { \
-    const cublasStatus_t status_ = (call); \
-    if (status_ != CUBLAS_STATUS_SUCCESS) \
-      return exec_cuda_lt_code ((int)status_); \
-  } \
-  G_STMT_END
-
-#define SET(desc, attribute, value) \
-  TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
 
 static gint32
 mode_of (guint8 dtype)
@@ -261,34 +219,27 @@ set_modes (Product *self, const ExecCudaProduct *key)
   const gint32 first = mode_of (key->dtype[B]), second = mode_of (key->dtype[A]);
   if (plan_dtype_block ((PlanDtype)key->dtype[A]) == 0)
     return 0;
-  SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, first);
-  SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, second);
+  LT_SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, first);
+  LT_SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, second);
   if (key->dtype[A] == PLAN_DTYPE_NVFP4)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, device);
+    LT_SET (self->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, device);
   return 0;
 }
 
 static int
 make_desc (Product *self, const ExecCudaProduct *key)
 {
-  const cublasOperation_t turned = CUBLAS_OP_T;
   const cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
-  const gint32 sms = key->sms;
-  TRY (cublasLtMatmulDescCreate (&self->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  if (key->layout == 1)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSA, turned);
-  if (key->layout == 2)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_TRANSB, turned);
-  if (sms > 0)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
-  const int code = set_modes (self, key);
+  int code = exec_cuda_lt_describe (key->layout, key->sms, &self->desc);
+  if (code == 0)
+    code = set_modes (self, key);
   if (code != 0)
     return code;
   if (key->dtype[BIAS] == PLAN_N_DTYPES)
     return 0;
-  const cudaDataType_t type = type_of (key->dtype[BIAS]);
-  SET (self->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, bias);
-  SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  const cudaDataType_t type = exec_cuda_lt_type ((PlanDtype)key->dtype[BIAS]);
+  LT_SET (self->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, bias);
+  LT_SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
   return 0;
 }
 
@@ -297,11 +248,12 @@ make_layouts (Product *self, const ExecCudaProduct *key)
 {
   const guint64 m = (guint64)key->m, n = (guint64)key->n, k = (guint64)key->k;
   const gboolean turns_b = key->layout == 1, turns_a = key->layout == 2;
-  TRY (cublasLtMatrixLayoutCreate (&self->first, type_of (key->dtype[B]), turns_b ? k : n,
-                                   turns_b ? n : k, turns_b ? key->k : key->n));
-  TRY (cublasLtMatrixLayoutCreate (&self->second, type_of (key->dtype[A]), turns_a ? m : k,
-                                   turns_a ? k : m, turns_a ? key->m : key->k));
-  TRY (cublasLtMatrixLayoutCreate (&self->out, type_of (key->dtype[OUT]), n, m, key->n));
+  LT_TRY (cublasLtMatrixLayoutCreate (&self->first, exec_cuda_lt_type ((PlanDtype)key->dtype[B]),
+                                      turns_b ? k : n, turns_b ? n : k, turns_b ? key->k : key->n));
+  LT_TRY (cublasLtMatrixLayoutCreate (&self->second, exec_cuda_lt_type ((PlanDtype)key->dtype[A]),
+                                      turns_a ? m : k, turns_a ? k : m, turns_a ? key->m : key->k));
+  LT_TRY (cublasLtMatrixLayoutCreate (&self->out, exec_cuda_lt_type ((PlanDtype)key->dtype[OUT]), n,
+                                      m, key->n));
   return 0;
 }
 
@@ -310,14 +262,14 @@ static int
 set_pointers (Product *self, const ExecArgs *args, gboolean has_bias)
 {
   if (has_bias)
-    SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args->ptr[BIAS]);
+    LT_SET (self->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args->ptr[BIAS]);
   const gboolean is_block = plan_dtype_block (format_of (args, A)) > 0;
   const void *scale_a = is_block ? (const void *)scales_of (args, A) : args->scale[A];
   const void *scale_b = is_block ? (const void *)scales_of (args, B) : args->scale[B];
   if (is_block || is_narrow (args->dtype[A]))
-    SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
+    LT_SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
   if (is_block || is_narrow (args->dtype[B]))
-    SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
+    LT_SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
   return 0;
 }
 
@@ -337,54 +289,28 @@ issue (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
         return code;
     }
   void *work = key->workspace_mib > 0 ? workspace_of (args, key->accumulates, &unused) : NULL;
-  TRY (cublasLtMatmul (thread.handle, self->desc, &factors[0], args->ptr[B], self->first,
-                       args->ptr[A], self->second, &factors[1], args->ptr[OUT], self->out,
-                       args->ptr[OUT], self->out, algo, work, key->workspace_mib * PLAN_MIB,
-                       stream));
+  LT_TRY (cublasLtMatmul (thread.handle, self->desc, &factors[0], args->ptr[B], self->first,
+                          args->ptr[A], self->second, &factors[1], args->ptr[OUT], self->out,
+                          args->ptr[OUT], self->out, algo, work, key->workspace_mib * PLAN_MIB,
+                          stream));
   return 0;
 }
 
 /* --- choosing an algorithm ---------------------------------------------------------------- */
 
 static int
-set_preference (cublasLtMatmulPreference_t preference, const ExecCudaProduct *key)
-{
-  const guint64 workspace = key->workspace_mib * PLAN_MIB;
-  const struct
-  {
-    cublasLtMatmulPreferenceAttributes_t attribute;
-    guint operand;
-  } alignments[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, B },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, A },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, OUT },
-                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, OUT } };
-  TRY (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &workspace, sizeof workspace));
-  for (guint i = 0; i < G_N_ELEMENTS (alignments); i++)
-    {
-      const guint8 known = key->alignment[alignments[i].operand];
-      const guint32 bytes = known > 0 ? known : 256;
-      TRY (cublasLtMatmulPreferenceSetAttribute (preference, alignments[i].attribute, &bytes,
-                                                 sizeof bytes));
-    }
-  return 0;
-}
-
-static int
 propose (const Product *self, const ExecCudaProduct *key,
          cublasLtMatmulHeuristicResult_t results[TRIED_ALGOS], int *out_found)
 {
-  cublasLtMatmulPreference_t preference;
-  TRY (cublasLtMatmulPreferenceCreate (&preference));
-  int code = set_preference (preference, key);
-  if (code == 0)
-    code = exec_cuda_lt_code ((int)cublasLtMatmulAlgoGetHeuristic (
-        thread.handle, self->desc, self->first, self->second, self->out, self->out, preference,
-        TRIED_ALGOS, results, out_found));
-  cublasLtMatmulPreferenceDestroy (preference);
-  if (code == 0 && *out_found == 0)
-    code = exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
-  return code;
+  const ExecCudaQuestion question = { .desc = self->desc,
+                                      .first = self->first,
+                                      .second = self->second,
+                                      .out = self->out,
+                                      .first_alignment = key->alignment[B],
+                                      .second_alignment = key->alignment[A],
+                                      .out_alignment = key->alignment[OUT],
+                                      .workspace = key->workspace_mib * PLAN_MIB };
+  return exec_cuda_lt_propose (thread.handle, &question, TRIED_ALGOS, results, out_found);
 }
 
 /* Runs an algorithm on the product's own operands; the result stays the same. */
@@ -464,7 +390,7 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
     return 0;
   const int code = key->is_foreign ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED)
                                    : propose (self, key, results, &found);
-  self->is_plain = code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  self->is_plain = exec_cuda_lt_is_refusal (code);
   if (self->is_plain)
     g_info ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
             ": cuBLASLt has no algorithm for it, a plain kernel takes it",

@@ -84,6 +84,14 @@ rstd_at (const HeadNorm &shape, const RowHead &head)
   return head.row * (shape.heads + shape.kv_heads) + head.head;
 }
 
+/* As a copy, not as a reference to what the launch was given: that would be put in local memory. */
+__device__ inline Array
+weight_of (const RowHead &head, const Array &q, const Array &k)
+{
+  return { head.is_key ? k.at : q.at, head.is_key ? k.is_bf16 : q.is_bf16,
+           head.is_key ? k.is_wide : q.is_wide };
+}
+
 /* Every lane of a warp goes through as many rounds as the others: they sum together. */
 __global__ void
 head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
@@ -95,8 +103,7 @@ head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
        item += stride_x () / shape.lanes)
     {
       RowHead head = row_head_of (shape, item);
-      Array weight = { head.is_key ? k.at : q.at, head.is_key ? k.is_bf16 : q.is_bf16,
-                       head.is_key ? k.is_wide : q.is_wide };
+      Array weight = weight_of (head, q, k);
       float squares = 0;
 
       for (uint64_t d = lane; d < shape.dim && head.is_there; d += stride)
@@ -132,8 +139,7 @@ head_norm_bwd (HeadNorm shape, Array din, Array dout, Array in, Array q, Array k
        item += stride_x () / shape.lanes)
     {
       RowHead head = row_head_of (shape, item);
-      Array weight = { head.is_key ? k.at : q.at, head.is_key ? k.is_bf16 : q.is_bf16,
-                       head.is_key ? k.is_wide : q.is_wide };
+      Array weight = weight_of (head, q, k);
       float scale = head.is_there && !head.is_value ? rstd[rstd_at (shape, head)] : 0.0f;
       float sum = 0, mean = 0;
 

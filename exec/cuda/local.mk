@@ -47,6 +47,7 @@ cuda_host_sources = \
   %D%/algos.c %D%/algos.h \
   %D%/attention-batched.c %D%/attention-batched.h \
   %D%/attention-fused.h \
+  %D%/attention-operands.h \
   %D%/comm-cuda.c \
   %D%/cuda-check.c %D%/cuda-check.h \
   %D%/device-cuda.c %D%/device-cuda.h %D%/device-private.h \
@@ -54,6 +55,7 @@ cuda_host_sources = \
   %D%/gemm-lt.c %D%/gemm-lt.h \
   %D%/graph.c \
   %D%/kernels-cuda.c \
+  %D%/lt.c %D%/lt.h \
   %D%/sum.h
 EXTRA_DIST += $(cuda_host_sources) %D%/attention-fused.c %D%/attention-fused-none.c
 if HAVE_CUDA

@@ -202,6 +202,23 @@ raise_max (uint32_t *max, uint32_t own)
     atomicMax (max, own);
 }
 
+/* The largest magnitude among the elements that the thread takes of `count`. */
+__device__ inline uint32_t
+largest_here (const Array &in, uint64_t count)
+{
+  uint32_t own = 0;
+
+  EXEC_CUDA_UNROLL
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      Piece piece = read (in, at, piece_of (at, count));
+
+      for (unsigned i = 0; i < PIECE; i++)
+        own = larger (own, magnitude_of (piece.at[i]));
+    }
+  return own;
+}
+
 /* --- tiles of scales ---------------------------------------------------------------------- */
 
 enum : unsigned

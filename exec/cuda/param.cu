@@ -56,17 +56,7 @@ magnitude_at (const Array &in, uint64_t at)
 __global__ void
 param_amax (uint64_t count, uint32_t *amax, Array in)
 {
-  uint32_t own = 0;
-
-  EXEC_CUDA_UNROLL
-  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
-    {
-      Piece piece = read (in, at, piece_of (at, count));
-
-      for (unsigned i = 0; i < PIECE; i++)
-        own = larger (own, magnitude_of (piece.at[i]));
-    }
-  raise_max (amax, own);
+  raise_max (amax, largest_here (in, count));
 }
 
 /* What one thread found of a block, which no other has. */

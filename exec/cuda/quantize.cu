@@ -27,17 +27,7 @@ namespace
 __global__ void
 largest (uint64_t count, uint32_t *max, Array in)
 {
-  uint32_t own = 0;
-
-  EXEC_CUDA_UNROLL
-  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
-    {
-      Piece piece = read (in, at, piece_of (at, count));
-
-      for (unsigned i = 0; i < PIECE; i++)
-        own = larger (own, magnitude_of (piece.at[i]));
-    }
-  raise_max (max, own);
+  raise_max (max, largest_here (in, count));
 }
 
 /* One of the results. */

@@ -468,6 +468,11 @@ cublasLtMatmulAlgoGetHeuristic (cublasLtHandle_t handle, cublasLtMatmulDesc_t de
       result->state = CUBLAS_STATUS_SUCCESS;
       result->wavesCount = 1;
     }
+  if (*found > 0 && *found < asked) /* which only its state tells from those that can be used */
+    {
+      memset (&results[*found], 0, sizeof *results);
+      results[(*found)++].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    }
   return CUBLAS_STATUS_SUCCESS;
 }
 
