@@ -13,8 +13,8 @@
 
 #define MAX_VALUES 8
 
-/* Fields that values set, as words; of shards and ranks, what their names say. Gradients' formats
- * are never `auto` in a resolved plan: it comes to one of these. */
+/* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
+ * formats are never `auto` in a resolved plan: it comes to one of these. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS] = { "even", "uneven" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
@@ -26,6 +26,7 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   = { "main_params=fp32", "main_params=bf16", "main_params=fp16", "main_params=auto" },
   [PRODUCT_MAIN_GRADS] = { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
   [PRODUCT_GRAD_COMM] = { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },
+  [PRODUCT_LOSS] = { "loss=whole", "loss=pieces" },
   [PRODUCT_COMPUTE] = { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise param_gather=fp8",
                         "compute=mxfp8 param_gather=mxfp8", "compute=nvfp4 param_gather=nvfp4",
                         "compute=fp8-blockwise param_gather=fp8" },
@@ -170,6 +171,16 @@ set_words (Plan *plan, const char *words)
     }
 }
 
+/* The fewest equal pieces of a sequence. */
+static gint64
+pieces_of (gint64 seq)
+{
+  gint64 pieces = 2;
+  while (seq % pieces != 0)
+    pieces++;
+  return pieces;
+}
+
 static gboolean
 is_runnable (const ProductCase *self)
 {
@@ -192,7 +203,10 @@ product_case_init (ProductCase *self, guint64 point)
   plan_init (&plan);
   set_words (&plan, "stack=native mbs=1");
   for (ProductDimension d = PRODUCT_OUTER; d < PRODUCT_N_DIMENSIONS; d++)
-    set_words (&plan, dimensions[d][product_digit (point, d)]);
+    if (d != PRODUCT_LOSS)
+      set_words (&plan, dimensions[d][product_digit (point, d)]);
+  if (product_digit (point, PRODUCT_LOSS) == 1)
+    plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
   plan.value[PLAN_GBS] = 2 * self->ranks;
   self->job = (ExecJob){ .model = self->model,
                          .plan = &self->plan,

@@ -1,5 +1,5 @@
 /* Product: every combination of what a plan says about sharding, formats, recomputation and
- * gathers, on two small models whose parameters divide evenly among ranks, or not.
+ * gathers, and of the loss, on two small models whose parameters divide evenly among ranks, or not.
  *
  * A point is a number below product_size; its values are digits, the first dimension's the highest.
  * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan
@@ -18,6 +18,7 @@ typedef enum
   PRODUCT_MAIN_PARAMS,
   PRODUCT_MAIN_GRADS,
   PRODUCT_GRAD_COMM,
+  PRODUCT_LOSS,
   PRODUCT_COMPUTE,
   PRODUCT_GATHER,
   PRODUCT_RECOMPUTE,

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SHARE 48
+#define SHARE 96
 #define PLANS 4      /* one in so many of a declaration's */
 #define SPARSEST 200 /* large declarations are not passed over more often */
 
