@@ -33,11 +33,59 @@ operand (const SimCostInput *input, const PlanOp *op, guint i)
   return plan_schedule_buffer (input->schedule, (guint)op->refs[i].array);
 }
 
+static double
+operand_bytes (const SimCostInput *input, const PlanOp *op, guint i)
+{
+  return (double)plan_dtype_bytes (operand (input, op, i)->dtype, plan_op_ref_elements (op, i, 1));
+}
+
+/* Where blocks have scales of their own, too. */
+static gboolean
+has_tensor_scale (PlanDtype dtype)
+{
+  return plan_dtype_block (dtype) == 0 || dtype == PLAN_DTYPE_NVFP4;
+}
+
+/* Of rows of q, k and v. */
+static double
+values_share (gint64 heads, gint64 kv_heads)
+{
+  return (double)kv_heads / (double)(heads + 2 * kv_heads);
+}
+
+/* Of our own kernels on GPUs, beside what all have: sums over rows, of what the gradients of norms
+ * read, are another kernel's; values lie among what positions turn, and stay as they are; the scale
+ * of a tensor, where none is given, follows from all of it (exec/cuda). */
+static double
+own_traffic (const SimCostInput *input, const PlanOp *op)
+{
+  if (input->stack->id != PLAN_STACK_NATIVE || input->cluster->kind == PLAN_DEVICE_CPU)
+    return 0;
+  switch ((int)op->kind)
+    {
+    case PLAN_OP_RMSNORM_BWD:
+      return operand_bytes (input, op, 2) + operand_bytes (input, op, 3);
+    case PLAN_OP_LAYERNORM_BWD:
+      return operand_bytes (input, op, 3) + operand_bytes (input, op, 4);
+    case PLAN_OP_HEAD_NORM_BWD:
+      return (1 - values_share (op->dims[1], op->dims[2]))
+             * (operand_bytes (input, op, 3) + operand_bytes (input, op, 4));
+    case PLAN_OP_ROPE:
+      return -2 * values_share (op->dims[2], op->dims[3]) * operand_bytes (input, op, 0);
+    case PLAN_OP_QUANTIZE:
+      return op->refs[3].array < 0 && has_tensor_scale (operand (input, op, 0)->dtype)
+                 ? operand_bytes (input, op, 2)
+                 : 0;
+    default:
+      return 0;
+    }
+}
+
 double
 sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
 {
   const guint ranks = plan_schedule_group_size (input->schedule, op);
-  double bytes = 0;
+  double bytes = own_traffic (input, op);
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       if (op->refs[i].array < 0)

@@ -508,7 +508,7 @@ cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h %D%/fake/watch.c
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-bench.c %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c \
   %D%/fake/test-cuda-nccl.c \
-  %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
+  %D%/fake/test-cuda-bytes.c %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
   %D%/fake/test-cuda-params.c %D%/fake/test-cuda-squares.c $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
@@ -536,6 +536,7 @@ fake_tests = \
   %D%/fake/test-cuda-attention.tap \
   %D%/fake/test-cuda-gemm.tap \
   %D%/fake/test-cuda-blocks.tap \
+  %D%/fake/test-cuda-bytes.tap \
   %D%/fake/test-cuda-squares.tap \
   %D%/fake/test-cuda-graph.tap \
   %D%/fake/test-cuda-modes.tap \
@@ -582,6 +583,11 @@ tests_fake_test_cuda_graph_tap_SOURCES = \
 tests_fake_test_cuda_graph_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_graph_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_graph_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_bytes_tap_SOURCES = \
+  %D%/fake/test-cuda-bytes.c $(cuda_case_sources) exec/gemm-plain.c
+tests_fake_test_cuda_bytes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_bytes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_bytes_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_modes_tap_SOURCES = \
   %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/gemm-plain.c
 tests_fake_test_cuda_modes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)

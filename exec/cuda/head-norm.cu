@@ -8,7 +8,8 @@
  *                head_dim, h = rows (heads + kv_heads)
  *   op              bytes                       FLOPs
  *   head_norm       n (s + s) + 4 h             4 h head_dim
- *   head_norm_bwd   n (s + 2 s) + n 2 s + 8 h   11 h head_dim
+ *   head_norm_bwd   n (s + 2 s) + 8 h, and      11 h head_dim
+ *                   2 s h head_dim
  * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/kernels-cpu-norm.c, by
  *                tests/fake and tests/gpu. Sums are in another order, which depends on the dims
  *                alone. With u = 2^-24: sums over a head are off by at most (head_dim / 8 + 32) u,

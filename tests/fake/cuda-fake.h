@@ -34,6 +34,10 @@ void fake_cuda_set_machine (guint devices, guint64 bytes, int major, int minor);
 const char *fake_cuda_log (void);
 void fake_cuda_clear_log (void);
 
+/* Bytes that kernels, sets and copies have read and written since the reset: each of them once per
+ * launch and direction, as if all of a launch's later readings were from cache. */
+guint64 fake_cuda_moved (void);
+
 /* What went wrong first since the reset, or "". */
 const char *fake_cuda_error (void);
 

@@ -148,6 +148,7 @@ struct Runtime
   std::vector<Pending> pending;
   std::map<const void *, Left> left;
   std::string log, error;
+  guint64 moved = 0; /* bytes */
   cudaError_t sticky = cudaSuccess;
   unsigned allocated = 0;
   guint64 generation = 0; /* resets so far */

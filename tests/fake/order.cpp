@@ -309,6 +309,7 @@ touch (Op &op, const void *at, size_t bytes, bool is_write)
               + std::to_string (allocation->part) + " without access to its peer");
       return false;
     }
+  runtime.moved += bytes;
   use (op, *allocation, from, from + bytes, is_write);
   check_operands (op, *allocation, at, bytes, is_write);
   return true;

@@ -166,6 +166,14 @@ fake_cuda_clear_log (void)
   runtime.log.clear ();
 }
 
+guint64
+fake_cuda_moved (void)
+{
+  Lock lock;
+
+  return runtime.moved;
+}
+
 const char *
 fake_cuda_error (void)
 {
