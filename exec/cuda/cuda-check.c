@@ -48,8 +48,21 @@ exec_cuda_check (int code, const char *what, GError **error)
 static gboolean
 is_lost (int code)
 {
-  return code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress
-         || code == cudaErrorLaunchFailure;
+  static const cudaError_t lost[] = { cudaErrorECCUncorrectable,
+                                      cudaErrorNvlinkUncorrectable,
+                                      cudaErrorIllegalAddress,
+                                      cudaErrorLaunchTimeout,
+                                      cudaErrorAssert,
+                                      cudaErrorHardwareStackError,
+                                      cudaErrorIllegalInstruction,
+                                      cudaErrorMisalignedAddress,
+                                      cudaErrorInvalidAddressSpace,
+                                      cudaErrorInvalidPc,
+                                      cudaErrorLaunchFailure };
+  for (guint i = 0; i < G_N_ELEMENTS (lost); i++)
+    if (code == (int)lost[i])
+      return TRUE;
+  return FALSE;
 }
 
 void

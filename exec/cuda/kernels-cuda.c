@@ -11,6 +11,18 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+/* What CUDA the driver is for, where it is too old for this program's. */
+static char *
+describe_driver (cudaError_t code)
+{
+  int driver = 0, own = 0;
+  if (code != cudaErrorInsufficientDriver || cudaDriverGetVersion (&driver) != cudaSuccess
+      || cudaRuntimeGetVersion (&own) != cudaSuccess)
+    return g_strdup ("");
+  return g_strdup_printf (": it is for CUDA %d.%d, and this program needs one for %d.%d",
+                          driver / 1000, driver % 1000 / 10, own / 1000, own % 1000 / 10);
+}
+
 static gboolean
 open_cuda (GError **error)
 {
@@ -18,9 +30,10 @@ open_cuda (GError **error)
   const cudaError_t code = cudaGetDeviceCount (&devices);
   if (code == cudaSuccess && devices > 0)
     return TRUE;
+  g_autofree char *driver = describe_driver (code);
   cudaGetLastError (); /* it has been seen */
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "no CUDA device: %s",
-               cudaGetErrorString (code == cudaSuccess ? cudaErrorNoDevice : code));
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "no CUDA device: %s%s",
+               cudaGetErrorString (code == cudaSuccess ? cudaErrorNoDevice : code), driver);
   return FALSE;
 }
 

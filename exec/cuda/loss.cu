@@ -56,8 +56,8 @@ add_piece (Softmax *softmax, const Piece &logits, unsigned n)
 }
 
 __global__ void
-cross_entropy (uint64_t rows, uint64_t cols, Limb *loss, Array prob, Array logits,
-               const int32_t *targets)
+__launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, uint64_t cols, Limb *loss,
+                                                Array prob, Array logits, const int32_t *targets)
 {
   uint64_t first = threadIdx.x * (uint64_t)PIECE, stride = blockDim.x * (uint64_t)PIECE;
 
@@ -104,7 +104,8 @@ gradient_of (const Piece &logits, float max, float sum, uint64_t col, uint64_t t
 /* Threads write where they alone read, but for the target's logit: all have read that when the
  * block's maximum is known. */
 __global__ void
-loss_grad (uint64_t rows, uint64_t cols, Limb *loss, Array logits, const int32_t *targets)
+__launch_bounds__ (LOSS_THREADS)
+    loss_grad (uint64_t rows, uint64_t cols, Limb *loss, Array logits, const int32_t *targets)
 {
   uint64_t first = threadIdx.x * (uint64_t)PIECE, stride = blockDim.x * (uint64_t)PIECE;
 

@@ -129,7 +129,7 @@ write_strip (const Columns &shape, const Array &out, uint64_t first, const Piece
 /* term (row, col, n, first, second) adds one row's terms to its columns' two sums. */
 template <typename Term>
 __global__ void
-columns (Columns shape, Term term)
+__launch_bounds__ (COLUMN_THREADS) columns (Columns shape, Term term)
 {
   uint64_t pieces = pieces_of (shape.cols);
 

@@ -28,6 +28,9 @@ void fake_cuda_reset (void);
 /* After a reset: how many devices (up to 8), how large, of which compute capability. */
 void fake_cuda_set_machine (guint devices, guint64 bytes, int major, int minor);
 
+/* The newest CUDA that the driver is for: 12040. */
+void fake_cuda_set_driver (int version);
+
 /* One line per launch, set, copy, product, event and synchronisation since the reset:
  * "name grid X Y block X shared BYTES stream NUMBER". Stream 0 is the default one of device 0;
  * after those of all devices, streams are numbered as they were made. */

@@ -113,6 +113,7 @@ struct Machine
   unsigned devices = 1;
   size_t bytes = (size_t)2 << 30;
   int major = 9, minor = 0;
+  int driver = CUDART_VERSION; /* the newest CUDA that it is for */
 };
 
 struct Device

@@ -96,7 +96,7 @@ result (cudaError_t error)
     return runtime.sticky;
   thread ().error = error;
   if (error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure
-      || error == cudaErrorMisalignedAddress)
+      || error == cudaErrorMisalignedAddress || error == cudaErrorECCUncorrectable)
     runtime.sticky = error;
   return error;
 }
@@ -148,6 +148,14 @@ fake_cuda_set_machine (guint devices, guint64 bytes, int major, int minor)
 
   g_assert (devices <= MAX_DEVICES);
   begin_anew ({ devices, bytes, major, minor });
+}
+
+void
+fake_cuda_set_driver (int version)
+{
+  Lock lock;
+
+  runtime.machine.driver = version;
 }
 
 const char *
@@ -297,7 +305,9 @@ attribute (enum cudaDeviceAttr attr)
 cudaError_t
 cudaDriverGetVersion (int *version)
 {
-  *version = CUDART_VERSION;
+  Lock lock;
+
+  *version = runtime.machine.driver;
   return cudaSuccess;
 }
 
@@ -313,6 +323,9 @@ cudaGetDeviceCount (int *count)
 {
   Lock lock;
 
+  *count = 0;
+  if (runtime.machine.driver / 1000 < CUDART_VERSION / 1000) /* of one major version any will do */
+    return result (cudaErrorInsufficientDriver);
   *count = (int)runtime.machine.devices;
   return result (*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }

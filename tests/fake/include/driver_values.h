@@ -14,12 +14,20 @@
   X (cudaErrorInsufficientDriver, 35) \
   X (cudaErrorNoDevice, 100) \
   X (cudaErrorInvalidDevice, 101) \
+  X (cudaErrorECCUncorrectable, 214) \
+  X (cudaErrorNvlinkUncorrectable, 220) \
   X (cudaErrorInvalidResourceHandle, 400) \
   X (cudaErrorNotReady, 600) \
   X (cudaErrorIllegalAddress, 700) \
+  X (cudaErrorLaunchTimeout, 702) \
   X (cudaErrorPeerAccessAlreadyEnabled, 704) \
   X (cudaErrorPeerAccessNotEnabled, 705) \
+  X (cudaErrorAssert, 710) \
+  X (cudaErrorHardwareStackError, 714) \
+  X (cudaErrorIllegalInstruction, 715) \
   X (cudaErrorMisalignedAddress, 716) \
+  X (cudaErrorInvalidAddressSpace, 717) \
+  X (cudaErrorInvalidPc, 718) \
   X (cudaErrorLaunchFailure, 719) \
   X (cudaErrorNotPermitted, 800) \
   X (cudaErrorNotSupported, 801) \
