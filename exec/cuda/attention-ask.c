@@ -80,21 +80,21 @@ ask (ExecAttentionGraph *graph, const char *properties, guint64 *out_bytes, GErr
 {
   cudnnBackendDescriptor_t device
       = exec_attention_graph_add (graph, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  gint64 workspace = 0;
+  ExecAttentionEngines engines;
 
   exec_attention_graph_set (graph, device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                             CUDNN_TYPE_CHAR, (gint64)strlen (properties) + 1, properties);
   exec_attention_graph_finalize (graph, device, "the GPU");
-  cudnnBackendDescriptor_t engine = exec_attention_graph_engine (graph, device, &workspace);
+  exec_attention_graph_engines (graph, device, &engines);
   if (!exec_attention_graph_check (graph, error))
     return FALSE;
-  if (engine == NULL)
+  if (engines.n == 0)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                            "cuDNN has no engine for attention of this shape");
       return FALSE;
     }
-  *out_bytes = (guint64)workspace;
+  *out_bytes = (guint64)engines.workspace[0];
   return TRUE;
 }
 

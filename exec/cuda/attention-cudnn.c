@@ -106,29 +106,33 @@ exec_attention_shape_equal (const ExecAttentionShape *a, const ExecAttentionShap
          && a->is_backward == b->is_backward && a->is_deterministic == b->is_deterministic;
 }
 
-/* Compiles what the heuristics propose. */
+/* Compiles the first of what the heuristics propose that can be. */
 static gboolean
 compile (Plan *plan, cudnnHandle_t handle, GError **error)
 {
   ExecAttentionGraph *graph = &plan->graph;
-  cudnnBackendDescriptor_t engine;
+  g_autoptr (GError) why = NULL;
+  ExecAttentionEngines engines;
 
   if (!exec_attention_graph_init (graph, &plan->shape, handle, error))
     return FALSE;
-  engine = exec_attention_graph_engine (graph, NULL, &plan->workspace);
-  if (engine == NULL && graph->failed == NULL)
+  exec_attention_graph_engines (graph, NULL, &engines);
+  if (!exec_attention_graph_check (graph, error))
+    return FALSE;
+  for (guint i = 0; i < engines.n && plan->plan == NULL; i++)
     {
-      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                           "cuDNN has no engine for attention of this shape on this GPU");
-      return FALSE;
+      g_clear_error (&why);
+      plan->plan = exec_attention_graph_plan (graph, handle, engines.engine[i], &why);
+      plan->workspace = engines.workspace[i];
+      if (why != NULL)
+        g_debug ("engine %u of %u: %s", i + 1, engines.n, why->message);
     }
-  plan->plan = exec_attention_graph_add (graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  exec_attention_graph_set (graph, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
-                            1, &handle);
-  exec_attention_graph_set (graph, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
-  exec_attention_graph_finalize (graph, plan->plan, "a plan");
-  return exec_attention_graph_check (graph, error);
+  if (engines.n == 0)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                         "cuDNN has no engine for attention of this shape on this GPU");
+  else if (plan->plan == NULL)
+    g_propagate_error (error, g_steal_pointer (&why));
+  return plan->plan != NULL;
 }
 
 static const Plan *

@@ -3,8 +3,8 @@
  *
  * Which it is, is decided for every attention of a schedule when its device is opened, so that
  * nothing is compiled or taken on the GPU while a step runs; a shape that cuDNN does not take is
- * told at that time, with the reason. What cuDNN does is always what its heuristics propose first,
- * in every run the same. Its workspace is the op's scratch. */
+ * told at that time, with the reason. What cuDNN does is always the first of its heuristics'
+ * proposals that it can compile, in every run the same. Its workspace is the op's scratch. */
 #pragma once
 #include "exec/kernels.h"
 #include <glib.h>

@@ -407,14 +407,26 @@ exec_attention_graph_clear (ExecAttentionGraph *self)
 
 /* --- what cuDNN makes of it --------------------------------------------------------------- */
 
-cudnnBackendDescriptor_t
-exec_attention_graph_engine (ExecAttentionGraph *self, cudnnBackendDescriptor_t device,
-                             gint64 *out_workspace)
+static void
+note_workspace (ExecAttentionGraph *self, cudnnBackendDescriptor_t engine, gint64 *out_bytes)
+{
+  gint64 n = 0;
+
+  if (self->failed == NULL)
+    note (self,
+          cudnnBackendGetAttribute (engine, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                    1, &n, out_bytes),
+          "an engine's workspace");
+}
+
+void
+exec_attention_graph_engines (ExecAttentionGraph *self, cudnnBackendDescriptor_t device,
+                              ExecAttentionEngines *out)
 {
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-  cudnnBackendDescriptor_t found = NULL;
-  gint64 n_found = 0, n_workspace = 0;
+  gint64 n_found = 0;
 
+  *out = (ExecAttentionEngines){ .n = 0 };
   cudnnBackendDescriptor_t heuristics
       = exec_attention_graph_add (self, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   set_descriptor (self, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, self->graph);
@@ -422,20 +434,35 @@ exec_attention_graph_engine (ExecAttentionGraph *self, cudnnBackendDescriptor_t 
   if (device != NULL)
     set_descriptor (self, heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
   exec_attention_graph_finalize (self, heuristics, "an engine");
-  found = exec_attention_graph_add (self, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  for (guint i = 0; i < EXEC_ATTENTION_ENGINES; i++)
+    out->engine[i] = exec_attention_graph_add (self, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
   if (self->failed != NULL)
-    return NULL;
+    return;
   note (self,
         cudnnBackendGetAttribute (heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n_found, &found),
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, EXEC_ATTENTION_ENGINES, &n_found,
+                                  out->engine),
         "an engine");
-  if (self->failed != NULL || n_found == 0)
-    return NULL;
-  note (self,
-        cudnnBackendGetAttribute (found, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                  &n_workspace, out_workspace),
-        "an engine's workspace");
-  return found;
+  if (self->failed == NULL)
+    out->n = (guint)MIN (n_found, EXEC_ATTENTION_ENGINES);
+  for (guint i = 0; i < out->n; i++)
+    note_workspace (self, out->engine[i], &out->workspace[i]);
+}
+
+cudnnBackendDescriptor_t
+exec_attention_graph_plan (ExecAttentionGraph *self, cudnnHandle_t handle,
+                           cudnnBackendDescriptor_t engine, GError **error)
+{
+  cudnnBackendDescriptor_t plan
+      = exec_attention_graph_add (self, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+
+  SET (plan, EXECUTION_PLAN_HANDLE, HANDLE, &handle);
+  set_descriptor (self, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
+  exec_attention_graph_finalize (self, plan, "a plan");
+  if (exec_attention_graph_check (self, error))
+    return plan;
+  self->failed = NULL;
+  return NULL;
 }
 
 guint64

@@ -52,11 +52,25 @@ void exec_attention_graph_set (ExecAttentionGraph *self, cudnnBackendDescriptor_
 void exec_attention_graph_finalize (ExecAttentionGraph *self, cudnnBackendDescriptor_t descriptor,
                                     const char *what);
 
-/* The engine that the heuristics propose first for the described device, or without one for the
- * handle's; NULL: none. */
-cudnnBackendDescriptor_t exec_attention_graph_engine (ExecAttentionGraph *self,
-                                                      cudnnBackendDescriptor_t device,
-                                                      gint64 *out_workspace);
+/* What the heuristics propose, best first. */
+#define EXEC_ATTENTION_ENGINES 4
+
+typedef struct
+{
+  guint n;
+  cudnnBackendDescriptor_t engine[EXEC_ATTENTION_ENGINES];
+  gint64 workspace[EXEC_ATTENTION_ENGINES]; /* bytes */
+} ExecAttentionEngines;
+
+/* For the described device, or without one for the handle's. */
+void exec_attention_graph_engines (ExecAttentionGraph *self, cudnnBackendDescriptor_t device,
+                                   ExecAttentionEngines *out);
+
+/* A plan by one of them, for the handle's device; NULL: it cannot be built, and the error, which is
+ * the graph's no longer, says why. */
+cudnnBackendDescriptor_t exec_attention_graph_plan (ExecAttentionGraph *self, cudnnHandle_t handle,
+                                                    cudnnBackendDescriptor_t engine,
+                                                    GError **error);
 
 /* Bytes of what is between the operations and in memory: row sums and sums of dq, each aligned. */
 guint64 exec_attention_inner_bytes (const ExecAttentionShape *shape);

@@ -13,6 +13,7 @@ typedef struct
   cudnnBackendDescriptorType_t type;
   GArray *attributes;
   gboolean is_final;
+  gboolean is_unfit; /* an engine's configuration: no plan can be made of it */
 } FakeCudnnDescriptor;
 
 /* A graph with what it is given; values of the host are taken when it is issued. */

@@ -266,24 +266,35 @@ cudnnBackendFinalize (cudnnBackendDescriptor_t descriptor)
     status = fake_cudnn_check_graph (self);
   if (self->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
     {
+      const FakeCudnnDescriptor *engine
+          = fake_cudnn_descriptor (self, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+
       status = fail_if_asked ();
+      if (status == CUDNN_STATUS_SUCCESS && engine->is_unfit)
+        return fake_cudnn_refuse (CUDNN_STATUS_NOT_SUPPORTED, "an engine that is not for this GPU");
       fake_order_log ("cuDNN plan");
     }
   self->is_final = status == CUDNN_STATUS_SUCCESS;
   return status;
 }
 
-/* One engine for every graph that there is one for; its configuration remembers the graph. */
+/* One engine for every graph that there is one for; its configuration remembers the graph. Before
+ * it, where several are asked for, one that the heuristics should not have proposed. */
 static cudnnStatus_t
-get_engine (const FakeCudnnDescriptor *heuristics, gint64 *count, FakeCudnnDescriptor **engine)
+get_engines (const FakeCudnnDescriptor *heuristics, gint64 requested, gint64 *count,
+             FakeCudnnDescriptor **engine)
 {
   const FakeCudnnDescriptor *graph
       = fake_cudnn_descriptor (heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
 
-  cudnnBackendSetAttribute (*engine, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
-  (*engine)->is_final = TRUE;
-  *count = fake_cudnn_has_engine (graph) ? 1 : 0;
+  *count = fake_cudnn_has_engine (graph) ? MIN (requested, 2) : 0;
+  for (gint64 i = 0; i < *count; i++)
+    {
+      cudnnBackendSetAttribute (engine[i], CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
+      engine[i]->is_unfit = i + 1 < *count;
+      engine[i]->is_final = TRUE;
+    }
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -297,7 +308,7 @@ cudnnBackendGetAttribute (cudnnBackendDescriptor_t const descriptor,
   if (!self->is_final || requested < 1)
     return CUDNN_STATUS_BAD_PARAM;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS)
-    return get_engine (self, count, values);
+    return get_engines (self, requested, count, values);
   if (name != CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE || type != CUDNN_TYPE_INT64)
     return fake_cudnn_refuse (CUDNN_STATUS_BAD_PARAM, "attribute %d cannot be asked for",
                               (int)name);
