@@ -609,23 +609,27 @@ tests_fake_test_cuda_walk_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
 endif
+# Tests that travel have a product of their own: a library for it would be the most of each.
 if HAVE_CUDA
 check_LIBRARIES += %D%/fake/librealheaders.a
 tests_fake_librealheaders_a_SOURCES = %D%/fake/real-headers.c
 tests_fake_librealheaders_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-cuda-attention.tap
 TESTS += %D%/gpu/test-cuda-attention.tap
+carried_programs += %D%/gpu/test-cuda-attention.tap
 tests_gpu_test_cuda_attention_tap_SOURCES = \
-  %D%/gpu/test-cuda-attention.c $(batched_compare_sources)
+  %D%/gpu/test-cuda-attention.c $(batched_compare_sources) exec/gemm-plain.c
 tests_gpu_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_attention_tap_LDADD = \
   libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
-tests_gpu_test_cuda_gemm_tap_SOURCES = %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources)
+carried_programs += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
+tests_gpu_test_cuda_gemm_tap_SOURCES = \
+  %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
 tests_gpu_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_gemm_tap_LDADD = libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
-tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources)
+tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources) exec/gemm-plain.c
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 endif
@@ -671,7 +675,8 @@ tests_fake_librealnccl_a_SOURCES = %D%/fake/real-nccl.c
 tests_fake_librealnccl_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-nccl.tap
 TESTS += %D%/gpu/test-nccl.tap
-tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources)
+carried_programs += %D%/gpu/test-nccl.tap
+tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/gemm-plain.c
 tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(NCCL_LIBS)
 endif
@@ -709,7 +714,9 @@ tests_fake_librealcudnn_a_SOURCES = %D%/fake/real-cudnn.c
 tests_fake_librealcudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
 TESTS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
-tests_gpu_test_cudnn_tap_SOURCES = %D%/gpu/test-cudnn.c $(attention_compare_sources)
+carried_programs += %D%/gpu/test-cudnn.tap
+tests_gpu_test_cudnn_tap_SOURCES = \
+  %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/gemm-plain.c
 tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c

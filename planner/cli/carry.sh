@@ -1,6 +1,6 @@
 #!/bin/sh
 # carry.sh FOLDER CATALOGUE PROGRAM...: a folder that runs on a machine with nothing of ours on it: the
-# programs, stripped, the catalogue where they look for it, and in lib/ what they need beside the C
+# programs, stripped, in the folders that they have here, the catalogue where they look for it, and in lib/ what they need beside the C
 # library and NVIDIA's, which are the machine's own.
 set -eu
 folder=$1 catalogue=$2
@@ -32,9 +32,10 @@ carry ()
 }
 
 for program in "$@"; do
-  cp "$program" "$folder/"
-  strip "$folder/$(basename "$program")"
+  mkdir -p "$folder/$(dirname "$program")"
+  cp "$program" "$folder/$program"
+  strip "$folder/$program"
   carry "$program"
 done
-newest=$(readelf -V "$folder"/fsdplan* "$folder"/lib/* | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+newest=$(find "$folder" -type f ! -path "*/db/*" -exec readelf -V {} + | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 echo "$folder: $(du -sm "$folder" | cut -f 1) MiB, for machines with glibc ${newest#GLIBC_} or later"

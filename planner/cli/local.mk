@@ -108,6 +108,7 @@ CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 
 # A folder that runs where none of the libraries is; configured with --enable-static-deps few are left.
+# Tests of GPUs (tests/local.mk) travel with the programs.
 carried_programs = fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 if HAVE_CUDA
 carried_programs += fsdplan-exec-cuda$(EXEEXT)

@@ -30,6 +30,18 @@ for program in "$folder"/fsdplan*; do
   done
 done
 
+# Tests of GPUs find theirs where tests/gpu/sections.sh says.
+for program in "$folder"/tests/gpu/*.tap; do
+  test -e "$program" || continue
+  for name in $(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
+    case $name in
+    ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
+    libcublasLt.so.* | libcudnn.so.* | libnccl.so.*) ;;
+    *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
+    esac
+  done
+done
+
 # bare COMMAND...: with nothing but a place for its store, and, for GPUs, where NVIDIA's libraries are
 cuda=$(sed -n 's/^CUDA_LIBS = *-L\([^ ]*\).*/\1/p' "$top_builddir/Makefile")
 bare () { (cd / && env -i HOME="$work" LD_LIBRARY_PATH="$libraries" "$@"); }

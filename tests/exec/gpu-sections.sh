@@ -100,6 +100,13 @@ sections 0 carried
 has 'carried: done'
 has 'carried | libnccl.so.2 | /opt/libnccl.so.2'
 test "$(grep -c '^carried | .* | losses differ by 0, at most ' "$work/out")" = 2 || fail "not both formats"
+program tests/gpu/test-nccl.tap <<E
+test "\${LD_LIBRARY_PATH%%:*}" = "$build/lib" && echo "100%: Checks: 3, Failures: 0, Errors: 0"
+E
+sections 0 nccl
+has 'nccl | tests | 100 % of 3 passed'
+rm "$work/results/nccl.rows"
+cp "$build/tests/gpu/test-cuda-gemm.tap" "$build/tests/gpu/test-nccl.tap"
 program ldd <<'E'
 echo "	libcudnn.so.9 => not found"
 E

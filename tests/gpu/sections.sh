@@ -7,8 +7,8 @@
 # command. Without a GPU a section is skipped; one that fails is told, and tried again the next time. A
 # table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
 #
-# BUILD may be the folder that make carried makes: what needs test programs is skipped then. NVIDIA's
-# libraries are this machine's, where LD_LIBRARY_PATH or ld.so knows them, or PYTHON has them as packages.
+# BUILD may be the folder that make carried makes, with its test programs. NVIDIA's libraries are this
+# machine's, where LD_LIBRARY_PATH or ld.so knows them, or PYTHON has them as packages.
 #
 #   carried     where such a folder's program finds each library; losses by it against the CPU's
 #   kernels     every CUDA kernel against the CPU's; bytes per second
@@ -60,7 +60,9 @@ skip () { echo "$asked: skipped: $*" >&3; exit 77; }
 check ()
 {
   test -x "$build/$1" || skip "there is no $build/$1: make check builds it where CUDA is found"
-  "$build/$1" >"$results/check" 2>"$results/speed"
+  libraries=${LD_LIBRARY_PATH-}
+  test ! -d "$build/lib" || libraries=$build/lib${libraries:+:}$libraries
+  LD_LIBRARY_PATH=$libraries "$build/$1" >"$results/check" 2>"$results/speed"
   status=$?
   cat "$results/check" "$results/speed"
   grep -q '^1\.\.0 # SKIP' "$results/check" && skip "$(sed 's/^1\.\.0 # SKIP //' "$results/check")"
