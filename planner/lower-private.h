@@ -88,6 +88,7 @@ typedef struct
   gboolean rounds_late;           /* main weights, as they are gathered */
   gboolean passes_outer;          /* embedding and head are gathered in each pass */
   gboolean has_own_groups;        /* and each while it is used */
+  gboolean joins_pieces;          /* of the loss: see PlanStack */
   gboolean collects, drops_grads; /* gradients: see PlanStack; where they are sharded */
   gboolean splits_shards;         /* the optimizer's part is one of `replicas` of a shard */
   gboolean pools;                 /* two sets of buffers for units, used in turns */
@@ -122,6 +123,7 @@ typedef struct
   gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
       loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full;
+  gint32 logits_again, dnorm_piece, dnorm_sum, head_landed; /* pieces that autograd joins; event */
   gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
   gint32 host[PLAN_N_VALUES]; /* activations on the host */

@@ -374,7 +374,9 @@ compiles_elsewhere (const PlanFacts *f)
 static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
-  return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1 && f->stack->loss != PLAN_LOSS_IN_PLACE;
+  return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
+         && (f->stack->loss_chunks == 0
+             || (f->stack->joins_pieces && f->model->tied_embeddings));
 }
 
 static gboolean
@@ -570,10 +572,10 @@ static const PlanRuleEntry rules[] = {
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
     compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
-  { { "loss-chunks-are-native", "loss_chunks above 1 needs stack=native: of the others, the loss over all logits of a micro "
-      "batch at once is modelled", "torchtitan PR #2937 has a loss in pieces, whose gradients its hooks see; Megatron-LM has none",
-      PLAN_ERROR_UNSUPPORTED },
-    cuts_loss_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS) },
+  { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
+      "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
+      "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },
+    cuts_loss_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS) },
   { { "loss-chunks-divide", "loss_chunks must divide mbs x seq / cp, the tokens of a rank's micro batch: pieces are equal",
       "this program's own runtime", PLAN_ERROR_INVALID },
     loss_chunks_do_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_LOSS_CHUNKS, PLAN_MBS, PLAN_SEQ, PLAN_CP) },

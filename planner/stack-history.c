@@ -152,6 +152,12 @@ before_keys_were_shared (PlanStack *stack)
   stack->repeats_keys = TRUE;
 }
 
+static void
+before_pieces (PlanStack *stack)
+{
+  stack->loss_chunks = 0;
+}
+
 static const Change fsdp2_changes[] = {
   { { 20240612, "torchtitan PR #391",
       "the logits are given back before the backward pass; before, they outlived it" },
@@ -171,6 +177,12 @@ static const Change fsdp2_changes[] = {
   { { 20260127, "torchtitan PR #2259",
       "query heads share keys and values; before, these were repeated for each query head" },
     before_keys_were_shared },
+  { { 20260427, "torchtitan PR #2937",
+      "output layer and loss may run in pieces (loss_chunks), in 8 unless a configuration says "
+      "otherwise; before, only a loss that was never the default cut its fp32 images, for nine "
+      "days "
+      "(PR #996 to #1033)" },
+    before_pieces },
 };
 
 static const Change nanotron_changes[] = {

@@ -363,8 +363,9 @@ static const struct
   { "offload-layers-or-modules", "dgx-h100", "gbs=8 offload_layers=1 offload_modules=mlp_norm" },
   { "offload-proj-needs-core", "dgx-h100", "gbs=8 offload_modules=attn_proj" },
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
-  { "loss-chunks-are-native", "dgx-h100", "gbs=8 loss_chunks=2" },
-  { "loss-chunks-are-native", "dgx-h100", "gbs=8 stack=fsdp2 loss_chunks=2" },
+  { "loss-chunks-of-stack", "dgx-h100", "gbs=8 loss_chunks=2" },
+  { "loss-chunks-of-stack", "dgx-h100", "gbs=8 stack=fsdp2@2026-04-26 loss_chunks=2" },
+  { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=fsdp2 seq=100 loss_chunks=8" },
   { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=100 loss_chunks=8" },
   { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=32 cp=8 loss_chunks=8" },
 
@@ -446,6 +447,7 @@ static const struct
   { "recompute-modules-exist", "mixtral-8x7b",
     "gbs=64 recompute=selective recompute_modules=mla_up_proj" },
   { "seq-within-positions", "gpt2", "gbs=64 seq=1025" },
+  { "loss-chunks-of-stack", "gpt2", "gbs=64 stack=fsdp2 loss_chunks=2" },
 };
 
 START_TEST (model_is_not_planned)
