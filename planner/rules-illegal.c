@@ -154,7 +154,8 @@ hfsdp_one_shard (const PlanFacts *f)
 static gboolean
 hfsdp_sums (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM) && IS (f, PER_TOKEN_LOSS, OFF);
+  return is_megatron_fsdp (f) && f->stack && !f->stack->scales_hybrid
+         && IS (f, OUTER_STRATEGY, OPTIM) && IS (f, PER_TOKEN_LOSS, OFF);
 }
 
 static gboolean
@@ -456,8 +457,8 @@ static const PlanRuleEntry rules[] = {
       "shard inside: use dp_outer=1", "Megatron-LM param_and_grad_buffer.py: the inner group holds the shards that are cut",
       PLAN_ERROR_INVALID },
     hfsdp_one_shard, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_DP_OUTER, PLAN_TP) },
-  { { "hfsdp-needs-per-token-loss", "outer_strategy=optim on stack=megatron-fsdp needs per_token_loss=on: otherwise "
-      "gradients are summed where they should be averaged", "Megatron-LM param_and_grad_buffer.py, as read: the buffer that is reduced has no scaling factor", PLAN_ERROR_INVALID },
+  { { "hfsdp-needs-per-token-loss", "outer_strategy=optim on stack=megatron-fsdp needs per_token_loss=on since "
+      "2026-04-01: otherwise gradients are summed where they should be averaged", "Megatron-LM param_and_grad_buffer.py, as read: since PR #3918 the buffer that is reduced has no scaling factor", PLAN_ERROR_INVALID },
     hfsdp_sums, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PER_TOKEN_LOSS) },
   { { "hybrid-needs-overlap", "dp_outer above 1 with strategy no_shard or optim needs overlap_grad_reduce=on: the "
       "synchronous path reduces over the inner group only", "Megatron-LM param_and_grad_buffer.py, as read", PLAN_ERROR_INVALID },

@@ -42,6 +42,12 @@ two_pooled_grad_units (PlanStack *stack)
 }
 
 static void
+scale_hybrid (PlanStack *stack)
+{
+  stack->scales_hybrid = TRUE;
+}
+
+static void
 before_non_units_stayed (PlanStack *stack)
 {
   stack->outer = PLAN_OUTER_DROPS;
@@ -87,6 +93,10 @@ static const Change megatron_fsdp_changes[] = {
   { { 20260320, "Megatron-LM PR #3903",
       "with --bf16 and without --grad-reduce-in-bf16, both gradient formats are forced to fp32" },
     NULL },
+  { { 20260401, "Megatron-LM PR #3918",
+      "gradients whose shards are split between replicas are not scaled by 1/DP any more "
+      "(outer_strategy=optim without per_token_loss)" },
+    scale_hybrid },
   { { 20260401, "Megatron-LM PR #4054", "double buffers of gradients hold one unit at a time" },
     two_pooled_grad_units },
   { { 20260410, "Megatron-LM PR #4133",

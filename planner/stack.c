@@ -64,6 +64,8 @@ static const PlanStack newest[] = {
       .has_max_pool = TRUE,
       .units_below_full = TRUE,
       .outer = PLAN_OUTER_STAYS,
+      .registers_pools = TRUE, /* FixedPoolAllocator: what it cannot hold, the device allocator
+                                * does (fsdp_db_use_persist_buf_on_alloc_fail is off) */
       .pooled_grad_units = 2,
       .prefetches_past_head = TRUE,
       .transposes_forward = TRUE,

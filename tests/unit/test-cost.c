@@ -385,15 +385,20 @@ static const struct
 } eligible[] = {
   { "dgx-h100:1", "", "all_gather", 8, 1, 24, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 4, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, TRUE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 2, FALSE }, /* NCCL's own number */
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 4, 1, 4, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 2, 1, 8, FALSE },
+  { "dgx-a100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 9, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 2, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 2, TRUE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 0, TRUE }, /* by copy engines */
-  { "dgx-b200:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 4, FALSE },
+  { "dgx-b200:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 3, FALSE },
   { "dgx-b200:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 0, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 5, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 2, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.26", "reduce_scatter", 8, 1, 24, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off grad_comm=fp32", "reduce_scatter", 8, 1,
+    24, FALSE }, /* a factor and a sum */
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 2, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_reduce", 8, 1, 16, FALSE }, /* by the switches */
   { "dgx-a100:1", "", "all_reduce", 8, 1, 24, FALSE },                     /* whose do not reduce */
   { "dgx-h100:2", "nccl_ub=on nccl=2.28", "all_gather", 16, 1, 16, FALSE },
@@ -421,14 +426,15 @@ collective (const char *cluster_spec, const char *words, const char *op, gint64 
   const gint64 in = g_str_equal (op, "all_gather") ? share : share * size;
   const gint64 out = g_str_equal (op, "reduce_scatter") ? share : share * size;
   const gboolean is_all_reduce = g_str_equal (op, "all_reduce");
+  const char *const dtype = strstr (words, "grad_comm=fp32") ? "fp32" : "bf16";
   g_autofree char *text
       = g_strdup_printf ("schedule 2 rank=0 ranks=%" G_GINT64_FORMAT "\n"
                          "group g size=%" G_GINT64_FORMAT " stride=%" G_GINT64_FORMAT "\n"
-                         "buffer in elements=%" G_GINT64_FORMAT " dtype=bf16 category=weights\n"
-                         "buffer out elements=%" G_GINT64_FORMAT " dtype=bf16 category=gathered\n"
+                         "buffer in elements=%" G_GINT64_FORMAT " dtype=%s category=weights\n"
+                         "buffer out elements=%" G_GINT64_FORMAT " dtype=%s category=gathered\n"
                          "section setup\n%s gather group=g %s count=%" G_GINT64_FORMAT "\n"
                          "section step\nsection teardown\n",
-                         size * stride, size, stride, in, out, op,
+                         size * stride, size, stride, in, dtype, out, dtype, op,
                          is_all_reduce ? "buf=in" : "out=out in=in", is_all_reduce ? in : share);
   g_autoptr (PlanSchedule) schedule = parse (text);
   const SimCostInput input
@@ -447,6 +453,38 @@ START_TEST (algorithms_need_what_they_need)
 END_TEST
 
 /* More bytes are never faster, and registering never costs. */
+/* Megatron-FSDP registers the buffers that units take turns with, and no others: embedding and head
+ * go the ordinary way. */
+START_TEST (pools_alone_are_registered)
+{
+  static const PlanStack pools = { .allocation_bytes = 1, .registers_pools = TRUE };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", &error);
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "nccl_ub", "on", &error));
+  for (guint count = 1; count <= 2; count++)
+    {
+      g_autofree char *text
+          = g_strdup_printf ("schedule 2 rank=0 ranks=8\n"
+                             "group g size=8 stride=1\n"
+                             "buffer in elements=8388608 dtype=bf16 category=weights\n"
+                             "buffer out%s elements=67108864 dtype=bf16 category=gathered\n"
+                             "section setup\n"
+                             "all_gather gather group=g out=out%s in=in count=8388608\n"
+                             "section step\nsection teardown\n",
+                             count == 2 ? "[2]" : "", count == 2 ? "[1]" : "");
+      g_autoptr (PlanSchedule) schedule = parse (text);
+      g_autoptr (SimCost) theirs = cost_of (&(SimCostInput){
+          .schedule = schedule, .cluster = cluster, .stack = &pools, .plan = &plan });
+      g_autoptr (SimCost) ours = cost_of (&(SimCostInput){
+          .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan });
+      ck_assert_uint_eq (sim_cost_sms (theirs, 0), count == 2 ? 2 : 24);
+      ck_assert_uint_eq (sim_cost_sms (ours, 0), 2);
+    }
+}
+END_TEST
+
 START_TEST (collectives_grow_with_size)
 {
   const char *const ops[] = { "all_gather", "reduce_scatter", "all_reduce" };
@@ -772,6 +810,7 @@ main (void)
   tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
   tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));
+  tcase_add_test (tcase, pools_alone_are_registered);
   tcase_add_test (tcase, collectives_grow_with_size);
   tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
   tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);

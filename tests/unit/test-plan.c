@@ -464,6 +464,27 @@ START_TEST (model_is_not_planned)
 }
 END_TEST
 
+/* What a rule says of a day holds from that day on. */
+START_TEST (rules_keep_their_dates)
+{
+  static const struct
+  {
+    const char *words;
+    gboolean is_legal;
+  } dated[] = {
+    { "gbs=8 stack=megatron-fsdp@2026-03-31 dp_outer=2 outer_strategy=optim per_token_loss=off",
+      TRUE },
+    { "gbs=8 stack=megatron-fsdp@2026-04-01 dp_outer=2 outer_strategy=optim per_token_loss=off",
+      FALSE },
+    { "gbs=8 stack=fsdp2@2026-04-27 loss_chunks=8", TRUE },
+  };
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert_int_eq (resolve (MODEL, "dgx-h100", dated[_i].words, &plan, &error),
+                    dated[_i].is_legal);
+}
+END_TEST
+
 START_TEST (message_in_full)
 {
   g_autoptr (GError) error = NULL;
@@ -649,6 +670,7 @@ main (void)
   tcase_add_test (tcase, longer_sequences_than_the_model_s_are_allowed);
   tcase_add_loop_test (tcase, rule_speaks, 0, G_N_ELEMENTS (broken));
   tcase_add_loop_test (tcase, model_is_not_planned, 0, G_N_ELEMENTS (unplanned));
+  tcase_add_loop_test (tcase, rules_keep_their_dates, 0, 3);
   tcase_add_test (tcase, message_in_full);
   tcase_add_test (tcase, illegal_comes_before_unbuilt);
   tcase_add_test (tcase, every_rule_is_tested);
