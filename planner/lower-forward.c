@@ -67,6 +67,13 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
   gather_behind (self, kind, unit, delta, is_column, PLAN_REF_NONE);
 }
 
+void
+plan_lower_gather_last (PlanLower *self)
+{
+  if (self->gathers_last_early)
+    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->model->layers - 1);
+}
+
 /* Nothing but the arrival of the one given back holds this gather up: it travels beside the pieces
  * that the host issued before it. */
 void
@@ -77,6 +84,7 @@ plan_lower_gather_head_anew (PlanLower *self)
   plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head_landed));
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  plan_lower_gather_last (self);
 }
 
 void

@@ -382,6 +382,7 @@ whole_backward (PlanLower *self)
 {
   const Piece whole = { 0, self->net.rows };
   const PlanRef dlogits = gradient_of_logits (self, whole);
+  plan_lower_gather_last (self);
   input_backward (self, dlogits, whole);
   gather_input (self);
   plan_lower_weight_gradient (self, output_role (self), PLAN_NO_UNIT, dlogits, input (self, whole),

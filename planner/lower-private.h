@@ -89,6 +89,7 @@ typedef struct
   gboolean passes_outer;          /* embedding and head are gathered in each pass */
   gboolean has_own_groups;        /* and each while it is used */
   gboolean joins_pieces;          /* of the loss: see PlanStack */
+  gboolean gathers_last_early;    /* the last unit, as the backward pass gets to the head */
   gboolean collects, drops_grads; /* gradients: see PlanStack; where they are sharded */
   gboolean splits_shards;         /* the optimizer's part is one of `replicas` of a shard */
   gboolean pools;                 /* two sets of buffers for units, used in turns */

@@ -49,6 +49,9 @@ void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
 
+/* The head's hook in the backward pass knows which unit is next. */
+void plan_lower_gather_last (PlanLower *self);
+
 /* The head is given back behind a loss in pieces, and gathered again with its norm, which turns
  * next; nothing where autograd joins no pieces. */
 void plan_lower_gather_head_anew (PlanLower *self);

@@ -547,6 +547,7 @@ measure_groups (PlanLower *self, guint rank)
   self->passes_outer = self->shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
   self->has_own_groups = self->passes_outer && self->stack->outer == PLAN_OUTER_OWN_GROUPS
                          && !self->model->tied_embeddings;
+  self->gathers_last_early = self->drops_weights && self->stack->units_ahead > 0;
   self->joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
   self->collects = self->shards_grads && self->stack->collects_grads;
   self->drops_grads = self->shards_grads && self->stack->drops_grads;

@@ -379,13 +379,15 @@ all_ports (const Collective *self, const PlanCluster *c)
   return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
 }
 
-/* Whether units take turns with that buffer; only such are several of one name. What goes between
- * replicas are shards, which are registered as they lie. */
+/* What stays for good is registered; of what comes and goes, the buffers that units take turns
+ * with, which alone are several of one name. */
 static gboolean
-is_pooled (const SimCostInput *input, const PlanOp *op)
+lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
-  const gboolean is_whole = op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE;
-  return !is_whole || plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->count > 1;
+  const PlanBuffer *buffer = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array);
+  const gboolean comes_and_goes = buffer->category == PLAN_CATEGORY_GATHERED
+                                  || buffer->category == PLAN_CATEGORY_GRAD_BUCKETS;
+  return !comes_and_goes || buffer->count > 1;
 }
 
 static void
@@ -409,7 +411,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->nccl = value (self, PLAN_NCCL, 0);
   self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
                         && op->stream != PLAN_STREAM_TENSOR
-                        && (!input->stack->registers_pools || is_pooled (input, op));
+                        && (!input->stack->registers_pools || lies_in_pool (input, op));
   const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
   self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses
                     && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);

@@ -370,6 +370,41 @@ START_TEST (torchtitan_joins_pieces)
 }
 END_TEST
 
+/* The head's hook asks for the last layer before its own products begin, whose gradients then wait
+ * behind it; one more layer is asked for when that one's turn comes. */
+START_TEST (head_gathers_the_last_layer)
+{
+  static const char *const words[] = { "stack=fsdp2", "stack=fsdp1", "stack=fsdp2 loss_chunks=8" };
+  for (guint i = 0; i < G_N_ELEMENTS (words); i++)
+    {
+      Case c;
+      guint at = 0, n = 0, gathered = 0, turned = 0, reduced = 0;
+      PlanCursor cursor;
+      const PlanOp *op;
+      g_autofree char *fields = g_strconcat ("gbs=8 seq=4096 ce_fusion=off ", words[i], NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
+      for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+           (op = plan_cursor_next (&cursor)); at++)
+        {
+          const char *name = op->kind == PLAN_OP_ALL_GATHER
+                                 ? plan_schedule_buffer (c.schedule, (guint)op->refs[0].array)->name
+                                 : "";
+          n += strstr (name, ".layer") != NULL;
+          if (n == 33 && gathered == 0)
+            gathered = at;
+          if (op->kind == PLAN_OP_RMSNORM_BWD && turned == 0)
+            turned = at;
+          if (op->kind == PLAN_OP_REDUCE_SCATTER && reduced == 0)
+            reduced = at;
+        }
+      ck_assert_uint_eq (n, 64);
+      ck_assert_msg (gathered < turned, "%s: %u, %u", words[i], gathered, turned);
+      ck_assert_uint_lt (turned, reduced);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -385,6 +420,7 @@ main (void)
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, loss_in_pieces_holds_one_of_them);
   tcase_add_test (tcase, torchtitan_joins_pieces);
+  tcase_add_test (tcase, head_gathers_the_last_layer);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
