@@ -376,8 +376,7 @@ static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
   return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
-         && (f->stack->loss_chunks == 0
-             || (f->stack->joins_pieces && f->model->tied_embeddings));
+         && (f->stack->loss_chunks == 0 || (f->stack->joins_pieces && f->model->tied_embeddings));
 }
 
 static gboolean

@@ -453,39 +453,6 @@ START_TEST (algorithms_need_what_they_need)
 END_TEST
 
 /* More bytes are never faster, and registering never costs. */
-/* Megatron-FSDP registers what stays and the buffers that units take turns with: embedding and
- * head, where they are gathered and reduced, go the ordinary way. */
-START_TEST (pools_alone_are_registered)
-{
-  static const PlanStack pools = { .allocation_bytes = 1, .registers_pools = TRUE };
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", &error);
-  Plan plan;
-  plan_init (&plan);
-  ck_assert (plan_set (&plan, "nccl_ub", "on", &error));
-  for (guint i = 0; i < 3; i++)
-    {
-      const guint count = i == 1 ? 2 : 1;
-      g_autofree char *text = g_strdup_printf (
-          "schedule 2 rank=0 ranks=8\n"
-          "group g size=8 stride=1\n"
-          "buffer in elements=8388608 dtype=bf16 category=weights\n"
-          "buffer out%s elements=67108864 dtype=bf16 category=%s\n"
-          "section setup\n"
-          "all_gather gather group=g out=out%s in=in count=8388608\n"
-          "section step\nsection teardown\n",
-          count == 2 ? "[2]" : "", i == 2 ? "weights" : "gathered", count == 2 ? "[1]" : "");
-      g_autoptr (PlanSchedule) schedule = parse (text);
-      g_autoptr (SimCost) theirs = cost_of (&(SimCostInput){
-          .schedule = schedule, .cluster = cluster, .stack = &pools, .plan = &plan });
-      g_autoptr (SimCost) ours = cost_of (&(SimCostInput){
-          .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan });
-      ck_assert_uint_eq (sim_cost_sms (theirs, 0), i == 0 ? 24 : 2);
-      ck_assert_uint_eq (sim_cost_sms (ours, 0), 2);
-    }
-}
-END_TEST
-
 START_TEST (collectives_grow_with_size)
 {
   const char *const ops[] = { "all_gather", "reduce_scatter", "all_reduce" };
@@ -811,7 +778,6 @@ main (void)
   tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
   tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));
-  tcase_add_test (tcase, pools_alone_are_registered);
   tcase_add_test (tcase, collectives_grow_with_size);
   tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
   tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);
