@@ -194,6 +194,7 @@ head_backward (PlanLower *self)
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
   plan_lower_loss_backward (self);
+  plan_lower_gather_head_anew (self);
   plan_lower_alloc (self, dx);
   plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
                             PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,

@@ -18,9 +18,11 @@ plan_lower_keep (const PlanLower *self, gint64 layer)
                           .drops_input = self->is_eval || layer % self->chunk != 0 };
 }
 
-void
-plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
-                          gboolean is_column)
+/* Where main weights are rounded on their way: behind what compute was given so far, or behind an
+ * event of earlier. */
+static void
+gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+               gboolean is_column, PlanRef behind)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const gboolean columns = is_column && b->columns >= 0;
@@ -36,10 +38,12 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
     plan_lower_alloc (self, out);
   if (self->rounds_late)
     {
-      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      if (behind.array < 0)
+        plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
       plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_GATHER,
                        PLAN_REFS (shard, plan_lower_unit_ref (b->main, unit, delta)),
-                       PLAN_DIMS (part), PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
+                       PLAN_DIMS (part), PLAN_WAITS (behind.array < 0 ? ONE (done) : behind),
+                       PLAN_REF_NONE);
     }
   if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
       && (!self->is_backward || columns || self->stack->repeats_outer_gather))
@@ -54,6 +58,33 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
   plan_lower_collective (
       self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, self->gather_group, PLAN_REFS (out, shard),
       part, whole, plan_lower_unit_ref (columns ? b->columns_gathered : b->gathered, unit, delta));
+}
+
+void
+plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+                          gboolean is_column)
+{
+  gather_behind (self, kind, unit, delta, is_column, PLAN_REF_NONE);
+}
+
+void
+plan_lower_gather_last (PlanLower *self)
+{
+  if (self->gathers_last_early)
+    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->model->layers - 1);
+}
+
+/* Nothing but the arrival of the one given back holds this gather up: it travels beside the pieces
+ * that the host issued before it. */
+void
+plan_lower_gather_head_anew (PlanLower *self)
+{
+  if (self->head_landed < 0)
+    return;
+  plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+  gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head_landed));
+  plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  plan_lower_gather_last (self);
 }
 
 void
@@ -317,6 +348,8 @@ head_forward (PlanLower *self)
   for (gint32 i = 0; i < self->ahead_of_head; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  if (self->head_landed >= 0)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (head_landed));
   plan_lower_alloc (self, ONE (norm_final));
   plan_lower_alloc (self, ONE (stats_final));
   reach_role (self, PLAN_TENSOR_FINAL_NORM);

@@ -66,7 +66,8 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   for (guint i = 0; i < layout->n_slots; i++)
     {
       const PlanSlot *slot = &self->layout.slots[kind][i];
-      const PlanRef raw = plan_lower_ref (self->raw[slot->tensor.role]);
+      const gboolean is_sum = self->raw_sum >= 0 && slot->tensor.role == PLAN_TENSOR_OUTPUT;
+      const PlanRef raw = plan_lower_ref (is_sum ? self->raw_sum : self->raw[slot->tensor.role]);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (bucket, slot->offset), raw),
                           PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
       plan_lower_free (self, raw);
@@ -218,6 +219,8 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
 gboolean
 plan_lower_moves_sums (const PlanLower *self)
 {
+  if (self->joins_pieces)
+    return TRUE;
   const PlanDtype held = self->shards_grads ? self->grad_comm : self->main_grads;
   return !is_fused (self) || held != PLAN_DTYPE_FP32;
 }
@@ -225,10 +228,11 @@ plan_lower_moves_sums (const PlanLower *self)
 PlanLowerSum
 plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
 {
-  g_assert (!self->collects && self->fresh[role] < 0);
+  g_assert ((!self->collects || self->joins_pieces) && self->fresh[role] < 0);
   if (plan_lower_moves_sums (self))
     {
-      plan_lower_alloc (self, ONE (raw_sum));
+      if (!self->joins_pieces)
+        plan_lower_alloc (self, ONE (raw_sum));
       return (PlanLowerSum){ .role = role, .out = ONE (raw_sum), .moves = TRUE };
     }
   return (PlanLowerSum){ .role = role,
@@ -236,11 +240,30 @@ plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
                          .adds = !self->shards_grads };
 }
 
+/* A gradient in the weights' format, then added to the sum, which the first one begins. */
+static void
+join_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in, const gint64 *dims)
+{
+  const gboolean is_sum = !sum->adds && self->grad_comm == self->net.compute;
+  const PlanRef raw = is_sum ? sum->out : plan_lower_ref (self->raw[sum->role]);
+  plan_lower_alloc (self, raw);
+  plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);
+  if (is_sum)
+    return;
+  if (!sum->adds)
+    plan_lower_alloc (self, sum->out);
+  plan_lower_compute (self, sum->adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST,
+                      PLAN_REFS (sum->out, raw), PLAN_DIMS (dims[0] * dims[1]));
+  plan_lower_free (self, raw);
+}
+
 void
 plan_lower_add_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in,
                         const gint64 *dims)
 {
-  if (sum->adds)
+  if (self->joins_pieces)
+    join_product (self, sum, dout, in, dims);
+  else if (sum->adds)
     plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (sum->out, dout, in), dims);
   else
     plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (sum->out, dout, in, PLAN_REF_NONE), dims);
@@ -252,6 +275,9 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
 {
   const PlanLowerPlace place = plan_lower_place (self, sum->role, PLAN_NO_UNIT);
   look_for_nan (self, sum->out, (gint64)place.elements);
+  self->is_collected[sum->role] = self->collects;
+  if (self->collects) /* it waits for the norm's */
+    return;
   if (sum->moves)
     move_gradient (self, sum->role, PLAN_NO_UNIT, sum->out, FALSE);
   else

@@ -95,9 +95,47 @@ targets (const PlanLower *self, Piece piece)
 }
 
 static gboolean
+outlives_piece (const PlanLower *self)
+{
+  return self->joins_pieces && !self->is_eval;
+}
+
+/* Where autograd joins pieces, the logits of one are there until the next one's are. */
+static PlanRef
+logits_of (const PlanLower *self, Piece piece)
+{
+  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (logits_again) : ONE (logits);
+}
+
+static gboolean
 is_last (const PlanLower *self, Piece piece)
 {
   return piece.first + piece.rows == self->net.rows;
+}
+
+static gint32
+declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
+         PlanCategory category)
+{
+  return self->joins_pieces && !self->is_eval
+             ? plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype, category)
+             : -1;
+}
+
+void
+plan_lower_declare_joined (PlanLower *self)
+{
+  const PlanDtype compute = self->net.compute;
+  const guint64 rows = (guint64)piece_of (self, 0).rows, hidden = (guint64)self->model->hidden;
+  self->logits_again = declare (self, "logits.again", rows * (guint64)self->net.vocab, compute,
+                                PLAN_CATEGORY_LOSS);
+  self->dnorm_piece
+      = declare (self, "d.norm_final.piece", rows * hidden, compute, PLAN_CATEGORY_ACTIVATIONS);
+  self->dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->net.rows * hidden,
+                             PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  self->head_landed = self->logits_again >= 0 && self->has_own_groups
+                          ? plan_schedule_add_event (self->schedule, "head_landed", 1)
+                          : -1;
 }
 
 /* --- forwards --------------------------------------------------------------------------------- */
@@ -128,12 +166,12 @@ static PlanRef
 widen_logits (PlanLower *self, Piece piece)
 {
   if (self->wide_logits < 0)
-    return ONE (logits);
+    return logits_of (self, piece);
   plan_lower_alloc (self, ONE (wide_logits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), ONE (logits)),
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), logits_of (self, piece)),
                       PLAN_DIMS (piece.rows * self->net.vocab));
   if (frees_logits_early (self))
-    plan_lower_free (self, ONE (logits));
+    plan_lower_free (self, logits_of (self, piece));
   return ONE (wide_logits);
 }
 
@@ -153,8 +191,9 @@ keep_softmax (PlanLower *self, Piece piece)
     plan_lower_free (self, ONE (image));
   if (self->wide_logits >= 0 && !keeps_wide_logits (self))
     plan_lower_free (self, logits);
-  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self))
-    plan_lower_free (self, ONE (logits));
+  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self)
+      && !outlives_piece (self))
+    plan_lower_free (self, logits_of (self, piece));
   if (self->is_eval)
     plan_lower_free (self, ONE (prob));
 }
@@ -163,12 +202,12 @@ keep_softmax (PlanLower *self, Piece piece)
 static void
 turn_logits (PlanLower *self, Piece piece)
 {
-  share_loss (self, ONE (logits), piece);
+  share_loss (self, logits_of (self, piece), piece);
   plan_lower_compute (self, PLAN_OP_LOSS_GRAD,
-                      PLAN_REFS (ONE (sums), ONE (logits), targets (self, piece)),
+                      PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece)),
                       PLAN_DIMS (piece.rows, self->net.vocab));
   if (self->is_eval)
-    plan_lower_free (self, ONE (logits));
+    plan_lower_free (self, logits_of (self, piece));
 }
 
 /* Gives back what the output layer read, but for what its backward pass reads. */
@@ -184,17 +223,19 @@ drop_input (PlanLower *self)
 static void
 piece_forward (PlanLower *self, Piece piece)
 {
-  plan_lower_alloc (self, ONE (logits));
+  plan_lower_alloc (self, logits_of (self, piece));
   if (piece.first == 0 && !is_joined (self))
     plan_lower_reach_output (self);
   plan_lower_compute (
       self, PLAN_OP_GEMM,
-      PLAN_REFS (ONE (logits), input (self, piece), output_weight (self), PLAN_REF_NONE),
+      PLAN_REFS (logits_of (self, piece), input (self, piece), output_weight (self), PLAN_REF_NONE),
       PLAN_DIMS (piece.rows, self->net.vocab, self->model->hidden, 1));
   if (is_last (self, piece) && !is_joined (self))
     drop_input (self);
+  if (outlives_piece (self) && piece.first > 0)
+    plan_lower_free (self, logits_of (self, (Piece){ piece.first - piece.rows, piece.rows }));
   if (self->model->logit_softcap > 0)
-    plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (ONE (logits)),
+    plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (logits_of (self, piece)),
                         PLAN_DIMS (piece.rows * self->net.vocab));
   if (turns_logits (self))
     turn_logits (self, piece);
@@ -254,13 +295,15 @@ static PlanRef
 gradient_of_logits (PlanLower *self, Piece piece)
 {
   if (turns_logits (self))
-    return ONE (logits);
+    return logits_of (self, piece);
   turn_softmax (self, piece);
   if (self->model->logit_softcap > 0)
     {
-      plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD, PLAN_REFS (ONE (dlogits), ONE (logits)),
+      plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD,
+                          PLAN_REFS (ONE (dlogits), logits_of (self, piece)),
                           PLAN_DIMS (piece.rows * self->net.vocab));
-      plan_lower_free (self, ONE (logits));
+      if (!outlives_piece (self))
+        plan_lower_free (self, logits_of (self, piece));
     }
   return ONE (dlogits);
 }
@@ -276,15 +319,50 @@ static void
 input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
 {
   const gint64 hidden = self->model->hidden;
-  const PlanRef out = plan_lower_at (gradient_of_input (self), (guint64)(piece.first * hidden));
+  const guint64 at = (guint64)(piece.first * hidden);
+  const gboolean joins = self->joins_pieces;
+  const PlanRef out = joins ? ONE (dnorm_piece) : plan_lower_at (gradient_of_input (self), at);
   if (piece.first == 0)
     {
-      plan_lower_alloc (self, gradient_of_input (self));
+      if (!joins)
+        plan_lower_alloc (self, gradient_of_input (self));
       plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
     }
+  if (joins)
+    plan_lower_alloc (self, out);
   plan_lower_compute (self, PLAN_OP_GEMM,
                       PLAN_REFS (out, dlogits, output_weight (self), PLAN_REF_NONE),
                       PLAN_DIMS (piece.rows, hidden, self->net.vocab, 0));
+}
+
+/* A piece's gradient takes its place among those of the others. */
+static void
+join_input (PlanLower *self, Piece piece)
+{
+  const gint64 hidden = self->model->hidden;
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (plan_lower_at (ONE (dnorm_sum), (guint64)(piece.first * hidden)),
+                                 ONE (dnorm_piece)),
+                      PLAN_DIMS (piece.rows * hidden));
+  plan_lower_free (self, ONE (dnorm_piece));
+}
+
+static void
+begin_joining (PlanLower *self)
+{
+  plan_lower_alloc (self, ONE (dnorm_sum));
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (dnorm_sum)),
+                      PLAN_DIMS (self->net.rows * self->model->hidden));
+}
+
+static void
+end_joining (PlanLower *self)
+{
+  plan_lower_free (self, logits_of (self, piece_of (self, n_pieces (self) - 1)));
+  plan_lower_alloc (self, gradient_of_input (self));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (gradient_of_input (self), ONE (dnorm_sum)),
+                      PLAN_DIMS (self->net.rows * self->model->hidden));
+  plan_lower_free (self, ONE (dnorm_sum));
 }
 
 /* What was given back after the forward pass is gathered again. */
@@ -304,6 +382,7 @@ whole_backward (PlanLower *self)
 {
   const Piece whole = { 0, self->net.rows };
   const PlanRef dlogits = gradient_of_logits (self, whole);
+  plan_lower_gather_last (self);
   input_backward (self, dlogits, whole);
   gather_input (self);
   plan_lower_weight_gradient (self, output_role (self), PLAN_NO_UNIT, dlogits, input (self, whole),
@@ -315,6 +394,8 @@ static void
 pieces_backward (PlanLower *self)
 {
   PlanLowerSum sum = plan_lower_begin_sum (self, output_role (self));
+  if (self->joins_pieces)
+    begin_joining (self);
   for (gint64 i = 0; i < n_pieces (self); i++)
     {
       const Piece piece = piece_of (self, i);
@@ -324,7 +405,11 @@ pieces_backward (PlanLower *self)
       plan_lower_add_product (self, &sum, dlogits, input (self, piece),
                               PLAN_DIMS (self->net.vocab, self->model->hidden, piece.rows, 2));
       plan_lower_free (self, dlogits);
+      if (self->joins_pieces)
+        join_input (self, piece);
     }
+  if (self->joins_pieces)
+    end_joining (self);
   look_at_loss (self);
   plan_lower_end_sum (self, &sum);
 }

@@ -531,6 +531,8 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
     for (guint i = 0; i < n; i++)
       set_residence (&b, u, pieces[i], PRESENT);
+  for (guint i = 0; i < n && lower->gathers_last_early; i++)
+    set_residence (&b, layers - 1, pieces[i], PRESENT);
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

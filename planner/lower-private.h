@@ -84,22 +84,22 @@ typedef struct
   gint64 chunk;     /* layers that are computed again together; 1 where each is by itself */
   guint32 again[2]; /* nodes, as bits, of a layer past recompute_layers, and of one before */
   gboolean shards_weights, shards_grads, shards_optimizer;
-  gboolean drops_weights;         /* between a unit's passes; else they stay gathered in between */
-  gboolean rounds_late;           /* main weights, as they are gathered */
-  gboolean passes_outer;          /* embedding and head are gathered in each pass */
-  gboolean has_own_groups;        /* and each while it is used */
-  gboolean collects, drops_grads; /* gradients: see PlanStack; where they are sharded */
-  gboolean splits_shards;         /* the optimizer's part is one of `replicas` of a shard */
-  gboolean pools;                 /* two sets of buffers for units, used in turns */
-  gboolean scales_buckets;        /* by 1 / ranks, before they are reduced */
+  gboolean drops_weights;  /* between a unit's passes; else they stay gathered in between */
+  gboolean rounds_late;    /* main weights, as they are gathered */
+  gboolean passes_outer;   /* embedding and head are gathered in each pass */
+  gboolean has_own_groups; /* and each while it is used */
+  gboolean joins_pieces, gathers_last_early; /* of the loss; the last unit, for the head's turn */
+  gboolean collects, drops_grads;            /* gradients: see PlanStack; where they are sharded */
+  gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
+  gboolean pools;          /* two sets of buffers for units, used in turns */
+  gboolean scales_buckets; /* by 1 / ranks, before they are reduced */
   gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
   gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
   gboolean gathers_head_late;    /* when it is used, not when the step before ends */
   PlanGatherTime gather_time;    /* of what stays gathered */
-  gboolean is_eval;
-  gboolean reduces_together; /* once all gradients are there, one bucket after the other */
-  gboolean sums_whole;       /* every rank gets all sums, though it updates a part */
-  gboolean syncs;            /* every micro batch ends as the last one does */
+  gboolean reduces_together;     /* once all gradients are there, one bucket after the other */
+  gboolean sums_whole;           /* every rank gets all sums, though it updates a part */
+  gboolean syncs;                /* every micro batch ends as the last one does */
   /* -1: a group of one */
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
   PlanDtype main_params, main_grads, grad_comm;
@@ -122,20 +122,19 @@ typedef struct
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
   gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
       loss_rows;
-  gint32 dlogits, dnorm_final, dnorm_full;
+  gint32 dlogits, dnorm_final, dnorm_full, logits_again, dnorm_piece, dnorm_sum, head_landed;
   gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
-  gint32 host[PLAN_N_VALUES]; /* activations on the host */
-  gint32 offloaded, fetched;  /* events, per layer */
-  gint32 copied, updated;     /* events: the last copy, the host's last update */
-  gint32 nan_sum;             /* what looking for NaN adds up */
+  gint32 host[PLAN_N_VALUES];                 /* activations on the host */
+  gint32 offloaded, fetched, copied, updated; /* events: per layer; the last copy and update */
+  gint32 nan_sum;                             /* what looking for NaN adds up */
   gint32 done;                /* event: everything given to the compute stream so far */
   gint32 exchanged, received; /* of a tensor-parallel group: the last event; what came */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
   gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
-  gboolean is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
+  gboolean is_eval, is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;
   guint n_attached;

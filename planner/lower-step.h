@@ -17,6 +17,9 @@ void plan_lower_teardown (PlanLower *self);
 void plan_lower_loss_forward (PlanLower *self);
 void plan_lower_loss_backward (PlanLower *self);
 
+/* What pieces that autograd joins need beside; nothing where it joins none. */
+void plan_lower_declare_joined (PlanLower *self);
+
 /* Whether logits become their gradient in one kernel: neither softmax nor gradient is kept. */
 gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
 
@@ -45,6 +48,13 @@ void plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, 
 void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
 void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
+
+/* The head's hook in the backward pass knows which unit is next. */
+void plan_lower_gather_last (PlanLower *self);
+
+/* The head is given back behind a loss in pieces, and gathered again with its norm, which turns
+ * next; nothing where autograd joins no pieces. */
+void plan_lower_gather_head_anew (PlanLower *self);
 
 /* Gives back what autograd left, where that stays until the backward pass ends. */
 void plan_lower_drop_fresh_gradients (PlanLower *self);

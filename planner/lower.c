@@ -331,7 +331,8 @@ declare_raw (PlanLower *self)
       self, self->model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
   self->raw_sum
       = self->plan->value[PLAN_LOSS_CHUNKS] > 1 && !self->is_eval && plan_lower_moves_sums (self)
-            ? buffer (self, "raw.sum", 1, output.rows * output.cols, PLAN_DTYPE_FP32,
+            ? buffer (self, "raw.sum", 1, output.rows * output.cols,
+                      self->joins_pieces ? self->grad_comm : PLAN_DTYPE_FP32,
                       PLAN_CATEGORY_GRAD_BUCKETS)
             : -1;
   const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
@@ -544,6 +545,8 @@ measure_groups (PlanLower *self, guint rank)
   self->passes_outer = self->shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
   self->has_own_groups = self->passes_outer && self->stack->outer == PLAN_OUTER_OWN_GROUPS
                          && !self->model->tied_embeddings;
+  self->gathers_last_early = self->drops_weights && self->stack->units_ahead > 0;
+  self->joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
   self->collects = self->shards_grads && self->stack->collects_grads;
   self->drops_grads = self->shards_grads && self->stack->drops_grads;
   self->data_parallel = all;
@@ -703,6 +706,7 @@ declare (PlanLower *self)
   declare_rest (self);
   declare_values (self);
   declare_head (self);
+  plan_lower_declare_joined (self);
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);

@@ -154,7 +154,8 @@ hfsdp_one_shard (const PlanFacts *f)
 static gboolean
 hfsdp_sums (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM) && IS (f, PER_TOKEN_LOSS, OFF);
+  return is_megatron_fsdp (f) && f->stack && !f->stack->scales_hybrid
+         && IS (f, OUTER_STRATEGY, OPTIM) && IS (f, PER_TOKEN_LOSS, OFF);
 }
 
 static gboolean
@@ -374,7 +375,8 @@ compiles_elsewhere (const PlanFacts *f)
 static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
-  return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1 && f->stack->loss != PLAN_LOSS_IN_PLACE;
+  return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
+         && (f->stack->loss_chunks == 0 || (f->stack->joins_pieces && f->model->tied_embeddings));
 }
 
 static gboolean
@@ -454,8 +456,8 @@ static const PlanRuleEntry rules[] = {
       "shard inside: use dp_outer=1", "Megatron-LM param_and_grad_buffer.py: the inner group holds the shards that are cut",
       PLAN_ERROR_INVALID },
     hfsdp_one_shard, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_DP_OUTER, PLAN_TP) },
-  { { "hfsdp-needs-per-token-loss", "outer_strategy=optim on stack=megatron-fsdp needs per_token_loss=on: otherwise "
-      "gradients are summed where they should be averaged", "Megatron-LM param_and_grad_buffer.py, as read: the buffer that is reduced has no scaling factor", PLAN_ERROR_INVALID },
+  { { "hfsdp-needs-per-token-loss", "outer_strategy=optim on stack=megatron-fsdp needs per_token_loss=on since "
+      "2026-04-01: otherwise gradients are summed where they should be averaged", "Megatron-LM param_and_grad_buffer.py, as read: since PR #3918 the buffer that is reduced has no scaling factor", PLAN_ERROR_INVALID },
     hfsdp_sums, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PER_TOKEN_LOSS) },
   { { "hybrid-needs-overlap", "dp_outer above 1 with strategy no_shard or optim needs overlap_grad_reduce=on: the "
       "synchronous path reduces over the inner group only", "Megatron-LM param_and_grad_buffer.py, as read", PLAN_ERROR_INVALID },
@@ -570,10 +572,10 @@ static const PlanRuleEntry rules[] = {
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
     compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
-  { { "loss-chunks-are-native", "loss_chunks above 1 needs stack=native: of the others, the loss over all logits of a micro "
-      "batch at once is modelled", "torchtitan PR #2937 has a loss in pieces, whose gradients its hooks see; Megatron-LM has none",
-      PLAN_ERROR_UNSUPPORTED },
-    cuts_loss_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS) },
+  { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
+      "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
+      "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },
+    cuts_loss_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS) },
   { { "loss-chunks-divide", "loss_chunks must divide mbs x seq / cp, the tokens of a rank's micro batch: pieces are equal",
       "this program's own runtime", PLAN_ERROR_INVALID },
     loss_chunks_do_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_LOSS_CHUNKS, PLAN_MBS, PLAN_SEQ, PLAN_CP) },

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/run-private.h"
+#include "planner/stack.h"
 
 #include <string.h>
 
@@ -47,7 +48,7 @@ static const struct
   { "transformer_impl", "local", MEANS_FORBID, "layers that keep other tensors" },
   { "activations", NULL, MEANS_FORBID, "activations in another format than compute" },
   { "packed", "yes", MEANS_FORBID, "sequences packed of shorter ones" },
-  { "ce", "chunked", MEANS_FORBID, "a loss in chunks" },
+  { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
   { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
   { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
@@ -93,6 +94,15 @@ static const struct
   { "pytorch/torchtitan", "ce_fusion=off", FALSE },
 };
 
+/* A stack's own configurations cut the loss since some day, where nothing is said. */
+static void
+set_pieces (PlanRunRow *row)
+{
+  const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
+  if (stack && stack->loss_chunks > 1 && row->model && !row->model->tied_embeddings)
+    row->plan.value[PLAN_LOSS_CHUNKS] = stack->loss_chunks;
+}
+
 static gboolean
 set_field (PlanRunRow *row, const char *text, const char *value, GError **error)
 {
@@ -123,6 +133,7 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
    * --no-gradient-accumulation-fusion). */
   if (self->plan.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
     self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
+  set_pieces (self);
   for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
     if (g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], defaults[i].source)
         && !(defaults[i].is_split && self->plan.value[PLAN_TP] == 1)

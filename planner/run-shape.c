@@ -185,13 +185,23 @@ set_links (PlanCluster *cluster, gint64 per_node, const char *domain, const char
              && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, nic, NULL, error));
 }
 
+/* What NCCL's log says of the switches: gathers took AllGather_ST, which it leaves for a kernel
+ * that multicasts wherever switches can (ncclSymkPickKernel). */
+static gboolean
+lacks_multicast (const PlanRunRow *self)
+{
+  return g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], "NVIDIA/Megatron-LM PR #3067");
+}
+
 static PlanCluster *
 new_cluster (const char *gpu, gint64 nodes, gint64 per_node, const char *domain, const char *nic,
-             const char *latency, GError **error)
+             const char *latency, gboolean lacks, GError **error)
 {
   g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, gpu, per_node);
   g_autoptr (PlanCluster) self = plan_cluster_new (spec, error);
   if (!self || !set_links (self, per_node, domain, nic, latency, error))
+    return NULL;
+  if (lacks && !plan_cluster_set_fact (self, PLAN_FACT_NVLS, "no", NULL, error))
     return NULL;
   self->nodes = nodes;
   /* Written and read, so that what contradicts itself is found. */
@@ -215,9 +225,9 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   g_autofree char *nic = reached    ? g_strdup (reached)
                          : told_nic ? g_strconcat (told_nic, " Gbit/s", NULL)
                                     : NULL;
-  g_autofree char *key
-      = g_strdup_printf ("%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s", gpu, gpus,
-                         per_node, domain ? domain : "", nic ? nic : "", latency ? latency : "");
+  g_autofree char *key = g_strdup_printf (
+      "%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s:%d", gpu, gpus, per_node,
+      domain ? domain : "", nic ? nic : "", latency ? latency : "", lacks_multicast (self));
   PlanCluster *cluster = g_hash_table_lookup (parts->clusters, key);
   g_autoptr (GError) why = NULL;
   if (cluster)
@@ -227,7 +237,8 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   else if (gpus % per_node != 0)
     plan_run_row_skip (self, "gpus: %" G_GINT64_FORMAT " are no whole nodes of %" G_GINT64_FORMAT,
                        gpus, per_node);
-  else if (!(cluster = new_cluster (gpu, gpus / per_node, per_node, domain, nic, latency, &why)))
+  else if (!(cluster = new_cluster (gpu, gpus / per_node, per_node, domain, nic, latency,
+                                    lacks_multicast (self), &why)))
     plan_run_row_skip (self, "gpus_per_node: %s", why->message);
   else
     g_hash_table_insert (parts->clusters, g_steal_pointer (&key), cluster);

@@ -243,7 +243,7 @@ static gboolean
 cuts_loss (const PlanSpace *self)
 {
   const PlanStack *stack = plan_stack_of (&self->base, self->cluster->kind, NULL);
-  return stack && stack->loss == PLAN_LOSS_IN_PLACE && self->cluster->kind == PLAN_DEVICE_GPU;
+  return stack && stack->loss_chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */

@@ -42,6 +42,12 @@ two_pooled_grad_units (PlanStack *stack)
 }
 
 static void
+scale_hybrid (PlanStack *stack)
+{
+  stack->scales_hybrid = TRUE;
+}
+
+static void
 before_non_units_stayed (PlanStack *stack)
 {
   stack->outer = PLAN_OUTER_DROPS;
@@ -87,6 +93,10 @@ static const Change megatron_fsdp_changes[] = {
   { { 20260320, "Megatron-LM PR #3903",
       "with --bf16 and without --grad-reduce-in-bf16, both gradient formats are forced to fp32" },
     NULL },
+  { { 20260401, "Megatron-LM PR #3918",
+      "gradients whose shards are split between replicas are not scaled by 1/DP any more "
+      "(outer_strategy=optim without per_token_loss)" },
+    scale_hybrid },
   { { 20260401, "Megatron-LM PR #4054", "double buffers of gradients hold one unit at a time" },
     two_pooled_grad_units },
   { { 20260410, "Megatron-LM PR #4133",
@@ -152,6 +162,12 @@ before_keys_were_shared (PlanStack *stack)
   stack->repeats_keys = TRUE;
 }
 
+static void
+before_pieces (PlanStack *stack)
+{
+  stack->loss_chunks = 0;
+}
+
 static const Change fsdp2_changes[] = {
   { { 20240612, "torchtitan PR #391",
       "the logits are given back before the backward pass; before, they outlived it" },
@@ -171,6 +187,12 @@ static const Change fsdp2_changes[] = {
   { { 20260127, "torchtitan PR #2259",
       "query heads share keys and values; before, these were repeated for each query head" },
     before_keys_were_shared },
+  { { 20260427, "torchtitan PR #2937",
+      "output layer and loss may run in pieces (loss_chunks), in 8 unless a configuration says "
+      "otherwise; before, only a loss that was never the default cut its fp32 images, for nine "
+      "days "
+      "(PR #996 to #1033)" },
+    before_pieces },
 };
 
 static const Change nanotron_changes[] = {

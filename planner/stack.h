@@ -75,7 +75,9 @@ typedef struct
   gboolean drops_grads;     /* sharded gradients live from their reduction to the next step */
   gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
   gboolean keeps_half_grads; /* also whole ones in the weights' format, but for strategy=optim */
+  gboolean registers_pools;  /* nccl_ub is for units' buffers: embedding and head have others */
   gint64 pooled_grad_units;  /* units whose gradients live at once under double_buffer */
+  gboolean scales_hybrid;    /* by 1/ranks, where shards are split between replicas, too */
   gboolean prefetches_past_head;                 /* the output layer gathers units nobody needs */
   gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
   gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
@@ -85,9 +87,13 @@ typedef struct
   gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
   gboolean rounds_fused_loss, rounds_compiled_loss; /* PLAN_LOSS_ROUNDED if ce_fusion, if compile */
-  gboolean repeats_keys;         /* keys and values are repeated for each query head */
-  gboolean pairs_keys;           /* attention keeps keys and values once more, beside all heads */
-  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
+  gint64 loss_chunks;    /* what its own configurations say; 0: it knows no pieces */
+  gboolean joins_pieces; /* autograd does each: its weight gradient is rounded, then added to one in
+                            the format of the reduction, its input's to one in fp32; the logits
+                            outlive it by the next one's; the head is gathered anew behind all */
+  gboolean repeats_keys; /* keys and values are repeated for each query head */
+  gboolean pairs_keys;   /* attention keeps keys and values once more, beside all heads */
+  gboolean keeps_logits; /* the fp32 ones, up to the end of the loss's backward pass */
   gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
   gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
   gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */

@@ -230,9 +230,22 @@ uses_engines (const Collective *self)
              && self->input->cluster->compute_capability >= BLACKWELL);
 }
 
+/* Where switches spread and add, each processor moves more the more members there are. */
+static double
+symmetric_processors (const Collective *self)
+{
+  if (self->input->cluster->nvls != PLAN_ANSWER_YES)
+    return param (self, SIM_PARAM_SYMMETRIC_SMS);
+  const double busy = param (self, SIM_PARAM_MULTICAST_SMS);
+  gint64 n = 1;
+  while ((double)(n * self->ranks) < busy)
+    n++;
+  return (double)n;
+}
+
 /* Every member reads or writes all others' registered memory at once; never all-reduce. */
 static void
-consider_registered (Collective *self)
+consider_registered (Collective *self, PlanDtype dtype)
 {
   Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
   Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
@@ -241,15 +254,15 @@ consider_registered (Collective *self)
   engines.sms = 0;
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
-  if (self->is_reduction && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
-    return; /* another factor than a sum's goes round the ring */
+  if (self->is_reduction && dtype != PLAN_DTYPE_BF16
+      && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
+    return; /* another factor than a sum's goes round the ring; bf16 is scaled before */
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
     consider (self, begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP),
               direct);
   if (self->crosses)
     return;
-  direct.sms = param (self, self->is_reduction ? SIM_PARAM_SYMMETRIC_REDUCE_SMS
-                                               : SIM_PARAM_SYMMETRIC_GATHER_SMS);
+  direct.sms = symmetric_processors (self);
   if (self->nccl >= NCCL_SYMMETRIC)
     consider (self, begin, direct);
   if (!self->is_reduction && uses_engines (self))
@@ -366,6 +379,17 @@ all_ports (const Collective *self, const PlanCluster *c)
   return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
 }
 
+/* What stays for good is registered; of what comes and goes, the buffers that units take turns
+ * with, which alone are several of one name. */
+static gboolean
+lies_in_pool (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanBuffer *buffer = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array);
+  const gboolean comes_and_goes = buffer->category == PLAN_CATEGORY_GATHERED
+                                  || buffer->category == PLAN_CATEGORY_GRAD_BUCKETS;
+  return !comes_and_goes || buffer->count > 1;
+}
+
 static void
 describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDtype dtype)
 {
@@ -386,7 +410,8 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->nics = all_ports (self, c);
   self->nccl = value (self, PLAN_NCCL, 0);
   self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
-                        && op->stream != PLAN_STREAM_TENSOR;
+                        && op->stream != PLAN_STREAM_TENSOR
+                        && (!input->stack->registers_pools || lies_in_pool (input, op));
   const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
   self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses
                     && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);
@@ -398,7 +423,7 @@ consider_algorithms (Collective *self, PlanDtype dtype)
   for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
     consider_protocol (self, protocol);
   consider_nvls (self, dtype);
-  consider_registered (self);
+  consider_registered (self, dtype);
   consider_doubling (self);
 }
 

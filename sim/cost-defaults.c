@@ -154,8 +154,15 @@ static const struct
   [SIM_PARAM_RING_SMS] = { { 24, 24, 24, 0 }, "channels in the log of Megatron-LM PR #3067" },
   [SIM_PARAM_NET_SMS] = { { 16, 16, 16, 0 }, SMS },
   [SIM_PARAM_NVLS_SMS] = { { 16, 16, 16, 0 }, "assumed: NCCL's number of channels for it" },
-  [SIM_PARAM_SYMMETRIC_GATHER_SMS] = { { 4, 4, 4, 0 }, SMS },
-  [SIM_PARAM_SYMMETRIC_REDUCE_SMS] = { { 5, 5, 5, 0 }, SMS },
+  [SIM_PARAM_SYMMETRIC_SMS]
+  = { { 9, 9, 13, 0 },
+      "the fewest with which NCCL expects 97.5 % of its best (queryModel, "
+      "src/sym_kernels.cc): 44 of 320 GB/s each, 55 of 600 on Blackwell; 9 in the "
+      "log of Megatron-LM PR #3067" },
+  [SIM_PARAM_MULTICAST_SMS]
+  = { { 15, 15, 22, 0 },
+      "the same, where each moves 0.55 times as much per member: 2 of 8 in "
+      "the log of PyTorch PR #177111" },
   [SIM_PARAM_USER_BUFFER_SMS]
   = { { 16, 16, 16, 0 }, "TransformerEngine pytorch/module/base.py, initialize_ub: num_sm" },
   [SIM_PARAM_SHARP_SMS] = { { 6, 6, 6, 0 }, SMS },
@@ -164,7 +171,7 @@ static const struct
 };
 
 static const char *const ids[N_SETS]
-    = { "default-ampere-4", "default-hopper-4", "default-blackwell-4", "default-cpu-4" };
+    = { "default-ampere-5", "default-hopper-5", "default-blackwell-5", "default-cpu-5" };
 
 static const char *const keys[] = {
 #define X(id, key, unit, meaning) key,

@@ -87,8 +87,8 @@ G_BEGIN_DECLS
   X (RING_SMS, "ring.sms", "", "processors a ring inside a node keeps busy") \
   X (NET_SMS, "net.sms", "", "processors a collective between nodes keeps busy") \
   X (NVLS_SMS, "nvls.sms", "", "processors a reduction by switches keeps busy") \
-  X (SYMMETRIC_GATHER_SMS, "symmetric.gather_sms", "", "processors a symmetric gather keeps busy") \
-  X (SYMMETRIC_REDUCE_SMS, "symmetric.reduce_sms", "", "the same of a reduction") \
+  X (SYMMETRIC_SMS, "symmetric.sms", "", "processors a kernel on symmetric memory keeps busy") \
+  X (MULTICAST_SMS, "multicast.sms", "", "the same where switches spread and add, times members") \
   X (USER_BUFFER_SMS, "user_buffer.sms", "", "the same of a kernel on a layer's user buffers") \
   X (SHARP_SMS, "sharp.sms", "", "NVLink and network, both reducing") \
   X (RAIL_GATHER_SMS, "rail.gather_sms", "", "registered gather with one member per node") \

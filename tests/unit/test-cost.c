@@ -284,15 +284,20 @@ static const struct
 } eligible[] = {
   { "dgx-h100:1", "", "all_gather", 8, 1, 24, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 4, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 4, TRUE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 2, FALSE }, /* NCCL's own number */
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 4, 1, 4, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 2, 1, 8, FALSE },
+  { "dgx-a100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 9, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 2, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.27", "all_gather", 8, 1, 2, TRUE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 0, TRUE }, /* by copy engines */
-  { "dgx-b200:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 4, FALSE },
+  { "dgx-b200:1", "nccl_ub=on nccl=2.28", "all_gather", 8, 1, 3, FALSE },
   { "dgx-b200:1", "nccl_ub=on nccl=2.29", "all_gather", 8, 1, 0, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 5, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28", "reduce_scatter", 8, 1, 2, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.26", "reduce_scatter", 8, 1, 24, FALSE },
-  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 24, FALSE },
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off grad_comm=fp32", "reduce_scatter", 8, 1,
+    24, FALSE }, /* a factor and a sum */
+  { "dgx-h100:1", "nccl_ub=on nccl=2.28 per_token_loss=off", "reduce_scatter", 8, 1, 2, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.29", "all_reduce", 8, 1, 16, FALSE }, /* by the switches */
   { "dgx-a100:1", "", "all_reduce", 8, 1, 24, FALSE },                     /* whose do not reduce */
   { "dgx-h100:2", "nccl_ub=on nccl=2.28", "all_gather", 16, 1, 16, FALSE },
@@ -320,14 +325,15 @@ collective (const char *cluster_spec, const char *words, const char *op, gint64 
   const gint64 in = g_str_equal (op, "all_gather") ? share : share * size;
   const gint64 out = g_str_equal (op, "reduce_scatter") ? share : share * size;
   const gboolean is_all_reduce = g_str_equal (op, "all_reduce");
+  const char *const dtype = strstr (words, "grad_comm=fp32") ? "fp32" : "bf16";
   g_autofree char *text
       = g_strdup_printf ("schedule 2 rank=0 ranks=%" G_GINT64_FORMAT "\n"
                          "group g size=%" G_GINT64_FORMAT " stride=%" G_GINT64_FORMAT "\n"
-                         "buffer in elements=%" G_GINT64_FORMAT " dtype=bf16 category=weights\n"
-                         "buffer out elements=%" G_GINT64_FORMAT " dtype=bf16 category=gathered\n"
+                         "buffer in elements=%" G_GINT64_FORMAT " dtype=%s category=weights\n"
+                         "buffer out elements=%" G_GINT64_FORMAT " dtype=%s category=gathered\n"
                          "section setup\n%s gather group=g %s count=%" G_GINT64_FORMAT "\n"
                          "section step\nsection teardown\n",
-                         size * stride, size, stride, in, out, op,
+                         size * stride, size, stride, in, dtype, out, dtype, op,
                          is_all_reduce ? "buf=in" : "out=out in=in", is_all_reduce ? in : share);
   g_autoptr (PlanSchedule) schedule = parse (text);
   const SimCostInput input

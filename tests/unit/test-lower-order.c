@@ -283,6 +283,128 @@ START_TEST (loss_in_pieces_holds_one_of_them)
 }
 END_TEST
 
+/* Elements that ops of a kind have on a stream in a step, where they end up in `name`. */
+static guint64
+elements_into (const PlanSchedule *schedule, PlanOpKind kind, const char *name, guint *out_count)
+{
+  guint64 elements = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  *out_count = 0;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    if (op->kind == kind
+        && strcmp (plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name, name) == 0)
+      {
+        elements += (guint64)op->dims[0];
+        *out_count += 1;
+      }
+  return elements;
+}
+
+/* Bytes of a category that are live at once in a step. */
+static guint64
+most_bytes (const PlanSchedule *schedule, PlanCategory category)
+{
+  guint64 live = 0, most = 0;
+  PlanCursor cursor;
+  const PlanOp *op;
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+        continue;
+      const PlanBuffer *buffer = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+      const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements);
+      if (buffer->category == category)
+        live = op->kind == PLAN_OP_ALLOC ? live + bytes : live - bytes;
+      most = MAX (most, live);
+    }
+  return most;
+}
+
+/* torchtitan's pieces: eight times a product of each kind; each weight gradient is rounded, the
+ * first one widened to the sum that is reduced once, seven added to it; each gradient of the input
+ * takes its place in fp32, which is rounded once. Of the loss, the logits of one piece in bf16 and
+ * three fp32 images are there, 14 bytes each; the head's weights are gathered before the pieces
+ * and, for the norm, behind them. Compiled, it is the logits twice and their gradient, and beside
+ * them the logits that came before. */
+START_TEST (torchtitan_joins_pieces)
+{
+  static const struct
+  {
+    const char *words;
+    guint widened, added, gathered;
+    guint64 bytes;
+  } rows[] = { { "loss_chunks=8", 1, 7, 2, 14 },
+               { "loss_chunks=8 grad_comm=bf16", 0, 7, 2, 14 },
+               { "loss_chunks=8 compile=on", 1, 7, 2, 6 },
+               { "loss_chunks=1", 0, 0, 1, 8 * 12 },
+               { "loss_chunks=8 strategy=optim_grads", 1, 7, 2, 14 },
+               { "loss_chunks=8 tp=2", 1, 7, 2, 18 } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Case c;
+      guint n;
+      const guint tp = strstr (rows[i].words, "tp=2") ? 2 : 1;
+      const guint pieces = strstr (rows[i].words, "loss_chunks=8") ? 8 : 1;
+      const guint64 head = G_GUINT64_CONSTANT (128256) / tp * 4096;
+      g_autofree char *words
+          = g_strconcat ("mbs=1 seq=4096 ce_fusion=off stack=fsdp2 gbs=", tp == 2 ? "4 " : "8 ",
+                         rows[i].words, NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      ck_assert_uint_eq (elements_into (c.schedule, PLAN_OP_CAST, "raw.sum", &n),
+                         rows[i].widened * head);
+      ck_assert_uint_eq (elements_into (c.schedule, PLAN_OP_ACCUMULATE, "raw.sum", &n),
+                         rows[i].added * head);
+      elements_into (c.schedule, PLAN_OP_ALL_GATHER, "landing.head", &n);
+      ck_assert_uint_eq (n, rows[i].gathered);
+      elements_into (c.schedule, PLAN_OP_CAST, "d.norm_final.sum", &n);
+      ck_assert_uint_eq (n, pieces > 1 ? pieces : 0);
+      last_op (c.schedule, PLAN_OP_CROSS_ENTROPY_BWD, &n);
+      ck_assert_uint_eq (n, pieces);
+      const guint64 logits = G_GUINT64_CONSTANT (4096) / 8 * (128256 / tp);
+      ck_assert_msg (most_bytes (c.schedule, PLAN_CATEGORY_LOSS) == rows[i].bytes * logits,
+                     "%s: %" G_GUINT64_FORMAT, rows[i].words,
+                     most_bytes (c.schedule, PLAN_CATEGORY_LOSS) / logits);
+      case_clear (&c);
+    }
+}
+END_TEST
+
+/* The head's hook asks for the last layer before its own products begin, whose gradients then wait
+ * behind it; one more layer is asked for when that one's turn comes. */
+START_TEST (head_gathers_the_last_layer)
+{
+  static const char *const words[] = { "stack=fsdp2", "stack=fsdp1", "stack=fsdp2 loss_chunks=8" };
+  for (guint i = 0; i < G_N_ELEMENTS (words); i++)
+    {
+      Case c;
+      guint at = 0, n = 0, gathered = 0, turned = 0, reduced = 0;
+      PlanCursor cursor;
+      const PlanOp *op;
+      g_autofree char *fields = g_strconcat ("gbs=8 seq=4096 ce_fusion=off ", words[i], NULL);
+      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
+      for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+           (op = plan_cursor_next (&cursor)); at++)
+        {
+          const char *name = op->kind == PLAN_OP_ALL_GATHER
+                                 ? plan_schedule_buffer (c.schedule, (guint)op->refs[0].array)->name
+                                 : "";
+          n += strstr (name, ".layer") != NULL;
+          if (n == 33 && gathered == 0)
+            gathered = at;
+          if (op->kind == PLAN_OP_RMSNORM_BWD && turned == 0)
+            turned = at;
+          if (op->kind == PLAN_OP_REDUCE_SCATTER && reduced == 0)
+            reduced = at;
+        }
+      ck_assert_uint_eq (n, 64);
+      ck_assert_msg (gathered < turned, "%s: %u, %u", words[i], gathered, turned);
+      ck_assert_uint_lt (turned, reduced);
+      case_clear (&c);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -297,6 +419,8 @@ main (void)
   tcase_add_test (tcase, graphs_gather_when_they_begin);
   tcase_add_test (tcase, evaluating_is_forward_only);
   tcase_add_test (tcase, loss_in_pieces_holds_one_of_them);
+  tcase_add_test (tcase, torchtitan_joins_pieces);
+  tcase_add_test (tcase, head_gathers_the_last_layer);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

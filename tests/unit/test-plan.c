@@ -363,8 +363,9 @@ static const struct
   { "offload-layers-or-modules", "dgx-h100", "gbs=8 offload_layers=1 offload_modules=mlp_norm" },
   { "offload-proj-needs-core", "dgx-h100", "gbs=8 offload_modules=attn_proj" },
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
-  { "loss-chunks-are-native", "dgx-h100", "gbs=8 loss_chunks=2" },
-  { "loss-chunks-are-native", "dgx-h100", "gbs=8 stack=fsdp2 loss_chunks=2" },
+  { "loss-chunks-of-stack", "dgx-h100", "gbs=8 loss_chunks=2" },
+  { "loss-chunks-of-stack", "dgx-h100", "gbs=8 stack=fsdp2@2026-04-26 loss_chunks=2" },
+  { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=fsdp2 seq=100 loss_chunks=8" },
   { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=100 loss_chunks=8" },
   { "loss-chunks-divide", "dgx-h100", "gbs=8 stack=native seq=32 cp=8 loss_chunks=8" },
 
@@ -448,6 +449,7 @@ static const struct
   { "recompute-modules-exist", "mixtral-8x7b",
     "gbs=64 recompute=selective recompute_modules=mla_up_proj" },
   { "seq-within-positions", "gpt2", "gbs=64 seq=1025" },
+  { "loss-chunks-of-stack", "gpt2", "gbs=64 stack=fsdp2 loss_chunks=2" },
 };
 
 START_TEST (model_is_not_planned)
@@ -461,6 +463,27 @@ START_TEST (model_is_not_planned)
   ck_assert (g_error_matches (error, PLAN_ERROR, (int)rule->code));
   if (rule->code == PLAN_ERROR_UNSUPPORTED)
     ck_assert_msg (strstr (error->message, unplanned[_i].model), "%s", error->message);
+}
+END_TEST
+
+/* What a rule says of a day holds from that day on. */
+START_TEST (rules_keep_their_dates)
+{
+  static const struct
+  {
+    const char *words;
+    gboolean is_legal;
+  } dated[] = {
+    { "gbs=8 stack=megatron-fsdp@2026-03-31 dp_outer=2 outer_strategy=optim per_token_loss=off",
+      TRUE },
+    { "gbs=8 stack=megatron-fsdp@2026-04-01 dp_outer=2 outer_strategy=optim per_token_loss=off",
+      FALSE },
+    { "gbs=8 stack=fsdp2@2026-04-27 loss_chunks=8", TRUE },
+  };
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  ck_assert_int_eq (resolve (MODEL, "dgx-h100", dated[_i].words, &plan, &error),
+                    dated[_i].is_legal);
 }
 END_TEST
 
@@ -649,6 +672,7 @@ main (void)
   tcase_add_test (tcase, longer_sequences_than_the_model_s_are_allowed);
   tcase_add_loop_test (tcase, rule_speaks, 0, G_N_ELEMENTS (broken));
   tcase_add_loop_test (tcase, model_is_not_planned, 0, G_N_ELEMENTS (unplanned));
+  tcase_add_loop_test (tcase, rules_keep_their_dates, 0, 3);
   tcase_add_test (tcase, message_in_full);
   tcase_add_test (tcase, illegal_comes_before_unbuilt);
   tcase_add_test (tcase, every_rule_is_tested);

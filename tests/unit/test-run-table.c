@@ -146,6 +146,9 @@ static const struct
   { "compute=fp16|param_gather=fp16|main_grads=fp16", "compute=fp16\nmain_grads=fp16\n", NULL, NULL,
     NULL },
   { "stack=fsdp2|compile=yes", "stack=fsdp2", NULL, NULL, NULL },
+  { "stack=fsdp2|stack_date=2026-04|notes=", "loss_chunks=8\n", NULL, NULL, NULL },
+  { "stack=fsdp2|stack_date=2026-04|tied=yes|notes=", "stack=fsdp2", NULL, NULL, NULL },
+  { "stack=fsdp2|stack_date=2025-03|notes+=ce=chunked", "loss_chunks=8\n", NULL, NULL, NULL },
   { "notes+=deterministic=yes; overlap=none; communication_unit_size=800000000; per_token_loss=no",
     "comm_unit=800000000\noverlap_grad_reduce=off\noverlap_param_gather=off\n", NULL, NULL, NULL },
   { "notes+=grad_accumulation_fusion=yes; ce_fusion=yes; nan_check=report_nan_in_param_grad",
@@ -303,6 +306,8 @@ START_TEST (networks_are_as_they_were_then)
     const char *stack, *nccl;
   } rows[] = {
     { "notes=nic_gbit_per_gpu=200", 5000, 200, "megatron-fsdp", "2.28" },
+    { "notes=nic_gbit_per_gpu=400|source=NVIDIA/Megatron-LM PR #3067 (A3)", 5000, 400,
+      "megatron-fsdp", "2.28" },
     { "notes=network=roce", 5000, 400, "megatron-fsdp", "2.28" },
     { "notes=network=efa", 40000, 400, "megatron-fsdp", "2.28" },
 #define SCAN "stack=nanotron|compute=bf16|param_gather=bf16|strategy=optim|"
@@ -326,6 +331,8 @@ START_TEST (networks_are_as_they_were_then)
   ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
   ck_assert_int_eq (row->cluster->nic_latency_ns, rows[_i].latency_ns);
   ck_assert_double_eq (row->cluster->nic_bytes_per_s, rows[_i].gbit * 1e9 / 8);
+  ck_assert_int_eq (row->cluster->nvls == PLAN_ANSWER_NO,
+                    strstr (rows[_i].changes, "PR #3067") != NULL);
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, row->plan.value[PLAN_NCCL]);
   g_autofree char *stack = plan_field_print (PLAN_STACK, row->plan.value[PLAN_STACK]);
   ck_assert_str_eq (nccl, rows[_i].nccl);
@@ -406,7 +413,7 @@ main (void)
   tcase_add_loop_test (tcase, cells_change_the_plan, 0, G_N_ELEMENTS (cases));
   tcase_add_loop_test (tcase, models_of_other_families, 0, 5);
   tcase_add_loop_test (tcase, clusters_are_whole_nodes, 0, 4);
-  tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 8);
+  tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 9);
   tcase_add_test (tcase, tokens_stand_for_a_step);
   tcase_add_test (tcase, wrong_rows_cost_no_other);
   tcase_add_loop_test (tcase, headers_that_are_none, 0, 5);

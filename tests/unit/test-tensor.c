@@ -4,6 +4,7 @@
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "planner/stack.h"
+#include "sim/cost.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -228,6 +229,44 @@ START_TEST (weights_are_turned_as_often_as_they_are_dropped)
 }
 END_TEST
 
+/* Megatron-FSDP registers what stays and the buffers that units take turns with: embedding and
+ * head, where they are gathered and reduced, go the ordinary way. */
+START_TEST (pools_alone_are_registered)
+{
+  static const PlanStack pools = { .allocation_bytes = 1, .registers_pools = TRUE };
+  static const PlanStack plain = { .allocation_bytes = 1 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", &error);
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "nccl_ub", "on", &error));
+  for (guint i = 0; i < 3; i++)
+    {
+      const guint count = i == 1 ? 2 : 1;
+      g_autofree char *text = g_strdup_printf (
+          "schedule 2 rank=0 ranks=8\n"
+          "group g size=8 stride=1\n"
+          "buffer in elements=8388608 dtype=bf16 category=weights\n"
+          "buffer out%s elements=67108864 dtype=bf16 category=%s\n"
+          "section setup\n"
+          "all_gather gather group=g out=out%s in=in count=8388608\n"
+          "section step\nsection teardown\n",
+          count == 2 ? "[2]" : "", i == 2 ? "weights" : "gathered", count == 2 ? "[1]" : "");
+      g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+      g_autoptr (SimCost) theirs = sim_cost_new (
+          &(SimCostInput){
+              .schedule = schedule, .cluster = cluster, .stack = &pools, .plan = &plan },
+          &error);
+      g_autoptr (SimCost) ours = sim_cost_new (
+          &(SimCostInput){
+              .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan },
+          &error);
+      ck_assert_uint_eq (sim_cost_sms (theirs, 0), i == 0 ? 24 : 2);
+      ck_assert_uint_eq (sim_cost_sms (ours, 0), 2);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -235,6 +274,7 @@ main (void)
   TCase *tcase = tcase_create ("tensor");
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, user_buffers_take_products_apart, 0, 6);
+  tcase_add_test (tcase, pools_alone_are_registered);
   tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 4);
   tcase_add_test (tcase, weights_are_turned_as_often_as_they_are_dropped);
   tcase_add_test (tcase, sequences_are_exchanged_beside_products);
