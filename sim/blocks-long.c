@@ -145,6 +145,23 @@ sim_blocks_give_back_short (SimBlocks *self, guint32 block)
   return TRUE;
 }
 
+/* What comes back is behind all others of its size: where it was if there are none. Segments in one
+ * piece are all the same. */
+gboolean
+sim_blocks_passes (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  if (hint->version != self->version)
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = find_used (sizes, hint->rank);
+  if (rank == sizes->n || is_long (sizes->sizes[rank]))
+    return FALSE;
+  const SimQueue *queue = &self->queues[sizes->numbers[rank]];
+  return queue->first == NONE
+         || (queue->first == queue->last && queue->n_whole == 0
+             && !block_at (self, queue->first)->is_long);
+}
+
 void
 sim_blocks_count (SimBlocks *self, guint32 number, gint64 more)
 {

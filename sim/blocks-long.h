@@ -49,6 +49,9 @@ guint32 sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gbool
 gboolean sim_blocks_give_back_short (SimBlocks *self, guint32 block);
 gboolean sim_blocks_is_short (const SimBlocks *self, guint32 block);
 
+/* Taken and given back at once, so much changes nothing, and meets nothing long. */
+gboolean sim_blocks_passes (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
+
 /* Whole segments of a size come free, or are taken. */
 void sim_blocks_count (SimBlocks *self, guint32 queue, gint64 more);
 

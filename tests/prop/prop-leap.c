@@ -9,6 +9,7 @@
 #include "sim/sim.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +19,15 @@
 
 typedef enum
 {
-  SAVED,  /* taken in the first loop, given back in the second */
-  HANDED, /* taken an iteration ahead in the first loop */
-  LAGGED, /* given back some iterations late in the second */
-  TURNS,  /* two of them, in turns, in the first loop */
-  FIRST,  /* within an iteration of the first loop */
-  SECOND, /* of the second */
-  BOTH,   /* of each */
-  HOLES,  /* before the loops: they leave segments */
+  SAVED,   /* taken in the first loop, given back in the second */
+  HANDED,  /* taken an iteration ahead in the first loop */
+  LAGGED,  /* given back some iterations late in the second */
+  TURNS,   /* two of them, in turns, in the first loop */
+  FIRST,   /* within an iteration of the first loop */
+  SECOND,  /* of the second */
+  BOTH,    /* of each */
+  AT_ONCE, /* likewise, and given back at once */
+  HOLES,   /* before the loops: they leave segments */
   LASTING,
   N_USES
 } Use;
@@ -95,7 +97,8 @@ static guint
 steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
 {
   const double at = g_rand_double (self->rand);
-  const double later = at + (1 - at) * g_rand_double (self->rand);
+  const double later
+      = self->uses[i] == AT_ONCE ? nextafter (at, 1) : at + (1 - at) * g_rand_double (self->rand);
   const PlanRef fixed = { .array = self->arrays[i], .loop = -1 },
                 moving = { .array = self->arrays[i], .loop = 1 };
   PlanRef taken = moving, given = moving;
@@ -125,6 +128,7 @@ steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
       taken = given = fixed;
       break;
     case BOTH:
+    case AT_ONCE:
       taken = given = fixed;
       break;
     default:
