@@ -7,6 +7,8 @@
 #include "planner/lower-offload.h"
 #include "planner/lower-step.h"
 
+#include <string.h>
+
 /* What is there of a piece of a unit's weights. */
 typedef enum
 {
@@ -60,15 +62,21 @@ plan_lower_queue_is_over (const PlanLowerQueue *self)
                             : self->elements > (guint64)self->limit);
 }
 
+static PlanAct *
+next_act (GArray *acts)
+{
+  g_array_set_size (acts, acts->len + 1);
+  return &g_array_index (acts, PlanAct, acts->len - 1);
+}
+
 static void
 add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
 {
-  const PlanAct act = { .kind = kind,
-                        .piece = piece,
-                        .unit = (gint32)unit,
-                        .lies_like = b->lower->like ? b->lower->like[unit] : 0,
-                        .keep = keep };
-  g_array_append_val (b->order->acts, act);
+  *next_act (b->order->acts) = (PlanAct){ .kind = kind,
+                                          .piece = piece,
+                                          .unit = (gint32)unit,
+                                          .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                                          .keep = keep };
 }
 
 static void
@@ -114,33 +122,29 @@ add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
   if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
     return;
-  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
-  g_array_append_val (b->order->acts, act);
+  *next_act (b->order->acts)
+      = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
 }
 
+/* Whether the acts from `one` on are those from `other` on; no byte of an act is padding. */
 static gboolean
-acts_alike (const PlanAct *a, const PlanAct *b)
+are_alike (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
-  return a->kind == b->kind && a->attached == b->attached && a->role == b->role
-         && a->bucket == b->bucket && a->lies_like == b->lies_like && a->like == b->like
-         && a->piece == b->piece && a->unit == b->unit && a->keep.again == b->keep.again
-         && a->keep.drops_input == b->keep.drops_input;
+  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
+  return memcmp (&acts[one], &acts[other], n * sizeof (PlanAct)) == 0;
 }
 
 /* Whether `n` chunks from `other` on do what those from `one` on do, with the units of theirs. */
 static gboolean
 continues (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
-  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
   const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
   for (guint k = 0; k < n; k++)
     {
       const PlanLowerRun *run = &runs[one + k], *next = &runs[other + k];
-      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first)
+      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first
+          || !are_alike (order, run->from, next->from, run->n))
         return FALSE;
-      for (guint i = 0; i < run->n; i++)
-        if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
-          return FALSE;
     }
   return TRUE;
 }
@@ -153,13 +157,10 @@ extend (const Builder *b, const PlanLowerRun *chunk)
   if (b->turn > 1 || runs->len == 0)
     return FALSE;
   PlanLowerRun *last = &g_array_index (runs, PlanLowerRun, runs->len - 1);
-  const PlanAct *acts = (const PlanAct *)(void *)b->order->acts->data;
   const gint64 step = chunk->first - last->first - (last->count - 1) * last->step;
-  if (last->n != chunk->n || (last->count > 1 && step != last->step))
+  if (last->n != chunk->n || (last->count > 1 && step != last->step)
+      || !are_alike (b->order, last->from, chunk->from, chunk->n))
     return FALSE;
-  for (guint i = 0; i < chunk->n; i++)
-    if (!acts_alike (&acts[last->from + i], &acts[chunk->from + i]))
-      return FALSE;
   last->count++;
   last->step = step;
   return TRUE;

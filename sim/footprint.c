@@ -302,12 +302,12 @@ set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
   for (guint a = 0; a < n; a++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
-      for (guint e = 0; !g_array_index (self->comes_free, gboolean, a) && e < buffer->count; e++)
-        {
-          const guint32 block = g_array_index (self->held, guint32, buffer->first + e);
-          if (block != SIM_BLOCKS_NONE)
-            sim_blocks_set_wall (&self->blocks, block, kind, is_wall);
-        }
+      const guint32 *held = sim_footprint_held (self, buffer->first);
+      if (g_array_index (self->comes_free, gboolean, a))
+        continue;
+      for (guint e = 0; e < buffer->count; e++)
+        if (held[e] != SIM_BLOCKS_NONE)
+          sim_blocks_set_wall (&self->blocks, held[e], kind, is_wall);
     }
 }
 
