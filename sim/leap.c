@@ -434,6 +434,7 @@ leap (SimFootprint *footprint, const SimLoop *loop, gint64 periods)
   find_shorts (footprint);
   while (period < periods && (n_followed = walk_short (footprint, period + 1)) == n)
     period++;
+  sim_blocks_end_rows (&footprint->blocks);
   apply (footprint, period);
   if (n_followed < n)
     finish (footprint, loop, n_followed, value + period++ * step);
