@@ -86,12 +86,15 @@ begin (SimFootprint *self)
       self->moves = g_array_new (FALSE, FALSE, sizeof (SimMove));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
-      self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
+      self->roles = g_array_new (FALSE, TRUE, sizeof (guint8));
+      self->described = g_array_new (FALSE, FALSE, sizeof (guint32));
       for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
         {
           state_init (&self->recurrences[i].kept);
           state_init (&self->recurrences[i].now);
           state_init (&self->recurrences[i].entry);
+          self->recurrences[i].named = g_array_new (FALSE, FALSE, sizeof (guint32));
+          self->recurrences[i].lasting = g_array_new (FALSE, FALSE, sizeof (guint32));
         }
     }
   g_array_set_size (self->arrays, 0);
@@ -136,12 +139,15 @@ sim_footprint_clear (SimFootprint *self)
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->moves, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
-  g_clear_pointer (&self->comes_free, g_array_unref);
+  g_clear_pointer (&self->roles, g_array_unref);
+  g_clear_pointer (&self->described, g_array_unref);
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
     {
       state_clear (&self->recurrences[i].kept);
       state_clear (&self->recurrences[i].now);
       state_clear (&self->recurrences[i].entry);
+      g_clear_pointer (&self->recurrences[i].named, g_array_unref);
+      g_clear_pointer (&self->recurrences[i].lasting, g_array_unref);
     }
 }
 
@@ -270,41 +276,88 @@ give_back (SimFootprint *self, const SimMove *move)
     give_back_place (self, move);
 }
 
+/* The blocks that matter to what is looked at: of what it names, and those that wait. */
+static const GArray *
+blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
+{
+  GArray *blocks = self->described;
+  guint n = 0;
+  g_array_set_size (blocks, self->held->len);
+  for (guint i = 0; i < recurrence->named->len; i++)
+    {
+      const PlanBuffer *buffer
+          = plan_schedule_buffer (self->schedule, g_array_index (recurrence->named, guint32, i));
+      memcpy (&g_array_index (blocks, guint32, n), sim_footprint_held (self, buffer->first),
+              buffer->count * sizeof (guint32));
+      n += buffer->count;
+    }
+  g_array_set_size (blocks, n);
+  if (self->lead.is_on)
+    sim_lead_describe (&self->lead, text, blocks);
+  return blocks;
+}
+
 static void
 describe (SimFootprint *self, guint kind, SimState *out)
 {
-  const guint n_held = self->held->len;
   g_array_set_size (out->text, 0);
   g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
-  if (self->lead.is_on)
-    sim_lead_describe (&self->lead, out->text, self->held);
   if (self->has_blocks)
-    sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
-                         self->held->len, kind, out->text, out->places);
-  g_array_set_size (self->held, n_held);
+    {
+      const GArray *blocks = blocks_of (self, &self->recurrences[kind], out->text);
+      sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)blocks->data, blocks->len,
+                           kind, out->text, out->places);
+    }
   if (!self->has_gaps)
     return;
   sim_gaps_describe (&self->gaps, out->text);
   g_array_append_vals (out->text, self->placed->data, self->placed->len);
 }
 
-/* Buffers that the items of a range never give back are walls to them. */
-static void
-set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
+/* What part an array has in what is looked at. */
+enum
 {
+  NAMED = 1,
+  COMES_FREE = 2,
+};
+
+static void
+look_at (SimFootprint *self, guint kind, SimRange range)
+{
+  SimRecurrence *out = &self->recurrences[kind];
   const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
   const guint n = self->has_blocks ? plan_schedule_n_buffers (self->schedule) : 0;
-  g_array_set_size (self->comes_free, 0);
-  g_array_set_size (self->comes_free, n);
-  for (guint i = range.begin; self->has_blocks && i < range.end; i++)
-    if (items[i].kind == SIM_ITEM_FREE)
-      g_array_index (self->comes_free, gboolean, items[i].index) = TRUE;
-  for (guint a = 0; a < n; a++)
+  guint n_named = 0, n_lasting = 0;
+  g_array_set_size (self->roles, 0);
+  g_array_set_size (self->roles, n);
+  g_array_set_size (out->named, n);
+  g_array_set_size (out->lasting, n);
+  for (guint i = range.begin; n > 0 && i < range.end; i++)
+    if (items[i].kind != SIM_ITEM_REPEAT)
+      g_array_index (self->roles, guint8, items[i].index)
+          |= items[i].kind == SIM_ITEM_FREE ? NAMED | COMES_FREE : NAMED;
+  for (guint32 a = 0; a < n; a++)
     {
-      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
+      const guint role = g_array_index (self->roles, guint8, a);
+      if (role & NAMED)
+        g_array_index (out->named, guint32, n_named++) = a;
+      if (!(role & COMES_FREE))
+        g_array_index (out->lasting, guint32, n_lasting++) = a;
+    }
+  g_array_set_size (out->named, n_named);
+  g_array_set_size (out->lasting, n_lasting);
+}
+
+/* Buffers that are never given back in what is looked at are walls to it. */
+static void
+set_walls (SimFootprint *self, guint kind, gboolean is_wall)
+{
+  const GArray *lasting = self->recurrences[kind].lasting;
+  for (guint i = 0; i < lasting->len; i++)
+    {
+      const PlanBuffer *buffer
+          = plan_schedule_buffer (self->schedule, g_array_index (lasting, guint32, i));
       const guint32 *held = sim_footprint_held (self, buffer->first);
-      if (g_array_index (self->comes_free, gboolean, a))
-        continue;
       for (guint e = 0; e < buffer->count; e++)
         if (held[e] != SIM_BLOCKS_NONE)
           sim_blocks_set_wall (&self->blocks, held[e], kind, is_wall);
@@ -438,7 +491,8 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   const gboolean leaps = !looks && sim_leap_enter (self, loop, range);
   if (looks)
     {
-      set_walls (self, kind, range, TRUE);
+      look_at (self, kind, range);
+      set_walls (self, kind, TRUE);
       is_looking = !is_known (self, index, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->entry, left);
     }
@@ -463,7 +517,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   if (is_looking)
     join_peak (self, &recurrence->before, TRUE);
   if (looks)
-    set_walls (self, kind, range, FALSE);
+    set_walls (self, kind, FALSE);
 }
 
 static void
@@ -503,7 +557,8 @@ static void
 note_step (SimFootprint *self, SimRange step)
 {
   SimRecurrence *recurrence = &self->recurrences[0];
-  set_walls (self, 0, step, TRUE);
+  look_at (self, 0, step);
+  set_walls (self, 0, TRUE);
   describe (self, 0, &recurrence->entry);
   recurrence_begin (recurrence, &recurrence->entry);
 }

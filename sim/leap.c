@@ -368,6 +368,19 @@ walk_short (SimFootprint *footprint, gint64 period)
   return footprint->leap.n_notes;
 }
 
+/* What becomes of a buffer in each of so many periods. */
+static void
+set_held (SimFootprint *footprint, const SimNoted *note, gint64 periods, guint32 block)
+{
+  const gint64 shift = note->shift;
+  guint32 *held = sim_footprint_held (footprint, note->id);
+  for (gint64 k = shift != 0 ? periods : 0; k > 0; k--)
+    {
+      held += shift;
+      *held = block;
+    }
+}
+
 /* What is long, of so many periods. */
 static void
 apply (SimFootprint *footprint, gint64 periods)
@@ -384,9 +397,7 @@ apply (SimFootprint *footprint, gint64 periods)
           continue;
         if (!gives && note->look.found_bytes == G_MAXUINT64)
           footprint->blocks.reserved += (guint64)periods * move->hint.segment_bytes;
-        guint32 *held = sim_footprint_held (footprint, note->id);
-        for (gint64 k = 1; note->shift != 0 && k <= periods; k++)
-          held[k * note->shift] = gives ? SIM_BLOCKS_NONE : note->block;
+        set_held (footprint, note, periods, gives ? SIM_BLOCKS_NONE : note->block);
       }
   for (guint i = 0; i < self->drifts->len; i++)
     {
