@@ -27,6 +27,7 @@ typedef struct
   Residence *residence;   /* of every piece of every unit */
   guint n_loose;          /* of them that go when something is gathered */
   const gint64 *outgoing; /* see find_outgoing */
+  guint n_acts;           /* the order's array has room for more */
   guint begin;            /* first act of the chunk */
   guint turn;             /* so many chunks recur, where any do */
 } Builder;
@@ -63,20 +64,22 @@ plan_lower_queue_is_over (const PlanLowerQueue *self)
 }
 
 static PlanAct *
-next_act (GArray *acts)
+next_act (Builder *b)
 {
-  g_array_set_size (acts, acts->len + 1);
-  return &g_array_index (acts, PlanAct, acts->len - 1);
+  GArray *acts = b->order->acts;
+  if (b->n_acts == acts->len)
+    g_array_set_size (acts, 2 * acts->len + 16);
+  return &g_array_index (acts, PlanAct, b->n_acts++);
 }
 
 static void
 add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
 {
-  *next_act (b->order->acts) = (PlanAct){ .kind = kind,
-                                          .piece = piece,
-                                          .unit = (gint32)unit,
-                                          .lies_like = b->lower->like ? b->lower->like[unit] : 0,
-                                          .keep = keep };
+  *next_act (b) = (PlanAct){ .kind = kind,
+                             .piece = piece,
+                             .unit = (gint32)unit,
+                             .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                             .keep = keep };
 }
 
 static void
@@ -122,8 +125,7 @@ add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
   if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
     return;
-  *next_act (b->order->acts)
-      = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
+  *next_act (b) = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
 }
 
 /* Whether the acts from `one` on are those from `other` on; no byte of an act is padding. */
@@ -172,14 +174,14 @@ close_chunk (Builder *b, gint64 first)
 {
   PlanLowerOrder *order = b->order;
   const PlanLowerRun chunk
-      = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
-  for (guint i = chunk.from; i < order->acts->len; i++)
+      = { .first = first, .count = 1, .from = b->begin, .n = b->n_acts - b->begin };
+  for (guint i = chunk.from; i < b->n_acts; i++)
     g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
   if (extend (b, &chunk))
-    g_array_set_size (order->acts, chunk.from);
+    b->n_acts = chunk.from;
   else
     g_array_append_val (order->runs, chunk);
-  b->begin = order->acts->len;
+  b->begin = b->n_acts;
 }
 
 static gint64
@@ -353,15 +355,22 @@ release_due (Builder *b)
 }
 
 /* What is done about a bucket that goes by size, here once a gradient is there. */
+static PlanAct
+bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 unit,
+            PlanTensorRole role)
+{
+  const PlanBucketSpan *span = &lower->buckets.spans[number];
+  return (PlanAct){ .kind = kind,
+                    .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
+                    .role = role,
+                    .bucket = span->kind };
+}
+
 static void
 add_bucket (const PlanLower *lower, GArray *acts, PlanActKind kind, guint32 number, gint64 unit,
             PlanTensorRole role)
 {
-  const PlanBucketSpan *span = &lower->buckets.spans[number];
-  const PlanAct act = { .kind = kind,
-                        .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
-                        .role = role,
-                        .bucket = span->kind };
+  const PlanAct act = bucket_act (lower, kind, number, unit, role);
   g_array_append_val (acts, act);
 }
 
@@ -387,9 +396,11 @@ static void
 attach_reductions (Builder *b, gint64 unit)
 {
   GArray *acts = b->order->acts;
-  const guint backward = acts->len - 1;
+  const guint backward = b->n_acts - 1;
+  g_array_set_size (acts, b->n_acts);
   plan_lower_add_reductions (b->lower, b->queue, unit, acts);
-  g_array_index (acts, PlanAct, backward).attached = acts->len - 1 - backward;
+  g_array_index (acts, PlanAct, backward).attached = acts->len - b->n_acts;
+  b->n_acts = acts->len;
 }
 
 /* The buckets that hold a unit's weights, each waited for; in turn, the next one is asked for where
@@ -404,10 +415,10 @@ await_buckets (Builder *b, gint64 unit, gboolean in_turn)
       const guint32 number = buckets->number[at];
       if (at > first && buckets->number[at - 1] == number)
         continue;
-      add_bucket (b->lower, b->order->acts, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
+      *next_act (b) = bucket_act (b->lower, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
       const guint32 next = plan_lower_next_bucket (b->lower, number);
       if (in_turn && at == buckets->spans[number].first && next != PLAN_NO_BUCKET)
-        add_bucket (b->lower, b->order->acts, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
+        *next_act (b) = bucket_act (b->lower, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
     }
 }
 
