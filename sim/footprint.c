@@ -39,6 +39,16 @@ find_late (SimFootprint *self)
       g_array_index (self->arrays, Array, items[i].index).is_late = TRUE;
 }
 
+/* Of two moves that follow one another, about something short. */
+static gboolean
+gives_back_at_once (const SimMove *move, const SimMove *next)
+{
+  return move->kind == SIM_ITEM_OP && next->kind == SIM_ITEM_FREE && move->has_block
+         && move->bytes <= SIM_MEMORY_SHORT && move->index == next->index
+         && move->base == next->base && move->value == next->value && move->offset == next->offset
+         && move->modulus == next->modulus;
+}
+
 static void
 find_moves (SimFootprint *self)
 {
@@ -67,6 +77,8 @@ find_moves (SimFootprint *self)
       move->has_unit = buffer->count > 1;
       move->has_block
           = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
+      if (i > 0)
+        move[-1].is_passing = gives_back_at_once (&move[-1], move);
     }
 }
 
@@ -405,6 +417,15 @@ recurrence_turn (SimFootprint *self, guint kind)
   return 0;
 }
 
+/* Taken and given back, it changes nothing but the meter. */
+static gboolean
+passes (SimFootprint *self, SimMove *move)
+{
+  return !self->lead.is_on
+         && *sim_footprint_held (self, sim_footprint_id (self, move)) == SIM_BLOCKS_NONE
+         && sim_blocks_passes (&self->blocks, move->bytes, move->pool, &move->hint);
+}
+
 static void walk (SimFootprint *self, SimRange range);
 
 static inline gboolean
@@ -528,7 +549,12 @@ walk (SimFootprint *self, SimRange range)
     {
       SimMove *move = &moves[i++];
       sim_lead_issue (&self->lead, move->launches);
-      if (move->kind == SIM_ITEM_OP)
+      if (move->is_passing && i < range.end && passes (self, move))
+        {
+          count_taken (self, move);
+          count_given_back (self, &moves[i++]);
+        }
+      else if (move->kind == SIM_ITEM_OP)
         take (self, move);
       else if (move->kind == SIM_ITEM_FREE)
         give_back (self, move);

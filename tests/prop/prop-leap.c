@@ -211,7 +211,7 @@ no_cost (const PlanSchedule *schedule, const PlanStack *stack)
   const PlanCluster cluster = { .name = (char *)"test",
                                 .kind = PLAN_DEVICE_GPU,
                                 .nodes = 1,
-                                .devices_per_node = 1,
+                                .devices_per_node = 2,
                                 .memory_bytes_per_s = 1e9,
                                 .link_bytes_per_s = 1e9 };
   const SimCostInput input
@@ -298,6 +298,41 @@ START_TEST (leaves_out)
 }
 END_TEST
 
+/* What a collective used waits for the device, though it is taken and given back at once: so many
+ * blocks are in the air. */
+START_TEST (waits_for_collectives)
+{
+  PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE, .records_streams = _i };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
+  const gint8 group = plan_schedule_add_group (schedule, "all", 2, 1);
+  const PlanRef buffer = { .array = plan_schedule_add_buffer (schedule, "b", 1, 2 * PLAN_MIB,
+                                                              PLAN_DTYPE_U8, PLAN_CATEGORY_LOSS),
+                           .loop = -1 };
+  Maker maker = { .schedule = schedule };
+  for (PlanLaunch launch = 0; launch < PLAN_N_LAUNCHES; launch++)
+    stack.launch_ns[launch] = 100;
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "l", 0, 40, 1);
+  add (&maker, PLAN_OP_ALLOC, buffer);
+  PlanOp *reduce = plan_schedule_add_op (schedule, PLAN_OP_ALL_REDUCE, PLAN_STREAM_TENSOR);
+  reduce->group = group;
+  reduce->dims[0] = 2 * PLAN_MIB;
+  reduce->refs[0] = buffer;
+  add (&maker, PLAN_OP_FREE, buffer);
+  plan_schedule_end_repeat (schedule);
+  g_autoptr (SimCost) cost = no_cost (schedule, &stack);
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, &stack, &error);
+  SimSummary summary;
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  ck_assert (sim_measure (schedule, cost, &stack, workspace, &summary, &error));
+  assert_same (&summary.memory, &trace->memory, _i);
+  ck_assert_int_eq (trace->memory.reserved > 20 * PLAN_MIB, _i);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -306,6 +341,7 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, any_loops, 0, 2000);
   tcase_add_loop_test (tcase, leaves_out, 0, 20);
+  tcase_add_loop_test (tcase, waits_for_collectives, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
