@@ -7,6 +7,8 @@
 #include "planner/lower-offload.h"
 #include "planner/lower-step.h"
 
+#include <string.h>
+
 /* What is there of a piece of a unit's weights. */
 typedef enum
 {
@@ -25,6 +27,7 @@ typedef struct
   Residence *residence;   /* of every piece of every unit */
   guint n_loose;          /* of them that go when something is gathered */
   const gint64 *outgoing; /* see find_outgoing */
+  guint n_acts;           /* the order's array has room for more */
   guint begin;            /* first act of the chunk */
   guint turn;             /* so many chunks recur, where any do */
 } Builder;
@@ -60,15 +63,23 @@ plan_lower_queue_is_over (const PlanLowerQueue *self)
                             : self->elements > (guint64)self->limit);
 }
 
+static PlanAct *
+next_act (Builder *b)
+{
+  GArray *acts = b->order->acts;
+  if (b->n_acts == acts->len)
+    g_array_set_size (acts, 2 * acts->len + 16);
+  return &g_array_index (acts, PlanAct, b->n_acts++);
+}
+
 static void
 add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
 {
-  const PlanAct act = { .kind = kind,
-                        .piece = piece,
-                        .unit = (gint32)unit,
-                        .lies_like = b->lower->like ? b->lower->like[unit] : 0,
-                        .keep = keep };
-  g_array_append_val (b->order->acts, act);
+  *next_act (b) = (PlanAct){ .kind = kind,
+                             .piece = piece,
+                             .unit = (gint32)unit,
+                             .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                             .keep = keep };
 }
 
 static void
@@ -114,33 +125,28 @@ add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
   if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
     return;
-  const PlanAct act = { .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
-  g_array_append_val (b->order->acts, act);
+  *next_act (b) = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
 }
 
+/* Whether the acts from `one` on are those from `other` on; no byte of an act is padding. */
 static gboolean
-acts_alike (const PlanAct *a, const PlanAct *b)
+are_alike (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
-  return a->kind == b->kind && a->attached == b->attached && a->role == b->role
-         && a->bucket == b->bucket && a->lies_like == b->lies_like && a->like == b->like
-         && a->piece == b->piece && a->unit == b->unit && a->keep.again == b->keep.again
-         && a->keep.drops_input == b->keep.drops_input;
+  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
+  return memcmp (&acts[one], &acts[other], n * sizeof (PlanAct)) == 0;
 }
 
 /* Whether `n` chunks from `other` on do what those from `one` on do, with the units of theirs. */
 static gboolean
 continues (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
-  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
   const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
   for (guint k = 0; k < n; k++)
     {
       const PlanLowerRun *run = &runs[one + k], *next = &runs[other + k];
-      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first)
+      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first
+          || !are_alike (order, run->from, next->from, run->n))
         return FALSE;
-      for (guint i = 0; i < run->n; i++)
-        if (!acts_alike (&acts[run->from + i], &acts[next->from + i]))
-          return FALSE;
     }
   return TRUE;
 }
@@ -153,13 +159,10 @@ extend (const Builder *b, const PlanLowerRun *chunk)
   if (b->turn > 1 || runs->len == 0)
     return FALSE;
   PlanLowerRun *last = &g_array_index (runs, PlanLowerRun, runs->len - 1);
-  const PlanAct *acts = (const PlanAct *)(void *)b->order->acts->data;
   const gint64 step = chunk->first - last->first - (last->count - 1) * last->step;
-  if (last->n != chunk->n || (last->count > 1 && step != last->step))
+  if (last->n != chunk->n || (last->count > 1 && step != last->step)
+      || !are_alike (b->order, last->from, chunk->from, chunk->n))
     return FALSE;
-  for (guint i = 0; i < chunk->n; i++)
-    if (!acts_alike (&acts[last->from + i], &acts[chunk->from + i]))
-      return FALSE;
   last->count++;
   last->step = step;
   return TRUE;
@@ -171,14 +174,14 @@ close_chunk (Builder *b, gint64 first)
 {
   PlanLowerOrder *order = b->order;
   const PlanLowerRun chunk
-      = { .first = first, .count = 1, .from = b->begin, .n = order->acts->len - b->begin };
-  for (guint i = chunk.from; i < order->acts->len; i++)
+      = { .first = first, .count = 1, .from = b->begin, .n = b->n_acts - b->begin };
+  for (guint i = chunk.from; i < b->n_acts; i++)
     g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
   if (extend (b, &chunk))
-    g_array_set_size (order->acts, chunk.from);
+    b->n_acts = chunk.from;
   else
     g_array_append_val (order->runs, chunk);
-  b->begin = order->acts->len;
+  b->begin = b->n_acts;
 }
 
 static gint64
@@ -352,15 +355,22 @@ release_due (Builder *b)
 }
 
 /* What is done about a bucket that goes by size, here once a gradient is there. */
+static PlanAct
+bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 unit,
+            PlanTensorRole role)
+{
+  const PlanBucketSpan *span = &lower->buckets.spans[number];
+  return (PlanAct){ .kind = kind,
+                    .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
+                    .role = role,
+                    .bucket = span->kind };
+}
+
 static void
 add_bucket (const PlanLower *lower, GArray *acts, PlanActKind kind, guint32 number, gint64 unit,
             PlanTensorRole role)
 {
-  const PlanBucketSpan *span = &lower->buckets.spans[number];
-  const PlanAct act = { .kind = kind,
-                        .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
-                        .role = role,
-                        .bucket = span->kind };
+  const PlanAct act = bucket_act (lower, kind, number, unit, role);
   g_array_append_val (acts, act);
 }
 
@@ -386,9 +396,11 @@ static void
 attach_reductions (Builder *b, gint64 unit)
 {
   GArray *acts = b->order->acts;
-  const guint backward = acts->len - 1;
+  const guint backward = b->n_acts - 1;
+  g_array_set_size (acts, b->n_acts);
   plan_lower_add_reductions (b->lower, b->queue, unit, acts);
-  g_array_index (acts, PlanAct, backward).attached = acts->len - 1 - backward;
+  g_array_index (acts, PlanAct, backward).attached = acts->len - b->n_acts;
+  b->n_acts = acts->len;
 }
 
 /* The buckets that hold a unit's weights, each waited for; in turn, the next one is asked for where
@@ -403,10 +415,10 @@ await_buckets (Builder *b, gint64 unit, gboolean in_turn)
       const guint32 number = buckets->number[at];
       if (at > first && buckets->number[at - 1] == number)
         continue;
-      add_bucket (b->lower, b->order->acts, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
+      *next_act (b) = bucket_act (b->lower, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
       const guint32 next = plan_lower_next_bucket (b->lower, number);
       if (in_turn && at == buckets->spans[number].first && next != PLAN_NO_BUCKET)
-        add_bucket (b->lower, b->order->acts, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
+        *next_act (b) = bucket_act (b->lower, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
     }
 }
 

@@ -113,10 +113,57 @@ sim_blocks_look (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint
   };
 }
 
+static void
+end_row (SimBlocks *self, guint pool)
+{
+  const guint32 block = self->rows[pool].block;
+  self->rows[pool].block = NONE;
+  if (block != NONE)
+    sim_blocks_list (self, block);
+}
+
+void
+sim_blocks_end_rows (SimBlocks *self)
+{
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    end_row (self, pool);
+}
+
+/* Something is left of the block when that is taken. */
+static inline gboolean
+lasts (const SimBlocks *self, guint32 block, guint64 bytes)
+{
+  const SimBlock *b = block_at (self, block);
+  return b->bytes > bytes && is_kept (self, b->pool, b->bytes - bytes);
+}
+
+/* The next of a row. What is left is smaller than any other that would do: the block was the
+ * smallest. */
+static guint32
+take_front (SimBlocks *self, const SimRow *row)
+{
+  SimBlock front = *block_at (self, row->block);
+  front.bytes = row->bytes;
+  front.after = row->block;
+  front.queue = NONE;
+  const guint32 index = sim_blocks_new_block (self, &front);
+  SimBlock *rest = block_at (self, row->block);
+  if (rest->before != NONE)
+    block_at (self, rest->before)->after = index;
+  rest->before = index;
+  rest->bytes -= row->bytes;
+  rest->queue = NONE;
+  return index;
+}
+
 guint32
 sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gboolean may_add,
                        SimBlocksHint *hint)
 {
+  SimRow *row = &self->rows[pool];
+  if (row->block != NONE && row->bytes == bytes && lasts (self, row->block, bytes))
+    return take_front (self, row);
+  end_row (self, pool);
   if (hint->version != self->version)
     sim_blocks_find_hint (self, bytes, pool, hint);
   const SimSizes *sizes = &self->sizes[pool];
@@ -124,9 +171,13 @@ sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gboolean may_
   if (rank == sizes->n || is_long (sizes->sizes[rank]))
     return may_add ? sim_blocks_take_new (self, bytes, pool, hint) : NONE;
   const guint32 first = self->queues[sizes->numbers[rank]].first;
-  return first != NONE && block_at (self, first)->is_long
-             ? NONE
-             : sim_blocks_take (self, bytes, pool, hint);
+  if (first != NONE && block_at (self, first)->is_long)
+    return NONE;
+  if (first == NONE || block_at (self, first)->is_run || !lasts (self, first, bytes))
+    return sim_blocks_take (self, bytes, pool, hint);
+  sim_blocks_unlist (self, first);
+  *row = (SimRow){ first, bytes };
+  return take_front (self, row);
 }
 
 gboolean
@@ -141,8 +192,28 @@ sim_blocks_give_back_short (SimBlocks *self, guint32 block)
 {
   if (block == NONE || !sim_blocks_is_short (self, block))
     return FALSE;
+  end_row (self, is_whole (block) ? self->queues[block - SIM_BLOCKS_WHOLE].pool
+                                  : block_at (self, block)->pool);
   sim_blocks_give_back (self, block);
   return TRUE;
+}
+
+/* What comes back is behind all others of its size: where it was if there are none. Segments in one
+ * piece are all the same. */
+gboolean
+sim_blocks_passes (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  end_row (self, pool);
+  if (hint->version != self->version)
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  const SimSizes *sizes = &self->sizes[pool];
+  const guint rank = find_used (sizes, hint->rank);
+  if (rank == sizes->n || is_long (sizes->sizes[rank]))
+    return FALSE;
+  const SimQueue *queue = &self->queues[sizes->numbers[rank]];
+  return queue->first == NONE
+         || (queue->first == queue->last && queue->n_whole == 0
+             && !block_at (self, queue->first)->is_long);
 }
 
 void

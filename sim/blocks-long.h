@@ -42,12 +42,17 @@ typedef struct
 SimLook sim_blocks_look (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 
 /* The same as without `short`, where nothing long is met; else nothing happens: SIM_BLOCKS_NONE,
- * FALSE. `may_add`: nothing long is free
- * by then, though it may be here. */
+ * FALSE. `may_add`: nothing long is free by then, though it may be here. Of requests that follow
+ * one another in a pool, those of one size take from one block for as long as it lasts, which is
+ * put back only when the row ends: before anything else happens. */
 guint32 sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gboolean may_add,
                                SimBlocksHint *hint);
 gboolean sim_blocks_give_back_short (SimBlocks *self, guint32 block);
+void sim_blocks_end_rows (SimBlocks *self);
 gboolean sim_blocks_is_short (const SimBlocks *self, guint32 block);
+
+/* Taken and given back at once, so much changes nothing, and meets nothing long. */
+gboolean sim_blocks_passes (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 
 /* Whole segments of a size come free, or are taken. */
 void sim_blocks_count (SimBlocks *self, guint32 queue, gint64 more);

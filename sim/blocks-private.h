@@ -82,6 +82,20 @@ find_used (const SimSizes *self, guint rank)
   return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
 }
 
+/* Whether what is left of a free block remains one. */
+static inline gboolean
+is_kept (const SimBlocks *self, guint pool, guint64 rest)
+{
+  return sim_memory_pool_is_small (pool) || self->expands ? rest >= self->granule
+                                                          : rest > SIM_MEMORY_SMALL;
+}
+
+guint32 sim_blocks_new_block (SimBlocks *self, const SimBlock *block);
+
+/* Puts a free block into its queue, and takes it out. */
+void sim_blocks_list (SimBlocks *self, guint32 block);
+void sim_blocks_unlist (SimBlocks *self, guint32 block);
+
 /* Makes the hint that of a request. */
 void sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 

@@ -98,6 +98,17 @@ describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *tex
   return describe_run (text, queue->bytes, &n_whole);
 }
 
+/* The first owner from `i` on that holds a block; most hold none. */
+static inline guint
+next_held (const guint32 *held, guint i, guint n)
+{
+  while (i + 4 <= n && (held[i] & held[i + 1] & held[i + 2] & held[i + 3]) == NONE)
+    i += 4;
+  while (i < n && held[i] == NONE)
+    i++;
+  return i;
+}
+
 void
 sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
                      GArray *places)
@@ -112,7 +123,7 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
   self->description++;
   self->n_numbered = 0;
   g_array_set_size (places, 0);
-  for (guint i = 0; i < n_held; i++)
+  for (guint i = next_held (held, 0, n_held); i < n_held; i = next_held (held, i + 1, n_held))
     if (is_whole (held[i]))
       {
         *text++ = i;

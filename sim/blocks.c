@@ -75,7 +75,10 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
   self->granule = granule;
   self->expands = expands;
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
-    self->last[i] = NONE;
+    {
+      self->last[i] = NONE;
+      self->rows[i].block = NONE;
+    }
   self->reserved = 0;
   self->n_blocks = self->n_unused = self->n_unused_long = self->n_longs = 0;
   queues_begin (self);
@@ -186,8 +189,8 @@ make_room_for_blocks (SimBlocks *self)
 }
 
 /* Numbers of long ones are used again for such only: whatever else happens, they come round. */
-static guint32
-block_new (SimBlocks *self, const SimBlock *block)
+guint32
+sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
 {
   guint32 index = self->n_blocks;
   if (block->is_long && self->n_unused_long > 0)
@@ -239,15 +242,15 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
 static void
 close_run (SimBlocks *self, SimQueue *queue)
 {
-  const guint32 run
-      = block_new (self, &(SimBlock){ .is_run = TRUE, .is_long = is_long (queue->bytes) });
+  const guint32 run = sim_blocks_new_block (
+      self, &(SimBlock){ .is_run = TRUE, .is_long = is_long (queue->bytes) });
   note_at (self, run)->n_whole = queue->n_whole;
   queue->n_whole = 0;
   append (self, queue, run);
 }
 
-static void
-list_free (SimBlocks *self, guint32 block)
+void
+sim_blocks_list (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   if (b->queue == NONE)
@@ -286,8 +289,8 @@ unlist (SimBlocks *self, SimQueue *queue, guint32 block)
     sim_blocks_set_used (self, queue, FALSE);
 }
 
-static void
-unlist_free (SimBlocks *self, guint32 block)
+void
+sim_blocks_unlist (SimBlocks *self, guint32 block)
 {
   unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
@@ -317,14 +320,6 @@ pop (SimBlocks *self, guint32 number)
   return SIM_BLOCKS_WHOLE | number;
 }
 
-/* Whether what is left of a free block remains one. */
-static inline gboolean
-is_kept (const SimBlocks *self, guint pool, guint64 rest)
-{
-  return sim_memory_pool_is_small (pool) || self->expands ? rest >= self->granule
-                                                          : rest > SIM_MEMORY_SMALL;
-}
-
 static void
 split (SimBlocks *self, guint32 block, guint64 bytes)
 {
@@ -338,7 +333,7 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
                           .after = whole->after,
                           .queue = NONE,
                           .is_long = whole->is_long };
-  const guint32 index = block_new (self, &tail);
+  const guint32 index = sim_blocks_new_block (self, &tail);
   whole = block_at (self, block);
   whole->bytes = bytes;
   whole->queue = NONE;
@@ -347,7 +342,7 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   else
     self->last[whole->pool] = index;
   whole->after = index;
-  list_free (self, index);
+  sim_blocks_list (self, index);
 }
 
 /* What was asked for, of a whole segment: all of it, or a part. */
@@ -364,7 +359,7 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
                            .after = NONE,
                            .queue = number,
                            .is_long = is_long (queue->bytes) };
-  const guint32 block = block_new (self, &fresh);
+  const guint32 block = sim_blocks_new_block (self, &fresh);
   split (self, block, bytes);
   return block;
 }
@@ -379,7 +374,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
     {
       const guint64 missing = bytes - block_at (self, last)->bytes;
       const guint64 growth = sim_memory_growth_bytes (missing, is_small);
-      unlist_free (self, last);
+      sim_blocks_unlist (self, last);
       block_at (self, last)->bytes += growth;
       block_at (self, last)->queue = NONE;
       self->reserved += growth;
@@ -390,7 +385,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
                            .before = last,
                            .after = NONE,
                            .queue = NONE };
-  const guint32 block = block_new (self, &fresh);
+  const guint32 block = sim_blocks_new_block (self, &fresh);
   if (last != NONE)
     block_at (self, last)->after = block;
   self->last[pool] = block;
@@ -468,14 +463,14 @@ sim_blocks_give_back_part (SimBlocks *self, guint32 block)
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (right != NONE && block_at (self, right)->is_free)
     {
-      unlist_free (self, right);
+      sim_blocks_unlist (self, right);
       absorb_right (self, block);
     }
   if (left != NONE && block_at (self, left)->is_free)
     {
-      unlist_free (self, left);
+      sim_blocks_unlist (self, left);
       absorb_right (self, left);
       block = left;
     }
-  list_free (self, block);
+  sim_blocks_list (self, block);
 }

@@ -35,6 +35,13 @@ typedef struct
   guint32 recent_queues[SIM_BLOCKS_RECENT];
 } SimSizes;
 
+/* A free block that is in no queue while requests of one size take from it. */
+typedef struct
+{
+  guint32 block;
+  guint64 bytes; /* of each request */
+} SimRow;
+
 typedef struct
 {
   guint64 granule;                /* small blocks that large are worth keeping */
@@ -47,6 +54,7 @@ typedef struct
   guint32 n_blocks, n_unused, n_unused_long, n_longs, room;
   guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
   SimSizes sizes[SIM_MEMORY_POOLS];
+  SimRow rows[SIM_MEMORY_POOLS];
   SimQueue *queues; /* of all pools, by number; the first one is of nothing */
   guint32 n_queues, queues_room;
   guint version;                   /* of `sizes` */

@@ -48,8 +48,8 @@ is_piece (const PlanSchedule *schedule, const PlanOp *op)
   return FALSE;
 }
 
-static PlanLaunch
-launch_of (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradient)
+PlanLaunch
+sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradient)
 {
   if (is_piece (schedule, op))
     return PLAN_LAUNCH_KERNEL;
@@ -66,11 +66,11 @@ launch_of (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradie
 }
 
 gint64
-sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
     return input->stack->tensor_ns * op->dims[0];
-  const gint64 ns = input->stack->launch_ns[launch_of (input->schedule, op, reads_gradient)];
+  const gint64 ns = input->stack->launch_ns[launch];
   return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
 }
 
@@ -85,10 +85,9 @@ sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
 }
 
 guint
-sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   const PlanStack *stack = input->stack;
   const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
-  return MAX (1, is_update ? stack->update_kernels
-                           : stack->kernels[launch_of (input->schedule, op, reads_gradient)]);
+  return MAX (1, is_update ? stack->update_kernels : stack->kernels[launch]);
 }

@@ -45,9 +45,12 @@ typedef struct
 
 gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: it reads one */
 
-/* What the host does to issue an op that takes time, and how many kernels that starts. */
-gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
-guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient);
+/* As what the host issues an op that takes time; what it does for that, and how many kernels that
+ * starts. */
+PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
+                            gboolean reads_gradient);
+gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
+guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 
 /* Of a gather of lists: tensors' parts by ranks. */
 gint64 sim_cost_pieces (const SimCostInput *input, const PlanOp *op);

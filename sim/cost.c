@@ -10,15 +10,19 @@
 
 #include <string.h>
 
+typedef struct
+{
+  gint64 ns, launch_ns;
+  guint64 memory_bytes;
+  SimLoad load;
+  guint sms;
+  guint8 provenance, launches;
+} NodeCost;
+
 struct _SimCost
 {
-  gint64 *ns, *launch_ns; /* per node, as all of these */
-  guint64 *memory_bytes;
-  guint *sms;
-  guint8 *launches;
-  SimLoad *load;
-  SimProvenance *provenance;
   gboolean is_serial;
+  NodeCost of[]; /* per node */
 };
 
 static gboolean
@@ -46,16 +50,7 @@ check_links (const SimCostInput *input, GError **error)
 static SimCost *
 cost_new (const PlanSchedule *schedule)
 {
-  const guint n = plan_schedule_n_nodes (schedule) + 1;
-  SimCost *self = g_new0 (SimCost, 1);
-  self->ns = g_new0 (gint64, n);
-  self->launch_ns = g_new0 (gint64, n);
-  self->memory_bytes = g_new0 (guint64, n);
-  self->sms = g_new0 (guint, n);
-  self->launches = g_new0 (guint8, n);
-  self->load = g_new0 (SimLoad, n);
-  self->provenance = g_new0 (SimProvenance, n);
-  return self;
+  return g_malloc0 (sizeof (SimCost) + plan_schedule_n_nodes (schedule) * sizeof (NodeCost));
 }
 
 /* Loops, memory and waits take no time of their own. */
@@ -66,11 +61,10 @@ takes_time (const PlanOp *op)
          && op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT;
 }
 
-/* What it puts into the device's queues. */
+/* What it puts into the device's queues, `kernels` and events. */
 static guint8
-launches_of (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+launches_of (const PlanOp *op, guint kernels)
 {
-  const guint kernels = takes_time (op) ? sim_cost_kernels (input, op, reads_gradient) : 0;
   return (guint8)(kernels + op->n_waits + (op->record.array >= 0 ? 1 : 0));
 }
 
@@ -119,10 +113,10 @@ retake_ns (const SimCostInput *input)
 }
 
 static gint64
-host_time (const SimCostInput *input, const PlanOp *op, gboolean reads_gradient)
+host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
-  const double ns = sim_cost_param (input, SIM_PARAM_LAUNCH)
-                    * (double)sim_cost_host_ns (input, op, reads_gradient);
+  const double ns
+      = sim_cost_param (input, SIM_PARAM_LAUNCH) * (double)sim_cost_host_ns (input, op, launch);
   return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
 }
 
@@ -132,7 +126,7 @@ typedef struct
   PlanOpKind kind;
   PlanStream stream;
   gint8 dtype[PLAN_MAX_REFS]; /* below 0: no operand */
-  gint64 group, dims[PLAN_MAX_DIMS];
+  gint64 group, pieces, dims[PLAN_MAX_DIMS];
   double calls;
 } Look;
 
@@ -147,13 +141,18 @@ typedef struct
 } Looks;
 
 static Look
-look_of (const PlanSchedule *schedule, const PlanOp *op, double calls)
+look_of (const SimCostInput *input, const PlanOp *op, double calls)
 {
-  Look look = { .kind = op->kind, .stream = op->stream, .group = op->group, .calls = calls };
+  Look look = { .kind = op->kind,
+                .stream = op->stream,
+                .group = op->group,
+                .pieces = sim_cost_pieces (input, op),
+                .calls = calls };
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
-    look.dtype[i] = op->refs[i].array < 0
-                        ? -1
-                        : (gint8)plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
+    look.dtype[i]
+        = op->refs[i].array < 0
+              ? -1
+              : (gint8)plan_schedule_buffer (input->schedule, (guint)op->refs[i].array)->dtype;
   memcpy (look.dims, op->dims, sizeof look.dims);
   return look;
 }
@@ -165,16 +164,6 @@ place_of (const Look *look)
   for (guint i = 0; i < PLAN_MAX_DIMS; i++)
     hash = (hash ^ (guint64)look->dims[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
   return (guint)(hash >> 32) % LOOKS;
-}
-
-static void
-copy_times (SimCost *self, guint node, guint from)
-{
-  self->ns[node] = self->ns[from];
-  self->memory_bytes[node] = self->memory_bytes[from];
-  self->sms[node] = self->sms[from];
-  self->load[node] = self->load[from];
-  self->provenance[node] = self->provenance[from];
 }
 
 /* What was gathered as a list is copied twice: to buffers by rank, and piece by piece to where it
@@ -211,11 +200,11 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
     return FALSE;
   if (!*out_is_timed)
     time.seconds += copying_seconds (input, op);
-  self->ns[node] = (gint64)(time.seconds * 1e9 + 0.5);
-  self->memory_bytes[node] = (guint64)(time.memory + 0.5);
-  self->sms[node] = time.sms;
-  self->load[node] = load_of (input, op, &time);
-  self->provenance[node] = time.provenance;
+  self->of[node] = (NodeCost){ .ns = (gint64)(time.seconds * 1e9 + 0.5),
+                               .memory_bytes = (guint64)(time.memory + 0.5),
+                               .sms = time.sms,
+                               .load = load_of (input, op, &time),
+                               .provenance = (guint8)time.provenance };
   return TRUE;
 }
 
@@ -224,10 +213,10 @@ static gboolean
 learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
              gboolean *out_is_timed, GError **error)
 {
-  const Look look = look_of (input->schedule, plan_schedule_node (input->schedule, node), calls);
+  const Look look = look_of (input, plan_schedule_node (input->schedule, node), calls);
   const guint place = place_of (&look), known = looks->node[place];
   if (known && memcmp (&looks->look[place], &look, sizeof look) == 0)
-    copy_times (self, node, known - 1);
+    self->of[node] = self->of[known - 1];
   else if (!find_times (self, input, node, calls, &looks->is_timed[place], error))
     return FALSE;
   looks->node[place] = node + 1;
@@ -255,21 +244,25 @@ sim_cost_new (const SimCostInput *input, GError **error)
   for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (input->schedule, node);
+      NodeCost *of = &self->of[node];
       gboolean is_timed = FALSE;
-      self->provenance[node] = SIM_PROVENANCE_DATASHEET;
+      of->provenance = SIM_PROVENANCE_DATASHEET;
+      of->launches = launches_of (op, 0);
       const gboolean reads_gradient = sim_gradients_next (&gradients, op);
       const double n_calls = sim_calls_next (&calls, &complete, op);
-      self->launches[node] = launches_of (&complete, op, reads_gradient);
       if (!takes_time (op))
         continue;
+      const PlanLaunch launch = sim_cost_launch (input->schedule, op, reads_gradient);
       if (op->kind != PLAN_OP_PREPARE
           && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
         return NULL;
       /* What was timed on a processor was issued too; a graph is launched by the host as a whole,
        * once. */
-      if ((!is_timed || !self->is_serial)
-          && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule)))
-        self->launch_ns[node] = host_time (&complete, op, reads_gradient);
+      const gboolean is_launched
+          = (!is_timed || !self->is_serial)
+            && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule));
+      of->launch_ns = is_launched ? host_time (&complete, op, launch) : 0;
+      of->launches = launches_of (op, sim_cost_kernels (&complete, op, launch));
     }
   return g_steal_pointer (&self);
 }
@@ -281,8 +274,8 @@ sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     if (takes_time (plan_schedule_node (schedule, node)))
       {
-        self->ns[node] = op_ns;
-        self->launch_ns[node] = launch_ns;
+        self->of[node].ns = op_ns;
+        self->of[node].launch_ns = launch_ns;
       }
   return self;
 }
@@ -290,64 +283,55 @@ sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch
 void
 sim_cost_free (SimCost *self)
 {
-  if (!self)
-    return;
-  g_free (self->ns);
-  g_free (self->launch_ns);
-  g_free (self->memory_bytes);
-  g_free (self->sms);
-  g_free (self->launches);
-  g_free (self->load);
-  g_free (self->provenance);
   g_free (self);
 }
 
 gint64
 sim_cost_ns (const SimCost *self, guint node)
 {
-  return self->ns[node];
+  return self->of[node].ns;
 }
 
 SimProvenance
 sim_cost_provenance (const SimCost *self, guint node)
 {
-  return self->provenance[node];
+  return self->of[node].provenance;
 }
 
 gint64
 sim_cost_launch_ns (const SimCost *self, guint node)
 {
-  return self->launch_ns[node];
+  return self->of[node].launch_ns;
 }
 
 guint
 sim_cost_launches (const SimCost *self, guint node)
 {
-  return self->launches[node];
+  return self->of[node].launches;
 }
 
 guint
 sim_cost_sms (const SimCost *self, guint node)
 {
-  return self->sms[node];
+  return self->of[node].sms;
 }
 
 guint64
 sim_cost_memory_bytes (const SimCost *self, guint node)
 {
-  return self->memory_bytes[node];
+  return self->of[node].memory_bytes;
 }
 
 SimLoad
 sim_cost_load (const SimCost *self, guint node)
 {
-  return self->load[node];
+  return self->of[node].load;
 }
 
 void
 sim_cost_set_load (SimCost *self, guint node, SimLoad load)
 {
-  self->load[node] = load;
+  self->of[node].load = load;
 }
 
 gboolean

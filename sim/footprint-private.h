@@ -16,6 +16,7 @@ struct _SimMove
   guint8 value;    /* which one its buffer moves with; SIM_NO_VALUE, always 0, where it does not */
   guint8 has_unit; /* it is one of many */
   guint8 has_block;
+  guint8 is_passing; /* what it takes is given back next, unless a range ends between */
 };
 
 #define SIM_NO_VALUE PLAN_MAX_DEPTH

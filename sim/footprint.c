@@ -39,6 +39,16 @@ find_late (SimFootprint *self)
       g_array_index (self->arrays, Array, items[i].index).is_late = TRUE;
 }
 
+/* Of two moves that follow one another, about something short. */
+static gboolean
+gives_back_at_once (const SimMove *move, const SimMove *next)
+{
+  return move->kind == SIM_ITEM_OP && next->kind == SIM_ITEM_FREE && move->has_block
+         && move->bytes <= SIM_MEMORY_SHORT && move->index == next->index
+         && move->base == next->base && move->value == next->value && move->offset == next->offset
+         && move->modulus == next->modulus;
+}
+
 static void
 find_moves (SimFootprint *self)
 {
@@ -67,6 +77,8 @@ find_moves (SimFootprint *self)
       move->has_unit = buffer->count > 1;
       move->has_block
           = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
+      if (i > 0)
+        move[-1].is_passing = gives_back_at_once (&move[-1], move);
     }
 }
 
@@ -86,12 +98,15 @@ begin (SimFootprint *self)
       self->moves = g_array_new (FALSE, FALSE, sizeof (SimMove));
       self->held = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->placed = g_array_new (FALSE, FALSE, sizeof (guint64));
-      self->comes_free = g_array_new (FALSE, TRUE, sizeof (gboolean));
+      self->roles = g_array_new (FALSE, TRUE, sizeof (guint8));
+      self->described = g_array_new (FALSE, FALSE, sizeof (guint32));
       for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
         {
           state_init (&self->recurrences[i].kept);
           state_init (&self->recurrences[i].now);
           state_init (&self->recurrences[i].entry);
+          self->recurrences[i].named = g_array_new (FALSE, FALSE, sizeof (guint32));
+          self->recurrences[i].lasting = g_array_new (FALSE, FALSE, sizeof (guint32));
         }
     }
   g_array_set_size (self->arrays, 0);
@@ -136,12 +151,15 @@ sim_footprint_clear (SimFootprint *self)
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->moves, g_array_unref);
   g_clear_pointer (&self->held, g_array_unref);
-  g_clear_pointer (&self->comes_free, g_array_unref);
+  g_clear_pointer (&self->roles, g_array_unref);
+  g_clear_pointer (&self->described, g_array_unref);
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
     {
       state_clear (&self->recurrences[i].kept);
       state_clear (&self->recurrences[i].now);
       state_clear (&self->recurrences[i].entry);
+      g_clear_pointer (&self->recurrences[i].named, g_array_unref);
+      g_clear_pointer (&self->recurrences[i].lasting, g_array_unref);
     }
 }
 
@@ -270,44 +288,91 @@ give_back (SimFootprint *self, const SimMove *move)
     give_back_place (self, move);
 }
 
+/* The blocks that matter to what is looked at: of what it names, and those that wait. */
+static const GArray *
+blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
+{
+  GArray *blocks = self->described;
+  guint n = 0;
+  g_array_set_size (blocks, self->held->len);
+  for (guint i = 0; i < recurrence->named->len; i++)
+    {
+      const PlanBuffer *buffer
+          = plan_schedule_buffer (self->schedule, g_array_index (recurrence->named, guint32, i));
+      memcpy (&g_array_index (blocks, guint32, n), sim_footprint_held (self, buffer->first),
+              buffer->count * sizeof (guint32));
+      n += buffer->count;
+    }
+  g_array_set_size (blocks, n);
+  if (self->lead.is_on)
+    sim_lead_describe (&self->lead, text, blocks);
+  return blocks;
+}
+
 static void
 describe (SimFootprint *self, guint kind, SimState *out)
 {
-  const guint n_held = self->held->len;
   g_array_set_size (out->text, 0);
   g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
-  if (self->lead.is_on)
-    sim_lead_describe (&self->lead, out->text, self->held);
   if (self->has_blocks)
-    sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)self->held->data,
-                         self->held->len, kind, out->text, out->places);
-  g_array_set_size (self->held, n_held);
+    {
+      const GArray *blocks = blocks_of (self, &self->recurrences[kind], out->text);
+      sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)blocks->data, blocks->len,
+                           kind, out->text, out->places);
+    }
   if (!self->has_gaps)
     return;
   sim_gaps_describe (&self->gaps, out->text);
   g_array_append_vals (out->text, self->placed->data, self->placed->len);
 }
 
-/* Buffers that the items of a range never give back are walls to them. */
-static void
-set_walls (SimFootprint *self, guint kind, SimRange range, gboolean is_wall)
+/* What part an array has in what is looked at. */
+enum
 {
+  NAMED = 1,
+  COMES_FREE = 2,
+};
+
+static void
+look_at (SimFootprint *self, guint kind, SimRange range)
+{
+  SimRecurrence *out = &self->recurrences[kind];
   const SimItem *items = (const SimItem *)(gpointer)self->program->memory.items->data;
   const guint n = self->has_blocks ? plan_schedule_n_buffers (self->schedule) : 0;
-  g_array_set_size (self->comes_free, 0);
-  g_array_set_size (self->comes_free, n);
-  for (guint i = range.begin; self->has_blocks && i < range.end; i++)
-    if (items[i].kind == SIM_ITEM_FREE)
-      g_array_index (self->comes_free, gboolean, items[i].index) = TRUE;
-  for (guint a = 0; a < n; a++)
+  guint n_named = 0, n_lasting = 0;
+  g_array_set_size (self->roles, 0);
+  g_array_set_size (self->roles, n);
+  g_array_set_size (out->named, n);
+  g_array_set_size (out->lasting, n);
+  for (guint i = range.begin; n > 0 && i < range.end; i++)
+    if (items[i].kind != SIM_ITEM_REPEAT)
+      g_array_index (self->roles, guint8, items[i].index)
+          |= items[i].kind == SIM_ITEM_FREE ? NAMED | COMES_FREE : NAMED;
+  for (guint32 a = 0; a < n; a++)
     {
-      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, a);
-      for (guint e = 0; !g_array_index (self->comes_free, gboolean, a) && e < buffer->count; e++)
-        {
-          const guint32 block = g_array_index (self->held, guint32, buffer->first + e);
-          if (block != SIM_BLOCKS_NONE)
-            sim_blocks_set_wall (&self->blocks, block, kind, is_wall);
-        }
+      const guint role = g_array_index (self->roles, guint8, a);
+      if (role & NAMED)
+        g_array_index (out->named, guint32, n_named++) = a;
+      if (!(role & COMES_FREE))
+        g_array_index (out->lasting, guint32, n_lasting++) = a;
+    }
+  g_array_set_size (out->named, n_named);
+  g_array_set_size (out->lasting, n_lasting);
+}
+
+/* Buffers that are never given back in what is looked at are walls to it. */
+static void
+set_walls (SimFootprint *self, guint kind, gboolean is_wall)
+{
+  const GArray *lasting = self->recurrences[kind].lasting;
+  for (guint i = 0; i < lasting->len; i++)
+    {
+      const PlanBuffer *buffer
+          = plan_schedule_buffer (self->schedule, g_array_index (lasting, guint32, i));
+      const guint32 *held = sim_footprint_held (self, buffer->first);
+      for (guint e = 0; e < buffer->count; e++)
+        if (held[e] != SIM_BLOCKS_NONE)
+          sim_blocks_set_wall (&self->blocks, held[e], kind, is_wall);
     }
 }
 
@@ -350,6 +415,15 @@ recurrence_turn (SimFootprint *self, guint kind)
       recurrence->oldest *= 2;
     }
   return 0;
+}
+
+/* Taken and given back, it changes nothing but the meter. */
+static gboolean
+passes (SimFootprint *self, SimMove *move)
+{
+  return !self->lead.is_on
+         && *sim_footprint_held (self, sim_footprint_id (self, move)) == SIM_BLOCKS_NONE
+         && sim_blocks_passes (&self->blocks, move->bytes, move->pool, &move->hint);
 }
 
 static void walk (SimFootprint *self, SimRange range);
@@ -438,7 +512,8 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   const gboolean leaps = !looks && sim_leap_enter (self, loop, range);
   if (looks)
     {
-      set_walls (self, kind, range, TRUE);
+      look_at (self, kind, range);
+      set_walls (self, kind, TRUE);
       is_looking = !is_known (self, index, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->entry, left);
     }
@@ -463,7 +538,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   if (is_looking)
     join_peak (self, &recurrence->before, TRUE);
   if (looks)
-    set_walls (self, kind, range, FALSE);
+    set_walls (self, kind, FALSE);
 }
 
 static void
@@ -474,7 +549,12 @@ walk (SimFootprint *self, SimRange range)
     {
       SimMove *move = &moves[i++];
       sim_lead_issue (&self->lead, move->launches);
-      if (move->kind == SIM_ITEM_OP)
+      if (move->is_passing && i < range.end && passes (self, move))
+        {
+          count_taken (self, move);
+          count_given_back (self, &moves[i++]);
+        }
+      else if (move->kind == SIM_ITEM_OP)
         take (self, move);
       else if (move->kind == SIM_ITEM_FREE)
         give_back (self, move);
@@ -503,7 +583,8 @@ static void
 note_step (SimFootprint *self, SimRange step)
 {
   SimRecurrence *recurrence = &self->recurrences[0];
-  set_walls (self, 0, step, TRUE);
+  look_at (self, 0, step);
+  set_walls (self, 0, TRUE);
   describe (self, 0, &recurrence->entry);
   recurrence_begin (recurrence, &recurrence->entry);
 }

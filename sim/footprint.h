@@ -35,10 +35,11 @@ typedef struct
 typedef struct
 {
   SimState kept, now, entry;
-  guint age, oldest;     /* turns since the kept one; when it is replaced */
-  SimPeak before, since; /* until the kept one; from there until it came again */
-  gint64 period;         /* iterations from the one to the other; 0: it has not come again */
-  guint32 loop;          /* of them */
+  guint age, oldest;       /* turns since the kept one; when it is replaced */
+  SimPeak before, since;   /* until the kept one; from there until it came again */
+  gint64 period;           /* iterations from the one to the other; 0: it has not come again */
+  guint32 loop;            /* of them */
+  GArray *named, *lasting; /* guint32: buffer arrays that come or go there; that do not come free */
 } SimRecurrence;
 
 typedef struct _SimMove SimMove;
@@ -61,7 +62,8 @@ struct _SimFootprint
   GArray *moves;                     /* per item of the program */
   GArray *held;                      /* guint32 per buffer: its block */
   GArray *placed;                    /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
-  GArray *comes_free;                /* gboolean per array, in the part that is looked at */
+  GArray *roles;                     /* guint8 per array, in the part that is looked at */
+  GArray *described;                 /* guint32: blocks of what is named there */
   guint n_taken;                     /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
   SimLeap leap;

@@ -23,6 +23,16 @@ typedef struct
   SimLook look;
 } SimNoted;
 
+/* A note about something short, as it is followed. */
+typedef struct
+{
+  SimMove *move;
+  guint32 note, id;
+  gint32 shift;
+  gboolean is_take, may_add;
+  gboolean is_passing; /* what is taken is given back next */
+} SimShortMove;
+
 typedef struct
 {
   guint32 queue, pool;
@@ -69,9 +79,7 @@ begin (SimFootprint *footprint, const SimLoop *loop)
   memcpy (self->live, footprint->meter.live, sizeof self->live);
   self->total = footprint->meter.total;
   self->value = footprint->values[loop->depth];
-  self->turns = self->iterations = 0;
-  g_array_set_size (self->notes, 0);
-  g_array_set_size (self->shorts, 0);
+  self->turns = self->iterations = self->n_notes = 0;
   g_array_set_size (self->latest, 0);
   g_array_set_size (self->latest, footprint->arrays->len);
 }
@@ -83,7 +91,7 @@ sim_leap_enter (SimFootprint *footprint, const SimLoop *loop, SimRange body)
   if (!self->notes)
     {
       self->notes = g_array_new (FALSE, FALSE, sizeof (SimNoted));
-      self->shorts = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->shorts = g_array_new (FALSE, FALSE, sizeof (SimShortMove));
       self->latest = g_array_new (FALSE, TRUE, sizeof (guint32));
       self->drifts = g_array_new (FALSE, FALSE, sizeof (SimDrift));
     }
@@ -108,19 +116,17 @@ is_expected (const SimBlocks *blocks, const SimMove *move, guint32 block)
   return (move->bytes <= SIM_MEMORY_SHORT) == sim_blocks_is_short (blocks, block);
 }
 
+/* The next note; there is room for it. */
 static void
-add (SimLeap *self, const SimMove *move, SimNoted *note)
+add (SimLeap *self, const SimMove *move, const SimNoted *note)
 {
   guint32 *latest = latest_of (self, move->index);
-  const guint32 i = self->notes->len;
-  note->before = *latest;
-  note->iteration = self->iterations;
-  note->is_short = move->bytes <= SIM_MEMORY_SHORT;
-  *latest = i + 1;
-  g_array_set_size (self->notes, i + 1);
-  *note_at (self, i) = *note;
-  if (note->is_short)
-    g_array_append_val (self->shorts, i);
+  SimNoted *added = note_at (self, self->n_notes++);
+  *added = *note;
+  added->before = *latest;
+  added->iteration = self->iterations;
+  added->is_short = move->bytes <= SIM_MEMORY_SHORT;
+  *latest = self->n_notes;
 }
 
 static void
@@ -147,7 +153,7 @@ give_back (SimFootprint *footprint, guint32 i)
   const SimMove *move = sim_footprint_move (footprint, i);
   const guint32 id = sim_footprint_id (footprint, move);
   guint32 *held = sim_footprint_held (footprint, id);
-  SimNoted note = { .move = i, .id = id, .block = *held };
+  const SimNoted note = { .move = i, .id = id, .block = *held };
   self->is_on = self->is_on && *held != SIM_BLOCKS_NONE;
   if (*held == SIM_BLOCKS_NONE)
     return;
@@ -160,6 +166,10 @@ give_back (SimFootprint *footprint, guint32 i)
 void
 sim_leap_walk (SimFootprint *footprint, SimRange body)
 {
+  SimLeap *self = &footprint->leap;
+  const guint most = self->n_notes + body.end - body.begin;
+  if (self->notes->len < most)
+    g_array_set_size (self->notes, most);
   for (guint i = body.begin; i < body.end; i++)
     {
       const SimMove *move = sim_footprint_move (footprint, i);
@@ -169,7 +179,7 @@ sim_leap_walk (SimFootprint *footprint, SimRange body)
         give_back (footprint, i);
       sim_footprint_count (footprint, move);
     }
-  footprint->leap.iterations++;
+  self->iterations++;
 }
 
 /* Which sizes have more or fewer whole segments now; FALSE where parts came among those. */
@@ -278,48 +288,97 @@ find_periods (SimFootprint *footprint, const SimLoop *loop, gint64 most)
   SimLeap *self = &footprint->leap;
   const gint64 step = footprint->values[loop->depth] - self->value;
   gint64 periods = footprint->blocks.n_mixed == 0 && find_drifts (footprint) ? most : 0;
-  for (guint i = 0; i < self->notes->len; i++)
+  for (guint i = 0; i < self->n_notes; i++)
     {
       SimNoted *note = note_at (self, i);
       const SimMove *move = sim_footprint_move (footprint, note->move);
       note->shift = move->value == loop->depth && !move->modulus ? (gint32)step : 0;
     }
-  for (guint i = 0; i < self->notes->len && periods > 0; i++)
+  for (guint i = 0; i < self->n_notes && periods > 0; i++)
     if (!note_at (self, i)->is_short)
       periods = periods_of (footprint, i, periods);
   return periods;
+}
+
+/* What each of those periods does about something short. */
+static void
+find_shorts (SimFootprint *footprint)
+{
+  SimLeap *self = &footprint->leap;
+  SimShortMove *before = NULL;
+  guint n = 0;
+  g_array_set_size (self->shorts, self->n_notes);
+  for (guint32 i = 0; i < self->n_notes; i++)
+    {
+      const SimNoted *note = note_at (self, i);
+      SimShortMove *next = &g_array_index (self->shorts, SimShortMove, n);
+      if (!note->is_short)
+        continue;
+      *next = (SimShortMove){ .move = sim_footprint_move (footprint, note->move),
+                              .note = i,
+                              .id = note->id,
+                              .shift = note->shift,
+                              .is_take = is_take (footprint, note),
+                              .may_add = !note->look.has_long && self->drifts->len == 0 };
+      if (before && before->is_take && !next->is_take)
+        before->is_passing = before->id == next->id && before->shift == next->shift;
+      before = next;
+      n++;
+    }
+  g_array_set_size (self->shorts, n);
+}
+
+/* FALSE: it may not be done. */
+static gboolean
+follow (SimBlocks *blocks, const SimShortMove *next, guint32 *held)
+{
+  if (!next->is_take)
+    {
+      if (!sim_blocks_give_back_short (blocks, *held))
+        return FALSE;
+      *held = SIM_BLOCKS_NONE;
+      return TRUE;
+    }
+  if (*held == SIM_BLOCKS_NONE)
+    *held = sim_blocks_take_short (blocks, next->move->bytes, next->move->pool, next->may_add,
+                                   &next->move->hint);
+  else
+    return FALSE;
+  return *held != SIM_BLOCKS_NONE;
 }
 
 /* What is short, of one period; returns how many notes of it could be followed. */
 static guint
 walk_short (SimFootprint *footprint, gint64 period)
 {
-  SimLeap *self = &footprint->leap;
   SimBlocks *blocks = &footprint->blocks;
-  for (guint s = 0; s < self->shorts->len; s++)
+  const SimShortMove *shorts = (const SimShortMove *)(gpointer)footprint->leap.shorts->data;
+  const guint n = footprint->leap.shorts->len;
+  for (guint s = 0; s < n; s++)
     {
-      const guint32 i = g_array_index (self->shorts, guint32, s);
-      const SimNoted *note = note_at (self, i);
-      SimMove *move = sim_footprint_move (footprint, note->move);
+      const SimShortMove *next = &shorts[s];
       guint32 *held
-          = sim_footprint_held (footprint, (guint32)((gint64)note->id + period * note->shift));
-      if (move->kind == SIM_ITEM_FREE)
-        {
-          if (!sim_blocks_give_back_short (blocks, *held))
-            return i;
-          *held = SIM_BLOCKS_NONE;
-          continue;
-        }
-      const guint32 block = *held != SIM_BLOCKS_NONE
-                                ? SIM_BLOCKS_NONE
-                                : sim_blocks_take_short (
-                                    blocks, move->bytes, move->pool,
-                                    !note->look.has_long && self->drifts->len == 0, &move->hint);
-      if (block == SIM_BLOCKS_NONE)
-        return i;
+          = sim_footprint_held (footprint, (guint32)((gint64)next->id + period * next->shift));
+      if (next->is_passing && *held == SIM_BLOCKS_NONE
+          && sim_blocks_passes (blocks, next->move->bytes, next->move->pool, &next->move->hint))
+        s++;
+      else if (!follow (blocks, next, held))
+        return next->note;
+    }
+  return footprint->leap.n_notes;
+}
+
+/* What becomes of a buffer in each of so many periods. */
+static void
+set_held (SimFootprint *footprint, const SimNoted *note, gint64 periods, guint32 block)
+{
+  const gint64 shift = note->shift;
+  guint32 *held = sim_footprint_held (footprint, note->id);
+  for (gint64 k = shift != 0 ? periods : 0; k > 0; k--)
+    {
+      held += shift;
       *held = block;
     }
-  return self->notes->len;
 }
 
 /* What is long, of so many periods. */
@@ -330,7 +389,7 @@ apply (SimFootprint *footprint, gint64 periods)
   PlanMeter *meter = &footprint->meter;
   sim_footprint_note_peak (footprint);
   for (guint gives = 0; gives < 2; gives++) /* all that is given back was taken before */
-    for (guint i = 0; i < self->notes->len; i++)
+    for (guint i = 0; i < self->n_notes; i++)
       {
         const SimNoted *note = note_at (self, i);
         const SimMove *move = sim_footprint_move (footprint, note->move);
@@ -338,9 +397,7 @@ apply (SimFootprint *footprint, gint64 periods)
           continue;
         if (!gives && note->look.found_bytes == G_MAXUINT64)
           footprint->blocks.reserved += (guint64)periods * move->hint.segment_bytes;
-        guint32 *held = sim_footprint_held (footprint, note->id);
-        for (gint64 k = 1; note->shift != 0 && k <= periods; k++)
-          held[k * note->shift] = gives ? SIM_BLOCKS_NONE : note->block;
+        set_held (footprint, note, periods, gives ? SIM_BLOCKS_NONE : note->block);
       }
   for (guint i = 0; i < self->drifts->len; i++)
     {
@@ -357,7 +414,7 @@ static void
 finish (SimFootprint *footprint, const SimLoop *loop, guint n_followed, gint64 value)
 {
   SimLeap *self = &footprint->leap;
-  for (guint i = 0; i < self->notes->len; i++)
+  for (guint i = 0; i < self->n_notes; i++)
     {
       const SimNoted *note = note_at (self, i);
       SimMove *move = sim_footprint_move (footprint, note->move);
@@ -382,11 +439,13 @@ leap (SimFootprint *footprint, const SimLoop *loop, gint64 periods)
 {
   SimLeap *self = &footprint->leap;
   const gint64 value = footprint->values[loop->depth], step = value - self->value;
-  const guint n = self->notes->len;
+  const guint n = self->n_notes;
   gint64 period = 0;
   guint n_followed = n;
+  find_shorts (footprint);
   while (period < periods && (n_followed = walk_short (footprint, period + 1)) == n)
     period++;
+  sim_blocks_end_rows (&footprint->blocks);
   apply (footprint, period);
   if (n_followed < n)
     finish (footprint, loop, n_followed, value + period++ * step);

@@ -20,7 +20,8 @@ typedef struct
   gint64 value;                    /* of the loop, then */
   guint turns, iterations, oldest; /* since then; turns when others are looked at instead */
   GArray *notes;                   /* SimNoted: what they took and gave back */
-  GArray *shorts;                  /* guint32: of them, those about something short */
+  guint n_notes;                   /* the array has room for more */
+  GArray *shorts;     /* SimShortMove: what is done about something short, while periods are */
   GArray *latest;     /* guint32 per buffer array: 1 + the last note about it; 0: none */
   guint64 n_left_out; /* iterations, in all loops so far */
   GArray *drifts;     /* SimDrift: sizes of which more or fewer are free */

@@ -9,6 +9,7 @@
 #include "sim/sim.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +19,15 @@
 
 typedef enum
 {
-  SAVED,  /* taken in the first loop, given back in the second */
-  HANDED, /* taken an iteration ahead in the first loop */
-  LAGGED, /* given back some iterations late in the second */
-  TURNS,  /* two of them, in turns, in the first loop */
-  FIRST,  /* within an iteration of the first loop */
-  SECOND, /* of the second */
-  BOTH,   /* of each */
-  HOLES,  /* before the loops: they leave segments */
+  SAVED,   /* taken in the first loop, given back in the second */
+  HANDED,  /* taken an iteration ahead in the first loop */
+  LAGGED,  /* given back some iterations late in the second */
+  TURNS,   /* two of them, in turns, in the first loop */
+  FIRST,   /* within an iteration of the first loop */
+  SECOND,  /* of the second */
+  BOTH,    /* of each */
+  AT_ONCE, /* likewise, and given back at once */
+  HOLES,   /* before the loops: they leave segments */
   LASTING,
   N_USES
 } Use;
@@ -95,7 +97,8 @@ static guint
 steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
 {
   const double at = g_rand_double (self->rand);
-  const double later = at + (1 - at) * g_rand_double (self->rand);
+  const double later
+      = self->uses[i] == AT_ONCE ? nextafter (at, 1) : at + (1 - at) * g_rand_double (self->rand);
   const PlanRef fixed = { .array = self->arrays[i], .loop = -1 },
                 moving = { .array = self->arrays[i], .loop = 1 };
   PlanRef taken = moving, given = moving;
@@ -125,6 +128,7 @@ steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
       taken = given = fixed;
       break;
     case BOTH:
+    case AT_ONCE:
       taken = given = fixed;
       break;
     default:
@@ -207,7 +211,7 @@ no_cost (const PlanSchedule *schedule, const PlanStack *stack)
   const PlanCluster cluster = { .name = (char *)"test",
                                 .kind = PLAN_DEVICE_GPU,
                                 .nodes = 1,
-                                .devices_per_node = 1,
+                                .devices_per_node = 2,
                                 .memory_bytes_per_s = 1e9,
                                 .link_bytes_per_s = 1e9 };
   const SimCostInput input
@@ -294,6 +298,41 @@ START_TEST (leaves_out)
 }
 END_TEST
 
+/* What a collective used waits for the device, though it is taken and given back at once: so many
+ * blocks are in the air. */
+START_TEST (waits_for_collectives)
+{
+  PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE, .records_streams = _i };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
+  const gint8 group = plan_schedule_add_group (schedule, "all", 2, 1);
+  const PlanRef buffer = { .array = plan_schedule_add_buffer (schedule, "b", 1, 2 * PLAN_MIB,
+                                                              PLAN_DTYPE_U8, PLAN_CATEGORY_LOSS),
+                           .loop = -1 };
+  Maker maker = { .schedule = schedule };
+  for (PlanLaunch launch = 0; launch < PLAN_N_LAUNCHES; launch++)
+    stack.launch_ns[launch] = 100;
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "l", 0, 40, 1);
+  add (&maker, PLAN_OP_ALLOC, buffer);
+  PlanOp *reduce = plan_schedule_add_op (schedule, PLAN_OP_ALL_REDUCE, PLAN_STREAM_TENSOR);
+  reduce->group = group;
+  reduce->dims[0] = 2 * PLAN_MIB;
+  reduce->refs[0] = buffer;
+  add (&maker, PLAN_OP_FREE, buffer);
+  plan_schedule_end_repeat (schedule);
+  g_autoptr (SimCost) cost = no_cost (schedule, &stack);
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, &stack, &error);
+  SimSummary summary;
+  ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
+  ck_assert (sim_measure (schedule, cost, &stack, workspace, &summary, &error));
+  assert_same (&summary.memory, &trace->memory, _i);
+  ck_assert_int_eq (trace->memory.reserved > 20 * PLAN_MIB, _i);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -302,6 +341,7 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, any_loops, 0, 2000);
   tcase_add_loop_test (tcase, leaves_out, 0, 20);
+  tcase_add_loop_test (tcase, waits_for_collectives, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
