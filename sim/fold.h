@@ -7,6 +7,7 @@
 #include "sim/engine.h"
 #include "sim/program.h"
 #include "sim/recall.h"
+#include "sim/rejoin.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -16,10 +17,10 @@ typedef struct
   SimEngine engine;
   SimBusy busy;
   SimRecall recall;
+  SimRejoin rejoin;
   gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
   GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
-  gint64 slowed_ns[SIM_LEVELS];       /* until then */
   guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
   gboolean splits;                    /* notes in `busy` what streams do; recalls nothing */
 } SimFold;

@@ -17,9 +17,9 @@ typedef struct
   gint64 base; /* when the first of its streams was free */
   gint64 host; /* at its beginning, then what the host took for it */
   guint64 n_ops, n_issued;
-  gint64 slowed_ns;
   guint occupied[2]; /* before and after */
   SimOccupancy occupancy[2];
+  guint used[SIM_N_SHARED]; /* after */
 } SimVisit;
 
 void
@@ -130,16 +130,16 @@ apply (const SimVisit *visit, const gint64 *then, SimEngine *engine, const SimPr
   FOR_EACH_TOUCHED (program, loop, i)
   if (then[i] != UNTOUCHED)
     {
-      clocks[i] = (SimClock){ then[i] + later, { drift, 0 } };
+      clocks[i] = (SimClock){ .at = then[i] + later, .drift = { drift, 0 } };
       if (i >= SIM_CLOCK_EVENTS)
         g_array_index (engine->recorded, guint64, i - SIM_CLOCK_EVENTS) = engine->n_issued;
     }
   memset (&clocks[SIM_CLOCK_SPELLS], 0, (SIM_CLOCK_EVENTS - SIM_CLOCK_SPELLS) * sizeof (SimClock));
   FOR_EACH_SPELL (visit->occupied[1], &visit->occupancy[1], i)
-  clocks[i] = (SimClock){ then[i] + later, { drift, 0 } };
+  clocks[i] = (SimClock){ .at = then[i] + later, .drift = { drift, 0 } };
   engine->occupied = visit->occupied[1];
   engine->occupancy = visit->occupancy[1];
-  engine->slowed_ns += visit->slowed_ns;
+  memcpy (engine->used, visit->used, sizeof engine->used);
   clocks[SIM_CLOCK_HOST].at += visit->host;
 }
 
@@ -166,12 +166,13 @@ find_latest (const SimRecall *self, guint loop)
 
 gboolean
 sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program, guint index,
-                  guint64 *n_ops)
+                  guint64 *n_ops, gint64 *out_base_ns)
 {
   const SimLoop *loop = &g_array_index (program->time.loops, SimLoop, index);
   const SimClock *clocks = sim_engine_clock (engine, 0);
   const gint64 base = base_of (engine, loop);
   gint64 drift;
+  *out_base_ns = base;
   const gboolean is_uniform = find_drift (engine, program, loop, base, &drift);
   for (guint i = 0; i < VISITS && is_uniform; i++)
     {
@@ -195,7 +196,6 @@ sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program,
                                                 .host = clocks[SIM_CLOCK_HOST].at,
                                                 .n_ops = *n_ops,
                                                 .n_issued = engine->n_issued,
-                                                .slowed_ns = engine->slowed_ns,
                                                 .occupied = { engine->occupied },
                                                 .occupancy = { engine->occupancy } };
   return FALSE;
@@ -214,9 +214,9 @@ sim_recall_leave (SimRecall *self, const SimEngine *engine, const SimProgram *pr
   visit->is_known = clocks[SIM_CLOCK_HOST].at < visit->base;
   visit->host = clocks[SIM_CLOCK_HOST].at - visit->host;
   visit->n_ops = n_ops - visit->n_ops;
-  visit->slowed_ns = engine->slowed_ns - visit->slowed_ns;
   visit->occupied[1] = engine->occupied;
   visit->occupancy[1] = engine->occupancy;
+  memcpy (visit->used, engine->used, sizeof visit->used);
   FOR_EACH_TOUCHED (program, loop, i)
   {
     const gboolean is_touched

@@ -319,8 +319,10 @@ static const struct
 {
   const char *name;
   Work work;
-} repeated[]
-    = { { "nothing", score_from_nothing }, { "shared", score_again }, { "totals", measure } };
+} repeated[] = { { "nothing", score_from_nothing },
+                 { "shared", score_again },
+                 { "totals", measure },
+                 { "step", measure_step } };
 
 /* PLAN WHAT TIMES: does that to one plan so often, for counting instructions; says which plan where
  * that is never. */
