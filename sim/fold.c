@@ -19,6 +19,7 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
 {
   self->program = program;
   self->n_ops = self->n_walked = 0;
+  self->n_open = 0;
   sim_engine_init (&self->engine, schedule, cost);
   sim_busy_begin (&self->busy, 0);
   sim_recall_begin (&self->recall, program, self->engine.n_clocks);
@@ -44,6 +45,19 @@ sim_fold_clear (SimFold *self)
 
 static void walk (SimFold *self, guint begin, guint end);
 
+/* What those who jump have to know of an op that has begun. */
+static void
+note_start (SimFold *self, const SimIssue *issue, const SimClock *start, gint64 issued_ns)
+{
+  const SimClock *host = sim_engine_clock (&self->engine, SIM_CLOCK_HOST);
+  self->slack_ns = MIN (self->slack_ns, start->at - issued_ns);
+  sim_rejoin_note (&self->rejoin, start->at);
+  for (guint level = 0; level < SIM_LEVELS && self->engine.n_proofs > 0; level++)
+    self->gain[level] = MIN (self->gain[level], start->drift[level] - host->drift[level]);
+  if (issue->kind == SIM_ISSUE_SYNC)
+    sim_rejoin_note_sync (&self->rejoin, self->n_open == 0 ? self->slack_ns : G_MININT64);
+}
+
 static void
 walk_op (SimFold *self, SimOp *op)
 {
@@ -53,12 +67,11 @@ walk_op (SimFold *self, SimOp *op)
   if (issue->record >= 0)
     issue->record = sim_ref_id (&op->record, self->values);
   SimClock start = { .at = 0 };
-  const gint64 host_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
+  const gint64 issued_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at
+                           + (issue->kind == SIM_ISSUE_WORK ? issue->launch_ns : 0);
   const gint64 ns = sim_engine_issue (&self->engine, issue, &start);
   if (issue->kind != SIM_ISSUE_HOLD)
-    sim_rejoin_note (&self->rejoin, start.at);
-  if (issue->kind == SIM_ISSUE_SYNC)
-    sim_rejoin_note_sync (&self->rejoin, host_ns);
+    note_start (self, issue, &start, issued_ns);
   if (self->splits && issue->kind == SIM_ISSUE_WORK)
     sim_busy_add (&self->busy, issue->stream, &start, ns);
   self->n_ops++;
@@ -98,6 +111,7 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   self->occupancy[level] = engine->occupancy;
   g_array_set_size (engine->seen[level], 0);
   g_array_set_size (engine->moved[level], 0);
+  self->slack_ns = self->gain[level] = G_MAXINT64;
   engine->n_proofs++;
   engine->shift[level] = loop->step * loop->unroll;
   engine->proof_begin[level] = engine->n_issued + 1;
@@ -180,6 +194,7 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
       }
   if (self->splits)
     sim_busy_repeat (&self->busy, level, turns);
+  self->slack_ns += turns * MIN (self->gain[level], 0);
   self->values[level] += turns * engine->shift[level];
 }
 
@@ -228,6 +243,7 @@ fold (SimFold *self, const SimLoop *loop, guint begin)
           continue;
         }
       const guint64 n_ops = self->n_ops;
+      const gint64 slack_ns = self->slack_ns;
       begin_proof (self, loop, --left);
       turn (self, loop, begin);
       const gint64 jumped = conclude (self, loop) - at_end;
@@ -239,6 +255,7 @@ fold (SimFold *self, const SimLoop *loop, guint begin)
           is_saved = FALSE;
         }
       end_proof (self, loop);
+      self->slack_ns = MIN (self->slack_ns, slack_ns);
     }
 }
 
@@ -265,17 +282,23 @@ enter_loop (SimFold *self, guint index, guint begin)
   const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, index);
   const gboolean recalls = loop->is_closed && loop->depth < SIM_LEVELS && loop->count > 1
                            && !self->splits && !self->engine.is_serial;
+  const gint64 outer_ns = self->slack_ns;
   gint64 base_ns;
   if (recalls
       && sim_recall_enter (&self->recall, &self->engine, self->program, index, &self->n_ops,
-                           &base_ns))
+                           &base_ns, &self->slack_ns))
+    sim_rejoin_note (&self->rejoin, base_ns);
+  else
     {
-      sim_rejoin_note (&self->rejoin, base_ns);
-      return;
+      self->slack_ns = G_MAXINT64;
+      self->n_open++;
+      walk_loop (self, loop, begin);
+      self->n_open--;
+      if (recalls)
+        sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops,
+                          self->slack_ns);
     }
-  walk_loop (self, loop, begin);
-  if (recalls)
-    sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops);
+  self->slack_ns = MIN (self->slack_ns, outer_ns);
 }
 
 static void
@@ -304,6 +327,7 @@ run_step (SimFold *self, const SimRange *range)
   guint begin = range->begin;
   const SimItem *items = &g_array_index (self->program->time.items, SimItem, 0);
   sim_rejoin_begin (&self->rejoin, &self->engine);
+  self->slack_ns = G_MAXINT64;
   for (guint i = begin, end; i < range->end; i = end)
     {
       end = i + 1;
@@ -312,11 +336,13 @@ run_step (SimFold *self, const SimRange *range)
       end = g_array_index (self->program->time.loops, SimLoop, items[i].index).end;
       walk (self, begin, end);
       begin = end;
-      if (end < range->end && sim_rejoin_pass (&self->rejoin, &self->engine, &self->n_ops))
+      if (end < range->end
+          && sim_rejoin_pass (&self->rejoin, &self->engine, self->slack_ns, &self->n_ops))
         begin = end = range->end;
+      self->slack_ns = G_MAXINT64;
     }
   walk (self, begin, range->end);
-  sim_rejoin_end (&self->rejoin, self->n_ops);
+  sim_rejoin_end (&self->rejoin, self->slack_ns, self->n_ops);
 }
 
 gint64

@@ -59,18 +59,19 @@ go_to_end (const SimRejoin *self, gint64 later, SimEngine *engine)
     }
 }
 
-/* The host waits before the device has caught up with it. */
+/* The host stands as it stood, or makes no difference until it waits. */
 static gboolean
-is_ahead (const SimPass *self, gint64 host_ns)
+is_same_host (const SimPass *pass, gint64 host_ns)
 {
-  return self->sync_ns < G_MAXINT64 && host_ns + self->sync_ns - self->host_ns < self->least_ns;
+  const gint64 later = host_ns - pass->host_ns;
+  return later == 0 || (pass->waits && pass->slack_ns > MAX (later, 0));
 }
 
 static gboolean
 is_same (const SimPass *pass, const gint64 *then, const SimEngine *engine, gint64 later)
 {
   const SimClock *clocks = sim_engine_clock (engine, 0);
-  if (!is_ahead (pass, pass->host_ns) || !is_ahead (pass, clocks[SIM_CLOCK_HOST].at - later)
+  if (!is_same_host (pass, clocks[SIM_CLOCK_HOST].at - later)
       || memcmp (&pass->occupancy, &engine->occupancy, sizeof engine->occupancy) != 0)
     return FALSE;
   for (guint i = SIM_CLOCK_STREAMS; i < engine->n_clocks; i++)
@@ -91,44 +92,73 @@ note_least (SimRejoin *self, gint64 least_ns)
   self->least_ns = G_MAXINT64;
 }
 
-gboolean
-sim_rejoin_pass (SimRejoin *self, SimEngine *engine, guint64 *n_ops)
+static void
+note_slack (SimRejoin *self, gint64 slack_ns)
 {
-  const guint place = self->n_passed;
+  for (guint i = 0; i < self->n_passed; i++)
+    if (!self->passes[i].waits)
+      self->passes[i].slack_ns = MIN (self->passes[i].slack_ns, slack_ns);
+}
+
+void
+sim_rejoin_note_sync (SimRejoin *self, gint64 slack_ns)
+{
+  note_slack (self, slack_ns);
+  for (guint i = 0; i < self->n_passed; i++)
+    self->passes[i].waits = TRUE;
+}
+
+/* The place is as it was: what was said of it holds that much later, and of those before, too. */
+static void
+rejoin (SimRejoin *self, SimPass *pass, gint64 later, SimEngine *engine, guint64 *n_ops)
+{
+  const gint64 host_ns = sim_engine_clock (engine, SIM_CLOCK_HOST)->at;
+  pass->least_ns += later;
+  pass->slack_ns -= host_ns - later - pass->host_ns;
+  pass->host_ns = host_ns;
+  pass->n_ops = *n_ops;
+  note_least (self, pass->least_ns);
+  if (pass->waits)
+    sim_rejoin_note_sync (self, pass->slack_ns);
+  else
+    note_slack (self, pass->slack_ns);
+  go_to_end (self, later, engine);
+  *n_ops += pass->rest_ops;
+}
+
+gboolean
+sim_rejoin_pass (SimRejoin *self, SimEngine *engine, gint64 slack_ns, guint64 *n_ops)
+{
+  const guint place = self->n_passed, compute = SIM_CLOCK_STREAMS + PLAN_STREAM_COMPUTE;
   const SimClock *clocks = sim_engine_clock (engine, 0);
-  const gint64 host = clocks[SIM_CLOCK_HOST].at;
   if (place == SIM_REJOIN_PLACES)
     return FALSE;
   note_least (self, self->least_ns);
+  note_slack (self, slack_ns);
   SimPass *pass = &self->passes[place];
   gint64 *then = &g_array_index (self->clocks, gint64, place * self->n_clocks);
-  const guint compute = SIM_CLOCK_STREAMS + PLAN_STREAM_COMPUTE;
   const gboolean is_known = place < self->n_known;
   const gint64 later = is_known ? clocks[compute].at - then[compute] : 0;
   const gboolean rejoins = is_known && is_same (pass, then, engine, later);
   for (guint i = 0; i < self->n_clocks; i++)
     then[i] = clocks[i].at;
-  *pass = (SimPass){ .host_ns = host,
-                     .sync_ns = rejoins ? host + pass->sync_ns - pass->host_ns : G_MAXINT64,
-                     .least_ns = rejoins ? pass->least_ns + later : G_MAXINT64,
-                     .n_ops = *n_ops,
-                     .rest_ops = rejoins ? pass->rest_ops : 0,
-                     .occupancy = engine->occupancy };
-  self->n_passed++;
   if (rejoins)
-    {
-      sim_rejoin_note_sync (self, pass->sync_ns);
-      note_least (self, pass->least_ns);
-      go_to_end (self, later, engine);
-      *n_ops += pass->rest_ops;
-    }
+    rejoin (self, pass, later, engine, n_ops);
+  else
+    *pass = (SimPass){ .host_ns = clocks[SIM_CLOCK_HOST].at,
+                       .least_ns = G_MAXINT64,
+                       .slack_ns = G_MAXINT64,
+                       .n_ops = *n_ops,
+                       .occupancy = engine->occupancy };
+  self->n_passed++;
   return rejoins;
 }
 
 void
-sim_rejoin_end (SimRejoin *self, guint64 n_ops)
+sim_rejoin_end (SimRejoin *self, gint64 slack_ns, guint64 n_ops)
 {
   note_least (self, self->least_ns);
+  note_slack (self, slack_ns);
   for (guint i = 0; i < self->n_passed; i++)
     self->passes[i].rest_ops = n_ops - self->passes[i].n_ops;
   self->n_known = self->n_passed;

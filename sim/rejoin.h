@@ -1,8 +1,8 @@
 /* SimRejoin: where a section that is run again comes to be as it was there the last time.
  *
  * From such a place on all goes as it went then, as much later. What was over before anything of
- * the rest began makes no difference; nor does the host, where it waits for the device before that
- * has caught up with it, both times. */
+ * the rest began makes no difference; nor does the host, where it is ahead until it waits.
+ */
 #pragma once
 #include "sim/engine.h"
 #include <glib.h>
@@ -13,8 +13,10 @@ G_BEGIN_DECLS
 /* When a run came by, and what was left then. */
 typedef struct
 {
-  gint64 host_ns, sync_ns; /* the host, and when it then waited first */
-  gint64 least_ns;         /* nothing of the rest began before */
+  gint64 host_ns;
+  gint64 least_ns; /* nothing of the rest began before */
+  gint64 slack_ns; /* by which it began later than it was issued, until the host waited */
+  gboolean waits;  /* it does in what is left */
   guint64 n_ops, rest_ops;
   SimOccupancy occupancy;
 } SimPass;
@@ -37,25 +39,19 @@ void sim_rejoin_clear (SimRejoin *self);
 
 void sim_rejoin_begin (SimRejoin *self, const SimEngine *engine);
 
-/* At each place of a run in turn. TRUE: it is as it was; the engine and `n_ops` are where the run
- * ends. */
-gboolean sim_rejoin_pass (SimRejoin *self, SimEngine *engine, guint64 *n_ops);
+/* At each place of a run in turn, with what there was of slack since the one before. TRUE: it is as
+ * it was; the engine and `n_ops` are where the run ends. */
+gboolean sim_rejoin_pass (SimRejoin *self, SimEngine *engine, gint64 slack_ns, guint64 *n_ops);
 
-void sim_rejoin_end (SimRejoin *self, guint64 n_ops);
+/* The host has waited; the run ends. */
+void sim_rejoin_note_sync (SimRejoin *self, gint64 slack_ns);
+void sim_rejoin_end (SimRejoin *self, gint64 slack_ns, guint64 n_ops);
 
 /* Something begins at that time. */
 static inline void
 sim_rejoin_note (SimRejoin *self, gint64 start_ns)
 {
   self->least_ns = MIN (self->least_ns, start_ns);
-}
-
-/* The host, which was at `host_ns`, has waited. */
-static inline void
-sim_rejoin_note_sync (SimRejoin *self, gint64 host_ns)
-{
-  for (guint i = 0; i < self->n_passed; i++)
-    self->passes[i].sync_ns = MIN (self->passes[i].sync_ns, host_ns);
 }
 
 G_END_DECLS
