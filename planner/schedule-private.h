@@ -6,6 +6,7 @@ G_BEGIN_DECLS
 struct _PlanSchedule
 {
   guint rank, ranks;
+  guint64 serial;
   PlanOp *nodes; /* REPEAT has dims { from, count, step, node of its END } */
   guint n_nodes, room;
   GArray *buffers; /* PlanBuffer */

@@ -36,6 +36,8 @@ clear_variable (gpointer data)
   g_free (*(char **)data);
 }
 
+static gsize n_made;
+
 PlanSchedule *
 plan_schedule_new (guint rank, guint ranks)
 {
@@ -43,6 +45,7 @@ plan_schedule_new (guint rank, guint ranks)
   PlanSchedule *self = g_new0 (PlanSchedule, 1);
   self->rank = rank;
   self->ranks = ranks;
+  self->serial = (guint64)g_atomic_pointer_add (&n_made, 1) + 1;
   self->nodes = g_new (PlanOp, USUAL_NODES);
   self->room = USUAL_NODES;
   self->buffers = g_array_new (FALSE, TRUE, sizeof (PlanBuffer));
@@ -195,6 +198,12 @@ const char *
 plan_schedule_variable (const PlanSchedule *self, const PlanOp *repeat)
 {
   return g_array_index (self->variables, char *, repeat->dims[PLAN_REPEAT_VARIABLE]);
+}
+
+guint64
+plan_schedule_serial (const PlanSchedule *self)
+{
+  return self->serial;
 }
 
 guint

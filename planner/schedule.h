@@ -82,6 +82,7 @@ const char *plan_section_name (PlanSection section);
 /* First 16 hex digits of the SHA-256 of the text form; the caller frees. */
 char *plan_schedule_hash (const PlanSchedule *self);
 
+guint64 plan_schedule_serial (const PlanSchedule *self); /* among those of this process, from 1 */
 guint plan_schedule_rank (const PlanSchedule *self);
 guint plan_schedule_ranks (const PlanSchedule *self);
 guint plan_schedule_n_groups (const PlanSchedule *self);

@@ -7,6 +7,8 @@
 
 #include "sim/sharing.h"
 
+#include <string.h>
+
 void
 sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *cost)
 {
@@ -30,7 +32,8 @@ sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *c
   self->n_issued = 0;
   self->occupancy = (SimOccupancy){ 0 };
   self->occupied = 0;
-  self->slowed_ns = 0;
+  memset (self->used, 0, sizeof self->used);
+  self->n_proofs = 0;
   for (guint i = 0; i < SIM_LEVELS; i++)
     self->shift[i] = 0;
 }
@@ -55,15 +58,35 @@ sim_issue_kind (PlanOpKind kind)
                                                                              : SIM_ISSUE_WORK;
 }
 
-static inline SimClock
-later (SimEngine *self, SimClock a, const SimClock *b)
+/* What follows is compiled twice: only proofs look at drifts, which without them are all 0. */
+#define FOR_BOTH static inline __attribute__ ((always_inline))
+
+FOR_BOTH void
+set_clock (SimClock *clock, const SimClock *to, gboolean proves)
 {
-  const gboolean is_b = b->at != a.at               ? b->at > a.at
-                        : b->drift[1] != a.drift[1] ? b->drift[1] > a.drift[1]
-                                                    : b->drift[0] > a.drift[0];
-  const SimClock late = is_b ? *b : a, early = is_b ? a : *b;
-  sim_engine_note_order (self, &late, &early, 0);
-  return late;
+  clock->at = to->at;
+  for (guint level = 0; level < SIM_LEVELS && proves; level++)
+    clock->drift[level] = to->drift[level];
+}
+
+/* Number by number: what was just written so cannot be read as a whole without waiting for it. */
+FOR_BOTH void
+wait_for (SimEngine *self, SimClock *ready, const SimClock *other, gboolean proves)
+{
+  const gint64 apart = other->at - ready->at;
+  if (!proves)
+    {
+      ready->at = MAX (ready->at, other->at);
+      return;
+    }
+  const gint64 closer[SIM_LEVELS]
+      = { other->drift[0] - ready->drift[0], other->drift[1] - ready->drift[1] };
+  const gboolean is_other = apart != 0 ? apart > 0 : closer[1] != 0 ? closer[1] > 0 : closer[0] > 0;
+  for (guint level = 0; level < SIM_LEVELS; level++)
+    sim_engine_note (self, level, is_other ? apart : -apart,
+                     is_other ? -closer[level] : closer[level]);
+  if (is_other)
+    set_clock (ready, other, proves);
 }
 
 /* An event that other iterations look for elsewhere. What they find there has its own drift, to be
@@ -82,7 +105,7 @@ later_moving (SimEngine *self, SimClock ready, guint32 event, guint level)
   else
     for (guint i = 0; i < SIM_LEVELS; i++)
       if (i != level)
-        sim_engine_note (self, &ready, clock, i, 0);
+        sim_engine_note (self, i, ready.at - clock->at, clock->drift[i] - ready.drift[i]);
   g_array_append_val (self->seen[level], seen);
   return seen.clock;
 }
@@ -94,56 +117,74 @@ is_moving (const SimEngine *self, guint32 event, gint8 level)
          && g_array_index (self->recorded, guint64, event) < self->proof_begin[level];
 }
 
-static inline void
-record (SimEngine *self, const SimIssue *issue, SimClock clock)
+FOR_BOTH void
+record (SimEngine *self, const SimIssue *issue, const SimClock *clock, gboolean proves)
 {
   if (issue->record < 0)
     return;
-  *sim_engine_clock (self, SIM_CLOCK_EVENTS + (guint)issue->record) = clock;
+  set_clock (sim_engine_clock (self, SIM_CLOCK_EVENTS + (guint)issue->record), clock, proves);
   g_array_index (self->recorded, guint64, issue->record) = self->n_issued;
-  if (issue->record_level >= 0 && self->shift[issue->record_level] != 0)
+  if (proves && issue->record_level >= 0 && self->shift[issue->record_level] != 0)
     {
-      const SimMoving moved = { .event = (guint32)issue->record, .clock = clock };
+      const SimMoving moved = { .event = (guint32)issue->record, .clock = *clock };
       g_array_append_val (self->moved[issue->record_level], moved);
     }
 }
 
-SimTurn
-sim_engine_issue (SimEngine *self, const SimIssue *issue)
+FOR_BOTH void
+find_ready (SimEngine *self, const SimIssue *issue, const SimClock *group, SimClock *ready,
+            gboolean proves)
+{
+  const SimClock *events = sim_engine_clock (self, SIM_CLOCK_EVENTS);
+  if (group)
+    wait_for (self, ready, group, proves);
+  for (guint i = 0; i < issue->n_waits; i++)
+    if (proves && is_moving (self, issue->waits[i], issue->wait_level[i]))
+      *ready = later_moving (self, *ready, issue->waits[i], (guint)issue->wait_level[i]);
+    else
+      wait_for (self, ready, &events[issue->waits[i]], proves);
+}
+
+FOR_BOTH gint64
+issue_op (SimEngine *self, const SimIssue *issue, SimClock *out_start, gboolean proves)
 {
   SimClock *clocks = sim_engine_clock (self, 0);
   SimClock *host = &clocks[SIM_CLOCK_HOST];
   SimClock *stream
       = &clocks[SIM_CLOCK_STREAMS + (self->is_serial ? PLAN_STREAM_COMPUTE : issue->stream)];
   SimClock *group = issue->group >= 0 ? &clocks[SIM_CLOCK_GROUPS + issue->group] : NULL;
-  SimClock ready = *stream;
+  SimClock ready = { 0 };
+  gint64 ns = 0;
   self->n_issued++;
-  if (group)
-    ready = later (self, ready, group);
-  for (guint i = 0; i < issue->n_waits; i++)
-    ready = is_moving (self, issue->waits[i], issue->wait_level[i])
-                ? later_moving (self, ready, issue->waits[i], (guint)issue->wait_level[i])
-                : later (self, ready, &clocks[SIM_CLOCK_EVENTS + issue->waits[i]]);
-  if (issue->kind == SIM_ISSUE_HOLD)
-    {
-      *stream = ready;
-      record (self, issue, ready);
-      return (SimTurn){ .start = ready };
-    }
+  set_clock (&ready, stream, proves);
+  find_ready (self, issue, group, &ready, proves);
+  if (issue->kind == SIM_ISSUE_WORK)
+    host->at += issue->launch_ns;
+  if (issue->kind != SIM_ISSUE_HOLD)
+    wait_for (self, &ready, host, proves);
+  set_clock (out_start, &ready, proves);
   if (issue->kind == SIM_ISSUE_SYNC)
     {
-      *host = later (self, ready, host);
-      return (SimTurn){ .start = *host };
+      set_clock (host, &ready, proves);
+      return 0;
     }
-  host->at += issue->launch_ns;
-  const SimClock start = later (self, ready, host);
-  const gint64 ns = self->is_serial ? issue->ns : sim_sharing_run (self, issue, &start);
-  *stream = start;
-  stream->at += ns;
-  if (group)
-    *group = *stream;
-  if (self->is_serial)
-    *host = *stream;
-  record (self, issue, *stream);
-  return (SimTurn){ .start = start, .ns = ns };
+  if (issue->kind == SIM_ISSUE_WORK)
+    {
+      ns = self->is_serial ? issue->ns : sim_sharing_run (self, issue, out_start);
+      ready.at += ns;
+      if (group)
+        set_clock (group, &ready, proves);
+      if (self->is_serial)
+        set_clock (host, &ready, proves);
+    }
+  set_clock (stream, &ready, proves);
+  record (self, issue, &ready, proves);
+  return ns;
+}
+
+gint64
+sim_engine_issue (SimEngine *self, const SimIssue *issue, SimClock *out_start)
+{
+  return self->n_proofs > 0 ? issue_op (self, issue, out_start, TRUE)
+                            : issue_op (self, issue, out_start, FALSE);
 }

@@ -18,7 +18,7 @@ G_BEGIN_DECLS
  * proven; 0 for a level that is not. */
 typedef struct
 {
-  gint64 at, drift[SIM_LEVELS];
+  gint64 drift[SIM_LEVELS], at;
 } SimClock;
 
 /* Spells of a stream that are kept for those who share with them. */
@@ -57,13 +57,6 @@ typedef struct
   SimLoad load;
 } SimIssue;
 
-/* When an op ran, and for how long beside what ran with it. */
-typedef struct
-{
-  SimClock start;
-  gint64 ns;
-} SimTurn;
-
 /* What streams do that others share with: spells in order, those in the past forgotten. */
 typedef struct
 {
@@ -89,11 +82,12 @@ typedef struct
   GArray *clocks;   /* SimClock */
   GArray *recorded; /* guint64 per event: number of the op that last did */
   guint64 n_issued;
-  SimOccupancy occupancy; /* its times are clocks */
-  guint occupied;         /* streams with any, a bit each */
-  gint64 slowed_ns;       /* that ops of the compute stream took longer than alone */
+  SimOccupancy occupancy;   /* its times are clocks */
+  guint occupied;           /* streams with any, a bit each */
+  guint used[SIM_N_SHARED]; /* by all those spells together, per mille */
 
-  /* Proofs under way, per level. */
+  guint n_proofs; /* under way; without any, every drift is 0 */
+  /* Per level: */
   gint64 shift[SIM_LEVELS];        /* ids per iteration of events that move; 0: nothing to prove */
   guint64 proof_begin[SIM_LEVELS]; /* first op of the iteration */
   gint64 holds[SIM_LEVELS];        /* iterations from it for which every order is sure to hold */
@@ -112,24 +106,26 @@ sim_engine_clock (const SimEngine *self, guint i)
   return &((SimClock *)(gpointer)self->clocks->data)[i];
 }
 
-/* Notes for how many iterations `late` stays later than `early`, by `margin` at least. */
+/* Notes for how many iterations what is later by `slack` stays so where the earlier one gains
+ * `closer` in each. */
 static inline void
-sim_engine_note (SimEngine *self, const SimClock *late, const SimClock *early, guint level,
-                 gint64 margin)
+sim_engine_note (SimEngine *self, guint level, gint64 slack, gint64 closer)
 {
-  const gint64 closer = early->drift[level] - late->drift[level];
   if (closer > 0)
-    self->holds[level] = MIN (self->holds[level], (late->at - early->at - margin) / closer);
+    self->holds[level] = MIN (self->holds[level], slack / closer);
 }
 
+/* The same of two clocks, with `margin` between them at least. */
 static inline void
 sim_engine_note_order (SimEngine *self, const SimClock *late, const SimClock *early, gint64 margin)
 {
-  for (guint level = 0; level < SIM_LEVELS; level++)
-    sim_engine_note (self, late, early, level, margin);
+  for (guint level = 0; level < SIM_LEVELS && self->n_proofs > 0; level++)
+    sim_engine_note (self, level, late->at - early->at - margin,
+                     early->drift[level] - late->drift[level]);
 }
 
-/* The step function of every run: issues one op, and says when it runs. */
-SimTurn sim_engine_issue (SimEngine *self, const SimIssue *issue);
+/* The step function of every run: issues one op, says when it starts, and returns for how long it
+ * runs beside what runs with it. */
+gint64 sim_engine_issue (SimEngine *self, const SimIssue *issue, SimClock *out_start);
 
 G_END_DECLS

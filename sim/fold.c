@@ -6,7 +6,7 @@
  *
  * Within an iteration that is being proven for the outer loop an inner loop may jump: what is
  * compared changes linearly along it, so it is enough to have noted the order of its first and its
- * last iteration. That is why the last one is never jumped over. */
+ * last iteration. That is why the last one is not jumped over then. */
 #include "config.h"
 
 #include "sim/fold.h"
@@ -19,9 +19,11 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
 {
   self->program = program;
   self->n_ops = self->n_walked = 0;
+  self->n_open = 0;
   sim_engine_init (&self->engine, schedule, cost);
   sim_busy_begin (&self->busy, 0);
   sim_recall_begin (&self->recall, program, self->engine.n_clocks);
+  sim_rejoin_reset (&self->rejoin, self->engine.n_clocks);
   for (guint i = 0; i < SIM_LEVELS; i++)
     {
       if (!self->saved[i])
@@ -36,11 +38,25 @@ sim_fold_clear (SimFold *self)
   sim_engine_clear (&self->engine);
   sim_busy_clear (&self->busy);
   sim_recall_clear (&self->recall);
+  sim_rejoin_clear (&self->rejoin);
   for (guint i = 0; i < SIM_LEVELS; i++)
     g_clear_pointer (&self->saved[i], g_array_unref);
 }
 
 static void walk (SimFold *self, guint begin, guint end);
+
+/* What those who jump have to know of an op that has begun. */
+static void
+note_start (SimFold *self, const SimIssue *issue, const SimClock *start, gint64 issued_ns)
+{
+  const SimClock *host = sim_engine_clock (&self->engine, SIM_CLOCK_HOST);
+  self->slack_ns = MIN (self->slack_ns, start->at - issued_ns);
+  sim_rejoin_note (&self->rejoin, start->at);
+  for (guint level = 0; level < SIM_LEVELS && self->engine.n_proofs > 0; level++)
+    self->gain[level] = MIN (self->gain[level], start->drift[level] - host->drift[level]);
+  if (issue->kind == SIM_ISSUE_SYNC)
+    sim_rejoin_note_sync (&self->rejoin, self->n_open == 0 ? self->slack_ns : G_MININT64);
+}
 
 static void
 walk_op (SimFold *self, SimOp *op)
@@ -50,9 +66,14 @@ walk_op (SimFold *self, SimOp *op)
     issue->waits[i] = sim_ref_id (&op->waits[i], self->values);
   if (issue->record >= 0)
     issue->record = sim_ref_id (&op->record, self->values);
-  const SimTurn turn = sim_engine_issue (&self->engine, issue);
+  SimClock start = { .at = 0 };
+  const gint64 issued_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at
+                           + (issue->kind == SIM_ISSUE_WORK ? issue->launch_ns : 0);
+  const gint64 ns = sim_engine_issue (&self->engine, issue, &start);
+  if (issue->kind != SIM_ISSUE_HOLD)
+    note_start (self, issue, &start, issued_ns);
   if (self->splits && issue->kind == SIM_ISSUE_WORK)
-    sim_busy_add (&self->busy, issue->stream, &turn.start, turn.ns);
+    sim_busy_add (&self->busy, issue->stream, &start, ns);
   self->n_ops++;
   self->n_walked++;
 }
@@ -88,9 +109,10 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
     saved[i] = now;
   }
   self->occupancy[level] = engine->occupancy;
-  self->slowed_ns[level] = engine->slowed_ns;
   g_array_set_size (engine->seen[level], 0);
   g_array_set_size (engine->moved[level], 0);
+  self->slack_ns = self->gain[level] = G_MAXINT64;
+  engine->n_proofs++;
   engine->shift[level] = loop->step * loop->unroll;
   engine->proof_begin[level] = engine->n_issued + 1;
   engine->holds[level] = turns_after;
@@ -170,9 +192,9 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
         clock->drift[level] = 0;
         g_array_index (engine->recorded, guint64, event) = engine->n_issued;
       }
-  engine->slowed_ns += turns * (engine->slowed_ns - self->slowed_ns[level]);
   if (self->splits)
     sim_busy_repeat (&self->busy, level, turns);
+  self->slack_ns += turns * MIN (self->gain[level], 0);
   self->values[level] += turns * engine->shift[level];
 }
 
@@ -188,6 +210,7 @@ end_proof (SimFold *self, const SimLoop *loop)
     clocks[SIM_CLOCK_EVENTS + g_array_index (engine->moved[level], SimMoving, i).event].drift[level]
         = 0;
   engine->shift[level] = 0;
+  engine->n_proofs--;
 }
 
 /* As many iterations as it takes until the same is used again. */
@@ -201,15 +224,17 @@ turn (SimFold *self, const SimLoop *loop, guint begin)
     }
 }
 
-/* Two iterations alike are needed, the second one to prove it, and one to be left for the end. */
+/* Two iterations alike are needed, the second one to prove it, and within a proof of the loop
+ * around one to be left for the end. */
 static void
 fold (SimFold *self, const SimLoop *loop, guint begin)
 {
+  const gint64 at_end = self->engine.n_proofs > 0;
   gint64 left = loop->count / loop->unroll;
   gboolean is_saved = FALSE;
   while (left > 0)
     {
-      if (!is_saved || left < 3)
+      if (!is_saved || left < 2 + at_end)
         {
           save (self, loop);
           is_saved = TRUE;
@@ -218,9 +243,10 @@ fold (SimFold *self, const SimLoop *loop, guint begin)
           continue;
         }
       const guint64 n_ops = self->n_ops;
+      const gint64 slack_ns = self->slack_ns;
       begin_proof (self, loop, --left);
       turn (self, loop, begin);
-      const gint64 jumped = conclude (self, loop) - 1;
+      const gint64 jumped = conclude (self, loop) - at_end;
       if (jumped > 0)
         {
           jump (self, loop, jumped);
@@ -229,6 +255,7 @@ fold (SimFold *self, const SimLoop *loop, guint begin)
           is_saved = FALSE;
         }
       end_proof (self, loop);
+      self->slack_ns = MIN (self->slack_ns, slack_ns);
     }
 }
 
@@ -255,12 +282,23 @@ enter_loop (SimFold *self, guint index, guint begin)
   const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, index);
   const gboolean recalls = loop->is_closed && loop->depth < SIM_LEVELS && loop->count > 1
                            && !self->splits && !self->engine.is_serial;
+  const gint64 outer_ns = self->slack_ns;
+  gint64 base_ns;
   if (recalls
-      && sim_recall_enter (&self->recall, &self->engine, self->program, index, &self->n_ops))
-    return;
-  walk_loop (self, loop, begin);
-  if (recalls)
-    sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops);
+      && sim_recall_enter (&self->recall, &self->engine, self->program, index, &self->n_ops,
+                           &base_ns, &self->slack_ns))
+    sim_rejoin_note (&self->rejoin, base_ns);
+  else
+    {
+      self->slack_ns = G_MAXINT64;
+      self->n_open++;
+      walk_loop (self, loop, begin);
+      self->n_open--;
+      if (recalls)
+        sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops,
+                          self->slack_ns);
+    }
+  self->slack_ns = MIN (self->slack_ns, outer_ns);
 }
 
 static void
@@ -282,12 +320,40 @@ walk (SimFold *self, guint begin, guint end)
     }
 }
 
+/* Behind each repeat it may go on as it did in the step before. */
+static void
+run_step (SimFold *self, const SimRange *range)
+{
+  guint begin = range->begin;
+  const SimItem *items = &g_array_index (self->program->time.items, SimItem, 0);
+  sim_rejoin_begin (&self->rejoin, &self->engine);
+  self->slack_ns = G_MAXINT64;
+  for (guint i = begin, end; i < range->end; i = end)
+    {
+      end = i + 1;
+      if (items[i].kind != SIM_ITEM_REPEAT)
+        continue;
+      end = g_array_index (self->program->time.loops, SimLoop, items[i].index).end;
+      walk (self, begin, end);
+      begin = end;
+      if (end < range->end
+          && sim_rejoin_pass (&self->rejoin, &self->engine, self->slack_ns, &self->n_ops))
+        begin = end = range->end;
+      self->slack_ns = G_MAXINT64;
+    }
+  walk (self, begin, range->end);
+  sim_rejoin_end (&self->rejoin, self->slack_ns, self->n_ops);
+}
+
 gint64
 sim_fold_run (SimFold *self, PlanSection section)
 {
   const SimRange *range = &self->program->time.sections[section];
   const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
   sim_busy_begin (&self->busy, begin_ns);
-  walk (self, range->begin, range->end);
+  if (section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial)
+    run_step (self, range);
+  else
+    walk (self, range->begin, range->end);
   return sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at - begin_ns;
 }

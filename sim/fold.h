@@ -7,6 +7,7 @@
 #include "sim/engine.h"
 #include "sim/program.h"
 #include "sim/recall.h"
+#include "sim/rejoin.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -16,12 +17,16 @@ typedef struct
   SimEngine engine;
   SimBusy busy;
   SimRecall recall;
+  SimRejoin rejoin;
   gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
   GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
-  gint64 slowed_ns[SIM_LEVELS];       /* until then */
-  guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
-  gboolean splits;                    /* notes in `busy` what streams do; recalls nothing */
+  gint64 slack_ns;         /* by so much at least ops began later than the host issued them, since a
+                              loop, a proof or a place began */
+  gint64 gain[SIM_LEVELS]; /* of that in each iteration, at least */
+  guint n_open;            /* loops */
+  guint64 n_ops, n_walked; /* of them all, those that were issued one by one */
+  gboolean splits;         /* notes in `busy` what streams do; recalls nothing */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

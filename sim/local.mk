@@ -25,6 +25,7 @@ libsim_a_SOURCES = \
   %D%/memory.c %D%/memory.h \
   %D%/program.c %D%/program.h \
   %D%/recall.c %D%/recall.h \
+  %D%/rejoin.c %D%/rejoin.h \
   %D%/sharing.c %D%/sharing.h \
   %D%/sim.c %D%/sim.h \
   %D%/timings.c %D%/timings.h

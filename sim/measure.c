@@ -18,7 +18,8 @@ struct _SimWorkspace
   SimFootprint footprint;
   GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
   SimOccupancy occupancy[2];
-  guint n_steps; /* taken until they were steady */
+  guint n_steps;    /* taken until they were steady */
+  gint64 period_ns; /* then */
 };
 
 SimWorkspace *
@@ -115,10 +116,11 @@ static gint64
 measure_step (const PlanSchedule *schedule, const SimCost *cost, gboolean splits,
               SimWorkspace *workspace)
 {
-  sim_program_compile (&workspace->program, schedule, cost);
+  if (!sim_program_compile (&workspace->program, schedule, cost) && !splits)
+    return workspace->period_ns;
   workspace->fold.splits = splits;
   sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
-  return run_steps (workspace);
+  return workspace->period_ns = run_steps (workspace);
 }
 
 gint64

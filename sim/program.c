@@ -291,6 +291,42 @@ find_shared (const PlanSchedule *schedule, const SimCost *cost)
   return streams & ~(1u << PLAN_STREAM_COMPUTE);
 }
 
+/* What is issued between items that take memory follows from it. */
+static gboolean
+launches_same (const SimProgram *self, const SimCost *cost)
+{
+  for (guint node = 0; node < self->launches->len; node++)
+    if (g_array_index (self->launches, guint8, node) != sim_cost_launches (cost, node))
+      return FALSE;
+  return TRUE;
+}
+
+/* Puts other costs into a program of the same schedule; FALSE where that does not do. */
+static gboolean
+renew (SimProgram *self, const SimCost *cost, gboolean *out_differs)
+{
+  guint shared = 0;
+  if (self->is_serial != sim_cost_is_serial (cost) || !launches_same (self, cost))
+    return FALSE;
+  for (guint i = 0; i < self->time.items->len; i++)
+    {
+      const SimItem *item = item_at (&self->time, i);
+      if (item->kind != SIM_ITEM_OP)
+        continue;
+      SimIssue *issue = &g_array_index (self->ops, SimOp, item->index).issue;
+      const gint64 ns = sim_cost_ns (cost, item->node);
+      const gint64 launch_ns = sim_cost_launch_ns (cost, item->node);
+      const SimLoad load = sim_cost_load (cost, item->node);
+      *out_differs = *out_differs || ns != issue->ns || launch_ns != issue->launch_ns
+                     || memcmp (&load, &issue->load, sizeof load) != 0;
+      issue->ns = ns;
+      issue->launch_ns = launch_ns;
+      issue->load = load;
+      shared |= ns > 0 ? 1u << issue->stream : 0;
+    }
+  return (shared & ~(1u << PLAN_STREAM_COMPUTE)) == self->shared;
+}
+
 static void
 list_reset (SimList *self)
 {
@@ -303,22 +339,34 @@ list_reset (SimList *self)
   g_array_set_size (self->loops, 0);
 }
 
-void
-sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
+static void
+note_source (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
+{
+  const guint n = plan_schedule_n_nodes (schedule);
+  self->serial = plan_schedule_serial (schedule);
+  self->is_serial = sim_cost_is_serial (cost);
+  g_array_set_size (self->launches, n);
+  for (guint node = 0; node < n; node++)
+    g_array_index (self->launches, guint8, node) = (guint8)sim_cost_launches (cost, node);
+}
+
+static void
+compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
 {
   if (!self->ops)
     {
       self->ops = g_array_new (FALSE, FALSE, sizeof (SimOp));
       self->ranges = g_array_new (FALSE, FALSE, sizeof (SimRange));
       self->uses = g_array_new (FALSE, TRUE, 1);
+      self->launches = g_array_new (FALSE, FALSE, 1);
     }
+  note_source (self, schedule, cost);
   g_array_set_size (self->ops, 0);
   g_array_set_size (self->ranges, 0);
   g_array_set_size (self->uses, 0);
   list_reset (&self->time);
   list_reset (&self->memory);
   self->shared = find_shared (schedule, cost);
-  self->pace = sim_pace_of (schedule, cost);
   Compiler compiler = { .program = self,
                         .schedule = schedule,
                         .n_events = plan_schedule_n_events (schedule),
@@ -337,6 +385,20 @@ sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCo
     }
 }
 
+gboolean
+sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
+{
+  gboolean differs = FALSE;
+  if (self->serial != plan_schedule_serial (schedule) || !renew (self, cost, &differs))
+    {
+      compile (self, schedule, cost);
+      differs = TRUE;
+    }
+  if (differs)
+    self->pace = sim_pace_of (schedule, cost);
+  return differs;
+}
+
 static void
 list_clear (SimList *self)
 {
@@ -352,4 +414,5 @@ sim_program_clear (SimProgram *self)
   g_clear_pointer (&self->ops, g_array_unref);
   g_clear_pointer (&self->ranges, g_array_unref);
   g_clear_pointer (&self->uses, g_array_unref);
+  g_clear_pointer (&self->launches, g_array_unref);
 }

@@ -86,10 +86,15 @@ typedef struct
   GArray *ranges; /* SimRange */
   GArray *uses;   /* guint8 per time loop and event array, while compiling */
   SimPace pace;
-  guint shared; /* streams whose ops others share with, a bit each */
+  guint shared;     /* streams whose ops others share with, a bit each */
+  guint64 serial;   /* of the schedule; 0: none */
+  GArray *launches; /* guint8 per node */
+  gboolean is_serial;
 } SimProgram;
 
-void sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost);
+/* Of a schedule that it was of already only the costs are looked at. FALSE: they, too, are what
+ * they were, and so is all that follows. */
+gboolean sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost);
 void sim_program_clear (SimProgram *self);
 
 /* Values of the loops around a reference. */

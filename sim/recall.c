@@ -9,17 +9,19 @@
 
 #define VISITS 3 /* kept of each loop */
 #define UNTOUCHED G_MININT64
+#define LONG_NS (G_MAXINT64 / 4)
 
 typedef struct
 {
-  gboolean is_known;
-  guint64 age; /* when it was entered: later ones are greater */
-  gint64 base; /* when the first of its streams was free */
-  gint64 host; /* at its beginning, then what the host took for it */
+  guint64 age;  /* when it was entered: later ones are greater */
+  gint64 base;  /* when the first of its streams was free */
+  gint64 host;  /* how much later the host was at its beginning */
+  gint64 taken; /* the host at its beginning, then what it took for the loop */
+  gint64 slack; /* by which ops began later than they were issued; 0: not known */
   guint64 n_ops, n_issued;
-  gint64 slowed_ns;
   guint occupied[2]; /* before and after */
   SimOccupancy occupancy[2];
+  guint used[SIM_N_SHARED]; /* after */
 } SimVisit;
 
 void
@@ -108,7 +110,7 @@ is_alike (const SimVisit *visit, const gint64 *then, const SimEngine *engine,
           const SimProgram *program, const SimLoop *loop, gint64 base)
 {
   const SimClock *clocks = sim_engine_clock (engine, 0);
-  if (!visit->is_known || clocks[SIM_CLOCK_HOST].at + visit->host >= base
+  if (visit->slack <= MAX (clocks[SIM_CLOCK_HOST].at - base - visit->host, 0)
       || visit->occupied[0] != engine->occupied
       || memcmp (&visit->occupancy[0], &engine->occupancy, sizeof engine->occupancy) != 0)
     return FALSE;
@@ -130,17 +132,17 @@ apply (const SimVisit *visit, const gint64 *then, SimEngine *engine, const SimPr
   FOR_EACH_TOUCHED (program, loop, i)
   if (then[i] != UNTOUCHED)
     {
-      clocks[i] = (SimClock){ then[i] + later, { drift, 0 } };
+      clocks[i] = (SimClock){ .at = then[i] + later, .drift = { drift, 0 } };
       if (i >= SIM_CLOCK_EVENTS)
         g_array_index (engine->recorded, guint64, i - SIM_CLOCK_EVENTS) = engine->n_issued;
     }
   memset (&clocks[SIM_CLOCK_SPELLS], 0, (SIM_CLOCK_EVENTS - SIM_CLOCK_SPELLS) * sizeof (SimClock));
   FOR_EACH_SPELL (visit->occupied[1], &visit->occupancy[1], i)
-  clocks[i] = (SimClock){ then[i] + later, { drift, 0 } };
+  clocks[i] = (SimClock){ .at = then[i] + later, .drift = { drift, 0 } };
   engine->occupied = visit->occupied[1];
   engine->occupancy = visit->occupancy[1];
-  engine->slowed_ns += visit->slowed_ns;
-  clocks[SIM_CLOCK_HOST].at += visit->host;
+  memcpy (engine->used, visit->used, sizeof engine->used);
+  clocks[SIM_CLOCK_HOST].at += visit->taken;
 }
 
 /* The visit that nobody has come back to for longest. */
@@ -166,12 +168,13 @@ find_latest (const SimRecall *self, guint loop)
 
 gboolean
 sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program, guint index,
-                  guint64 *n_ops)
+                  guint64 *n_ops, gint64 *out_base_ns, gint64 *out_slack_ns)
 {
   const SimLoop *loop = &g_array_index (program->time.loops, SimLoop, index);
   const SimClock *clocks = sim_engine_clock (engine, 0);
   const gint64 base = base_of (engine, loop);
   gint64 drift;
+  *out_base_ns = base;
   const gboolean is_uniform = find_drift (engine, program, loop, base, &drift);
   for (guint i = 0; i < VISITS && is_uniform; i++)
     {
@@ -179,6 +182,7 @@ sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program,
       const gint64 *then = clocks_of (self, index, i);
       if (!is_alike (visit, then, engine, program, loop, base))
         continue;
+      *out_slack_ns = visit->slack - (clocks[SIM_CLOCK_HOST].at - base - visit->host);
       apply (visit, then + self->n_clocks, engine, program, loop, base - visit->base, drift);
       visit->age = engine->n_issued;
       *n_ops += visit->n_ops;
@@ -192,10 +196,10 @@ sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program,
     now[i] = clocks[i].at;
   *visit_at (self, index, oldest) = (SimVisit){ .age = engine->n_issued + 1,
                                                 .base = base,
-                                                .host = clocks[SIM_CLOCK_HOST].at,
+                                                .host = clocks[SIM_CLOCK_HOST].at - base,
+                                                .taken = clocks[SIM_CLOCK_HOST].at,
                                                 .n_ops = *n_ops,
                                                 .n_issued = engine->n_issued,
-                                                .slowed_ns = engine->slowed_ns,
                                                 .occupied = { engine->occupied },
                                                 .occupancy = { engine->occupancy } };
   return FALSE;
@@ -203,7 +207,7 @@ sim_recall_enter (SimRecall *self, SimEngine *engine, const SimProgram *program,
 
 void
 sim_recall_leave (SimRecall *self, const SimEngine *engine, const SimProgram *program, guint index,
-                  guint64 n_ops)
+                  guint64 n_ops, gint64 slack_ns)
 {
   const SimLoop *loop = &g_array_index (program->time.loops, SimLoop, index);
   const SimClock *clocks = sim_engine_clock (engine, 0);
@@ -211,12 +215,12 @@ sim_recall_leave (SimRecall *self, const SimEngine *engine, const SimProgram *pr
   SimVisit *visit = visit_at (self, index, latest);
   const gint64 *before = clocks_of (self, index, latest);
   gint64 *after = clocks_of (self, index, latest) + self->n_clocks;
-  visit->is_known = clocks[SIM_CLOCK_HOST].at < visit->base;
-  visit->host = clocks[SIM_CLOCK_HOST].at - visit->host;
+  visit->slack = MIN (slack_ns, LONG_NS);
+  visit->taken = clocks[SIM_CLOCK_HOST].at - visit->taken;
   visit->n_ops = n_ops - visit->n_ops;
-  visit->slowed_ns = engine->slowed_ns - visit->slowed_ns;
   visit->occupied[1] = engine->occupied;
   visit->occupancy[1] = engine->occupancy;
+  memcpy (visit->used, engine->used, sizeof visit->used);
   FOR_EACH_TOUCHED (program, loop, i)
   {
     const gboolean is_touched

@@ -56,14 +56,26 @@ pace_beside (const Others *others, const SimLoad *load)
   return pace;
 }
 
-/* Whether it can be slowed at all by what there is. */
+/* Whether it can be slowed at all by what there is: first by sums, of which its own stream's spells
+ * are no part. */
 static gboolean
-can_share (const SimEngine *self, guint streams, const SimLoad *load)
+can_share (const SimEngine *self, guint stream, const SimLoad *load)
 {
+  const SimOccupancy *o = &self->occupancy;
   Others most = { { 0 }, { 0 } };
-  FOR_EACH_STREAM (streams, s)
-  for (guint i = 0; i < self->occupancy.n[s]; i++)
-    add_other (&most, &self->occupancy.load[s][i]);
+  gboolean may = FALSE;
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    {
+      guint used = self->used[r];
+      for (guint i = 0; i < o->n[stream]; i++)
+        used -= o->load[stream][i].permille[r];
+      may |= load->permille[r] > 0 && used + load->permille[r] > WHOLE;
+    }
+  if (!may)
+    return FALSE;
+  FOR_EACH_STREAM (others_of (self, stream), s)
+  for (guint i = 0; i < o->n[s]; i++)
+    add_other (&most, &o->load[s][i]);
   return pace_beside (&most, load) < WHOLE;
 }
 
@@ -136,12 +148,18 @@ static void
 forget_first (SimEngine *self, guint stream, guint count)
 {
   SimOccupancy *o = &self->occupancy;
-  const guint kept = o->n[stream] - count;
-  memmove (spell_of (self, stream, 0), spell_of (self, stream, count),
-           kept * 2 * sizeof (SimClock));
-  memset (spell_of (self, stream, kept), 0, count * 2 * sizeof (SimClock));
-  memmove (&o->load[stream][0], &o->load[stream][count], kept * sizeof (SimLoad));
-  memset (&o->load[stream][kept], 0, count * sizeof (SimLoad));
+  SimClock *spells = spell_of (self, stream, 0);
+  SimLoad *loads = o->load[stream];
+  const guint n = o->n[stream], kept = n - count;
+  for (guint i = 0; i < count; i++)
+    for (guint r = 0; r < SIM_N_SHARED; r++)
+      self->used[r] -= loads[i].permille[r];
+  for (guint i = 0; i < n; i++)
+    {
+      loads[i] = i < kept ? loads[i + count] : (SimLoad){ { 0 } };
+      for (guint edge = 0; edge < 2; edge++)
+        spells[2 * i + edge] = i < kept ? spells[2 * (i + count) + edge] : (SimClock){ .at = 0 };
+    }
   o->n[stream] = (guint8)kept;
   if (kept == 0)
     self->occupied &= ~(1u << stream);
@@ -169,7 +187,7 @@ add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64
 {
   SimOccupancy *o = &self->occupancy;
   const guint s = issue->stream;
-  const SimClock end = { start->at + ns, { start->drift[0], start->drift[1] } };
+  const SimClock end = { .at = start->at + ns, .drift = { start->drift[0], start->drift[1] } };
   if (o->n[s] > 0)
     {
       SimClock *last = spell_of (self, s, o->n[s] - 1u);
@@ -188,6 +206,8 @@ add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64
   spell[0] = *start;
   spell[1] = end;
   o->load[s][o->n[s]++] = issue->load;
+  for (guint r = 0; r < SIM_N_SHARED; r++)
+    self->used[r] += issue->load.permille[r];
   self->occupied |= 1u << s;
 }
 
@@ -207,14 +227,13 @@ sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start)
   if (issue->stream == PLAN_STREAM_COMPUTE && self->occupied)
     forget_past (self, start);
   const guint streams = others_of (self, issue->stream);
-  if (ns > 0 && streams && can_share (self, streams, &issue->load))
+  if (ns > 0 && streams && can_share (self, issue->stream, &issue->load))
     {
       ns = run_beside (self, streams, issue, start->at);
-      note_neighbours (self, streams, start, ns);
+      if (self->n_proofs > 0)
+        note_neighbours (self, streams, start, ns);
     }
-  if (issue->stream == PLAN_STREAM_COMPUTE)
-    self->slowed_ns += ns - issue->ns;
-  else if (ns > 0 && !is_idle (&issue->load))
+  if (issue->stream != PLAN_STREAM_COMPUTE && ns > 0 && !is_idle (&issue->load))
     add_spell (self, issue, start, ns);
   return ns;
 }

@@ -16,8 +16,8 @@ typedef struct
   SimMemory *memory;
 } Run;
 
-static SimTurn
-issue (Run *run, const PlanCursor *cursor, const PlanOp *op)
+static gint64
+issue (Run *run, const PlanCursor *cursor, const PlanOp *op, SimClock *out_start)
 {
   SimIssue now = { .kind = sim_issue_kind (op->kind),
                    .stream = op->stream,
@@ -33,7 +33,7 @@ issue (Run *run, const PlanCursor *cursor, const PlanOp *op)
     now.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
   if (op->record.array >= 0)
     now.record = plan_cursor_event (cursor, &op->record);
-  return sim_engine_issue (&run->engine, &now);
+  return sim_engine_issue (&run->engine, &now, out_start);
 }
 
 static gint64
@@ -62,8 +62,9 @@ run_section (Run *run, PlanSection section, PlanTrace *trace)
     {
       sim_memory_issue (run->memory, sim_cost_launches (run->cost, cursor.node));
       const SimIssueKind kind = sim_issue_kind (op->kind);
-      const SimTurn turn = issue (run, &cursor, op);
-      gint64 start_ns = turn.start.at;
+      SimClock start = { 0 };
+      const gint64 ns = issue (run, &cursor, op, &start);
+      gint64 start_ns = start.at;
       if (kind == SIM_ISSUE_HOLD)
         start_ns = MAX (start_ns, host_ns (run));
       start_ns -= begin_ns;
@@ -71,7 +72,7 @@ run_section (Run *run, PlanSection section, PlanTrace *trace)
         note_memory (run, trace, &cursor, op, start_ns);
       else if (trace)
         plan_trace_add_span (trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
-                             start_ns + turn.ns);
+                             start_ns + ns);
     }
   if (section != PLAN_SECTION_TEARDOWN)
     sim_memory_end_step (run->memory);

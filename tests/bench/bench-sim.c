@@ -3,7 +3,9 @@
  * bench` and `make bench-instructions`; never part of the tests. */
 #include "config.h"
 
+#include "planner/bound.h"
 #include "planner/lower.h"
+#include "planner/search.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 
@@ -18,10 +20,12 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan; /* resolved */
+  Plan plan;           /* resolved */
+  SimParams params[2]; /* in turns: nothing that was found for one set of costs helps the other */
+  guint turn;
   const PlanStack *stack;
   PlanSchedule *schedule;
-  SimCost *cost;
+  SimCost *cost, *costs[2];
   SimSummary summary;
 } Case;
 
@@ -29,6 +33,8 @@ static void
 case_clear (Case *self)
 {
   g_clear_pointer (&self->cost, sim_cost_free);
+  for (guint i = 0; i < 2; i++)
+    g_clear_pointer (&self->costs[i], sim_cost_free);
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
   g_clear_pointer (&self->model, plan_model_free);
@@ -48,9 +54,11 @@ static void
 find_costs (Case *self, SimWorkspace *workspace)
 {
   g_autoptr (GError) error = NULL;
-  const SimCostInput input = {
-    .schedule = self->schedule, .cluster = self->cluster, .stack = self->stack, .plan = &self->plan
-  };
+  const SimCostInput input = { .schedule = self->schedule,
+                               .cluster = self->cluster,
+                               .stack = self->stack,
+                               .plan = &self->plan,
+                               .params = &self->params[self->turn % 2] };
   g_clear_pointer (&self->cost, sim_cost_free);
   if (!(self->cost = sim_cost_new (&input, &error)))
     g_error ("%s", error->message);
@@ -75,6 +83,15 @@ prepare (Case *self, const char *model_spec, const char *cluster_spec, const cha
       || !(self->stack = plan_stack_of (&self->plan, self->cluster->kind, &error)))
     g_error ("%s %s %s: %s", model_spec, cluster_spec, words, error->message);
   lower (self, NULL);
+  for (guint i = 0; i < 2; i++)
+    {
+      self->params[i] = *sim_params_default (self->cluster);
+      self->params[i].value[SIM_PARAM_RING_SHARE] *= i == 0 ? 1 : 0.99;
+      self->turn = i;
+      find_costs (self, NULL);
+      self->costs[i] = g_steal_pointer (&self->cost);
+    }
+  self->turn = 0;
   find_costs (self, NULL);
 }
 
@@ -104,10 +121,11 @@ score (Case *self, SimWorkspace *workspace)
     g_error ("no memory");
 }
 
-/* The same, of a plan that shares its schedule with one before; of one that shares nothing. */
+/* Plans that share their schedule with the one before; that share nothing. */
 static void
 score_again (Case *self, SimWorkspace *workspace)
 {
+  self->turn++;
   find_costs (self, workspace);
   score (self, workspace);
 }
@@ -119,12 +137,20 @@ score_from_nothing (Case *self, SimWorkspace *workspace)
   score_again (self, workspace);
 }
 
-/* As the search does it (planner/cli/score.c): what a schedule holds is found once. */
+/* Memory is known, too: what a schedule holds, a search finds once (planner/cli/score.c). */
 static void
 score_shared (Case *self, SimWorkspace *workspace)
 {
+  self->turn++;
   find_costs (self, workspace);
   measure_step (self, workspace);
+}
+
+/* And so are costs: time is walked and nothing else. */
+static void
+score_time (Case *self, SimWorkspace *workspace)
+{
+  sim_measure_step (self->schedule, self->costs[++self->turn % 2], workspace);
 }
 
 typedef void (*Work) (Case *self, SimWorkspace *workspace);
@@ -155,7 +181,7 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
   prepare (&c, model, cluster, words);
   const double lower_us = time_of (lower, &c, workspace, SAMPLES);
   const double cost_us = time_of (find_costs, &c, workspace, SAMPLES);
-  const double step_us = time_of (measure_step, &c, workspace, SAMPLES);
+  const double step_us = time_of (score_time, &c, workspace, SAMPLES);
   const double measure_us = time_of (measure, &c, workspace, SAMPLES);
   const gint64 start = g_get_monotonic_time ();
   g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.stack, &error);
@@ -167,6 +193,135 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
           run_us / measure_us);
 }
 
+#define CANDIDATES 1000 /* plans that are simulated as in a search */
+#define RECENT 8        /* schedules that a search keeps */
+
+/* A search's own plans, in its order, one after the other. */
+typedef struct
+{
+  Case *c;
+  SimWorkspace *workspace;
+  GHashTable *scores, *helds; /* Plan, distilled -> PlanScore; guint64, without communicators */
+  Plan keys[RECENT];
+  PlanSchedule *schedules[RECENT];
+  guint n_lowered, n_held, n_simulated;
+  gint64 us;
+} Candidates;
+
+static void
+find_schedule (Candidates *self, const Plan *key)
+{
+  Case *c = self->c;
+  for (guint i = 0; i < RECENT; i++)
+    if (self->schedules[i] && plan_search_key_equal (&self->keys[i], key))
+      {
+        c->schedule = self->schedules[i];
+        return;
+      }
+  const guint place = self->n_lowered++ % RECENT;
+  c->schedule = g_steal_pointer (&self->schedules[place]);
+  lower (c, NULL);
+  self->schedules[place] = c->schedule;
+  self->keys[place] = *key;
+}
+
+static guint64
+find_bytes (Candidates *self, const Plan *key)
+{
+  const Case *c = self->c;
+  const guint64 *held = g_hash_table_lookup (self->helds, key);
+  const guint64 outside = plan_bound_communicator_bytes (c->cluster, &c->plan, c->stack);
+  guint64 bytes;
+  gboolean is_settled;
+  if (held)
+    return *held + outside;
+  self->n_held++;
+  if (!sim_measure_device_bytes (c->schedule, c->stack, G_MAXUINT64, self->workspace, &bytes,
+                                 &is_settled, NULL))
+    return G_MAXUINT64;
+  const guint64 rest = bytes - outside;
+  if (is_settled)
+    g_hash_table_insert (self->helds, g_memdup2 (key, sizeof *key), g_memdup2 (&rest, sizeof rest));
+  return bytes;
+}
+
+/* What plans share is shared as in planner/cli/score.c. */
+static gboolean
+score_candidate (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
+{
+  Candidates *self = data;
+  Case *c = self->c;
+  const gint64 start = g_get_monotonic_time ();
+  Plan key, schedule_key;
+  c->plan = *resolved;
+  c->stack = plan_stack_of (resolved, c->cluster->kind, NULL);
+  plan_lower_distil (c->model, c->cluster, resolved, &key);
+  const PlanScore *known = g_hash_table_lookup (self->scores, &key);
+  if (known)
+    {
+      *out_score = *known;
+      return TRUE;
+    }
+  schedule_key = key;
+  plan_lower_distil_schedule (&schedule_key);
+  find_schedule (self, &schedule_key);
+  find_costs (c, NULL);
+  out_score->time_ns = sim_measure_step (c->schedule, c->cost, self->workspace);
+  schedule_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
+  out_score->memory_bytes = find_bytes (self, &schedule_key);
+  self->n_simulated++;
+  self->us += g_get_monotonic_time () - start;
+  g_hash_table_insert (self->scores, g_memdup2 (&key, sizeof key),
+                       g_memdup2 (out_score, sizeof *out_score));
+  c->schedule = NULL;
+  return out_score->memory_bytes < G_MAXUINT64;
+}
+
+static gboolean
+are_some_left (guint64 done, guint64 total, gpointer data)
+{
+  return ((const Candidates *)data)->n_simulated < CANDIDATES;
+}
+
+/* Plans that a search simulates, with what they share there. */
+static void
+print_candidates (const char *model, const char *cluster, const char *words,
+                  SimWorkspace *workspace)
+{
+  g_auto (Case) c = { 0 };
+  g_auto (PlanSearchResult) result = { 0 };
+  g_autoptr (GHashTable) scores
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  g_autoptr (GHashTable) helds
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  Candidates all = { .c = &c, .workspace = workspace, .scores = scores, .helds = helds };
+  gboolean pinned[PLAN_N_FIELDS] = { FALSE };
+  prepare (&c, model, cluster, words);
+  g_clear_pointer (&c.schedule, plan_schedule_free);
+  Plan base;
+  plan_init (&base);
+  base.value[PLAN_GBS] = c.plan.value[PLAN_GBS];
+  pinned[PLAN_GBS] = TRUE;
+  g_autoptr (PlanSpace) space = plan_space_new (c.model, c.cluster, &base, pinned, 0);
+  const PlanSearch search = { .model = c.model,
+                              .cluster = c.cluster,
+                              .space = space,
+                              .memory_bytes = c.cluster->memory_bytes,
+                              .best = 5,
+                              .apart = 0.005,
+                              .threads = 1,
+                              .front = 1.3,
+                              .score = score_candidate,
+                              .progress = are_some_left,
+                              .user_data = &all };
+  plan_search_run (&search, &result);
+  printf ("  %-48s %8.0f  (%u plans: %u lowered, %u with their memory found)\n",
+          "as in a search, its own plans in its order", 1e6 * all.n_simulated / (double)all.us,
+          all.n_simulated, all.n_lowered, all.n_held);
+  for (guint i = 0; i < RECENT; i++)
+    plan_schedule_free (all.schedules[i]);
+}
+
 /* How many plans one core scores in a second, by what they have in common. */
 static void
 print_rates (const char *model, const char *cluster, const char *words, SimWorkspace *workspace)
@@ -175,16 +330,18 @@ print_rates (const char *model, const char *cluster, const char *words, SimWorks
   {
     const char *name;
     Work work;
-  } rates[] = { { "from nothing", score_from_nothing },
-                { "schedules lowered", score_again },
-                { "memory known, too", score_shared },
-                { "costs known, too", measure_step } };
+  } rates[] = { { "from nothing: lowering, costs, time, memory", score_from_nothing },
+                { "one schedule: costs, time, memory", score_again },
+                { "one schedule, memory known: costs, time", score_shared },
+                { "costs known, too: time", score_time } };
   g_auto (Case) c = { 0 };
   prepare (&c, model, cluster, words);
-  printf ("plans of %s on %s, %s, scored per second and core:\n", model, cluster, words);
+  printf ("plans of %s on %s, %s, scored per second and core, with two sets of costs in turns:\n",
+          model, cluster, words);
   for (guint i = 0; i < G_N_ELEMENTS (rates); i++)
-    printf ("  %-18s %8.0f\n", rates[i].name,
+    printf ("  %-48s %8.0f\n", rates[i].name,
             1e6 / time_of (rates[i].work, &c, workspace, SAMPLES));
+  print_candidates (model, cluster, words, workspace);
 }
 
 #define LLAMA_LAYERS \
@@ -319,8 +476,10 @@ static const struct
 {
   const char *name;
   Work work;
-} repeated[]
-    = { { "nothing", score_from_nothing }, { "shared", score_again }, { "totals", measure } };
+} repeated[] = { { "nothing", score_from_nothing },
+                 { "shared", score_again },
+                 { "totals", measure },
+                 { "step", score_time } };
 
 /* PLAN WHAT TIMES: does that to one plan so often, for counting instructions; says which plan where
  * that is never. */

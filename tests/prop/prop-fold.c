@@ -107,24 +107,36 @@ START_TEST (any_schedule)
 }
 END_TEST
 
+/* Rates as some cluster might have them. */
+static SimCost *
+cost_of_plan (const PlanSchedule *schedule, const PlanCluster *cluster, const Plan *plan,
+              GRand *rand)
+{
+  g_autoptr (GError) error = NULL;
+  SimParams params = *sim_params_default (cluster);
+  params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 20000);
+  params.value[SIM_PARAM_RING_SHARE] *= g_rand_double_range (rand, 0.001, 1);
+  params.value[SIM_PARAM_PRODUCT_BF16] *= g_rand_double_range (rand, 0.001, 1);
+  const SimCostInput input = { .schedule = schedule,
+                               .cluster = cluster,
+                               .stack = plan_stack_of (plan, cluster->kind, NULL),
+                               .plan = plan,
+                               .params = &params };
+  SimCost *cost = sim_cost_new (&input, &error);
+  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
+  return cost;
+}
+
 /* A plan as search meets it: any fields, any rates. */
 static void
 assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan, int seed)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
-  SimParams params = *sim_params_default (cluster);
   const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
   ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
-  params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 20000);
-  params.value[SIM_PARAM_RING_SHARE] *= g_rand_double_range (rand, 0.001, 1);
-  params.value[SIM_PARAM_PRODUCT_BF16] *= g_rand_double_range (rand, 0.001, 1);
-  const SimCostInput input = {
-    .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan, .params = &params
-  };
-  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  ck_assert_msg (cost != NULL, "seed %d: %s", seed, error ? error->message : "");
+  g_autoptr (SimCost) cost = cost_of_plan (schedule, cluster, plan, rand);
   assert_same (schedule, cost, stack, seed);
 }
 
@@ -143,6 +155,70 @@ START_TEST (any_wide_plan)
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
   const Plan plan = random_wide_plan (_i, model, cluster);
   assert_same_plan (model, cluster, &plan, _i);
+}
+END_TEST
+
+/* What a search asks of a plan. */
+typedef struct
+{
+  gint64 step_ns;
+  guint64 bytes; /* 0: refused */
+  gboolean is_settled;
+} Score;
+
+static Score
+score_of (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+          SimWorkspace *workspace)
+{
+  Score score = { .step_ns = sim_measure_step (schedule, cost, workspace) };
+  if (!sim_measure_device_bytes (schedule, stack, G_MAXUINT64, workspace, &score.bytes,
+                                 &score.is_settled, NULL))
+    score.bytes = 0;
+  return score;
+}
+
+#define KINDS 3 /* of plans, and of costs for each */
+
+/* Whatever one workspace was used for before, it finds what a new one does. */
+START_TEST (one_after_the_other)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanModel) model = random_model (_i);
+  g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  PlanSchedule *schedules[KINDS];
+  SimCost *costs[KINDS][KINDS];
+  const PlanStack *stacks[KINDS];
+  for (guint i = 0; i < KINDS; i++)
+    {
+      const Plan plan
+          = random_plan (_i * KINDS + (int)i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+      stacks[i] = plan_stack_of (&plan, cluster->kind, NULL);
+      schedules[i] = plan_lower (model, cluster, &plan, 0, NULL);
+      ck_assert_ptr_nonnull (schedules[i]);
+      for (guint k = 0; k < KINDS; k++)
+        costs[i][k] = cost_of_plan (schedules[i], cluster, &plan, rand);
+    }
+  for (guint n = 0; n < 20; n++)
+    {
+      const guint i = (guint)g_rand_int_range (rand, 0, KINDS);
+      const SimCost *cost = costs[i][g_rand_int_range (rand, 0, KINDS)];
+      g_autoptr (SimWorkspace) new = sim_workspace_new ();
+      SimSummary summary;
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        sim_measure (schedules[i], cost, stacks[i], workspace, &summary, NULL);
+      const Score used = score_of (schedules[i], cost, stacks[i], workspace);
+      const Score fresh = score_of (schedules[i], cost, stacks[i], new);
+      ck_assert_msg (used.step_ns == fresh.step_ns && used.bytes == fresh.bytes
+                         && used.is_settled == fresh.is_settled,
+                     "seed %d, plan %u", _i, n);
+    }
+  for (guint i = 0; i < KINDS; i++)
+    {
+      for (guint k = 0; k < KINDS; k++)
+        sim_cost_free (costs[i][k]);
+      plan_schedule_free (schedules[i]);
+    }
 }
 END_TEST
 
@@ -196,6 +272,7 @@ main (void)
   tcase_add_loop_test (tcase, any_schedule, 0, 1500);
   tcase_add_loop_test (tcase, any_plan, 0, 150);
   tcase_add_loop_test (tcase, any_wide_plan, 0, 150);
+  tcase_add_loop_test (tcase, one_after_the_other, 0, 60);
   tcase_add_loop_test (tcase, full_size, 0, G_N_ELEMENTS (large));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
