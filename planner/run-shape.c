@@ -154,59 +154,106 @@ read_networks (gpointer unused)
   return file;
 }
 
-/* What is known of it there; NULL: what holds of such a cluster. The caller frees. */
+/* Facts of links, as their text: what is known there of a network, or of where some rows come from;
+ * else what a row says itself. */
+static const struct
+{
+  PlanFact fact;
+  const char *note, *unit; /* NULL: none says it */
+} links[] = {
+  { PLAN_FACT_NVLINK_DOMAIN, "nvlink_domain", "" },
+  { PLAN_FACT_NVLS, NULL, "" },
+  { PLAN_FACT_NIC_LATENCY, NULL, "" },
+  { PLAN_FACT_NIC_RATE, "nic_gbit_per_gpu", " Gbit/s" },
+};
+#define N_LINKS G_N_ELEMENTS (links)
+
+/* The section of a row's network, in its state if that has one, or of its source; NULL: none. The
+ * caller frees. */
 static char *
-network_fact (const char *network, const char *state, PlanFact fact)
+find_section (GKeyFile *file, const PlanRunRow *row)
+{
+  g_autofree char *network = plan_run_row_note (row, "network");
+  g_autofree char *state = plan_run_row_note (row, "network_state");
+  g_autofree char *of_state = network && state ? g_strdup_printf ("%s/%s", network, state) : NULL;
+  g_auto (GStrv) sections = g_key_file_get_groups (file, NULL);
+  if (of_state && g_key_file_has_group (file, of_state))
+    return g_steal_pointer (&of_state);
+  if (network && g_key_file_has_group (file, network))
+    return g_steal_pointer (&network);
+  for (guint i = 0; sections[i]; i++)
+    {
+      const char *const source = row->cell[PLAN_RUN_SOURCE];
+      const gsize length = strlen (sections[i]);
+      if (strncmp (source, sections[i], length) == 0 && (source[length] == ' ' || !source[length]))
+        return g_strdup (sections[i]);
+    }
+  return NULL;
+}
+
+/* By the order of `links`; NULL: as it is in such a cluster. */
+static void
+tell_links (const PlanRunRow *row, char *out_text[N_LINKS])
 {
   static GOnce once = G_ONCE_INIT;
   GKeyFile *file = g_once (&once, read_networks, NULL);
-  g_autofree char *of_state = network && state ? g_strdup_printf ("%s/%s", network, state) : NULL;
-  const char *section = of_state && g_key_file_has_group (file, of_state) ? of_state : network;
-  char *value = section ? g_key_file_get_string (file, section, plan_fact_key (fact), NULL) : NULL;
-  char *source = value ? strchr (value, '#') : NULL;
-  if (source)
-    *source = '\0';
-  return value ? g_strchomp (value) : NULL;
+  g_autofree char *section = find_section (file, row);
+  for (guint i = 0; i < N_LINKS; i++)
+    {
+      const char *const key = plan_fact_key (links[i].fact);
+      g_autofree char *note = links[i].note ? plan_run_row_note (row, links[i].note) : NULL;
+      char *value = section ? g_key_file_get_string (file, section, key, NULL) : NULL;
+      char *source = value ? strchr (value, '#') : NULL;
+      if (source)
+        *source = '\0';
+      out_text[i] = value  ? g_strchomp (value)
+                    : note ? g_strconcat (note, links[i].unit, NULL)
+                           : NULL;
+    }
 }
 
-/* Sets what the row says about the network and the NVLink domain. */
 static gboolean
-set_links (PlanCluster *cluster, gint64 per_node, const char *domain, const char *nic,
-           const char *latency, GError **error)
+set_links (PlanCluster *cluster, gint64 per_node, char *const text[N_LINKS], GError **error)
 {
   g_autofree char *ports = g_strdup_printf ("%" G_GINT64_FORMAT, per_node);
-  if (domain && !plan_cluster_set_fact (cluster, PLAN_FACT_NVLINK_DOMAIN, domain, NULL, error))
-    return FALSE;
-  if (latency && !plan_cluster_set_fact (cluster, PLAN_FACT_NIC_LATENCY, latency, NULL, error))
-    return FALSE;
-  return !nic
-         || (plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
-             && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_RATE, nic, NULL, error)
-             && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, nic, NULL, error));
-}
-
-/* What NCCL's log says of the switches: gathers took AllGather_ST, which it leaves for a kernel
- * that multicasts wherever switches can (ncclSymkPickKernel). */
-static gboolean
-lacks_multicast (const PlanRunRow *self)
-{
-  return g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], "NVIDIA/Megatron-LM PR #3067");
+  for (guint i = 0; i < N_LINKS; i++)
+    if (text[i] && !plan_cluster_set_fact (cluster, links[i].fact, text[i], NULL, error))
+      return FALSE;
+    else if (text[i] && links[i].fact == PLAN_FACT_NIC_RATE /* a device's, then */
+             && !(
+                 plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
+                 && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, text[i], NULL, error)))
+      return FALSE;
+  return TRUE;
 }
 
 static PlanCluster *
-new_cluster (const char *gpu, gint64 nodes, gint64 per_node, const char *domain, const char *nic,
-             const char *latency, gboolean lacks, GError **error)
+new_cluster (const char *gpu, gint64 nodes, gint64 per_node, char *const text[N_LINKS],
+             GError **error)
 {
   g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, gpu, per_node);
   g_autoptr (PlanCluster) self = plan_cluster_new (spec, error);
-  if (!self || !set_links (self, per_node, domain, nic, latency, error))
-    return NULL;
-  if (lacks && !plan_cluster_set_fact (self, PLAN_FACT_NVLS, "no", NULL, error))
+  if (!self || !set_links (self, per_node, text, error))
     return NULL;
   self->nodes = nodes;
   /* Written and read, so that what contradicts itself is found. */
-  g_autofree char *text = plan_cluster_print (self);
-  return plan_cluster_parse (text, gpu, error);
+  g_autofree char *printed = plan_cluster_print (self);
+  return plan_cluster_parse (printed, gpu, error);
+}
+
+/* One that was made before, or a new one. */
+static PlanCluster *
+take_cluster (PlanRunParts *parts, const char *gpu, gint64 nodes, gint64 per_node,
+              char *const text[N_LINKS], GError **error)
+{
+  g_autoptr (GString) key = g_string_new (NULL);
+  g_string_printf (key, "%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT, gpu, nodes, per_node);
+  for (guint i = 0; i < N_LINKS; i++)
+    g_string_append_printf (key, ":%s", text[i] ? text[i] : "");
+  PlanCluster *cluster = g_hash_table_lookup (parts->clusters, key->str);
+  if (!cluster && (cluster = new_cluster (gpu, nodes, per_node, text, error)))
+    g_hash_table_insert (parts->clusters, g_strdup (key->str), cluster);
+  return cluster;
 }
 
 const PlanCluster *
@@ -216,31 +263,18 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   const gint64 gpus = plan_run_row_int (self, PLAN_RUN_GPUS);
   const gint64 told = plan_run_row_int (self, PLAN_RUN_GPUS_PER_NODE);
   const gint64 per_node = told > 0 ? MIN (told, gpus) : MIN (8, gpus);
-  g_autofree char *domain = plan_run_row_note (self, "nvlink_domain");
-  g_autofree char *told_nic = plan_run_row_note (self, "nic_gbit_per_gpu");
-  g_autofree char *network = plan_run_row_note (self, "network");
-  g_autofree char *state = plan_run_row_note (self, "network_state");
-  g_autofree char *latency = network_fact (network, state, PLAN_FACT_NIC_LATENCY);
-  g_autofree char *reached = network_fact (network, state, PLAN_FACT_NIC_RATE);
-  g_autofree char *nic = reached    ? g_strdup (reached)
-                         : told_nic ? g_strconcat (told_nic, " Gbit/s", NULL)
-                                    : NULL;
-  g_autofree char *key = g_strdup_printf (
-      "%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT ":%s:%s:%s:%d", gpu, gpus, per_node,
-      domain ? domain : "", nic ? nic : "", latency ? latency : "", lacks_multicast (self));
-  PlanCluster *cluster = g_hash_table_lookup (parts->clusters, key);
+  char *text[N_LINKS];
+  PlanCluster *cluster = NULL;
   g_autoptr (GError) why = NULL;
-  if (cluster)
-    return cluster;
+  tell_links (self, text);
   if (!g_strv_contains (plan_cluster_devices_shipped (), gpu))
     plan_run_row_skip (self, "gpu %s: not a shipped device", gpu);
   else if (gpus % per_node != 0)
     plan_run_row_skip (self, "gpus: %" G_GINT64_FORMAT " are no whole nodes of %" G_GINT64_FORMAT,
                        gpus, per_node);
-  else if (!(cluster = new_cluster (gpu, gpus / per_node, per_node, domain, nic, latency,
-                                    lacks_multicast (self), &why)))
+  else if (!(cluster = take_cluster (parts, gpu, gpus / per_node, per_node, text, &why)))
     plan_run_row_skip (self, "gpus_per_node: %s", why->message);
-  else
-    g_hash_table_insert (parts->clusters, g_steal_pointer (&key), cluster);
+  for (guint i = 0; i < N_LINKS; i++)
+    g_free (text[i]);
   return cluster;
 }
