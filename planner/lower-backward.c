@@ -562,8 +562,8 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   drain (self, &queue, TRUE, is_last);
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  plan_lower_drop_fresh_gradients (self);
   if (communicates && self->reduces_together)
     reduce_together (self);
-  plan_lower_drop_fresh_gradients (self);
   self->is_backward = FALSE;
 }
