@@ -86,6 +86,22 @@ plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
   return plan_lower_asked_attention (&self, pass);
 }
 
+guint64
+plan_lower_attention_work (const PlanLower *self)
+{
+  const gboolean is_deterministic = self->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON;
+  const PlanWorkspace *said = plan_lower_asked_attention (
+      self, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
+  gint64 dims[PLAN_MAX_DIMS];
+  if (said)
+    return (said->bytes + sizeof (float) - 1) / sizeof (float);
+  plan_lower_attention_dims (self, dims);
+  if (self->scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
+    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
+  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
+                                          is_deterministic);
+}
+
 void
 plan_lower_declare_attention (PlanLower *self)
 {

@@ -64,6 +64,11 @@ void plan_lower_declare_attention (PlanLower *self);
 const gint64 *plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims);
 const PlanWorkspace *plan_lower_asked_attention (const PlanLower *self, PlanPass pass);
 gboolean plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind);
+
+/* Elements that the backward pass of attention works in: as cuDNN said, or by the rule of what it
+ * says, or, where it has none, by that of our own. */
+guint64 plan_lower_attention_work (const PlanLower *self);
+
 void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv);
 void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
                                     PlanRef lse, PlanRef qkv);

@@ -447,24 +447,6 @@ declare_quantising (PlanLower *self)
                            mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
-/* What the backward pass of attention works in: as cuDNN said, or by the rule of what it says, or,
- * where it has none, by that of our own. */
-static guint64
-attention_work_elements (const PlanLower *self)
-{
-  const gboolean is_deterministic = IS (self, DETERMINISTIC, ON);
-  const PlanWorkspace *said = plan_lower_asked_attention (
-      self, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
-  gint64 dims[PLAN_MAX_DIMS];
-  if (said)
-    return (said->bytes + sizeof (float) - 1) / sizeof (float);
-  plan_lower_attention_dims (self, dims);
-  if (self->scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
-    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
-  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
-                                          is_deterministic);
-}
-
 /* Small state, and what a batch needs. */
 static void
 declare_rest (PlanLower *self)
@@ -495,7 +477,7 @@ declare_rest (PlanLower *self)
   const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
   self->attention_work
       = is_cpu ? -1
-               : buffer (self, "attention_work", 1, attention_work_elements (self) + alignment,
+               : buffer (self, "attention_work", 1, plan_lower_attention_work (self) + alignment,
                          PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 

@@ -12,6 +12,7 @@
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/lt.h"
+#include "exec/cuda/window.h"
 #include "planner/error.h"
 #include "planner/scratch.h"
 

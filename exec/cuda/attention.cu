@@ -20,6 +20,7 @@
  *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice
  *                that of themselves, out by that and (seq + 64) u. */
 #include "exec/cuda/launch.cuh"
+#include "exec/cuda/window.h"
 
 namespace
 {

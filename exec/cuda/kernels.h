@@ -36,14 +36,6 @@ int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
 
-/* Keys that a query of an attention sees at most. */
-static inline gint64
-exec_cuda_window (const ExecArgs *args)
-{
-  const gint64 window = args->constants ? args->constants->window : 0;
-  return window > 0 ? window : args->op->dims[1];
-}
-
 /* exec/cuda/attention.cu */
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
