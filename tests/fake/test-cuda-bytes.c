@@ -20,19 +20,20 @@ static const struct
   const char *model, *fields, *gpu;
 } cases[] = {
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=bf16 deterministic=on" },
+    "compute=bf16 deterministic=on", "h100-80gb" },
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=fp32" },
-  { "family=gpt2,layers=2,hidden=128,ffn=192,heads=4,vocab=512,max_seq=64", "compute=bf16" },
+    "compute=fp32", "h100-80gb" },
+  { "family=gpt2,layers=2,hidden=128,ffn=192,heads=4,vocab=512,max_seq=64", "compute=bf16",
+    "h100-80gb" },
   { "family=qwen3,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=bf16 main_grads=bf16 grad_comm=bf16" },
+    "compute=bf16 main_grads=bf16 grad_comm=bf16", "h100-80gb" },
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=fp8-tensorwise deterministic=on" },
+    "compute=fp8-tensorwise deterministic=on", "h100-80gb" },
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=fp8-delayed deterministic=on" },
+    "compute=fp8-delayed deterministic=on", "h100-80gb" },
   { "family=llama,layers=1,hidden=128,ffn=256,heads=4,kv_heads=2,head_dim=32,vocab=2048,max_seq="
     "128",
-    "compute=fp8-blockwise deterministic=on" },
+    "compute=fp8-blockwise deterministic=on", "h100-80gb" },
   { "family=llama,layers=1,hidden=128,ffn=256,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
     "compute=mxfp8 deterministic=on", "b200" },
   { "family=llama,layers=1,hidden=128,ffn=256,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
@@ -81,8 +82,8 @@ START_TEST (kernels_move_what_the_model_says)
 {
   Case c;
   g_autoptr (GError) error = NULL;
-  case_open_on (&c, cases[_i].model, cases[_i].gpu ? cases[_i].gpu : "h100-80gb", 1);
-  fake_cuda_set_machine (1, (guint64)1 << 30, cases[_i].gpu ? 10 : 9, 0);
+  case_open_on (&c, cases[_i].model, cases[_i].gpu, 1);
+  fake_cuda_set_machine (1, (guint64)1 << 30, g_str_equal (cases[_i].gpu, "b200") ? 10 : 9, 0);
   case_set_plan (&c, cases[_i].fields);
   c.plan.value[PLAN_SEQ] = c.model->max_seq;
   ExecKernels kernels = counting (&exec_kernels_cuda);
