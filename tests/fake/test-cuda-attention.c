@@ -28,12 +28,12 @@ START_TEST (odd_sizes_are_as_on_the_cpu)
 END_TEST
 
 static const BatchedCase sizes[] = {
-  { 1, 17, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0 },
-  { 1, 17, 4, 2, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 5 },
-  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0 },
-  { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300 },
-  { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100 },
-  { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64 },
+  { 1, 17, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0 },
+  { 1, 17, 4, 2, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 5, 0 },
+  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0 },
+  { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300, 0 },
+  { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100, 0 },
+  { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64, 0 },
   { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 100 },
   { 2, 700, 4, 2, 40, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 90, 33 },
 };
@@ -65,7 +65,7 @@ END_TEST
 /* cuBLASLt has no product of fp32 factors that is rounded to bf16. */
 START_TEST (what_no_product_makes_a_kernel_does)
 {
-  const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0 };
+  const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0, 0 };
   fake_cuda_reset ();
   batched_compare (&one, 0, NULL);
   ck_assert_uint_eq (count_logged ("attention grid"), 2);
@@ -115,12 +115,12 @@ static const struct
   const char *way, *fields;
   guint ranks, head_dim, window;
 } runs[] = {
-  { "batched", "compute=bf16 deterministic=on", 1, 8 },
-  { "batched", "compute=bf16", 2, 16 },
-  { "batched", "compute=bf16 recompute=full strategy=optim_grads_params", 3, 12 },
-  { "batched", "compute=fp32", 4, 8 },
-  { "plain", "compute=bf16", 2, 16 },
-  { "plain", "compute=fp32", 1, 12 },
+  { "batched", "compute=bf16 deterministic=on", 1, 8, 0 },
+  { "batched", "compute=bf16", 2, 16, 0 },
+  { "batched", "compute=bf16 recompute=full strategy=optim_grads_params", 3, 12, 0 },
+  { "batched", "compute=fp32", 4, 8, 0 },
+  { "plain", "compute=bf16", 2, 16, 0 },
+  { "plain", "compute=fp32", 1, 12, 0 },
   { "auto", "compute=bf16 strategy=optim_grads_params", 2, 16, 3 },
   { "auto", "compute=bf16 recompute=full deterministic=on", 1, 16, 1 },
   { "batched", "compute=fp32", 2, 8, 5 },
@@ -174,7 +174,7 @@ START_TEST (runs_take_what_was_predicted)
   {
     const char *fields;
     guint head_dim, window;
-  } cases[] = { { "compute=fp32", 12 }, { "compute=bf16", 12 }, { "compute=bf16", 16, 5 } };
+  } cases[] = { { "compute=fp32", 12, 0 }, { "compute=bf16", 12, 0 }, { "compute=bf16", 16, 5 } };
   const char *fields = cases[_i].fields;
   Case c;
   init_windowed (&c, 2, cases[_i].head_dim, cases[_i].window, fields);
