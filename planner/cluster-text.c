@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file describes one cluster, in one section with its name:
  *
- *   [NAME]          nodes (1), devices_per_node, device, kind (gpu), source, and any fact
+ *   [NAME]          nodes (1), devices_per_node, device, kind (gpu), source, site, and any fact
  *   [gpu DEVICE]    source, and facts of that device: for who describes the device apart
  *
  * `fsdplan show --cluster X` lists the facts. Behind a fact's value, `# where it comes from` says
@@ -31,6 +31,7 @@ static const char *const keys[] = {
   "device",
   "kind",
   "source",
+  "site",
   NULL
 };
 
@@ -131,6 +132,8 @@ set_key (PlanCluster *self, const char *key, const char *value, gboolean is_devi
                                  error);
   if (g_str_equal (key, "device"))
     return set_name (&self->device_name, key, value, error);
+  if (g_str_equal (key, "site"))
+    return set_name (&self->site, key, value, error);
   if (g_str_equal (key, "kind"))
     return set_kind (&self->kind, key, value, error);
   return refuse_key (error, key);
@@ -293,6 +296,8 @@ plan_cluster_print (const PlanCluster *self)
 {
   g_autoptr (GKeyFile) file = g_key_file_new ();
   g_key_file_set_string (file, self->name, "source", self->source);
+  if (self->site)
+    g_key_file_set_string (file, self->name, "site", self->site);
   g_key_file_set_int64 (file, self->name, "nodes", self->nodes);
   g_key_file_set_int64 (file, self->name, "devices_per_node", self->devices_per_node);
   g_key_file_set_string (file, self->name, "device", self->device_name);

@@ -21,6 +21,7 @@ plan_cluster_free (PlanCluster *self)
     return;
   g_free (self->name);
   g_free (self->source);
+  g_free (self->site);
   g_free (self->device_name);
   for (guint i = 0; i < PLAN_N_FACTS; i++)
     g_free (self->fact_source[i]);

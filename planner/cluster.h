@@ -20,6 +20,7 @@ typedef struct
 {
   char *name;   /* "dgx-h100" */
   char *source; /* of every fact that has none of its own */
+  char *site;   /* whose machines these are: hosts of one site are alike; NULL: not known */
   gint64 nodes;
   gint64 devices_per_node;
   char *device_name; /* "h100-80gb" */

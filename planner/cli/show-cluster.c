@@ -121,6 +121,8 @@ show_as_table (const PlanCluster *c, CliFormat format)
             c->nodes, c->devices_per_node);
   add_row (table, "device", c->device_name, "", c->source,
            c->kind == PLAN_DEVICE_CPU ? "ranks on processors" : "what computes");
+  if (c->site)
+    add_row (table, "site", c->site, "", c->source, "whose machines: their hosts are alike");
   add_count (table, "nodes", c->nodes, c->source, "nodes");
   add_count (table, "devices_per_node", c->devices_per_node, c->source, "devices of a node");
   for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
@@ -180,6 +182,8 @@ show_as_json (const PlanCluster *c)
   add_text (b, "device", c->device_name);
   add_text (b, "kind", c->kind == PLAN_DEVICE_CPU ? "cpu" : "gpu");
   add_text (b, "source", c->source);
+  if (c->site)
+    add_text (b, "site", c->site);
   add_number (b, "nodes", (double)c->nodes);
   add_number (b, "devices_per_node", (double)c->devices_per_node);
   json_builder_set_member_name (b, "facts");

@@ -412,6 +412,20 @@ END_TEST
 
 #define HEAD "[box]\ndevices_per_node=2\ndevice=x\n"
 
+/* A part of a cluster stands where the whole does. */
+START_TEST (sites_stay)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) whole = plan_cluster_parse (
+      "[box]\ndevices_per_node=8\ndevice=h100-80gb\nsite=rack-7\n", "c.ini", &error);
+  ck_assert_msg (whole != NULL, "%s", error ? error->message : "");
+  check_prints_back (whole);
+  g_autoptr (PlanCluster) part = plan_cluster_resize (whole, 2, &error);
+  ck_assert_msg (part != NULL, "%s", error ? error->message : "");
+  ck_assert_str_eq (part->site, "rack-7");
+}
+END_TEST
+
 START_TEST (least_file)
 {
   g_autoptr (PlanCluster) cluster = plan_cluster_parse ("# mine\n\n" HEAD, "c.ini", NULL);
@@ -463,6 +477,8 @@ static const struct
   { HEAD "memory[de]=80GB\n", "'memory[de]' is not a key" },
   { HEAD "device=a b\n", "line 4" },
   { "[box]\ndevices_per_node=2\ndevice=a b\n", "[box] device: 'a b' may have only letters" },
+  { "[box]\ndevices_per_node=2\ndevice=b200\nsite=our rack\n",
+    "[box] site: 'our rack' may have only letters" },
   { "[box]\ndevices_per_node=0\n", "[box] devices_per_node: '0' is out of range" },
   { HEAD "nodes=1.5\n", "[box] nodes: '1.5' is not a whole number" },
   { HEAD "kind=tpu\n", "[box] kind: 'tpu' must be gpu or cpu" },
@@ -602,6 +618,7 @@ main (void)
   tcase_add_test (tcase, what_is_shipped_is_known);
   tcase_add_test (tcase, files_take_other_names);
   tcase_add_test (tcase, least_file);
+  tcase_add_test (tcase, sites_stay);
   tcase_add_test (tcase, units_are_read);
   tcase_add_loop_test (tcase, refuses_file, 0, G_N_ELEMENTS (bad_files));
   tcase_add_test (tcase, refuses_what_is_too_large);
