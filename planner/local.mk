@@ -61,6 +61,7 @@ libplanner_a_SOURCES = \
   %D%/rules-illegal.c \
   %D%/rules-stacks.c \
   %D%/rules-unbuilt.c \
+  %D%/run-known.c \
   %D%/run-notes.c \
   %D%/run-row.c \
   %D%/run-shape.c \
@@ -87,20 +88,20 @@ libplanner_a_SOURCES = \
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 
 planner_embedded = %D%/data/clusters.ini.inc %D%/data/gpus.ini.inc \
-  %D%/data/megatron-flags.txt.inc %D%/data/models.ini.inc %D%/data/networks.ini.inc
+  %D%/data/megatron-flags.txt.inc %D%/data/models.ini.inc %D%/data/runs.ini.inc
 BUILT_SOURCES += $(planner_embedded)
 CLEANFILES += $(planner_embedded)
 # A target made by itself, before BUILT_SOURCES are, finds them too.
 $(libplanner_a_OBJECTS): | $(planner_embedded)
 EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/gpus.ini %D%/data/megatron-flags.txt \
-  %D%/data/models.ini %D%/data/networks.ini
+  %D%/data/models.ini %D%/data/runs.ini
 %D%/data/clusters.ini.inc: %D%/data/clusters.ini
 	$(EMBED)
 %D%/data/megatron-flags.txt.inc: %D%/data/megatron-flags.txt
 	$(EMBED)
 %D%/data/models.ini.inc: %D%/data/models.ini
 	$(EMBED)
-%D%/data/networks.ini.inc: %D%/data/networks.ini
+%D%/data/runs.ini.inc: %D%/data/runs.ini
 	$(EMBED)
 %D%/data/gpus.ini.inc: %D%/data/gpus.ini
 	$(EMBED)

@@ -36,6 +36,13 @@ gboolean plan_run_row_apply_notes (PlanRunRow *self, GError **error);
 /* A column that holds a number; 0 where it is empty. */
 gint64 plan_run_row_int (const PlanRunRow *self, PlanRunColumn column);
 
+/* What data/runs.ini knows of the key for it; NULL: nothing. The caller frees, as of the next. */
+char *plan_run_row_known (const PlanRunRow *self, const char *key);
+
+/* Who ran it, as a name: the source without what tells its rows and versions apart; NULL: unknown.
+ */
+char *plan_run_row_site (const PlanRunRow *self);
+
 gboolean plan_run_row_is (const PlanRunRow *self, PlanRunColumn column, const char *value);
 
 G_END_DECLS

@@ -265,8 +265,9 @@ set_stack (PlanRunRow *row, GError **error)
     }
   if (!plan_set (&row->plan, "stack", name, error))
     return FALSE;
+  g_autofree char *known = plan_run_row_known (row, plan_run_column_name (PLAN_RUN_STACK_DATE));
   g_autofree char *told = plan_run_row_note (row, "date");
-  const char *const when = told ? told : row->cell[PLAN_RUN_STACK_DATE];
+  const char *const when = known ? known : told ? told : row->cell[PLAN_RUN_STACK_DATE];
   const gint64 date = when ? read_date (when) : 0;
   if (!set_nccl (row, date, error))
     return FALSE;

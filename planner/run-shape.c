@@ -139,21 +139,6 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   return model;
 }
 
-static const char networks_text[] =
-#include "planner/data/networks.ini.inc"
-    ;
-
-static gpointer
-read_networks (gpointer unused)
-{
-  (void)unused;
-  g_autoptr (GError) error = NULL;
-  GKeyFile *file = g_key_file_new ();
-  if (!g_key_file_load_from_data (file, networks_text, (gsize)-1, G_KEY_FILE_NONE, &error))
-    g_error ("networks.ini: %s", error->message);
-  return file;
-}
-
 /* Facts of links, as their text: what is known there of a network, or of where some rows come from;
  * else what a row says itself. */
 static const struct
@@ -168,47 +153,16 @@ static const struct
 };
 #define N_LINKS G_N_ELEMENTS (links)
 
-/* The section of a row's network, in its state if that has one, or of its source; NULL: none. The
- * caller frees. */
-static char *
-find_section (GKeyFile *file, const PlanRunRow *row)
-{
-  g_autofree char *network = plan_run_row_note (row, "network");
-  g_autofree char *state = plan_run_row_note (row, "network_state");
-  g_autofree char *of_state = network && state ? g_strdup_printf ("%s/%s", network, state) : NULL;
-  g_auto (GStrv) sections = g_key_file_get_groups (file, NULL);
-  if (of_state && g_key_file_has_group (file, of_state))
-    return g_steal_pointer (&of_state);
-  if (network && g_key_file_has_group (file, network))
-    return g_steal_pointer (&network);
-  for (guint i = 0; sections[i]; i++)
-    {
-      const char *const source = row->cell[PLAN_RUN_SOURCE];
-      const gsize length = strlen (sections[i]);
-      if (strncmp (source, sections[i], length) == 0 && (source[length] == ' ' || !source[length]))
-        return g_strdup (sections[i]);
-    }
-  return NULL;
-}
-
 /* By the order of `links`; NULL: as it is in such a cluster. */
 static void
 tell_links (const PlanRunRow *row, char *out_text[N_LINKS])
 {
-  static GOnce once = G_ONCE_INIT;
-  GKeyFile *file = g_once (&once, read_networks, NULL);
-  g_autofree char *section = find_section (file, row);
   for (guint i = 0; i < N_LINKS; i++)
     {
-      const char *const key = plan_fact_key (links[i].fact);
       g_autofree char *note = links[i].note ? plan_run_row_note (row, links[i].note) : NULL;
-      char *value = section ? g_key_file_get_string (file, section, key, NULL) : NULL;
-      char *source = value ? strchr (value, '#') : NULL;
-      if (source)
-        *source = '\0';
-      out_text[i] = value  ? g_strchomp (value)
-                    : note ? g_strconcat (note, links[i].unit, NULL)
-                           : NULL;
+      out_text[i] = plan_run_row_known (row, plan_fact_key (links[i].fact));
+      if (!out_text[i] && note)
+        out_text[i] = g_strconcat (note, links[i].unit, NULL);
     }
 }
 
@@ -228,14 +182,15 @@ set_links (PlanCluster *cluster, gint64 per_node, char *const text[N_LINKS], GEr
 }
 
 static PlanCluster *
-new_cluster (const char *gpu, gint64 nodes, gint64 per_node, char *const text[N_LINKS],
-             GError **error)
+new_cluster (const char *gpu, const char *site, gint64 nodes, gint64 per_node,
+             char *const text[N_LINKS], GError **error)
 {
   g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, gpu, per_node);
   g_autoptr (PlanCluster) self = plan_cluster_new (spec, error);
   if (!self || !set_links (self, per_node, text, error))
     return NULL;
   self->nodes = nodes;
+  self->site = g_strdup (site);
   /* Written and read, so that what contradicts itself is found. */
   g_autofree char *printed = plan_cluster_print (self);
   return plan_cluster_parse (printed, gpu, error);
@@ -243,15 +198,16 @@ new_cluster (const char *gpu, gint64 nodes, gint64 per_node, char *const text[N_
 
 /* One that was made before, or a new one. */
 static PlanCluster *
-take_cluster (PlanRunParts *parts, const char *gpu, gint64 nodes, gint64 per_node,
+take_cluster (PlanRunParts *parts, const char *gpu, const char *site, gint64 nodes, gint64 per_node,
               char *const text[N_LINKS], GError **error)
 {
   g_autoptr (GString) key = g_string_new (NULL);
-  g_string_printf (key, "%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT, gpu, nodes, per_node);
+  g_string_printf (key, "%s:%s:%" G_GINT64_FORMAT ":%" G_GINT64_FORMAT, gpu, site ? site : "",
+                   nodes, per_node);
   for (guint i = 0; i < N_LINKS; i++)
     g_string_append_printf (key, ":%s", text[i] ? text[i] : "");
   PlanCluster *cluster = g_hash_table_lookup (parts->clusters, key->str);
-  if (!cluster && (cluster = new_cluster (gpu, nodes, per_node, text, error)))
+  if (!cluster && (cluster = new_cluster (gpu, site, nodes, per_node, text, error)))
     g_hash_table_insert (parts->clusters, g_strdup (key->str), cluster);
   return cluster;
 }
@@ -263,6 +219,7 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   const gint64 gpus = plan_run_row_int (self, PLAN_RUN_GPUS);
   const gint64 told = plan_run_row_int (self, PLAN_RUN_GPUS_PER_NODE);
   const gint64 per_node = told > 0 ? MIN (told, gpus) : MIN (8, gpus);
+  g_autofree char *site = plan_run_row_site (self);
   char *text[N_LINKS];
   PlanCluster *cluster = NULL;
   g_autoptr (GError) why = NULL;
@@ -272,7 +229,7 @@ plan_run_row_cluster (PlanRunRow *self, PlanRunParts *parts, GError **error)
   else if (gpus % per_node != 0)
     plan_run_row_skip (self, "gpus: %" G_GINT64_FORMAT " are no whole nodes of %" G_GINT64_FORMAT,
                        gpus, per_node);
-  else if (!(cluster = take_cluster (parts, gpu, gpus / per_node, per_node, text, &why)))
+  else if (!(cluster = take_cluster (parts, gpu, site, gpus / per_node, per_node, text, &why)))
     plan_run_row_skip (self, "gpus_per_node: %s", why->message);
   for (guint i = 0; i < N_LINKS; i++)
     g_free (text[i]);

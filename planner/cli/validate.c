@@ -211,11 +211,26 @@ number_of (GHashTable *numbers, const char *text)
   return number;
 }
 
+/* Whoever ran it: one configuration is one at every site. */
+static guint
+number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster *cluster)
+{
+  gpointer known;
+  if (g_hash_table_lookup_extended (clusters, cluster, NULL, &known))
+    return GPOINTER_TO_UINT (known);
+  PlanCluster anywhere = *cluster;
+  anywhere.site = NULL;
+  g_autofree char *text = plan_cluster_print (&anywhere);
+  const guint number = number_of (numbers, text);
+  g_hash_table_insert (clusters, (gpointer)cluster, GUINT_TO_POINTER (number));
+  return number;
+}
+
 static char *
-text_of_fields (const CliRun *run, const gboolean *is_left_out)
+text_of_fields (const CliRun *run, guint cluster, const gboolean *is_left_out)
 {
   GString *text = g_string_new (NULL);
-  g_string_printf (text, "%p %p", (gpointer)run->row.model, (gpointer)run->row.cluster);
+  g_string_printf (text, "%p %u", (gpointer)run->row.model, cluster);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (!is_left_out[f])
       g_string_append_printf (text, " %" G_GINT64_FORMAT,
@@ -263,6 +278,8 @@ resolve (CliValidation *self)
   g_autoptr (GHashTable) groups = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   g_autoptr (GHashTable) plans = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   g_autoptr (GHashTable) questions = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr (GHashTable) clusters = g_hash_table_new (NULL, NULL);
+  g_autoptr (GHashTable) texts = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   find_choices (is_choice);
   for (guint i = 0; i < self->runs->len; i++)
     {
@@ -277,8 +294,9 @@ resolve (CliValidation *self)
           run->row.skipped = g_strdup (why->message);
           continue;
         }
-      g_autofree char *whole = text_of_fields (run, nothing);
-      g_autofree char *question = text_of_fields (run, is_choice);
+      const guint cluster = number_of_cluster (clusters, texts, run->row.cluster);
+      g_autofree char *whole = text_of_fields (run, cluster, nothing);
+      g_autofree char *question = text_of_fields (run, cluster, is_choice);
       run->configuration = number_of (plans, whole);
       run->question = number_of (questions, question);
     }

@@ -322,6 +322,14 @@ START_TEST (networks_are_as_they_were_then)
 #undef SCAN
     { "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2025-06|notes=", 5000, 400, NULL,
       "2.28" },
+  /* What a table was made with, where it says so, is not as late as its page. */
+#define PAGE \
+  "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2026-02|notes=|" \
+  "source=pytorch/ao docs/source/workflows/training.md|"
+    { PAGE "gpu=b200", 5000, 400, "fsdp2@2025-08-15", "2.28" },
+    { PAGE "gpu=h100-80gb", 5000, 400, "fsdp2@2025-02-28", "2.21" },
+    { PAGE "gpu=h200-141gb", 5000, 400, "fsdp2@2026-02", "2.28" },
+#undef PAGE
   };
   g_auto (Read) read = { 0 };
   g_autoptr (GError) error = NULL;
@@ -338,6 +346,28 @@ START_TEST (networks_are_as_they_were_then)
   ck_assert_str_eq (nccl, rows[_i].nccl);
   if (rows[_i].stack)
     ck_assert_msg (g_str_has_prefix (stack, rows[_i].stack), "%s", stack);
+}
+END_TEST
+
+/* Neither a row's own mark nor a version of the page makes another site. */
+START_TEST (sites_are_named_by_sources)
+{
+  static const struct
+  {
+    const char *changes, *site;
+  } rows[] = {
+    { "source=NVIDIA/Megatron-LM PR #3067 (A3)", "NVIDIA-Megatron-LM-PR-3067" },
+    { "source=NVIDIA/Megatron-LM PR #3067 (A11)", "NVIDIA-Megatron-LM-PR-3067" },
+    { "source=some/repo a/README_8b.md@v25.02", "some-repo-a-README_8b.md" },
+    { "source=(A3)", NULL },
+  };
+  g_auto (Read) read = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text = table_with (rows[_i].changes);
+  ck_assert (read_begin (&read, text, &error));
+  const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
+  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  ck_assert_pstr_eq (row->cluster->site, rows[_i].site);
 }
 END_TEST
 
@@ -413,7 +443,8 @@ main (void)
   tcase_add_loop_test (tcase, cells_change_the_plan, 0, G_N_ELEMENTS (cases));
   tcase_add_loop_test (tcase, models_of_other_families, 0, 5);
   tcase_add_loop_test (tcase, clusters_are_whole_nodes, 0, 4);
-  tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 9);
+  tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 12);
+  tcase_add_loop_test (tcase, sites_are_named_by_sources, 0, 4);
   tcase_add_test (tcase, tokens_stand_for_a_step);
   tcase_add_test (tcase, wrong_rows_cost_no_other);
   tcase_add_loop_test (tcase, headers_that_are_none, 0, 5);
