@@ -95,7 +95,7 @@ kept_bytes (const PlanNetwork *net, const Plan *plan)
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      const gboolean again = plan_node_is_again (node, plan, FALSE);
+      const gboolean again = plan_node_is_again (net, node, plan, FALSE);
       const PlanValueSet saved = plan_value_bit (node->saved);
       kept |= saved | (again ? 0 : node->needs);
       if (node->is_cheap || (net->per_op && again))

@@ -570,8 +570,8 @@ find_again (PlanLower *self)
   for (guint i = 0; i < self->net.n_nodes; i++)
     {
       const PlanNode *node = &self->net.nodes[i];
-      self->again[0] |= plan_node_is_again (node, self->plan, FALSE) ? 1u << i : 0;
-      self->again[1] |= plan_node_is_again (node, self->plan, TRUE) ? 1u << i : 0;
+      self->again[0] |= plan_node_is_again (&self->net, node, self->plan, FALSE) ? 1u << i : 0;
+      self->again[1] |= plan_node_is_again (&self->net, node, self->plan, TRUE) ? 1u << i : 0;
     }
 }
 

@@ -49,7 +49,8 @@ needs (const PlanNode *node)
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
 
 gboolean
-plan_node_is_again (const PlanNode *node, const Plan *plan, gboolean is_in_block)
+plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *plan,
+                    gboolean is_in_block)
 {
   const gint64 *value = plan->value;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
@@ -59,8 +60,8 @@ plan_node_is_again (const PlanNode *node, const Plan *plan, gboolean is_in_block
     return FALSE;
   return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
-         || (node->kind != PLAN_NODE_ATTENTION && node->kind != PLAN_NODE_REDUCE_TP
-             && HAS_MODULE (value, OP_SAC));
+         || ((node->kind != PLAN_NODE_ATTENTION || self->repeats_attention)
+             && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
 }
 
 static void
@@ -415,6 +416,7 @@ plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
   self->per_op = plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (plan->value, OP_SAC);
+  self->repeats_attention = stack->repeats_cudnn_attention && cluster->compute_capability >= 100;
   set_sizes (self, model, plan, stack);
   Builder b = { .net = self,
                 .model = model,

@@ -73,12 +73,13 @@ typedef struct
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
   gint64 key_heads; /* that attention reads: kv_heads, or heads where they are repeated */
   gint64 keys; /* twice the tokens that a query sees, on average: seq where none is out of sight */
-  PlanDtype compute;    /* format of activations */
-  PlanDtype linear;     /* format in which products of layers run */
-  PlanDtype weights;    /* and in which they read weights */
-  gboolean quantises;   /* it is another */
-  gboolean per_op;      /* what recomputing keeps is what single ops left, not what others read */
-  gboolean has_columns; /* products over rows read transposed copies */
+  PlanDtype compute;  /* format of activations */
+  PlanDtype linear;   /* format in which products of layers run */
+  PlanDtype weights;  /* and in which they read weights */
+  gboolean quantises; /* it is another */
+  gboolean per_op;    /* what recomputing keeps is what single ops left, not what others read */
+  gboolean repeats_attention; /* and its list of ops does not have this device's attention */
+  gboolean has_columns;       /* products over rows read transposed copies */
 } PlanNetwork;
 
 /* The plan must be resolved. */
@@ -87,6 +88,7 @@ void plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *p
 
 /* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
  * the first recompute_layers. */
-gboolean plan_node_is_again (const PlanNode *node, const Plan *plan, gboolean is_in_block);
+gboolean plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *plan,
+                             gboolean is_in_block);
 
 G_END_DECLS

@@ -168,6 +168,18 @@ before_pieces (PlanStack *stack)
   stack->loss_chunks = 0;
 }
 
+static void
+before_all_attention_was_kept (PlanStack *stack)
+{
+  stack->repeats_cudnn_attention = TRUE;
+}
+
+static void
+before_cudnn_attention (PlanStack *stack)
+{
+  stack->repeats_cudnn_attention = FALSE;
+}
+
 static const Change fsdp2_changes[] = {
   { { 20240612, "torchtitan PR #391",
       "the logits are given back before the backward pass; before, they outlived it" },
@@ -180,10 +192,15 @@ static const Change fsdp2_changes[] = {
       "a compiled loss leaves no fp32 image, only the logits and their gradient; what changed, in "
       "PyTorch most likely, was not found, and the day is that on which it was said" },
     loss_keeps_images },
+  { { 20250515, "torchtitan PR #1196",
+      "cuDNN's attention on Blackwell, which op-sac does not know and so does again" },
+    before_cudnn_attention },
   { { 20250728, "torchtitan PR #1094",
       "embedding and head are gathered and reduced each by itself; before, both stayed from the "
       "beginning of the forward pass to the end of the backward one" },
     before_own_groups },
+  { { 20251201, "torchtitan PR #2095", "op-sac keeps the result of every kind of attention" },
+    before_all_attention_was_kept },
   { { 20260127, "torchtitan PR #2259",
       "query heads share keys and values; before, these were repeated for each query head" },
     before_keys_were_shared },

@@ -91,9 +91,10 @@ typedef struct
   gboolean joins_pieces; /* autograd does each: its weight gradient is rounded, then added to one in
                             the format of the reduction, its input's to one in fp32; the logits
                             outlive it by the next one's; the head is gathered anew behind all */
-  gboolean repeats_keys; /* keys and values are repeated for each query head */
-  gboolean pairs_keys;   /* attention keeps keys and values once more, beside all heads */
-  gboolean keeps_logits; /* the fp32 ones, up to the end of the loss's backward pass */
+  gboolean repeats_cudnn_attention; /* op-sac does not know it: Blackwell's, there */
+  gboolean repeats_keys;            /* keys and values are repeated for each query head */
+  gboolean pairs_keys;           /* attention keeps keys and values once more, beside all heads */
+  gboolean keeps_logits;         /* the fp32 ones, up to the end of the loss's backward pass */
   gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
   gboolean quantises_on_use;     /* fp8 copies of weights and activations live for one product */
   gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */
