@@ -89,6 +89,7 @@ clear_scope (SimScope *scope)
 {
   g_free (scope->gpu);
   g_free (scope->stack);
+  g_free (scope->site);
 }
 
 static void
@@ -129,7 +130,7 @@ sim_adjustments_free (SimAdjustments *self)
 static SimScope
 copy_scope (SimScope scope)
 {
-  return (SimScope){ g_strdup (scope.gpu), g_strdup (scope.stack) };
+  return (SimScope){ g_strdup (scope.gpu), g_strdup (scope.stack), g_strdup (scope.site) };
 }
 
 void
@@ -153,6 +154,8 @@ print_scope (GString *text, const SimScope *scope)
     g_string_append_printf (text, " gpu=%s", scope->gpu);
   if (scope->stack)
     g_string_append_printf (text, " stack=%s", scope->stack);
+  if (scope->site)
+    g_string_append_printf (text, " site=%s", scope->site);
 }
 
 char *
@@ -223,9 +226,11 @@ static SimScope
 take_scope (const Line *line)
 {
   const SimScope scope
-      = { g_hash_table_lookup (line->values, "gpu"), g_hash_table_lookup (line->values, "stack") };
+      = { g_hash_table_lookup (line->values, "gpu"), g_hash_table_lookup (line->values, "stack"),
+          g_hash_table_lookup (line->values, "site") };
   g_hash_table_remove (line->values, "gpu");
   g_hash_table_remove (line->values, "stack");
+  g_hash_table_remove (line->values, "site");
   return scope;
 }
 
@@ -363,15 +368,16 @@ sim_effect_apply (SimEffect effect, double factor, SimParams *params)
 }
 
 static gboolean
-holds_for (const SimScope *scope, const char *gpu, const char *stack)
+holds_for (const SimScope *scope, const char *gpu, const char *stack, const char *site)
 {
   return (!scope->gpu || g_strcmp0 (scope->gpu, gpu) == 0)
-         && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0);
+         && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0)
+         && (!scope->site || g_strcmp0 (scope->site, site) == 0);
 }
 
 void
 sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *stack,
-                       SimParams *params)
+                       const char *site, SimParams *params)
 {
   double total[SIM_N_EFFECTS];
   for (guint e = 0; e < SIM_N_EFFECTS; e++)
@@ -379,7 +385,7 @@ sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *
   for (guint i = 0; i < self->factors->len; i++)
     {
       const SimFactor *f = &g_array_index (self->factors, SimFactor, i);
-      if (holds_for (&f->scope, gpu, stack))
+      if (holds_for (&f->scope, gpu, stack, site))
         {
           total[f->effect] *= f->factor;
           params->is_fitted = TRUE;
@@ -398,7 +404,7 @@ sim_adjustments_uncertainty_pct (const SimAdjustments *self, const char *gpu, co
     {
       const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
       const guint closeness = (u->scope.stack ? 2 : 0) + (u->scope.gpu ? 1 : 0);
-      if (holds_for (&u->scope, gpu, stack)
+      if (holds_for (&u->scope, gpu, stack, NULL)
           && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
         best = u;
     }

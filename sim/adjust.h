@@ -1,9 +1,9 @@
 /* SimAdjustments: what measured runs taught about the cost model's parameters.
  *
  * A set of factors on a device's default parameters. Each stands for one physical effect and holds
- * for all runs, for those on one GPU, on one framework's stack, or on both. Beside them: how far
- * predictions were off on runs that were left out of the fit. The text form is what a store keeps:
- * print (parse (x)) = x. */
+ * for all runs, or for those on one GPU, one framework's stack, one site's machines. Beside them:
+ * how far predictions were off on runs that were left out of the fit. The text form is what a store
+ * keeps: print (parse (x)) = x. */
 #pragma once
 #include "sim/cost-params.h"
 #include <glib.h>
@@ -39,7 +39,7 @@ double sim_effect_most (SimEffect effect);
 /* What a factor or an error holds for; NULL: any. */
 typedef struct
 {
-  char *gpu, *stack;
+  char *gpu, *stack, *site;
 } SimScope;
 
 typedef struct
@@ -77,10 +77,10 @@ void sim_adjustments_add_uncertainty (SimAdjustments *self, SimUncertainty uncer
 char *sim_adjustments_print (const SimAdjustments *self);
 SimAdjustments *sim_adjustments_parse (const char *text, const char *name, GError **error);
 
-/* Changes one device's parameters into what holds for it on that stack. The id is this set's, which
- * must outlive them. Shares of a rate stay below 1. */
+/* Changes one device's parameters into what holds for it on that stack and site (NULL: none that is
+ * known). The id is this set's, which must outlive them. Shares of a rate stay below 1. */
 void sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *stack,
-                            SimParams *params);
+                            const char *site, SimParams *params);
 
 /* The same for one effect alone, by a factor that is given. */
 void sim_effect_apply (SimEffect effect, double factor, SimParams *params);

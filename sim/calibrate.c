@@ -19,38 +19,41 @@
 #define MOST_EVALUATIONS 80
 #define ENOUGH_RUNS 5 /* to speak of a spread */
 #define MOST_LEAPS 4
+#define UNTOLD 0.99 /* of a site's width: its runs said nothing */
 
 typedef enum
 {
   LEVEL_ALL,
   LEVEL_GPU,
   LEVEL_STACK,
+  LEVEL_SITE,
   LEVEL_BOTH, /* on top of a set */
   N_LEVELS
 } Level;
 
 /* How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
  * in how long they keep their clocks and in their networks, frameworks in the kernels they use for
- * attention and for what is bound by memory, and in what they do to issue one. What links carry and
- * how fast memory is copied was measured, and neither loses its clock. */
+ * attention and for what is bound by memory, and in what they do to issue one; sites in the hosts
+ * that do it. What links carry and how fast memory is copied was measured, and neither loses its
+ * clock. */
 static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
-  [SIM_EFFECT_PRODUCT_BF16] = { 0, 0.15, 0.05, 0.10 },
-  [SIM_EFFECT_PRODUCT_FP8] = { 0, 0.15, 0.05, 0.10 },
-  [SIM_EFFECT_SUSTAINED] = { 0, 0.15, 0, 0.05 },
-  [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0.10 },
-  [SIM_EFFECT_TRAFFIC] = { 0, 0.05, 0.20, 0.10 },
-  [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.30 },
-  [SIM_EFFECT_LINKS] = { 0, 0.03, 0, 0.10 },
-  [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0.20 },
-  [SIM_EFFECT_RETAKE] = { 0.50, 0, 0, 0.30 },
-  [SIM_EFFECT_SHARED] = { 0.30, 0, 0, 0.20 },
+  [SIM_EFFECT_PRODUCT_BF16] = { 0, 0.15, 0.05, 0, 0.10 },
+  [SIM_EFFECT_PRODUCT_FP8] = { 0, 0.15, 0.05, 0, 0.10 },
+  [SIM_EFFECT_SUSTAINED] = { 0, 0.15, 0, 0, 0.05 },
+  [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0, 0.10 },
+  [SIM_EFFECT_TRAFFIC] = { 0, 0.05, 0.20, 0, 0.10 },
+  [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.15, 0.30 },
+  [SIM_EFFECT_LINKS] = { 0, 0.03, 0, 0, 0.10 },
+  [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0, 0.20 },
+  [SIM_EFFECT_RETAKE] = { 0.50, 0, 0, 0, 0.30 },
+  [SIM_EFFECT_SHARED] = { 0.30, 0, 0, 0, 0.20 },
 };
 
 /* A factor to be found. */
 typedef struct
 {
   SimEffect effect;
-  const char *gpu, *stack; /* NULL: any */
+  const char *gpu, *stack, *site; /* NULL: any */
   double width;
 } Unknown;
 
@@ -75,7 +78,8 @@ static gboolean
 moves_row (const Unknown *unknown, const SimObservation *row)
 {
   return (!unknown->gpu || g_strcmp0 (unknown->gpu, row->gpu) == 0)
-         && (!unknown->stack || g_strcmp0 (unknown->stack, row->stack) == 0);
+         && (!unknown->stack || g_strcmp0 (unknown->stack, row->stack) == 0)
+         && (!unknown->site || g_strcmp0 (unknown->site, row->site) == 0);
 }
 
 static SimParams
@@ -83,7 +87,7 @@ params_of (const Fit *self, const SimObservation *row)
 {
   SimParams params = *sim_params_default (row->input.cluster);
   if (self->request->base)
-    sim_adjustments_apply (self->request->base, row->gpu, row->stack, &params);
+    sim_adjustments_apply (self->request->base, row->gpu, row->stack, row->site, &params);
   return params;
 }
 
@@ -247,7 +251,8 @@ minimise (Fit *self, double *theta)
 }
 
 /* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
- * issuing costs. So far steps are tried for it; FALSE: none was better. */
+ * issuing costs. So far steps are tried for it, but for a site's hosts, which are never far from
+ * others; FALSE: none was better. */
 static gboolean
 leap (Fit *self, double *theta)
 {
@@ -259,7 +264,8 @@ leap (Fit *self, double *theta)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
       double best = theta[u];
-      for (guint i = 0; unknown->effect == SIM_EFFECT_LAUNCH && i < G_N_ELEMENTS (widths_away); i++)
+      const gboolean may_be_far = unknown->effect == SIM_EFFECT_LAUNCH && !unknown->site;
+      for (guint i = 0; may_be_far && i < G_N_ELEMENTS (widths_away); i++)
         {
           theta[u]
               = CLAMP (widths_away[i] * unknown->width, log (sim_effect_least (unknown->effect)),
@@ -305,7 +311,8 @@ add_unknown (Fit *self, Unknown unknown)
     {
       const Unknown *other = &g_array_index (self->unknowns, Unknown, u);
       if (other->effect == unknown.effect && g_strcmp0 (other->gpu, unknown.gpu) == 0
-          && g_strcmp0 (other->stack, unknown.stack) == 0)
+          && g_strcmp0 (other->stack, unknown.stack) == 0
+          && g_strcmp0 (other->site, unknown.site) == 0)
         return;
     }
   for (guint i = 0; i < self->n; i++)
@@ -320,15 +327,19 @@ list_unknowns (Fit *self)
 {
   for (Level level = LEVEL_ALL; level < N_LEVELS; level++)
     for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
-      if (widths[e][level] > 0 && (level == LEVEL_BOTH) == (self->request->base != NULL))
+      if (widths[e][level] > 0
+          && (level == LEVEL_SITE || (level == LEVEL_BOTH) == (self->request->base != NULL)))
         for (guint i = 0; i < self->n; i++)
-          add_unknown (
-              self,
-              (Unknown){
-                  .effect = e,
-                  .gpu = level == LEVEL_GPU || level == LEVEL_BOTH ? self->rows[i].gpu : NULL,
-                  .stack = level == LEVEL_STACK || level == LEVEL_BOTH ? self->rows[i].stack : NULL,
-                  .width = widths[e][level] });
+          if (level != LEVEL_SITE || self->rows[i].site)
+            add_unknown (self, (Unknown){ .effect = e,
+                                          .gpu = level == LEVEL_GPU || level == LEVEL_BOTH
+                                                     ? self->rows[i].gpu
+                                                     : NULL,
+                                          .stack = level == LEVEL_STACK || level == LEVEL_BOTH
+                                                       ? self->rows[i].stack
+                                                       : NULL,
+                                          .site = level == LEVEL_SITE ? self->rows[i].site : NULL,
+                                          .width = widths[e][level] });
 }
 
 /* Standard errors: roots of the diagonal of the inverse of what the loss curves with, at the fit.
@@ -446,7 +457,7 @@ add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *s
          && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
     at++;
   sim_adjustments_add_uncertainty (
-      set, (SimUncertainty){ .scope = { (char *)gpu, (char *)stack },
+      set, (SimUncertainty){ .scope = { (char *)gpu, (char *)stack, NULL },
                              .pct = rounded (100 * g_array_index (misses, Miss, at).size),
                              .runs = (guint)(total + 0.5) });
 }
@@ -493,11 +504,14 @@ set_of (const Fit *self, const double *theta)
   for (guint u = 0; u < self->unknowns->len; u++)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      if (unknown->site && errors[u] > UNTOLD * unknown->width)
+        continue;
       sim_adjustments_add_factor (
-          set, (SimFactor){ .scope = { (char *)unknown->gpu, (char *)unknown->stack },
-                            .effect = unknown->effect,
-                            .factor = rounded (exp (theta[u])),
-                            .error = rounded (errors[u]) });
+          set, (SimFactor){
+                   .scope = { (char *)unknown->gpu, (char *)unknown->stack, (char *)unknown->site },
+                   .effect = unknown->effect,
+                   .factor = rounded (exp (theta[u])),
+                   .error = rounded (errors[u]) });
     }
   return set;
 }

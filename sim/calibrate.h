@@ -14,6 +14,7 @@ typedef struct
 {
   SimCostInput input;       /* but for its params: the device's default is adjusted */
   const char *gpu, *stack;  /* scopes it belongs to */
+  const char *site;         /* NULL: not known */
   double step_ns, weight;   /* measured; repeats of one configuration share a weight of 1 */
   guint part;               /* of n_parts: is predicted by what was fitted to all others */
   double before_ns;         /* set: predicted by the set it began with, */
@@ -23,8 +24,9 @@ typedef struct
 typedef struct
 {
   const char *id;             /* of the set to be made */
-  const SimAdjustments *base; /* NULL: the defaults. Else only what is common to a GPU and a stack
-                                 is fitted, on top of it: everyone else's predictions stay */
+  const SimAdjustments *base; /* NULL: the defaults. Else only what is common to a GPU and a stack,
+                                 or to a site, is fitted, on top of it: everyone else's predictions
+                                 stay */
   guint n_parts;              /* of the cross-validation; below 2: none */
   guint n_threads;
   void (*progress) (guint evaluations, void *user); /* may be NULL */

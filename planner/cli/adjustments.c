@@ -105,6 +105,6 @@ cli_params (const SimAdjustments *set, const PlanCluster *cluster, const PlanSta
 {
   SimParams params = *sim_params_default (cluster);
   if (set)
-    sim_adjustments_apply (set, cluster->device_name, stack->name, &params);
+    sim_adjustments_apply (set, cluster->device_name, stack->name, cluster->site, &params);
   return params;
 }

@@ -85,6 +85,7 @@ add_run (Fitted *self, CliRun *run, const char *db, double weight, guint n_parts
                                           .timings = cli_timings (cluster, stack, db, NULL) },
                                .gpu = cluster->device_name,
                                .stack = stack->name,
+                               .site = cluster->site,
                                .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
                                .weight = weight,
                                .part = n_parts > 1 ? run->group % n_parts : 0 };
@@ -242,7 +243,7 @@ static void
 print_factors (const SimAdjustments *set, const SimAdjustments *base)
 {
   static const CliColumn columns[]
-      = { { "effect", FALSE }, { "gpu", FALSE },  { "stack", FALSE },
+      = { { "effect", FALSE }, { "gpu", FALSE },  { "stack", FALSE },  { "site", FALSE },
           { "factor", TRUE },  { "error", TRUE }, { "meaning", FALSE } };
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   for (guint i = base ? base->factors->len : 0; i < set->factors->len; i++)
@@ -251,6 +252,7 @@ print_factors (const SimAdjustments *set, const SimAdjustments *base)
       cli_table_add (table, sim_effect_name (f->effect));
       cli_table_add (table, f->scope.gpu);
       cli_table_add (table, f->scope.stack);
+      cli_table_add (table, f->scope.site);
       cli_table_add_real (table, f->factor, 3);
       cli_table_add_real (table, f->error, 3);
       cli_table_add (table, sim_effect_meaning (f->effect));

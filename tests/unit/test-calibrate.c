@@ -96,7 +96,7 @@ predict_ns (const SimObservation *row, const SimAdjustments *set)
   SimParams params = *sim_params_default (row->input.cluster);
   SimCostInput input = row->input;
   if (set)
-    sim_adjustments_apply (set, row->gpu, row->stack, &params);
+    sim_adjustments_apply (set, row->gpu, row->stack, NULL, &params);
   input.params = &params;
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
@@ -126,7 +126,7 @@ factor_of (const SimAdjustments *set, const char *gpu, SimEffect effect)
   SimParams params = { .id = "one" };
   for (SimParam p = 0; p < SIM_N_PARAMS; p++)
     params.value[p] = 0.1;
-  sim_adjustments_apply (set, gpu, "megatron-fsdp", &params);
+  sim_adjustments_apply (set, gpu, "megatron-fsdp", NULL, &params);
   return 10
          * params.value[effect == SIM_EFFECT_PRODUCT_BF16 ? SIM_PARAM_PRODUCT_BF16
                                                           : SIM_PARAM_NET_SHARE];
@@ -215,7 +215,7 @@ START_TEST (finds_what_is_kept_of_timed_rates)
   ck_assert_msg (set != NULL, "%s", error ? error->message : "");
   SimParams params = { .id = "one" };
   params.value[SIM_PARAM_PRODUCT_SUSTAINED] = 1;
-  sim_adjustments_apply (set, "h100-80gb", "megatron-fsdp", &params);
+  sim_adjustments_apply (set, "h100-80gb", "megatron-fsdp", NULL, &params);
   ck_assert_double_lt (params.value[SIM_PARAM_PRODUCT_SUSTAINED], 0.95);
   clear (&self);
 }
@@ -269,6 +269,52 @@ START_TEST (own_runs_do_not_spoil_others)
 }
 END_TEST
 
+/* Sites differ in their hosts: one is learned of from its own runs alone, and others from none. */
+START_TEST (hosts_are_those_of_a_site)
+{
+  static const struct
+  {
+    const char *site;
+    double factor;
+  } sites[] = { { "quick", 0.85 }, { "slow", 1.2 }, { "silent", 1.2 } };
+  g_autoptr (GError) error = NULL;
+  SimObservation rows[7];
+  guint n = 0;
+  Runs self;
+  set_up (&self);
+  for (guint i = 0; i < G_N_ELEMENTS (sites); i++)
+    for (guint run = i == 2 ? 4 : 5; run < (i == 2 ? 5 : 8); run++) /* the fifth hides its host */
+      {
+        g_autofree char *text = g_strdup_printf (
+            "parameters truth\nfactor effect=launch value=%g error=0\n", sites[i].factor);
+        g_autoptr (SimAdjustments) truth = parse (text);
+        rows[n] = self.rows[run];
+        rows[n].site = sites[i].site;
+        rows[n].step_ns = predict_ns (&rows[n], truth);
+        n++;
+      }
+  const SimCalibration request = { .id = "found", .n_threads = 1 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, rows, n, &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  for (guint i = 0; i < n; i++)
+    ck_assert_msg (ABS (rows[i].after_ns / rows[i].step_ns - 1) < 0.05, "run %u: %g", i,
+                   rows[i].after_ns / rows[i].step_ns);
+  double launch[4];
+  for (guint i = 0; i < 4; i++)
+    {
+      SimParams params = { .id = "one" };
+      params.value[SIM_PARAM_LAUNCH] = 1;
+      sim_adjustments_apply (set, "h100-80gb", "megatron-fsdp", i < 3 ? sites[i].site : NULL,
+                             &params);
+      launch[i] = params.value[SIM_PARAM_LAUNCH];
+    }
+  ck_assert_double_lt (launch[0], 0.95 * launch[3]);
+  ck_assert_double_gt (launch[1], 1.05 * launch[3]);
+  ck_assert_double_eq (launch[2], launch[3]);
+  clear (&self);
+}
+END_TEST
+
 START_TEST (nothing_to_fit_is_an_error)
 {
   g_autoptr (GError) error = NULL;
@@ -280,7 +326,8 @@ END_TEST
 
 START_TEST (sets_print_as_they_are_read)
 {
-  const char *text = TRUTH "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12\n"
+  const char *text = TRUTH "factor effect=launch site=rack-7 value=1.2 error=0.1\n"
+                           "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12\n"
                            "uncertainty stack=fsdp2 pct=8 runs=20\n"
                            "uncertainty gpu=h100-80gb pct=9 runs=30\n"
                            "uncertainty pct=11 runs=40\n";
@@ -289,7 +336,7 @@ START_TEST (sets_print_as_they_are_read)
   g_autoptr (SimAdjustments) again = parse (printed);
   g_autofree char *twice = sim_adjustments_print (again);
   ck_assert_str_eq (printed, twice);
-  ck_assert_uint_eq (again->factors->len, 5);
+  ck_assert_uint_eq (again->factors->len, 6);
   ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "fsdp2"), 7.5);
   ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "a100-80gb", "fsdp2"), 8);
   ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "native"), 9);
@@ -344,6 +391,7 @@ main (void)
   tcase_add_test (tcase, finds_what_is_kept_of_timed_rates);
   tcase_add_test (tcase, is_not_led_by_one_run);
   tcase_add_test (tcase, own_runs_do_not_spoil_others);
+  tcase_add_test (tcase, hosts_are_those_of_a_site);
   tcase_add_test (tcase, nothing_to_fit_is_an_error);
   tcase_add_test (tcase, sets_print_as_they_are_read);
   tcase_add_loop_test (tcase, wrong_sets_are_refused, 0, G_N_ELEMENTS (wrong));
