@@ -188,11 +188,11 @@ join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
   memcpy (meter->peak, other->by_category, sizeof meter->peak);
 }
 
-static void
+static inline void
 give_back_what_is_over (SimFootprint *self)
 {
   guint32 block;
-  while (self->lead.is_on && sim_lead_next (&self->lead, &block))
+  while (sim_lead_next (&self->lead, &block))
     sim_blocks_give_back (&self->blocks, block);
 }
 
@@ -273,7 +273,7 @@ give_back_block (SimFootprint *self, const SimMove *move)
   guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
   if (*held == SIM_BLOCKS_NONE)
     return;
-  if (!self->lead.is_on || !sim_lead_give_back (&self->lead, move->index, *held))
+  if (!sim_lead_give_back (&self->lead, move->index, *held))
     sim_blocks_give_back (&self->blocks, *held);
   *held = SIM_BLOCKS_NONE;
 }

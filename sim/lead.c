@@ -3,11 +3,9 @@
 
 #include "sim/lead.h"
 
-typedef struct
-{
-  guint64 issued; /* launches when it was given back */
-  guint32 block;
-} Waiting;
+#include <string.h>
+
+#define ROOM 256 /* blocks, at first */
 
 /* Compute waits for collectives between ranks that share a sequence: one chain. */
 static gboolean
@@ -53,24 +51,29 @@ find_used (SimLead *self, const PlanSchedule *schedule)
     }
 }
 
+/* From when on the queue is full first: with a margin, as that is where rounding would decide. */
+static guint64
+full_from (double done_share)
+{
+  return (guint64)(1.001 * SIM_LEAD_MOST * done_share / (1 - done_share)) + 2;
+}
+
 void
 sim_lead_begin (SimLead *self, const PlanSchedule *schedule, const PlanStack *stack,
                 const SimPace *pace)
 {
-  if (!self->waiting)
-    {
-      self->is_used = g_array_new (FALSE, TRUE, sizeof (gboolean));
-      self->waiting = g_array_new (FALSE, FALSE, sizeof (Waiting));
-    }
+  if (!self->is_used)
+    self->is_used = g_array_new (FALSE, TRUE, sizeof (gboolean));
   g_array_set_size (self->is_used, 0);
-  g_array_set_size (self->waiting, 0);
-  self->n_over = 0;
+  self->n_over = self->n_waiting = 0;
+  self->over_at = G_MAXUINT64;
   self->issued = 0;
   self->is_on
       = stack && stack->records_streams && pace->host_ns > 0 && pace->host_ns < pace->device_ns;
   if (!self->is_on)
     return;
   self->done_share = (double)pace->host_ns / (double)pace->device_ns;
+  self->full_from = full_from (self->done_share);
   find_used (self, schedule);
 }
 
@@ -78,43 +81,50 @@ void
 sim_lead_clear (SimLead *self)
 {
   g_clear_pointer (&self->is_used, g_array_unref);
-  g_clear_pointer (&self->waiting, g_array_unref);
+  g_clear_pointer (&self->waiting, g_free);
+  self->room = 0;
 }
 
-gboolean
-sim_lead_give_back (SimLead *self, guint array, guint32 block)
+void
+sim_lead_make_room (SimLead *self)
 {
-  const Waiting waiting = { .issued = self->issued, .block = block };
-  if (!self->is_on || !g_array_index (self->is_used, gboolean, array))
-    return FALSE;
-  g_array_append_val (self->waiting, waiting);
-  return TRUE;
+  const guint n = self->n_waiting - self->n_over;
+  if (2 * n >= self->room)
+    {
+      self->room = 2 * self->room + ROOM;
+      self->waiting = g_renew (SimWaiting, self->waiting, self->room);
+    }
+  memmove (self->waiting, self->waiting + self->n_over, n * sizeof *self->waiting);
+  self->n_over = 0;
+  self->n_waiting = n;
 }
 
-/* Launches that the device is through with. */
+/* Launches that the device is through with, while no queue is full. */
+static guint64
+share_of (const SimLead *self, guint64 issued)
+{
+  return (guint64)(self->done_share * (double)issued);
+}
+
 static guint64
 done (const SimLead *self)
 {
-  const guint64 share = (guint64)(self->done_share * (double)self->issued);
   const guint64 rest = self->issued > SIM_LEAD_MOST ? self->issued - SIM_LEAD_MOST : 0;
-  return MAX (share, rest);
+  return MAX (share_of (self, self->issued), rest);
 }
 
-gboolean
-sim_lead_next (SimLead *self, guint32 *out_block)
+/* The first moment at which that many are done, which a quotient may miss by its rounding. */
+guint64
+sim_lead_over_early (const SimLead *self, guint64 issued)
 {
-  if (!self->is_on || self->n_over == self->waiting->len)
-    return FALSE;
-  const Waiting *next = &g_array_index (self->waiting, Waiting, self->n_over);
-  if (next->issued > done (self))
-    return FALSE;
-  *out_block = next->block;
-  if (2 * ++self->n_over >= self->waiting->len)
-    {
-      g_array_remove_range (self->waiting, 0, self->n_over);
-      self->n_over = 0;
-    }
-  return TRUE;
+  const guint64 full = issued + SIM_LEAD_MOST;
+  const double quotient = (double)issued / self->done_share;
+  guint64 at = quotient < (double)full ? (guint64)quotient : full;
+  while (at < full && share_of (self, at) < issued)
+    at++;
+  while (at > 0 && share_of (self, at - 1) >= issued)
+    at--;
+  return at;
 }
 
 void
@@ -123,21 +133,19 @@ sim_lead_describe (const SimLead *self, GArray *text, GArray *blocks)
   const gboolean grows = done (self) + SIM_LEAD_MOST != self->issued;
   const guint64 moment = grows ? self->issued : 0;
   g_array_append_val (text, moment);
-  for (guint i = self->n_over; i < self->waiting->len; i++)
+  for (guint i = self->n_over; i < self->n_waiting; i++)
     {
-      const Waiting *waiting = &g_array_index (self->waiting, Waiting, i);
-      const guint64 age = self->issued - waiting->issued;
+      const guint64 age = self->issued - self->waiting[i].issued;
       g_array_append_val (text, age);
-      g_array_append_val (blocks, waiting->block);
+      g_array_append_val (blocks, self->waiting[i].block);
     }
 }
 
 void
 sim_lead_meet (SimLead *self)
 {
-  if (!self->is_on)
-    return;
   self->issued = 0;
-  for (guint i = self->n_over; i < self->waiting->len; i++)
-    g_array_index (self->waiting, Waiting, i).issued = 0;
+  for (guint i = self->n_over; i < self->n_waiting; i++)
+    self->waiting[i].issued = 0;
+  sim_lead_find_next (self);
 }

@@ -27,19 +27,32 @@ typedef struct
 
 SimPace sim_pace_of (const PlanSchedule *schedule, const SimCost *cost);
 
+/* A block that was given back, and how much was issued by then. */
 typedef struct
 {
-  gboolean is_on;    /* the stack's allocator waits for collectives */
-  double done_share; /* of what the host has issued, while no queue is full */
-  guint64 issued;    /* launches since host and device met */
-  GArray *is_used;   /* gboolean per buffer array: by a collective */
-  GArray *waiting;   /* blocks given back, oldest first */
-  guint n_over;      /* of those, handed out again */
+  guint64 issued;
+  guint32 block;
+} SimWaiting;
+
+typedef struct
+{
+  gboolean is_on;      /* the stack's allocator waits for collectives */
+  double done_share;   /* of what the host has issued, while no queue is full */
+  guint64 full_from;   /* what is issued from there on is not over before the queue is full */
+  guint64 issued;      /* launches since host and device met */
+  guint64 over_at;     /* of those, when the oldest block that waits is over; none does: never */
+  GArray *is_used;     /* gboolean per buffer array: by a collective */
+  SimWaiting *waiting; /* oldest first; the first ones are handed out again */
+  guint n_over, n_waiting, room;
 } SimLead;
 
 void sim_lead_begin (SimLead *self, const PlanSchedule *schedule, const PlanStack *stack,
                      const SimPace *pace);
 void sim_lead_clear (SimLead *self);
+
+/* For the two below. */
+void sim_lead_make_room (SimLead *self);
+guint64 sim_lead_over_early (const SimLead *self, guint64 issued);
 
 static inline void
 sim_lead_issue (SimLead *self, guint64 launches)
@@ -47,11 +60,45 @@ sim_lead_issue (SimLead *self, guint64 launches)
   self->issued += launches;
 }
 
+/* When the oldest that waits is over. */
+static inline void
+sim_lead_find_next (SimLead *self)
+{
+  if (self->n_over == self->n_waiting)
+    {
+      self->n_over = self->n_waiting = 0;
+      self->over_at = G_MAXUINT64;
+      return;
+    }
+  const guint64 issued = self->waiting[self->n_over].issued;
+  self->over_at
+      = issued >= self->full_from ? issued + SIM_LEAD_MOST : sim_lead_over_early (self, issued);
+}
+
 /* FALSE: the block comes free at once. */
-gboolean sim_lead_give_back (SimLead *self, guint array, guint32 block);
+static inline gboolean
+sim_lead_give_back (SimLead *self, guint array, guint32 block)
+{
+  if (!self->is_on || !g_array_index (self->is_used, gboolean, array))
+    return FALSE;
+  if (self->n_waiting == self->room)
+    sim_lead_make_room (self);
+  self->waiting[self->n_waiting++] = (SimWaiting){ self->issued, block };
+  if (self->over_at == G_MAXUINT64)
+    sim_lead_find_next (self);
+  return TRUE;
+}
 
 /* The next block that comes free by now; FALSE: none does. */
-gboolean sim_lead_next (SimLead *self, guint32 *out_block);
+static inline gboolean
+sim_lead_next (SimLead *self, guint32 *out_block)
+{
+  if (self->issued < self->over_at)
+    return FALSE;
+  *out_block = self->waiting[self->n_over++].block;
+  sim_lead_find_next (self);
+  return TRUE;
+}
 
 /* Appends what decides about the future to `text` (guint64), and the blocks that wait to `blocks`
  * (guint32). While the lead still grows, no two moments are alike. */
