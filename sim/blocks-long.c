@@ -145,14 +145,12 @@ take_front (SimBlocks *self, const SimRow *row)
   SimBlock front = *block_at (self, row->block);
   front.bytes = row->bytes;
   front.after = row->block;
-  front.queue = NONE;
   const guint32 index = sim_blocks_new_block (self, &front);
   SimBlock *rest = block_at (self, row->block);
   if (rest->before != NONE)
     block_at (self, rest->before)->after = index;
   rest->before = index;
   rest->bytes -= row->bytes;
-  rest->queue = NONE;
   return index;
 }
 

@@ -10,7 +10,7 @@ struct _SimBlock
   guint64 bytes;
   guint32 before, after; /* neighbours in the segment */
   guint32 ahead, behind; /* in its queue, while it is free */
-  guint32 queue;         /* of its size, where that was looked up */
+  guint32 queue;         /* that it stands in, while it is free */
   guint8 is_free, pool;
   guint8 walls;       /* a bit per kind of wall that it is */
   guint8 is_run : 1;  /* it stands in a queue for whole segments */
@@ -30,10 +30,12 @@ is_whole (guint32 block)
   return block >= SIM_BLOCKS_WHOLE && block != NONE;
 }
 
+/* What is before the first and behind the last one is a block, too: NONE is in use, and what is
+ * written to it as a neighbour is never read. */
 static inline SimBlock *
 block_at (const SimBlocks *self, guint32 block)
 {
-  return &self->blocks[block];
+  return &self->blocks[(gint32)block];
 }
 
 static inline SimNote *

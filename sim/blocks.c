@@ -87,7 +87,9 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
 void
 sim_blocks_clear (SimBlocks *self)
 {
-  g_clear_pointer (&self->blocks, g_free);
+  if (self->blocks)
+    g_free (block_at (self, NONE));
+  self->blocks = NULL;
   g_clear_pointer (&self->notes, g_free);
   g_clear_pointer (&self->unused, g_free);
   g_clear_pointer (&self->unused_long, g_free);
@@ -178,7 +180,10 @@ make_room_for_blocks (SimBlocks *self)
 {
   const guint32 before = self->room;
   self->room = 2 * self->n_blocks + WORD;
-  self->blocks = g_renew (SimBlock, self->blocks, self->room);
+  self->blocks
+      = g_renew (SimBlock, self->blocks ? block_at (self, NONE) : NULL, self->room + 1) + 1;
+  if (before == 0)
+    *block_at (self, NONE) = (SimBlock){ .bytes = 0 };
   self->notes = g_renew (SimNote, self->notes, self->room);
   self->unused = g_renew (guint32, self->unused, self->room);
   self->unused_long = g_renew (guint32, self->unused_long, self->room);
@@ -189,26 +194,29 @@ make_room_for_blocks (SimBlocks *self)
 }
 
 /* Numbers of long ones are used again for such only: whatever else happens, they come round. */
+static inline guint32
+new_number (SimBlocks *self, gboolean is_long)
+{
+  guint32 *n_unused = is_long ? &self->n_unused_long : &self->n_unused;
+  if (G_LIKELY (*n_unused > 0))
+    return (is_long ? self->unused_long : self->unused)[--*n_unused];
+  const guint32 index = self->n_blocks;
+  if (self->n_blocks++ == self->room)
+    make_room_for_blocks (self);
+  if (is_long)
+    self->longs[self->n_longs++] = index;
+  return index;
+}
+
 guint32
 sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
 {
-  guint32 index = self->n_blocks;
-  if (block->is_long && self->n_unused_long > 0)
-    index = self->unused_long[--self->n_unused_long];
-  else if (!block->is_long && self->n_unused > 0)
-    index = self->unused[--self->n_unused];
-  else
-    {
-      if (self->n_blocks++ == self->room)
-        make_room_for_blocks (self);
-      if (block->is_long)
-        self->longs[self->n_longs++] = index;
-    }
+  const guint32 index = new_number (self, block->is_long);
   *block_at (self, index) = *block;
   return index;
 }
 
-static void
+static inline void
 block_forget (SimBlocks *self, guint32 block)
 {
   if (block_at (self, block)->is_long)
@@ -221,20 +229,19 @@ block_forget (SimBlocks *self, guint32 block)
 static inline void
 note_mixed (SimBlocks *self, const SimBlock *b)
 {
-  self->n_mixed += b->is_long && !is_long (b->bytes);
+  self->n_mixed += (guint32)b->is_long & !is_long (b->bytes);
 }
 
-static void
+/* Which neighbours there are is as good as random: hence no branches, here and below. */
+static inline void
 append (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   b->is_free = TRUE;
   b->ahead = queue->last;
   b->behind = NONE;
-  if (queue->last != NONE)
-    block_at (self, queue->last)->behind = block;
-  else
-    queue->first = block;
+  block_at (self, queue->last)->behind = block;
+  queue->first = queue->first == NONE ? block : queue->first;
   queue->last = block;
 }
 
@@ -249,44 +256,45 @@ close_run (SimBlocks *self, SimQueue *queue)
   append (self, queue, run);
 }
 
-void
-sim_blocks_list (SimBlocks *self, guint32 block)
+static inline void
+list (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
-  if (b->queue == NONE)
-    b->queue = queue_of (self, b->pool, b->bytes);
-  if (b->before == NONE && b->after == NONE && !self->expands)
+  const guint32 number = queue_of (self, b->pool, b->bytes);
+  if ((b->before & b->after) == NONE && !self->expands)
     {
       block_forget (self, block);
-      sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | b->queue);
+      sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | number);
       return;
     }
+  SimQueue *queue = &self->queues[number];
   note_mixed (self, b);
-  SimQueue *queue = &self->queues[b->queue];
+  b->queue = number;
   queue->stamp = self->stamp;
+  sim_blocks_set_used (self, queue, TRUE);
   if (queue->n_whole > 0)
     close_run (self, queue);
-  else if (queue->first == NONE)
-    sim_blocks_set_used (self, queue, TRUE);
   append (self, queue, block);
 }
 
-static void
+void
+sim_blocks_list (SimBlocks *self, guint32 block)
+{
+  list (self, block);
+}
+
+static inline void
 unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
+  const guint32 ahead = b->ahead, behind = b->behind;
   note_mixed (self, b);
   b->is_free = FALSE;
-  if (b->ahead != NONE)
-    block_at (self, b->ahead)->behind = b->behind;
-  else
-    queue->first = b->behind;
-  if (b->behind != NONE)
-    block_at (self, b->behind)->ahead = b->ahead;
-  else
-    queue->last = b->ahead;
-  if (queue->first == NONE && queue->n_whole == 0)
-    sim_blocks_set_used (self, queue, FALSE);
+  block_at (self, ahead)->behind = behind;
+  block_at (self, behind)->ahead = ahead;
+  queue->first = ahead == NONE ? behind : queue->first;
+  queue->last = behind == NONE ? ahead : queue->last;
+  sim_blocks_set_used (self, queue, queue->first != NONE || queue->n_whole > 0);
 }
 
 void
@@ -320,29 +328,29 @@ pop (SimBlocks *self, guint32 number)
   return SIM_BLOCKS_WHOLE | number;
 }
 
-static void
+static inline void
 split (SimBlocks *self, guint32 block, guint64 bytes)
 {
   SimBlock *whole = block_at (self, block);
   const guint64 rest = whole->bytes - bytes;
   if (!is_kept (self, whole->pool, rest))
     return;
-  const SimBlock tail = { .bytes = rest,
-                          .pool = whole->pool,
-                          .before = block,
-                          .after = whole->after,
-                          .queue = NONE,
-                          .is_long = whole->is_long };
-  const guint32 index = sim_blocks_new_block (self, &tail);
+  const guint32 index = new_number (self, whole->is_long);
+  SimBlock *tail = block_at (self, index);
   whole = block_at (self, block);
-  whole->bytes = bytes;
-  whole->queue = NONE;
-  if (whole->after != NONE)
-    block_at (self, whole->after)->before = index;
-  else
+  tail->bytes = rest;
+  tail->before = block;
+  tail->after = whole->after;
+  tail->pool = whole->pool;
+  tail->walls = 0;
+  tail->is_run = FALSE;
+  tail->is_long = whole->is_long;
+  block_at (self, whole->after)->before = index;
+  if (self->expands && whole->after == NONE)
     self->last[whole->pool] = index;
+  whole->bytes = bytes;
   whole->after = index;
-  sim_blocks_list (self, index);
+  list (self, index);
 }
 
 /* What was asked for, of a whole segment: all of it, or a part. */
@@ -357,7 +365,6 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
                            .pool = (guint8)queue->pool,
                            .before = NONE,
                            .after = NONE,
-                           .queue = number,
                            .is_long = is_long (queue->bytes) };
   const guint32 block = sim_blocks_new_block (self, &fresh);
   split (self, block, bytes);
@@ -376,15 +383,13 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
       const guint64 growth = sim_memory_growth_bytes (missing, is_small);
       sim_blocks_unlist (self, last);
       block_at (self, last)->bytes += growth;
-      block_at (self, last)->queue = NONE;
       self->reserved += growth;
       return last;
     }
   const SimBlock fresh = { .bytes = sim_memory_growth_bytes (bytes, is_small),
                            .pool = (guint8)pool,
                            .before = last,
-                           .after = NONE,
-                           .queue = NONE };
+                           .after = NONE };
   const guint32 block = sim_blocks_new_block (self, &fresh);
   if (last != NONE)
     block_at (self, last)->after = block;
@@ -441,18 +446,16 @@ sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
   return block;
 }
 
-static void
+static inline void
 absorb_right (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   const guint32 right = b->after;
   const SimBlock *gone = block_at (self, right);
   b->bytes += gone->bytes;
-  b->queue = NONE;
   b->after = gone->after;
-  if (gone->after != NONE)
-    block_at (self, gone->after)->before = block;
-  else
+  block_at (self, gone->after)->before = block;
+  if (self->expands && gone->after == NONE)
     self->last[gone->pool] = block;
   block_forget (self, right);
 }
@@ -461,16 +464,16 @@ void
 sim_blocks_give_back_part (SimBlocks *self, guint32 block)
 {
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
-  if (right != NONE && block_at (self, right)->is_free)
+  if (block_at (self, right)->is_free)
     {
       sim_blocks_unlist (self, right);
       absorb_right (self, block);
     }
-  if (left != NONE && block_at (self, left)->is_free)
+  if (block_at (self, left)->is_free)
     {
       sim_blocks_unlist (self, left);
       absorb_right (self, left);
       block = left;
     }
-  sim_blocks_list (self, block);
+  list (self, block);
 }

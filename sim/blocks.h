@@ -89,7 +89,7 @@ sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
 {
   const guint64 bit = G_GUINT64_CONSTANT (1) << queue->rank % SIM_BLOCKS_WORD;
   guint64 *word = &self->sizes[queue->pool].is_used[queue->rank / SIM_BLOCKS_WORD];
-  *word = is_used ? *word | bit : *word & ~bit;
+  *word = (*word & ~bit) | (is_used ? bit : 0);
 }
 
 /* Returns a block, or a name that it shares with others that are as good; `hint` starts as zeros,
