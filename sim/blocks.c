@@ -55,9 +55,8 @@ queues_begin (SimBlocks *self)
       self->queues[i].first = self->queues[i].last = NONE;
       self->queues[i].n_whole = 0;
     }
-  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    for (guint i = 0; i < n_words (self->sizes[pool].n); i++)
-      self->sizes[pool].is_used[i] = 0;
+  if (self->sizes_room > 0)
+    memset (self->is_used, 0, SIM_MEMORY_POOLS * self->sizes_room / 8);
   if (self->n_queues == 0)
     queue_new (self, &(SimQueue){ .first = NONE, .last = NONE });
   self->version++;
@@ -102,8 +101,8 @@ sim_blocks_clear (SimBlocks *self)
     {
       g_clear_pointer (&self->sizes[i].sizes, g_free);
       g_clear_pointer (&self->sizes[i].numbers, g_free);
-      g_clear_pointer (&self->sizes[i].is_used, g_free);
     }
+  g_clear_pointer (&self->is_used, g_free);
 }
 
 /* Makes room for one bit; the last word has room for it. */
@@ -117,13 +116,23 @@ insert_bit (SimSizes *self, guint rank)
   *word = (*word & below) | (*word & ~below) << 1;
 }
 
+/* Twice as much for every pool, so that one number says where a size is. */
 static void
-make_room (SimSizes *self)
+make_room (SimBlocks *self)
 {
-  self->room = 2 * self->room + WORD;
-  self->sizes = g_renew (guint64, self->sizes, self->room);
-  self->numbers = g_renew (guint32, self->numbers, self->room);
-  self->is_used = g_renew (guint64, self->is_used, n_words (self->room));
+  const guint before = self->sizes_room;
+  self->sizes_room = 2 * before + WORD;
+  self->is_used = g_renew (guint64, self->is_used, SIM_MEMORY_POOLS * n_words (self->sizes_room));
+  for (guint pool = SIM_MEMORY_POOLS; pool-- > 0;)
+    {
+      SimSizes *sizes = &self->sizes[pool];
+      sizes->sizes = g_renew (guint64, sizes->sizes, self->sizes_room);
+      sizes->numbers = g_renew (guint32, sizes->numbers, self->sizes_room);
+      sizes->is_used = &self->is_used[pool * n_words (self->sizes_room)];
+      memmove (sizes->is_used, &self->is_used[pool * n_words (before)], before / 8);
+      for (guint i = 0; i < sizes->n; i++)
+        self->queues[sizes->numbers[i]].bit = pool * self->sizes_room + i;
+    }
 }
 
 /* A size that was never free before: happens a few times per run. */
@@ -131,9 +140,9 @@ static guint32
 add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
 {
   SimSizes *sizes = &self->sizes[pool];
-  const guint last = sizes->n++;
-  if (sizes->n > sizes->room)
-    make_room (sizes);
+  if (sizes->n == self->sizes_room)
+    make_room (self);
+  const guint last = sizes->n++, first_bit = pool * self->sizes_room;
   if (last % WORD == 0)
     sizes->is_used[last / WORD] = 0;
   insert_bit (sizes, rank);
@@ -141,13 +150,15 @@ add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
     {
       sizes->sizes[i] = sizes->sizes[i - 1];
       sizes->numbers[i] = sizes->numbers[i - 1];
-      self->queues[sizes->numbers[i]].rank = i;
+      self->queues[sizes->numbers[i]].bit = first_bit + i;
     }
   sizes->sizes[rank] = bytes;
   self->version++;
-  return sizes->numbers[rank] = queue_new (
-             self, &(SimQueue){
-                       .bytes = bytes, .first = NONE, .last = NONE, .rank = rank, .pool = pool });
+  return sizes->numbers[rank] = queue_new (self, &(SimQueue){ .bytes = bytes,
+                                                              .first = NONE,
+                                                              .last = NONE,
+                                                              .bit = first_bit + rank,
+                                                              .pool = pool });
 }
 
 static guint32

@@ -19,7 +19,7 @@ typedef struct
 {
   guint64 bytes;
   guint32 first, last, n_whole;
-  guint32 rank; /* of its size */
+  guint32 bit; /* of its size, among those of all pools */
   guint32 pool;
   guint32 stamp; /* of the blocks, when a part was last put into it */
 } SimQueue;
@@ -27,10 +27,10 @@ typedef struct
 /* Which sizes are free in a pool. */
 typedef struct
 {
-  guint n, room;                           /* sizes that were ever free, here or in a run before */
+  guint n;                                 /* sizes that were ever free, here or in a run before */
   guint64 *sizes;                          /* ascending */
   guint32 *numbers;                        /* of their queues */
-  guint64 *is_used;                        /* a bit per size, set where a block is free */
+  guint64 *is_used;                        /* a bit per size, of all that there are */
   guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
   guint32 recent_queues[SIM_BLOCKS_RECENT];
 } SimSizes;
@@ -54,6 +54,8 @@ typedef struct
   guint32 n_blocks, n_unused, n_unused_long, n_longs, room;
   guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
   SimSizes sizes[SIM_MEMORY_POOLS];
+  guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
+  guint sizes_room; /* of a pool, whole words */
   SimRow rows[SIM_MEMORY_POOLS];
   SimQueue *queues; /* of all pools, by number; the first one is of nothing */
   guint32 n_queues, queues_room;
@@ -87,8 +89,8 @@ void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
 static inline void
 sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
 {
-  const guint64 bit = G_GUINT64_CONSTANT (1) << queue->rank % SIM_BLOCKS_WORD;
-  guint64 *word = &self->sizes[queue->pool].is_used[queue->rank / SIM_BLOCKS_WORD];
+  const guint64 bit = G_GUINT64_CONSTANT (1) << queue->bit % SIM_BLOCKS_WORD;
+  guint64 *word = &self->is_used[queue->bit / SIM_BLOCKS_WORD];
   *word = (*word & ~bit) | (is_used ? bit : 0);
 }
 
