@@ -98,7 +98,7 @@ sim_shape_clear (SimShape *self)
 SimLook
 sim_blocks_look (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  if (hint->version != self->version)
+  if (hint->version != self->version[pool])
     sim_blocks_find_hint (self, bytes, pool, hint);
   const SimSizes *sizes = &self->sizes[pool];
   const guint found = find_used (sizes, hint->rank);
@@ -162,7 +162,7 @@ sim_blocks_take_short (SimBlocks *self, guint64 bytes, guint pool, gboolean may_
   if (row->block != NONE && row->bytes == bytes && lasts (self, row->block, bytes))
     return take_front (self, row);
   end_row (self, pool);
-  if (hint->version != self->version)
+  if (hint->version != self->version[pool])
     sim_blocks_find_hint (self, bytes, pool, hint);
   const SimSizes *sizes = &self->sizes[pool];
   const guint rank = find_used (sizes, hint->rank);
@@ -202,7 +202,7 @@ gboolean
 sim_blocks_passes (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
   end_row (self, pool);
-  if (hint->version != self->version)
+  if (hint->version != self->version[pool])
     sim_blocks_find_hint (self, bytes, pool, hint);
   const SimSizes *sizes = &self->sizes[pool];
   const guint rank = find_used (sizes, hint->rank);

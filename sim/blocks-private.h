@@ -66,21 +66,15 @@ rank_of (const SimSizes *self, guint64 bytes)
   return low;
 }
 
-/* The smallest size from that rank on of which something is free; the number of sizes if none is.
- */
+/* The smallest size from that rank on of which something is free; the number of sizes if none is:
+ * that bit is always set. */
 static inline guint
 find_used (const SimSizes *self, guint rank)
 {
-  if (rank >= self->n)
-    return self->n;
   guint word = rank / SIM_BLOCKS_WORD;
   guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % SIM_BLOCKS_WORD);
   while (bits == 0)
-    {
-      if (++word * SIM_BLOCKS_WORD >= self->n)
-        return self->n;
-      bits = self->is_used[word];
-    }
+    bits = self->is_used[++word];
   return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
 }
 
@@ -88,8 +82,7 @@ find_used (const SimSizes *self, guint rank)
 static inline gboolean
 is_kept (const SimBlocks *self, guint pool, guint64 rest)
 {
-  return sim_memory_pool_is_small (pool) || self->expands ? rest >= self->granule
-                                                          : rest > SIM_MEMORY_SMALL;
+  return rest >= self->least_rest[pool];
 }
 
 guint32 sim_blocks_new_block (SimBlocks *self, const SimBlock *block);

@@ -12,7 +12,10 @@
 #include <string.h>
 
 #define WORD SIM_BLOCKS_WORD
-#define MAX_SIZES 1024 /* kept from run to run */
+#define MAX_SIZES 256 /* kept from run to run */
+
+/* Out of the way of what happens all the time. */
+#define SELDOM __attribute__ ((noinline))
 
 static inline guint
 n_words (guint n_bits)
@@ -44,6 +47,43 @@ queue_new (SimBlocks *self, const SimQueue *queue)
   return self->n_queues++;
 }
 
+static void
+set_end (SimSizes *self)
+{
+  self->is_used[self->n / WORD] |= G_GUINT64_CONSTANT (1) << self->n % WORD;
+}
+
+/* Makes room for one bit below the end; the last word has room for it. */
+static void
+insert_bit (SimSizes *self, guint rank)
+{
+  const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
+  for (guint i = self->n / WORD; i > rank / WORD; i--)
+    self->is_used[i] = self->is_used[i] << 1 | self->is_used[i - 1] >> (WORD - 1);
+  guint64 *word = &self->is_used[rank / WORD];
+  *word = (*word & below) | (*word & ~below) << 1;
+}
+
+/* Twice as much for every pool, so that one number says where a size is. */
+static void
+make_room (SimBlocks *self)
+{
+  const guint before = self->sizes_room;
+  self->sizes_room = 2 * before + WORD;
+  self->is_used = g_renew (guint64, self->is_used, SIM_MEMORY_POOLS * n_words (self->sizes_room));
+  for (guint pool = SIM_MEMORY_POOLS; pool-- > 0;)
+    {
+      SimSizes *sizes = &self->sizes[pool];
+      sizes->sizes = g_renew (guint64, sizes->sizes, self->sizes_room);
+      sizes->numbers = g_renew (guint32, sizes->numbers, self->sizes_room);
+      sizes->is_used = &self->is_used[pool * n_words (self->sizes_room)];
+      memmove (sizes->is_used, &self->is_used[pool * n_words (before)], before / 8);
+      memset (sizes->is_used + n_words (before), 0, (self->sizes_room - before) / 8);
+      for (guint i = 0; i < sizes->n; i++)
+        self->queues[sizes->numbers[i]].bit = pool * self->sizes_room + i;
+    }
+}
+
 /* Empty queues change no decision: sizes that were met once are likely to be met again. */
 static void
 queues_begin (SimBlocks *self)
@@ -55,11 +95,16 @@ queues_begin (SimBlocks *self)
       self->queues[i].first = self->queues[i].last = NONE;
       self->queues[i].n_whole = 0;
     }
-  if (self->sizes_room > 0)
-    memset (self->is_used, 0, SIM_MEMORY_POOLS * self->sizes_room / 8);
   if (self->n_queues == 0)
     queue_new (self, &(SimQueue){ .first = NONE, .last = NONE });
-  self->version++;
+  if (self->sizes_room == 0)
+    make_room (self);
+  memset (self->is_used, 0, SIM_MEMORY_POOLS * self->sizes_room / 8);
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    {
+      set_end (&self->sizes[pool]);
+      self->version[pool]++;
+    }
 }
 
 void
@@ -71,10 +116,11 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
       self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
     }
-  self->granule = granule;
   self->expands = expands;
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
     {
+      self->least_rest[i]
+          = sim_memory_pool_is_small (i) || expands ? granule : (guint64)SIM_MEMORY_SMALL + 1;
       self->last[i] = NONE;
       self->rows[i].block = NONE;
     }
@@ -105,46 +151,14 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->is_used, g_free);
 }
 
-/* Makes room for one bit; the last word has room for it. */
-static void
-insert_bit (SimSizes *self, guint rank)
-{
-  const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
-  for (guint i = n_words (self->n) - 1; i > rank / WORD; i--)
-    self->is_used[i] = self->is_used[i] << 1 | self->is_used[i - 1] >> (WORD - 1);
-  guint64 *word = &self->is_used[rank / WORD];
-  *word = (*word & below) | (*word & ~below) << 1;
-}
-
-/* Twice as much for every pool, so that one number says where a size is. */
-static void
-make_room (SimBlocks *self)
-{
-  const guint before = self->sizes_room;
-  self->sizes_room = 2 * before + WORD;
-  self->is_used = g_renew (guint64, self->is_used, SIM_MEMORY_POOLS * n_words (self->sizes_room));
-  for (guint pool = SIM_MEMORY_POOLS; pool-- > 0;)
-    {
-      SimSizes *sizes = &self->sizes[pool];
-      sizes->sizes = g_renew (guint64, sizes->sizes, self->sizes_room);
-      sizes->numbers = g_renew (guint32, sizes->numbers, self->sizes_room);
-      sizes->is_used = &self->is_used[pool * n_words (self->sizes_room)];
-      memmove (sizes->is_used, &self->is_used[pool * n_words (before)], before / 8);
-      for (guint i = 0; i < sizes->n; i++)
-        self->queues[sizes->numbers[i]].bit = pool * self->sizes_room + i;
-    }
-}
-
 /* A size that was never free before: happens a few times per run. */
 static guint32
 add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
 {
   SimSizes *sizes = &self->sizes[pool];
-  if (sizes->n == self->sizes_room)
+  if (sizes->n + 1 == self->sizes_room) /* the end takes one, too */
     make_room (self);
   const guint last = sizes->n++, first_bit = pool * self->sizes_room;
-  if (last % WORD == 0)
-    sizes->is_used[last / WORD] = 0;
   insert_bit (sizes, rank);
   for (guint i = last; i > rank; i--)
     {
@@ -153,7 +167,7 @@ add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
       self->queues[sizes->numbers[i]].bit = first_bit + i;
     }
   sizes->sizes[rank] = bytes;
-  self->version++;
+  self->version[pool]++;
   return sizes->numbers[rank] = queue_new (self, &(SimQueue){ .bytes = bytes,
                                                               .first = NONE,
                                                               .last = NONE,
@@ -161,7 +175,7 @@ add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
                                                               .pool = pool });
 }
 
-static guint32
+static SELDOM guint32
 find_queue (SimBlocks *self, guint pool, guint64 bytes)
 {
   const SimSizes *sizes = &self->sizes[pool];
@@ -177,7 +191,7 @@ queue_of (SimBlocks *self, guint pool, guint64 bytes)
   SimSizes *sizes = &self->sizes[pool];
   const guint slot
       = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - SIM_BLOCKS_RECENT_BITS));
-  if (sizes->recent_sizes[slot] != bytes)
+  if (G_UNLIKELY (sizes->recent_sizes[slot] != bytes))
     {
       sizes->recent_queues[slot] = find_queue (self, pool, bytes);
       sizes->recent_sizes[slot] = bytes;
@@ -186,7 +200,7 @@ queue_of (SimBlocks *self, guint pool, guint64 bytes)
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
-static void
+static SELDOM void
 make_room_for_blocks (SimBlocks *self)
 {
   const guint32 before = self->room;
@@ -257,7 +271,7 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
 }
 
 /* The segments that came free before what follows are to stay before it. */
-static void
+static SELDOM void
 close_run (SimBlocks *self, SimQueue *queue)
 {
   const guint32 run = sim_blocks_new_block (
@@ -283,7 +297,7 @@ list (SimBlocks *self, guint32 block)
   b->queue = number;
   queue->stamp = self->stamp;
   sim_blocks_set_used (self, queue, TRUE);
-  if (queue->n_whole > 0)
+  if (G_UNLIKELY (queue->n_whole > 0))
     close_run (self, queue);
   append (self, queue, block);
 }
@@ -422,7 +436,7 @@ sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
   hint->rank = rank_of (sizes, bytes);
   if (hint->rank < sizes->n && !is_kept (self, pool, sizes->sizes[hint->rank] - bytes))
     hint->queue = sizes->numbers[hint->rank];
-  hint->version = self->version;
+  hint->version = self->version[pool];
 }
 
 /* Nothing that is free is large enough. */
@@ -444,8 +458,10 @@ sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocks
 guint32
 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  if (G_UNLIKELY (hint->version != self->version))
+  if (G_UNLIKELY (hint->version != self->version[pool]))
     sim_blocks_find_hint (self, bytes, pool, hint);
+  if (self->queues[hint->queue].first != NONE)
+    return pop (self, hint->queue);
   const SimSizes *sizes = &self->sizes[pool];
   const guint rank = find_used (sizes, hint->rank);
   if (rank == sizes->n)

@@ -44,9 +44,9 @@ typedef struct
 
 typedef struct
 {
-  guint64 granule;                /* small blocks that large are worth keeping */
-  gboolean expands;               /* one segment per pool, which grows at its end */
-  guint32 last[SIM_MEMORY_POOLS]; /* the block there */
+  guint64 least_rest[SIM_MEMORY_POOLS]; /* of a block, that is worth keeping */
+  gboolean expands;                     /* one segment per pool, which grows at its end */
+  guint32 last[SIM_MEMORY_POOLS];       /* the block there */
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
@@ -59,7 +59,7 @@ typedef struct
   SimRow rows[SIM_MEMORY_POOLS];
   SimQueue *queues; /* of all pools, by number; the first one is of nothing */
   guint32 n_queues, queues_room;
-  guint version;                   /* of `sizes` */
+  guint version[SIM_MEMORY_POOLS]; /* of `sizes` */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
 } SimBlocks;
@@ -100,7 +100,8 @@ static inline guint32
 sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
   SimQueue *queue = &self->queues[hint->queue];
-  if (hint->version != self->version || queue->first != SIM_BLOCKS_NONE || queue->n_whole == 0)
+  if (hint->version != self->version[pool] || queue->first != SIM_BLOCKS_NONE
+      || queue->n_whole == 0)
     return sim_blocks_take_part (self, bytes, pool, hint);
   if (--queue->n_whole == 0)
     sim_blocks_set_used (self, queue, FALSE);
