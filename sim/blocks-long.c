@@ -60,7 +60,7 @@ sim_blocks_shape (const SimBlocks *self, SimShape *out)
   for (guint32 i = 0; i < self->n_longs; i++)
     g_array_index (out->parts, Part, i)
         = (Part){ *block_at (self, self->longs[i]), note_at (self, self->longs[i])->n_whole };
-  g_array_append_vals (out->numbers, self->unused_long, self->n_unused_long);
+  g_array_append_vals (out->numbers, self->unused[TRUE], self->n_unused[TRUE]);
   return TRUE;
 }
 

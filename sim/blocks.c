@@ -13,9 +13,11 @@
 
 #define WORD SIM_BLOCKS_WORD
 #define MAX_SIZES 256 /* kept from run to run */
+#define MOST_TAKEN 2  /* blocks that one request may need */
 
 /* Out of the way of what happens all the time. */
 #define SELDOM __attribute__ ((noinline))
+#define OFTEN static inline __attribute__ ((always_inline))
 
 static inline guint
 n_words (guint n_bits)
@@ -28,10 +30,8 @@ forget_sizes (SimBlocks *self)
 {
   self->n_queues = 0;
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    {
-      self->sizes[pool].n = 0;
-      memset (self->sizes[pool].recent_sizes, 0, sizeof self->sizes[pool].recent_sizes);
-    }
+    self->sizes[pool].n = 0;
+  memset (self->recent, 0, sizeof self->recent);
 }
 
 /* The next number. */
@@ -125,7 +125,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
       self->rows[i].block = NONE;
     }
   self->reserved = 0;
-  self->n_blocks = self->n_unused = self->n_unused_long = self->n_longs = 0;
+  self->n_blocks = self->n_unused[FALSE] = self->n_unused[TRUE] = self->n_longs = 0;
   queues_begin (self);
 }
 
@@ -136,8 +136,8 @@ sim_blocks_clear (SimBlocks *self)
     g_free (block_at (self, NONE));
   self->blocks = NULL;
   g_clear_pointer (&self->notes, g_free);
-  g_clear_pointer (&self->unused, g_free);
-  g_clear_pointer (&self->unused_long, g_free);
+  g_clear_pointer (&self->unused[FALSE], g_free);
+  g_clear_pointer (&self->unused[TRUE], g_free);
   g_clear_pointer (&self->longs, g_free);
   g_clear_pointer (&self->queues, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
@@ -175,28 +175,39 @@ add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
                                                               .pool = pool });
 }
 
+static inline guint64
+key_of (guint pool, guint64 bytes)
+{
+  return bytes * 8 + pool;
+}
+
+/* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
+static inline SimRecent *
+recent_of (SimBlocks *self, guint64 key)
+{
+  return &self->recent[(key * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15))
+                       >> (64 - SIM_BLOCKS_RECENT_BITS)];
+}
+
 static SELDOM guint32
 find_queue (SimBlocks *self, guint pool, guint64 bytes)
 {
   const SimSizes *sizes = &self->sizes[pool];
+  const guint64 key = key_of (pool, bytes);
   const guint rank = rank_of (sizes, bytes);
-  return rank < sizes->n && sizes->sizes[rank] == bytes ? sizes->numbers[rank]
-                                                        : add_queue (self, pool, rank, bytes);
+  const guint32 queue = rank < sizes->n && sizes->sizes[rank] == bytes
+                            ? sizes->numbers[rank]
+                            : add_queue (self, pool, rank, bytes);
+  *recent_of (self, key) = (SimRecent){ key, queue };
+  return queue;
 }
 
-/* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
 static inline guint32
 queue_of (SimBlocks *self, guint pool, guint64 bytes)
 {
-  SimSizes *sizes = &self->sizes[pool];
-  const guint slot
-      = (guint)((bytes * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - SIM_BLOCKS_RECENT_BITS));
-  if (G_UNLIKELY (sizes->recent_sizes[slot] != bytes))
-    {
-      sizes->recent_queues[slot] = find_queue (self, pool, bytes);
-      sizes->recent_sizes[slot] = bytes;
-    }
-  return sizes->recent_queues[slot];
+  const guint64 key = key_of (pool, bytes);
+  const SimRecent *recent = recent_of (self, key);
+  return G_LIKELY (recent->key == key) ? recent->queue : find_queue (self, pool, bytes);
 }
 
 /* Room is kept beyond what is used: arrays that were once long enough stay so. */
@@ -210,32 +221,31 @@ make_room_for_blocks (SimBlocks *self)
   if (before == 0)
     *block_at (self, NONE) = (SimBlock){ .bytes = 0 };
   self->notes = g_renew (SimNote, self->notes, self->room);
-  self->unused = g_renew (guint32, self->unused, self->room);
-  self->unused_long = g_renew (guint32, self->unused_long, self->room);
+  self->unused[FALSE] = g_renew (guint32, self->unused[FALSE], self->room);
+  self->unused[TRUE] = g_renew (guint32, self->unused[TRUE], self->room);
   self->longs = g_renew (guint32, self->longs, self->room);
   /* A later block's note may be of one that is gone, but never of a description to come. */
   for (guint32 i = before; i < self->room; i++)
     *note_at (self, i) = (SimNote){ 0 };
 }
 
-/* Numbers of long ones are used again for such only: whatever else happens, they come round. */
+/* Numbers of long ones are used again for such only: whatever else happens, they come round. There
+ * is room for it. */
 static inline guint32
 new_number (SimBlocks *self, gboolean is_long)
 {
-  guint32 *n_unused = is_long ? &self->n_unused_long : &self->n_unused;
-  if (G_LIKELY (*n_unused > 0))
-    return (is_long ? self->unused_long : self->unused)[--*n_unused];
-  const guint32 index = self->n_blocks;
-  if (self->n_blocks++ == self->room)
-    make_room_for_blocks (self);
+  if (G_LIKELY (self->n_unused[is_long] > 0))
+    return self->unused[is_long][--self->n_unused[is_long]];
   if (is_long)
-    self->longs[self->n_longs++] = index;
-  return index;
+    self->longs[self->n_longs++] = self->n_blocks;
+  return self->n_blocks++;
 }
 
 guint32
 sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
 {
+  if (self->n_blocks == self->room)
+    make_room_for_blocks (self);
   const guint32 index = new_number (self, block->is_long);
   *block_at (self, index) = *block;
   return index;
@@ -244,10 +254,8 @@ sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
 static inline void
 block_forget (SimBlocks *self, guint32 block)
 {
-  if (block_at (self, block)->is_long)
-    self->unused_long[self->n_unused_long++] = block;
-  else
-    self->unused[self->n_unused++] = block;
+  const gboolean is_long = block_at (self, block)->is_long;
+  self->unused[is_long][self->n_unused[is_long]++] = block;
 }
 
 /* What is short there may be taken by requests that look at nothing else that is long. */
@@ -258,7 +266,7 @@ note_mixed (SimBlocks *self, const SimBlock *b)
 }
 
 /* Which neighbours there are is as good as random: hence no branches, here and below. */
-static inline void
+OFTEN void
 append (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
@@ -281,34 +289,65 @@ close_run (SimBlocks *self, SimQueue *queue)
   append (self, queue, run);
 }
 
-static inline void
-list (SimBlocks *self, guint32 block)
+static inline gboolean
+is_all (const SimBlocks *self, const SimBlock *b)
 {
-  SimBlock *b = block_at (self, block);
+  return (b->before & b->after) == NONE && !self->expands;
+}
+
+/* What `sim_blocks_list` seldom has to do first. */
+static SELDOM void
+list_slowly (SimBlocks *self, guint32 block)
+{
+  const SimBlock *b = block_at (self, block);
   const guint32 number = queue_of (self, b->pool, b->bytes);
-  if ((b->before & b->after) == NONE && !self->expands)
+  SimQueue *queue = &self->queues[number];
+  if (!is_all (self, b) && queue->n_whole > 0)
+    close_run (self, queue);
+  sim_blocks_list (self, block);
+}
+
+/* Which is not all of its segment. */
+OFTEN void
+list_part (SimBlocks *self, guint32 block, guint64 bytes, guint pool)
+{
+  const guint64 key = key_of (pool, bytes);
+  const SimRecent *recent = recent_of (self, key);
+  SimQueue *queue = &self->queues[recent->queue];
+  if (G_UNLIKELY (recent->key != key || queue->n_whole > 0))
     {
-      block_forget (self, block);
-      sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | number);
+      list_slowly (self, block);
       return;
     }
-  SimQueue *queue = &self->queues[number];
+  SimBlock *b = block_at (self, block);
   note_mixed (self, b);
-  b->queue = number;
+  b->queue = recent->queue;
   queue->stamp = self->stamp;
   sim_blocks_set_used (self, queue, TRUE);
-  if (G_UNLIKELY (queue->n_whole > 0))
-    close_run (self, queue);
   append (self, queue, block);
 }
 
 void
 sim_blocks_list (SimBlocks *self, guint32 block)
 {
-  list (self, block);
+  const SimBlock *b = block_at (self, block);
+  if (!is_all (self, b))
+    {
+      list_part (self, block, b->bytes, b->pool);
+      return;
+    }
+  const guint64 key = key_of (b->pool, b->bytes);
+  const SimRecent *recent = recent_of (self, key);
+  if (G_UNLIKELY (recent->key != key))
+    {
+      list_slowly (self, block);
+      return;
+    }
+  block_forget (self, block);
+  sim_blocks_give_back (self, SIM_BLOCKS_WHOLE | recent->queue);
 }
 
-static inline void
+OFTEN void
 unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
@@ -329,7 +368,7 @@ sim_blocks_unlist (SimBlocks *self, guint32 block)
 }
 
 /* The oldest of a queue that is not empty. */
-static guint32
+OFTEN guint32
 pop (SimBlocks *self, guint32 number)
 {
   SimQueue *queue = &self->queues[number];
@@ -340,7 +379,7 @@ pop (SimBlocks *self, guint32 number)
         sim_blocks_set_used (self, queue, FALSE);
       return SIM_BLOCKS_WHOLE | number;
     }
-  if (!block_at (self, first)->is_run)
+  if (G_LIKELY (!block_at (self, first)->is_run))
     {
       unlist (self, queue, first);
       return first;
@@ -353,32 +392,33 @@ pop (SimBlocks *self, guint32 number)
   return SIM_BLOCKS_WHOLE | number;
 }
 
-static inline void
+/* There is room for another one. */
+OFTEN void
 split (SimBlocks *self, guint32 block, guint64 bytes)
 {
   SimBlock *whole = block_at (self, block);
   const guint64 rest = whole->bytes - bytes;
-  if (!is_kept (self, whole->pool, rest))
+  const guint pool = whole->pool;
+  if (!is_kept (self, pool, rest))
     return;
   const guint32 index = new_number (self, whole->is_long);
   SimBlock *tail = block_at (self, index);
-  whole = block_at (self, block);
   tail->bytes = rest;
   tail->before = block;
   tail->after = whole->after;
-  tail->pool = whole->pool;
+  tail->pool = (guint8)pool;
   tail->walls = 0;
   tail->is_run = FALSE;
   tail->is_long = whole->is_long;
   block_at (self, whole->after)->before = index;
   if (self->expands && whole->after == NONE)
-    self->last[whole->pool] = index;
+    self->last[pool] = index;
   whole->bytes = bytes;
   whole->after = index;
-  list (self, index);
+  list_part (self, index, rest, pool);
 }
 
-/* What was asked for, of a whole segment: all of it, or a part. */
+/* What was asked for, of a whole segment: all of it, or a part. There is room for two blocks. */
 static guint32
 cut (SimBlocks *self, guint32 whole, guint64 bytes)
 {
@@ -386,14 +426,18 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
   const SimQueue *queue = &self->queues[number];
   if (!is_kept (self, queue->pool, queue->bytes - bytes))
     return whole;
-  const SimBlock fresh = { .bytes = queue->bytes,
-                           .pool = (guint8)queue->pool,
-                           .before = NONE,
-                           .after = NONE,
-                           .is_long = is_long (queue->bytes) };
-  const guint32 block = sim_blocks_new_block (self, &fresh);
-  split (self, block, bytes);
-  return block;
+  const gboolean is_long_one = is_long (queue->bytes);
+  const guint32 index = new_number (self, is_long_one);
+  SimBlock *fresh = block_at (self, index);
+  fresh->bytes = queue->bytes;
+  fresh->before = fresh->after = NONE;
+  fresh->is_free = FALSE;
+  fresh->pool = (guint8)queue->pool;
+  fresh->walls = 0;
+  fresh->is_run = FALSE;
+  fresh->is_long = (guint)is_long_one & 1;
+  split (self, index, bytes);
+  return index;
 }
 
 /* The segment's end, made large enough. */
@@ -443,6 +487,8 @@ sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
 guint32
 sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
+  if (self->n_blocks + MOST_TAKEN > self->room)
+    make_room_for_blocks (self);
   if (self->expands)
     {
       const guint32 block = grow (self, bytes, pool);
@@ -455,11 +501,22 @@ sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocks
              : cut (self, SIM_BLOCKS_WHOLE | queue_of (self, pool, hint->segment_bytes), bytes);
 }
 
+/* What `sim_blocks_take_part` seldom has to do first. */
+static SELDOM guint32
+take_slowly (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+{
+  if (self->n_blocks + MOST_TAKEN > self->room)
+    make_room_for_blocks (self);
+  if (hint->version != self->version[pool])
+    sim_blocks_find_hint (self, bytes, pool, hint);
+  return sim_blocks_take_part (self, bytes, pool, hint);
+}
+
 guint32
 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
-  if (G_UNLIKELY (hint->version != self->version[pool]))
-    sim_blocks_find_hint (self, bytes, pool, hint);
+  if (G_UNLIKELY (hint->version != self->version[pool] || self->n_blocks + MOST_TAKEN > self->room))
+    return take_slowly (self, bytes, pool, hint);
   if (self->queues[hint->queue].first != NONE)
     return pop (self, hint->queue);
   const SimSizes *sizes = &self->sizes[pool];
@@ -473,7 +530,7 @@ sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
   return block;
 }
 
-static inline void
+OFTEN void
 absorb_right (SimBlocks *self, guint32 block)
 {
   SimBlock *b = block_at (self, block);
@@ -493,14 +550,14 @@ sim_blocks_give_back_part (SimBlocks *self, guint32 block)
   const guint32 left = block_at (self, block)->before, right = block_at (self, block)->after;
   if (block_at (self, right)->is_free)
     {
-      sim_blocks_unlist (self, right);
+      unlist (self, &self->queues[block_at (self, right)->queue], right);
       absorb_right (self, block);
     }
   if (block_at (self, left)->is_free)
     {
-      sim_blocks_unlist (self, left);
+      unlist (self, &self->queues[block_at (self, left)->queue], left);
       absorb_right (self, left);
       block = left;
     }
-  list (self, block);
+  sim_blocks_list (self, block);
 }

@@ -27,13 +27,18 @@ typedef struct
 /* Which sizes are free in a pool. */
 typedef struct
 {
-  guint n;                                 /* sizes that were ever free, here or in a run before */
-  guint64 *sizes;                          /* ascending */
-  guint32 *numbers;                        /* of their queues */
-  guint64 *is_used;                        /* a bit per size, of all that there are */
-  guint64 recent_sizes[SIM_BLOCKS_RECENT]; /* looked up before: their queues, by hash */
-  guint32 recent_queues[SIM_BLOCKS_RECENT];
+  guint n;          /* sizes that were ever free, here or in a run before */
+  guint64 *sizes;   /* ascending */
+  guint32 *numbers; /* of their queues */
+  guint64 *is_used; /* a bit per size, of all that there are */
 } SimSizes;
+
+/* A size that was looked up before. */
+typedef struct
+{
+  guint64 key; /* pool and bytes; 0: none */
+  guint32 queue;
+} SimRecent;
 
 /* A free block that is in no queue while requests of one size take from it. */
 typedef struct
@@ -50,8 +55,8 @@ typedef struct
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
-  guint32 *unused, *unused_long, *longs; /* numbers to be given to others, and all of long ones */
-  guint32 n_blocks, n_unused, n_unused_long, n_longs, room;
+  guint32 *unused[2], *longs; /* numbers to be given to others, of short and long ones; all long */
+  guint32 n_blocks, n_unused[2], n_longs, room;
   guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
   SimSizes sizes[SIM_MEMORY_POOLS];
   guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
@@ -62,6 +67,7 @@ typedef struct
   guint version[SIM_MEMORY_POOLS]; /* of `sizes` */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
+  SimRecent recent[SIM_BLOCKS_RECENT];
 } SimBlocks;
 
 /* Where a request of some size is looked for first. */
