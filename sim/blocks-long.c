@@ -19,6 +19,7 @@ typedef struct
 void
 sim_blocks_mark (SimBlocks *self)
 {
+  self->is_marked = TRUE;
   self->stamp++;
   self->n_mixed = 0;
 }

@@ -125,6 +125,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
       self->rows[i].block = NONE;
     }
   self->reserved = 0;
+  self->is_marked = FALSE;
   self->n_blocks = self->n_unused[FALSE] = self->n_unused[TRUE] = self->n_longs = 0;
   queues_begin (self);
 }
@@ -262,10 +263,16 @@ block_forget (SimBlocks *self, guint32 block)
 static inline void
 note_mixed (SimBlocks *self, const SimBlock *b)
 {
-  self->n_mixed += (guint32)b->is_long & !is_long (b->bytes);
+  self->n_mixed += b->is_long && !is_long (b->bytes);
 }
 
-/* Which neighbours there are is as good as random: hence no branches, here and below. */
+/* Which neighbours there are is as good as random: no branch is to depend on it. */
+static inline guint32
+choose (gboolean is_first, guint32 first, guint32 second)
+{
+  return second ^ ((first ^ second) & -(guint32)is_first);
+}
+
 OFTEN void
 append (SimBlocks *self, SimQueue *queue, guint32 block)
 {
@@ -274,7 +281,7 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
   b->ahead = queue->last;
   b->behind = NONE;
   block_at (self, queue->last)->behind = block;
-  queue->first = queue->first == NONE ? block : queue->first;
+  queue->first = choose (queue->first == NONE, block, queue->first);
   queue->last = block;
 }
 
@@ -320,9 +327,12 @@ list_part (SimBlocks *self, guint32 block, guint64 bytes, guint pool)
       return;
     }
   SimBlock *b = block_at (self, block);
-  note_mixed (self, b);
+  if (G_UNLIKELY (self->is_marked))
+    {
+      note_mixed (self, b);
+      queue->stamp = self->stamp;
+    }
   b->queue = recent->queue;
-  queue->stamp = self->stamp;
   sim_blocks_set_used (self, queue, TRUE);
   append (self, queue, block);
 }
@@ -352,13 +362,14 @@ unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   const guint32 ahead = b->ahead, behind = b->behind;
-  note_mixed (self, b);
+  if (G_UNLIKELY (self->is_marked))
+    note_mixed (self, b);
   b->is_free = FALSE;
   block_at (self, ahead)->behind = behind;
   block_at (self, behind)->ahead = ahead;
-  queue->first = ahead == NONE ? behind : queue->first;
-  queue->last = behind == NONE ? ahead : queue->last;
-  sim_blocks_set_used (self, queue, queue->first != NONE || queue->n_whole > 0);
+  queue->first = choose (ahead == NONE, behind, queue->first);
+  queue->last = choose (behind == NONE, ahead, queue->last);
+  sim_blocks_set_used (self, queue, (queue->first != NONE) | (queue->n_whole > 0));
 }
 
 void

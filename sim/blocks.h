@@ -57,6 +57,7 @@ typedef struct
   SimNote *notes;
   guint32 *unused[2], *longs; /* numbers to be given to others, of short and long ones; all long */
   guint32 n_blocks, n_unused[2], n_longs, room;
+  gboolean is_marked;     /* the next two are wanted */
   guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
   SimSizes sizes[SIM_MEMORY_POOLS];
   guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
@@ -92,12 +93,13 @@ void sim_blocks_clear (SimBlocks *self);
 guint32 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
 
+/* `is_used`: TRUE or FALSE, and nothing else. */
 static inline void
 sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
 {
-  const guint64 bit = G_GUINT64_CONSTANT (1) << queue->bit % SIM_BLOCKS_WORD;
   guint64 *word = &self->is_used[queue->bit / SIM_BLOCKS_WORD];
-  *word = (*word & ~bit) | (is_used ? bit : 0);
+  const guint at = queue->bit % SIM_BLOCKS_WORD;
+  *word = (*word & ~(G_GUINT64_CONSTANT (1) << at)) | (guint64)is_used << at;
 }
 
 /* Returns a block, or a name that it shares with others that are as good; `hint` starts as zeros,

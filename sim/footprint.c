@@ -544,30 +544,26 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 static void
 walk (SimFootprint *self, SimRange range)
 {
-  SimMove *moves = (SimMove *)(gpointer)self->moves->data;
-  for (guint i = range.begin; i < range.end && !is_enough (self);)
+  SimMove *moves = (SimMove *)(gpointer)self->moves->data, *end = moves + range.end;
+  for (SimMove *move = moves + range.begin; move < end && !is_enough (self); move++)
     {
-      SimMove *move = &moves[i++];
       sim_lead_issue (&self->lead, move->launches);
-      if (move->is_passing && i < range.end && passes (self, move))
+      if (move->kind == SIM_ITEM_FREE)
+        give_back (self, move);
+      else if (move->is_passing && move + 1 < end && passes (self, move))
         {
           count_taken (self, move);
-          count_given_back (self, &moves[i++]);
+          count_given_back (self, ++move);
         }
       else if (move->kind == SIM_ITEM_OP)
         take (self, move);
-      else if (move->kind == SIM_ITEM_FREE)
-        give_back (self, move);
-      else if (move->kind == SIM_ITEM_TOUCH)
+      else if (move->kind == SIM_ITEM_REPEAT)
         {
-          if (move->has_block)
-            take_block (self, move);
+          walk_loop (self, move->index, (guint)(move - moves) + 1);
+          move = moves + g_array_index (self->program->memory.loops, SimLoop, move->index).end - 1;
         }
-      else
-        {
-          walk_loop (self, move->index, i);
-          i = g_array_index (self->program->memory.loops, SimLoop, move->index).end;
-        }
+      else if (move->has_block)
+        take_block (self, move);
     }
 }
 
