@@ -142,9 +142,14 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
         && !(defaults[i].is_split && self->plan.value[PLAN_TP] == 1)
         && !set_field (self, defaults[i].setting, NULL, error))
       return FALSE;
+  g_autofree char *value = NULL;
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     {
-      g_autofree char *value = plan_run_row_note (self, switches[i].key);
+      if (i == 0 || !g_str_equal (switches[i].key, switches[i - 1].key))
+        {
+          g_free (value);
+          value = plan_run_row_note (self, switches[i].key);
+        }
       if (!value || !applies (i, value))
         continue;
       switch (switches[i].meaning)

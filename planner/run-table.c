@@ -101,8 +101,9 @@ plan_run_row_note (const PlanRunRow *self, const char *key)
   const gsize length = strlen (key);
   for (const char *at = self->cell[PLAN_RUN_NOTES]; at; at = strchr (at, ';'))
     {
-      at += strspn (at, "; ");
-      if (strncmp (at, key, length) == 0 && at[length] == '=')
+      while (*at == ';' || *at == ' ')
+        at++;
+      if (*at == *key && strncmp (at, key, length) == 0 && at[length] == '=')
         return g_strchomp (g_strndup (at + length + 1, strcspn (at + length + 1, ";")));
     }
   return NULL;

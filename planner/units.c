@@ -97,30 +97,30 @@ plan_units_parse_size (const char *text, const char *what, guint64 *out_bytes, G
   return TRUE;
 }
 
-static char *
-describe_range (gint64 min, gint64 max)
+static gboolean
+refuse_int (GError **error, const char *what, const char *text, const char *wrong, gint64 min,
+            gint64 max)
 {
   if (max == G_MAXINT64)
-    return g_strdup_printf ("%" G_GINT64_FORMAT " or more", min);
-  return g_strdup_printf ("from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, min, max);
+    return refuse (error, what, text, "%s: it must be %" G_GINT64_FORMAT " or more", wrong, min);
+  return refuse (error, what, text, "%s: it must be from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT,
+                 wrong, min, max);
 }
 
 gboolean
 plan_units_parse_int (const char *text, const char *what, gint64 min, gint64 max, gint64 *out_value,
                       GError **error)
 {
-  g_autofree char *range = describe_range (min, max);
   const char *const digits = text + (*text == '-');
   const gsize n = count_digits (digits);
   if (n == 0 || digits[n] != '\0')
-    return refuse (error, what, text, "is not a whole number in decimal digits: it must be %s",
-                   range);
+    return refuse_int (error, what, text, "is not a whole number in decimal digits", min, max);
   errno = 0;
   const gint64 value = g_ascii_strtoll (text, NULL, 10);
   if (errno == ERANGE)
-    return refuse (error, what, text, "does not fit 64 bits: it must be %s", range);
+    return refuse_int (error, what, text, "does not fit 64 bits", min, max);
   if (value < min || value > max)
-    return refuse (error, what, text, "is out of range: it must be %s", range);
+    return refuse_int (error, what, text, "is out of range", min, max);
   *out_value = value;
   return TRUE;
 }
