@@ -226,17 +226,28 @@ number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster 
   return number;
 }
 
-static char *
-text_of_fields (const CliRun *run, guint cluster, const gboolean *is_left_out)
+/* The same for runs that differ in nothing but what is left out. */
+static guint
+number_of_fields (GHashTable *numbers, const CliRun *run, guint cluster,
+                  const gboolean *is_left_out)
 {
-  GString *text = g_string_new (NULL);
-  g_string_printf (text, "%p %u", (gpointer)run->row.model, cluster);
+  gint64 fields[PLAN_N_FIELDS + 2] = { (gint64)(gintptr)run->row.model, cluster };
+  gpointer known;
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (!is_left_out[f])
-      g_string_append_printf (text, " %" G_GINT64_FORMAT,
-                              f == PLAN_STACK ? run->plan.value[f] % PLAN_STACK_BASE
-                                              : run->plan.value[f]);
-  return g_string_free (text, FALSE);
+      fields[f + 2] = f == PLAN_STACK ? run->plan.value[f] % PLAN_STACK_BASE : run->plan.value[f];
+  g_autoptr (GBytes) key = g_bytes_new (fields, sizeof fields);
+  if (g_hash_table_lookup_extended (numbers, key, NULL, &known))
+    return GPOINTER_TO_UINT (known);
+  const guint number = g_hash_table_size (numbers);
+  g_hash_table_insert (numbers, g_steal_pointer (&key), GUINT_TO_POINTER (number));
+  return number;
+}
+
+static GHashTable *
+numbers_of_fields_new (void)
+{
+  return g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref, NULL);
 }
 
 /* Fields that one is free to choose when asked what to run; arithmetic is not among them. */
@@ -276,8 +287,8 @@ resolve (CliValidation *self)
   static const gboolean nothing[PLAN_N_FIELDS];
   gboolean is_choice[PLAN_N_FIELDS];
   g_autoptr (GHashTable) groups = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  g_autoptr (GHashTable) plans = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  g_autoptr (GHashTable) questions = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr (GHashTable) plans = numbers_of_fields_new ();
+  g_autoptr (GHashTable) questions = numbers_of_fields_new ();
   g_autoptr (GHashTable) clusters = g_hash_table_new (NULL, NULL);
   g_autoptr (GHashTable) texts = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   find_choices (is_choice);
@@ -295,10 +306,8 @@ resolve (CliValidation *self)
           continue;
         }
       const guint cluster = number_of_cluster (clusters, texts, run->row.cluster);
-      g_autofree char *whole = text_of_fields (run, cluster, nothing);
-      g_autofree char *question = text_of_fields (run, cluster, is_choice);
-      run->configuration = number_of (plans, whole);
-      run->question = number_of (questions, question);
+      run->configuration = number_of_fields (plans, run, cluster, nothing);
+      run->question = number_of_fields (questions, run, cluster, is_choice);
     }
 }
 
@@ -448,9 +457,28 @@ copy_prediction (const CliRun *from, CliRun *to)
     to->row.skipped = g_strdup (from->row.skipped);
 }
 
+/* Layers of micro-batches: a step is about as long to walk. */
+static double
+length_of (const CliRun *run)
+{
+  const gint64 *value = run->plan.value;
+  const double ranks = (double)plan_data_parallel (&run->plan, run->row.cluster);
+  return (double)run->row.model->layers * (double)value[PLAN_GBS]
+         / ((double)value[PLAN_MBS] * ranks);
+}
+
+static gint
+compare_lengths (gconstpointer a, gconstpointer b)
+{
+  const double one = length_of (*(CliRun *const *)a), other = length_of (*(CliRun *const *)b);
+  return (one < other) - (one > other);
+}
+
+/* The longest first: nobody is to wait for one in the end. */
 static void
 share_out (Work *shared)
 {
+  g_ptr_array_sort (shared->runs, compare_lengths);
   const guint n = MIN (g_get_num_processors (), shared->runs->len);
   g_autoptr (GPtrArray) threads = g_ptr_array_new ();
   for (guint i = 1; i < n; i++)
