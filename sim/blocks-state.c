@@ -144,6 +144,16 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
   g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
 }
 
+guint64
+sim_blocks_fingerprint (const SimBlocks *self)
+{
+  const guint n_words = SIM_MEMORY_POOLS * self->sizes_room / SIM_BLOCKS_WORD;
+  guint64 print = self->reserved + self->n_blocks - self->n_unused[FALSE] - self->n_unused[TRUE];
+  for (guint i = 0; i < n_words; i++)
+    print = (print ^ self->is_used[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
+  return print;
+}
+
 /* Where a place between walls is remembered: by the one to its left, or by the one to its right. */
 static inline guint32 *
 memory_of (const SimBlocks *self, const SimPlace *place)

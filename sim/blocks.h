@@ -146,6 +146,10 @@ void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean i
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
+/* Differs for most states that write something else, and hardly ever for others: from one to the
+ * other no size may have been met for the first time. */
+guint64 sim_blocks_fingerprint (const SimBlocks *self);
+
 /* What led from one state to another that writes the same happens `times` more; `now` are the
  * places of this state, which writes that, too. */
 void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_after,

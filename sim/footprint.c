@@ -384,33 +384,40 @@ is_same (const SimState *a, const SimState *b)
 }
 
 /* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
- * replaced ever more seldom, so that any period is found in the end. `first` becomes the first one
- * that is kept. */
+ * replaced ever more seldom, so that any period is found in the end. The first one is that which
+ * was entered with. */
 static void
-recurrence_begin (SimRecurrence *self, SimState *first)
+recurrence_begin (SimFootprint *self, guint kind)
 {
-  const SimState kept = self->kept;
-  self->kept = *first;
-  *first = kept;
-  self->age = 0;
-  self->oldest = 1;
-  self->period = 0;
+  SimRecurrence *recurrence = &self->recurrences[kind];
+  const SimState kept = recurrence->kept;
+  recurrence->kept = recurrence->entry;
+  recurrence->entry = kept;
+  recurrence->fingerprint = sim_blocks_fingerprint (&self->blocks);
+  recurrence->age = 0;
+  recurrence->oldest = 1;
+  recurrence->period = 0;
 }
 
-/* After how many turns the state is the one it was; 0 if it was not yet. */
+/* After how many turns the state is the one it was; 0 if it was not yet. Most are known to be
+ * others without their description. */
 static guint
 recurrence_turn (SimFootprint *self, guint kind)
 {
   SimRecurrence *recurrence = &self->recurrences[kind];
-  const SimState now = recurrence->now;
-  describe (self, kind, &recurrence->now);
+  const guint64 fingerprint = sim_blocks_fingerprint (&self->blocks);
   recurrence->age++;
+  if (recurrence->age < recurrence->oldest && fingerprint != recurrence->fingerprint)
+    return 0;
+  describe (self, kind, &recurrence->now);
   if (is_same (&recurrence->now, &recurrence->kept))
     return recurrence->age;
   if (recurrence->age == recurrence->oldest)
     {
-      recurrence->now = recurrence->kept;
-      recurrence->kept = now;
+      const SimState kept = recurrence->kept;
+      recurrence->kept = recurrence->now;
+      recurrence->now = kept;
+      recurrence->fingerprint = fingerprint;
       recurrence->age = 0;
       recurrence->oldest *= 2;
     }
@@ -458,7 +465,7 @@ is_known (SimFootprint *self, guint32 index, guint kind)
       join_peak (self, &recurrence->since, FALSE);
       return TRUE;
     }
-  recurrence_begin (recurrence, &recurrence->entry);
+  recurrence_begin (self, kind);
   recurrence->loop = index;
   recurrence->before = peak_of (self);
   self->meter.peak_total = 0;
@@ -582,7 +589,7 @@ note_step (SimFootprint *self, SimRange step)
   look_at (self, 0, step);
   set_walls (self, 0, TRUE);
   describe (self, 0, &recurrence->entry);
-  recurrence_begin (recurrence, &recurrence->entry);
+  recurrence_begin (self, 0);
 }
 
 /* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave

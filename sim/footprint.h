@@ -35,6 +35,7 @@ typedef struct
 typedef struct
 {
   SimState kept, now, entry;
+  guint64 fingerprint;     /* of the kept one */
   guint age, oldest;       /* turns since the kept one; when it is replaced */
   SimPeak before, since;   /* until the kept one; from there until it came again */
   gint64 period;           /* iterations from the one to the other; 0: it has not come again */

@@ -132,12 +132,15 @@ sim_lead_describe (const SimLead *self, GArray *text, GArray *blocks)
 {
   const gboolean grows = done (self) + SIM_LEAD_MOST != self->issued;
   const guint64 moment = grows ? self->issued : 0;
+  const guint n = self->n_waiting - self->n_over, n_ages = text->len + 1, n_blocks = blocks->len;
+  const SimWaiting *waiting = &self->waiting[self->n_over];
   g_array_append_val (text, moment);
-  for (guint i = self->n_over; i < self->n_waiting; i++)
+  g_array_set_size (text, n_ages + n);
+  g_array_set_size (blocks, n_blocks + n);
+  for (guint i = 0; i < n; i++)
     {
-      const guint64 age = self->issued - self->waiting[i].issued;
-      g_array_append_val (text, age);
-      g_array_append_val (blocks, self->waiting[i].block);
+      g_array_index (text, guint64, n_ages + i) = self->issued - waiting[i].issued;
+      g_array_index (blocks, guint32, n_blocks + i) = waiting[i].block;
     }
 }
 
