@@ -19,6 +19,16 @@
 #define SELDOM __attribute__ ((noinline))
 #define OFTEN static inline __attribute__ ((always_inline))
 
+#define RECENT_BITS 10
+#define N_RECENT (1 << RECENT_BITS)
+
+/* A size that was looked up before. */
+struct _SimRecent
+{
+  guint64 key; /* pool and bytes; 0: none */
+  guint32 queue;
+};
+
 static inline guint
 n_words (guint n_bits)
 {
@@ -31,7 +41,7 @@ forget_sizes (SimBlocks *self)
   self->n_queues = 0;
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     self->sizes[pool].n = 0;
-  memset (self->recent, 0, sizeof self->recent);
+  memset (self->recent, 0, N_RECENT * sizeof *self->recent);
 }
 
 /* The next number. */
@@ -115,6 +125,7 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
       self->roles = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->next = g_array_new (FALSE, FALSE, sizeof (guint32));
       self->cycle = g_array_new (FALSE, FALSE, sizeof (guint32));
+      self->recent = g_new0 (SimRecent, N_RECENT);
     }
   self->expands = expands;
   for (guint i = 0; i < SIM_MEMORY_POOLS; i++)
@@ -150,6 +161,7 @@ sim_blocks_clear (SimBlocks *self)
       g_clear_pointer (&self->sizes[i].numbers, g_free);
     }
   g_clear_pointer (&self->is_used, g_free);
+  g_clear_pointer (&self->recent, g_free);
 }
 
 /* A size that was never free before: happens a few times per run. */
@@ -186,8 +198,7 @@ key_of (guint pool, guint64 bytes)
 static inline SimRecent *
 recent_of (SimBlocks *self, guint64 key)
 {
-  return &self->recent[(key * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15))
-                       >> (64 - SIM_BLOCKS_RECENT_BITS)];
+  return &self->recent[(key * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15)) >> (64 - RECENT_BITS)];
 }
 
 static SELDOM guint32

@@ -8,11 +8,10 @@
 G_BEGIN_DECLS
 
 #define SIM_BLOCKS_WORD 64 /* bits */
-#define SIM_BLOCKS_RECENT_BITS 10
-#define SIM_BLOCKS_RECENT (1 << SIM_BLOCKS_RECENT_BITS)
 
 typedef struct _SimBlock SimBlock;
 typedef struct _SimNote SimNote;
+typedef struct _SimRecent SimRecent;
 
 /* Free blocks of one size: the first and the last, and how many whole segments came free since. */
 typedef struct
@@ -32,13 +31,6 @@ typedef struct
   guint32 *numbers; /* of their queues */
   guint64 *is_used; /* a bit per size, of all that there are */
 } SimSizes;
-
-/* A size that was looked up before. */
-typedef struct
-{
-  guint64 key; /* pool and bytes; 0: none */
-  guint32 queue;
-} SimRecent;
 
 /* A free block that is in no queue while requests of one size take from it. */
 typedef struct
@@ -68,7 +60,7 @@ typedef struct
   guint version[SIM_MEMORY_POOLS]; /* of `sizes` */
   guint32 description, n_numbered; /* number of the latest description, and of its blocks */
   GArray *roles, *next, *cycle;    /* guint32, while places change */
-  SimRecent recent[SIM_BLOCKS_RECENT];
+  SimRecent *recent;               /* sizes that were looked up before, by hash */
 } SimBlocks;
 
 /* Where a request of some size is looked for first. */
@@ -89,7 +81,7 @@ typedef struct
 void sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands);
 void sim_blocks_clear (SimBlocks *self);
 
-/* For the two below: what they do where it is not done with counting. */
+/* For the two below: where it is not done with counting. */
 guint32 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
 
@@ -146,8 +138,7 @@ void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean i
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
-/* Differs for most states that write something else, and hardly ever for others: from one to the
- * other no size may have been met for the first time. */
+/* Differs for most states that write something else, and for others where sizes are new. */
 guint64 sim_blocks_fingerprint (const SimBlocks *self);
 
 /* What led from one state to another that writes the same happens `times` more; `now` are the
