@@ -120,6 +120,49 @@ START_TEST (a_step_ends_with_nothing_waiting)
 }
 END_TEST
 
+/* By the rule, asked at every turn: launches that are done when so many are issued. */
+static guint64
+n_done (gint64 host_ns, gint64 device_ns, guint64 issued)
+{
+  const guint64 share = (guint64)((double)host_ns / (double)device_ns * (double)issued);
+  return MAX (share, issued > SIM_LEAD_MOST ? issued - SIM_LEAD_MOST : 0);
+}
+
+/* More wait than there is room for at first, and steps end between. */
+START_TEST (each_comes_free_at_its_moment)
+{
+  static const gint64 paces[][2]
+      = { { 1, 3 }, { 20, 21 }, { 99999, 100000 }, { 1, 1000 }, { 7, 9 }, { 49, 49000001 } };
+  g_autoptr (GRand) random = g_rand_new_with_seed (5);
+  for (guint p = 0; p < G_N_ELEMENTS (paces); p++)
+    {
+      Case c = case_new (&waits, paces[p][0], paces[p][1]);
+      guint64 given_at[3000], issued = 0;
+      guint32 n_given = 0, n_free = 0;
+      while (n_given < G_N_ELEMENTS (given_at))
+        {
+          const guint64 more = (guint64)g_rand_int_range (random, 0, n_given < 1000 ? 3 : 60);
+          sim_lead_issue (&c.lead, more);
+          issued += more;
+          for (; n_free < n_given && given_at[n_free] <= n_done (paces[p][0], paces[p][1], issued);
+               n_free++)
+            assert_next (&c, n_free);
+          assert_none (&c);
+          given_at[n_given] = issued;
+          ck_assert (sim_lead_give_back (&c.lead, 0, n_given++));
+          if (n_given % 1400 == 0)
+            {
+              sim_lead_meet (&c.lead);
+              while (n_free < n_given)
+                assert_next (&c, n_free++);
+              issued = 0;
+            }
+        }
+      case_clear (&c);
+    }
+}
+END_TEST
+
 /* What no collective used, what a host that is behind gives back, and what another framework's
  * allocator is given. */
 START_TEST (others_come_free_at_once)
@@ -190,6 +233,7 @@ main (void)
   tcase_add_test (tcase, comes_free_when_the_device_is_there);
   tcase_add_test (tcase, the_queue_bounds_the_lead);
   tcase_add_test (tcase, a_step_ends_with_nothing_waiting);
+  tcase_add_test (tcase, each_comes_free_at_its_moment);
   tcase_add_test (tcase, others_come_free_at_once);
   tcase_add_test (tcase, the_pace_is_that_of_a_step);
   tcase_add_test (tcase, the_slowest_host_sets_the_pace);
