@@ -12,14 +12,14 @@
 #include <string.h>
 
 #define WORD SIM_BLOCKS_WORD
-#define MAX_SIZES 256 /* kept from run to run */
+#define MAX_SIZES 512 /* kept from run to run */
 #define MOST_TAKEN 2  /* blocks that one request may need */
 
 /* Out of the way of what happens all the time. */
 #define SELDOM __attribute__ ((noinline))
 #define OFTEN static inline __attribute__ ((always_inline))
 
-#define RECENT_BITS 10
+#define RECENT_BITS 12
 #define N_RECENT (1 << RECENT_BITS)
 
 /* A size that was looked up before. */
