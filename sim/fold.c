@@ -6,7 +6,10 @@
  *
  * Within an iteration that is being proven for the outer loop an inner loop may jump: what is
  * compared changes linearly along it, so it is enough to have noted the order of its first and its
- * last iteration. That is why the last one is not jumped over then. */
+ * last iteration. That is why the last one is not jumped over then.
+ *
+ * Where an iteration ends as it began, that much later, no proof is needed, nor where the step
+ * before was there (rejoin.h). Long iterations are first compared so, which is less to do. */
 #include "config.h"
 
 #include "sim/fold.h"
@@ -224,39 +227,176 @@ turn (SimFold *self, const SimLoop *loop, guint begin)
     }
 }
 
-/* Two iterations alike are needed, the second one to prove it, and within a proof of the loop
- * around one to be left for the end. */
+/* What is noted from here on is of the next part of a step. */
 static void
-fold (SimFold *self, const SimLoop *loop, guint begin)
+end_part (SimFold *self)
+{
+  sim_rejoin_end_part (&self->rejoin, self->slack_ns);
+  self->before_ns = MIN (self->before_ns, self->slack_ns);
+  self->slack_ns = G_MAXINT64;
+}
+
+/* At the end of a part, with so many turns left of the loop that ends there: whether the step goes
+ * on from here as the one before. */
+static gboolean
+passes_as_before (SimFold *self, guint end, gint64 left)
+{
+  return sim_rejoin_pass (&self->rejoin, &self->engine, (guint64)end << 32 | (guint32)left,
+                          &self->n_ops);
+}
+
+/* A turn of a loop, as a whole. */
+typedef struct
+{
+  guint64 n_ops, n_issued;  /* before */
+  gint64 least_ns;          /* nothing of it began before */
+  gint64 slack_ns;          /* by which it began later than it was issued */
+  gint64 later, host_later; /* it moved its streams and the host by that */
+} Turn;
+
+static gboolean
+has_touched (const SimEngine *engine, const SimLoop *loop, const Turn *turn, guint clock)
+{
+  if (clock >= SIM_CLOCK_EVENTS)
+    return g_array_index (engine->recorded, guint64, clock - SIM_CLOCK_EVENTS) > turn->n_issued;
+  return clock < SIM_CLOCK_GROUPS && loop->streams >> (clock - SIM_CLOCK_STREAMS) & 1;
+}
+
+/* Whether the next one finds what this one found, that much later, but for what both leave alone
+ * or overwrite, and what is over before either begins. What is then no earlier than that follows
+ * from such as well, and is as much later in turn. */
+static gboolean
+is_alike (const SimFold *self, const SimLoop *loop, const Turn *turn)
+{
+  const SimEngine *engine = &self->engine;
+  const SimClock *saved = (const SimClock *)(gpointer)self->saved[loop->depth]->data;
+  const SimClock *clocks = sim_engine_clock (engine, 0);
+  if (turn->later <= 0
+      || memcmp (&engine->occupancy, &self->occupancy[loop->depth], sizeof engine->occupancy) != 0)
+    return FALSE;
+  FOR_EACH_CLOCK (self, loop, i)
+  {
+    const gint64 then = saved[i].at, now = clocks[i].at;
+    if (i == SIM_CLOCK_HOST)
+      continue;
+    if (now >= turn->least_ns
+            ? now - then != turn->later && MAX (then, now - turn->later) >= turn->least_ns
+            : now != then || has_touched (engine, loop, turn, i))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* For how many turns the host makes as little difference as it did. */
+static gint64
+turns_of_host (const SimLoop *loop, const Turn *turn, gint64 left)
+{
+  const gint64 closer = turn->host_later - turn->later;
+  if (closer == 0)
+    return left;
+  if (turn->slack_ns <= 0 || !loop->is_closed)
+    return 0;
+  return closer < 0 ? left : MIN (left, (turn->slack_ns - 1) / closer);
+}
+
+/* Leaves out turns that do what this one did; returns how many. */
+static gint64
+repeat (SimFold *self, const SimLoop *loop, Turn *turn, gint64 left)
+{
+  SimClock *clocks = sim_engine_clock (&self->engine, 0);
+  const SimClock *saved = (const SimClock *)(gpointer)self->saved[loop->depth]->data;
+  const guint stream = SIM_CLOCK_STREAMS + (guint)__builtin_ctz (loop->streams);
+  turn->later = clocks[stream].at - saved[stream].at;
+  turn->host_later = clocks[SIM_CLOCK_HOST].at - saved[SIM_CLOCK_HOST].at;
+  const gint64 turns = is_alike (self, loop, turn) ? turns_of_host (loop, turn, left) : 0;
+  if (turns == 0)
+    return 0;
+  FOR_EACH_CLOCK (self, loop, i)
+  if (i != SIM_CLOCK_HOST && clocks[i].at >= turn->least_ns)
+    clocks[i].at += turns * turn->later;
+  clocks[SIM_CLOCK_HOST].at += turns * turn->host_later;
+  self->slack_ns = turn->slack_ns - turns * MAX (turn->host_later - turn->later, 0);
+  sim_rejoin_note (&self->rejoin, turn->least_ns + turn->later);
+  self->values[loop->depth] += turns * loop->step * loop->unroll;
+  self->n_ops += (guint64)turns * (self->n_ops - turn->n_ops);
+  return turns;
+}
+
+/* A proof of one more turn, and the jump that it allows; returns how many turns are left then. */
+static gint64
+prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
   const gint64 at_end = self->engine.n_proofs > 0;
-  gint64 left = loop->count / loop->unroll;
-  gboolean is_saved = FALSE;
-  while (left > 0)
+  const guint64 n_ops = self->n_ops;
+  const gint64 slack_ns = self->slack_ns;
+  begin_proof (self, loop, --left);
+  turn (self, loop, begin);
+  const gint64 jumped = conclude (self, loop) - at_end;
+  if (jumped > 0)
     {
-      if (!is_saved || left < 2 + at_end)
-        {
-          save (self, loop);
-          is_saved = TRUE;
-          turn (self, loop, begin);
-          left--;
-          continue;
-        }
-      const guint64 n_ops = self->n_ops;
-      const gint64 slack_ns = self->slack_ns;
-      begin_proof (self, loop, --left);
-      turn (self, loop, begin);
-      const gint64 jumped = conclude (self, loop) - at_end;
-      if (jumped > 0)
-        {
-          jump (self, loop, jumped);
-          self->n_ops += (guint64)jumped * (self->n_ops - n_ops);
-          left -= jumped;
-          is_saved = FALSE;
-        }
-      end_proof (self, loop);
-      self->slack_ns = MIN (self->slack_ns, slack_ns);
+      jump (self, loop, jumped);
+      self->n_ops += (guint64)jumped * (self->n_ops - n_ops);
+      left -= jumped;
     }
+  end_proof (self, loop);
+  self->slack_ns = MIN (self->slack_ns, slack_ns);
+  return left;
+}
+
+/* Two iterations alike are needed, the second one to prove it, and within a proof of the loop
+ * around one to be left for the end. `is_saved`: one has been walked. */
+static void
+fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left, gboolean is_saved)
+{
+  const gint64 at_end = self->engine.n_proofs > 0;
+  while (left > 0)
+    if (is_saved && left >= 2 + at_end)
+      {
+        const gint64 before = left;
+        left = prove (self, loop, begin, left);
+        is_saved = left == before - 1;
+      }
+    else
+      {
+        save (self, loop);
+        is_saved = TRUE;
+        turn (self, loop, begin);
+        left--;
+      }
+}
+
+/* Turns that are long, and the same whatever their loop stands at. */
+static gboolean
+is_compared (const SimFold *self, const SimLoop *loop)
+{
+  return self->compares && loop->depth == 0 && !loop->has_moving
+         && loop->length > self->engine.n_clocks;
+}
+
+#define COMPARED 2 /* turns of a loop */
+
+/* Walks the first turns: if one does what the one before did, so do all that follow; and from each
+ * the step may go on as the one before. Proofs are for what else may happen. Returns how many turns
+ * are left. */
+static gint64
+compare_turns (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
+{
+  for (guint i = 0; i < COMPARED && left > 0 && !self->is_over; i++)
+    {
+      Turn this = { .n_ops = self->n_ops, .n_issued = self->engine.n_issued };
+      save (self, loop);
+      self->occupancy[loop->depth] = self->engine.occupancy;
+      turn (self, loop, begin);
+      left--;
+      this.least_ns = self->rejoin.least_ns;
+      this.slack_ns = self->slack_ns;
+      end_part (self);
+      if (left > 0)
+        self->is_over = passes_as_before (self, loop->end, left);
+      if (!self->is_over)
+        left -= repeat (self, loop, &this, left);
+    }
+  return left;
 }
 
 static void
@@ -266,7 +406,13 @@ walk_loop (SimFold *self, const SimLoop *loop, guint begin)
   self->values[loop->depth] = loop->from;
   if (loop->is_uniform)
     {
-      fold (self, loop, begin);
+      const gboolean compares = is_compared (self, loop);
+      gint64 turns = loop->count / loop->unroll;
+      if (compares)
+        turns = compare_turns (self, loop, begin, turns);
+      if (self->is_over)
+        return;
+      fold (self, loop, begin, turns, compares);
       left %= loop->unroll;
     }
   for (; left > 0; left--)
@@ -280,10 +426,16 @@ static void
 enter_loop (SimFold *self, guint index, guint begin)
 {
   const SimLoop *loop = &g_array_index (self->program->time.loops, SimLoop, index);
+  const gboolean is_outermost = self->n_open == 0;
   const gboolean recalls = loop->is_closed && loop->depth < SIM_LEVELS && loop->count > 1
                            && !self->splits && !self->engine.is_serial;
-  const gint64 outer_ns = self->slack_ns;
   gint64 base_ns;
+  if (is_outermost)
+    {
+      end_part (self);
+      self->before_ns = G_MAXINT64;
+    }
+  const gint64 outer_ns = self->slack_ns;
   if (recalls
       && sim_recall_enter (&self->recall, &self->engine, self->program, index, &self->n_ops,
                            &base_ns, &self->slack_ns))
@@ -294,9 +446,9 @@ enter_loop (SimFold *self, guint index, guint begin)
       self->n_open++;
       walk_loop (self, loop, begin);
       self->n_open--;
-      if (recalls)
+      if (recalls && !self->is_over)
         sim_recall_leave (&self->recall, &self->engine, self->program, index, self->n_ops,
-                          self->slack_ns);
+                          is_outermost ? MIN (self->slack_ns, self->before_ns) : self->slack_ns);
     }
   self->slack_ns = MIN (self->slack_ns, outer_ns);
 }
@@ -328,7 +480,7 @@ run_step (SimFold *self, const SimRange *range)
   const SimItem *items = &g_array_index (self->program->time.items, SimItem, 0);
   sim_rejoin_begin (&self->rejoin, &self->engine);
   self->slack_ns = G_MAXINT64;
-  for (guint i = begin, end; i < range->end; i = end)
+  for (guint i = begin, end; i < range->end && !self->is_over; i = end)
     {
       end = i + 1;
       if (items[i].kind != SIM_ITEM_REPEAT)
@@ -336,13 +488,17 @@ run_step (SimFold *self, const SimRange *range)
       end = g_array_index (self->program->time.loops, SimLoop, items[i].index).end;
       walk (self, begin, end);
       begin = end;
-      if (end < range->end
-          && sim_rejoin_pass (&self->rejoin, &self->engine, self->slack_ns, &self->n_ops))
-        begin = end = range->end;
-      self->slack_ns = G_MAXINT64;
+      if (self->is_over || end == range->end)
+        continue;
+      end_part (self);
+      self->is_over = passes_as_before (self, end, 0);
     }
-  walk (self, begin, range->end);
-  sim_rejoin_end (&self->rejoin, self->slack_ns, self->n_ops);
+  if (!self->is_over)
+    {
+      walk (self, begin, range->end);
+      end_part (self);
+    }
+  sim_rejoin_end (&self->rejoin, self->n_ops);
 }
 
 gint64
@@ -351,7 +507,9 @@ sim_fold_run (SimFold *self, PlanSection section)
   const SimRange *range = &self->program->time.sections[section];
   const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
   sim_busy_begin (&self->busy, begin_ns);
-  if (section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial)
+  self->compares = section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial;
+  self->is_over = FALSE;
+  if (self->compares)
     run_step (self, range);
   else
     walk (self, range->begin, range->end);

@@ -22,9 +22,12 @@ typedef struct
   GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
   gint64 slack_ns;         /* by so much at least ops began later than the host issued them, since a
-                              loop, a proof or a place began */
+                              loop, a proof or a part began */
   gint64 gain[SIM_LEVELS]; /* of that in each iteration, at least */
+  gint64 before_ns;        /* slack of the outermost loop's parts before this one */
   guint n_open;            /* loops */
+  gboolean compares;       /* parts of steps with one another */
+  gboolean is_over;        /* the step is, as the one before was */
   guint64 n_ops, n_walked; /* of them all, those that were issued one by one */
   gboolean splits;         /* notes in `busy` what streams do; recalls nothing */
 } SimFold;

@@ -112,6 +112,7 @@ use_event (Compiler *self, const PlanRef *ref, guint8 how)
           |= how | (is_mine && !ref->modulus ? SIM_USE_MOVING : SIM_USE_FIXED);
       if (is_mine && ref->modulus)
         note_turns (loop, ref);
+      loop->has_moving = loop->has_moving || (is_mine && !ref->modulus);
       if (ref->loop >= 0 && ref->loop < (gint8)depth)
         loop->is_closed = FALSE;
     }

@@ -126,26 +126,53 @@ rejoin (SimRejoin *self, SimPass *pass, gint64 later, SimEngine *engine, guint64
   *n_ops += pass->rest_ops;
 }
 
-gboolean
-sim_rejoin_pass (SimRejoin *self, SimEngine *engine, gint64 slack_ns, guint64 *n_ops)
+void
+sim_rejoin_end_part (SimRejoin *self, gint64 slack_ns)
 {
-  const guint place = self->n_passed, compute = SIM_CLOCK_STREAMS + PLAN_STREAM_COMPUTE;
-  const SimClock *clocks = sim_engine_clock (engine, 0);
-  if (place == SIM_REJOIN_PLACES)
-    return FALSE;
   note_least (self, self->least_ns);
   note_slack (self, slack_ns);
-  SimPass *pass = &self->passes[place];
-  gint64 *then = &g_array_index (self->clocks, gint64, place * self->n_clocks);
-  const gboolean is_known = place < self->n_known;
+}
+
+static gint64 *
+clocks_at (const SimRejoin *self, guint i)
+{
+  return &g_array_index (self->clocks, gint64, i * self->n_clocks);
+}
+
+/* Which of the last run's that are not overwritten is this one; n_known: none. */
+static guint
+find_place (const SimRejoin *self, guint64 place)
+{
+  guint i = self->n_passed;
+  while (i < self->n_known && self->passes[i].place != place)
+    i++;
+  return i;
+}
+
+gboolean
+sim_rejoin_pass (SimRejoin *self, SimEngine *engine, guint64 place, guint64 *n_ops)
+{
+  const guint compute = SIM_CLOCK_STREAMS + PLAN_STREAM_COMPUTE;
+  const SimClock *clocks = sim_engine_clock (engine, 0);
+  if (self->n_passed == SIM_REJOIN_PLACES)
+    return FALSE;
+  SimPass *pass = &self->passes[self->n_passed];
+  gint64 *now = clocks_at (self, self->n_passed);
+  const guint known = find_place (self, place);
+  const gboolean is_known = known < self->n_known;
+  const gint64 *then = is_known ? clocks_at (self, known) : now;
   const gint64 later = is_known ? clocks[compute].at - then[compute] : 0;
-  const gboolean rejoins = is_known && is_same (pass, then, engine, later);
+  const gboolean rejoins = is_known && is_same (&self->passes[known], then, engine, later);
   for (guint i = 0; i < self->n_clocks; i++)
-    then[i] = clocks[i].at;
+    now[i] = clocks[i].at;
   if (rejoins)
-    rejoin (self, pass, later, engine, n_ops);
+    {
+      *pass = self->passes[known];
+      rejoin (self, pass, later, engine, n_ops);
+    }
   else
-    *pass = (SimPass){ .host_ns = clocks[SIM_CLOCK_HOST].at,
+    *pass = (SimPass){ .place = place,
+                       .host_ns = clocks[SIM_CLOCK_HOST].at,
                        .least_ns = G_MAXINT64,
                        .slack_ns = G_MAXINT64,
                        .n_ops = *n_ops,
@@ -155,10 +182,8 @@ sim_rejoin_pass (SimRejoin *self, SimEngine *engine, gint64 slack_ns, guint64 *n
 }
 
 void
-sim_rejoin_end (SimRejoin *self, gint64 slack_ns, guint64 n_ops)
+sim_rejoin_end (SimRejoin *self, guint64 n_ops)
 {
-  note_least (self, self->least_ns);
-  note_slack (self, slack_ns);
   for (guint i = 0; i < self->n_passed; i++)
     self->passes[i].rest_ops = n_ops - self->passes[i].n_ops;
   self->n_known = self->n_passed;

@@ -1,7 +1,8 @@
 /* SimRejoin: where a section that is run again comes to be as it was there the last time.
  *
- * From such a place on all goes as it went then, as much later. What was over before anything of
- * the rest began makes no difference; nor does the host, where it is ahead until it waits.
+ * Places are behind its repeats, and between turns of them. From such a place on all goes as it
+ * went then, as much later. What was over before anything of the rest began makes no difference;
+ * nor does the host, where it is ahead until it waits.
  */
 #pragma once
 #include "sim/engine.h"
@@ -13,6 +14,7 @@ G_BEGIN_DECLS
 /* When a run came by, and what was left then. */
 typedef struct
 {
+  guint64 place; /* which one: no other of a run has that number */
   gint64 host_ns;
   gint64 least_ns; /* nothing of the rest began before */
   gint64 slack_ns; /* by which it began later than it was issued, until the host waited */
@@ -30,7 +32,7 @@ typedef struct
   GArray *begin;            /* SimClock: when this run began; the last one ended with them */
   SimOccupancy occupancy;   /* then, */
   guint used[SIM_N_SHARED]; /* too */
-  gint64 least_ns;          /* since the last place, as noted by those who issue */
+  gint64 least_ns;          /* in this part, as noted by those who issue */
 } SimRejoin;
 
 /* Zeroed memory becomes one that knows nothing; so does one that was used. */
@@ -39,13 +41,16 @@ void sim_rejoin_clear (SimRejoin *self);
 
 void sim_rejoin_begin (SimRejoin *self, const SimEngine *engine);
 
-/* At each place of a run in turn, with what there was of slack since the one before. TRUE: it is as
- * it was; the engine and `n_ops` are where the run ends. */
-gboolean sim_rejoin_pass (SimRejoin *self, SimEngine *engine, gint64 slack_ns, guint64 *n_ops);
+/* A part of the run is over, with what there was of slack in it. */
+void sim_rejoin_end_part (SimRejoin *self, gint64 slack_ns);
 
-/* The host has waited; the run ends. */
+/* At each place of a run in turn, between two parts. TRUE: it is as it was; the engine and `n_ops`
+ * are where the run ends. */
+gboolean sim_rejoin_pass (SimRejoin *self, SimEngine *engine, guint64 place, guint64 *n_ops);
+
+/* The host has waited, with such slack in this part; the run ends, and its last part before. */
 void sim_rejoin_note_sync (SimRejoin *self, gint64 slack_ns);
-void sim_rejoin_end (SimRejoin *self, gint64 slack_ns, guint64 n_ops);
+void sim_rejoin_end (SimRejoin *self, guint64 n_ops);
 
 /* Something begins at that time. */
 static inline void

@@ -482,12 +482,14 @@ static const struct
                  { "step", score_time } };
 
 /* PLAN WHAT TIMES: does that to one plan so often, for counting instructions; says which plan where
- * that is never. */
+ * that is never. "search": the plans of one, whatever that plan is. */
 static void
 repeat (guint plan, const char *what, guint64 times, SimWorkspace *workspace)
 {
   g_auto (Case) c = { 0 };
   prepare (&c, plans[plan].model, plans[plan].cluster, plans[plan].words);
+  for (guint64 t = 0; t < times && strcmp (what, "search") == 0; t++)
+    print_candidates (plans[plan].model, plans[plan].cluster, plans[plan].words, workspace);
   if (times == 0)
     printf ("%s %s %s\n", plans[plan].model, plans[plan].cluster, plans[plan].words);
   for (guint i = 0; i < G_N_ELEMENTS (repeated); i++)
