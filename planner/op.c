@@ -72,14 +72,17 @@ facts_of (PlanOpKind kind)
   return &op_facts[kind];
 }
 
+/* No constant: of one, gcc makes stores word by word, which take several times as long as a copy,
+ * and reading what was stored so waits for it. */
+static PlanOp empty = { .group = -1,
+                        .refs = { [0 ... PLAN_MAX_REFS - 1] = PLAN_REF_NONE },
+                        .waits = { [0 ... PLAN_MAX_WAITS - 1] = PLAN_REF_NONE },
+                        .record = PLAN_REF_NONE };
+
 void
 plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream)
 {
-  static const PlanOp empty = { .group = -1,
-                                .refs = { [0 ... PLAN_MAX_REFS - 1] = PLAN_REF_NONE },
-                                .waits = { [0 ... PLAN_MAX_WAITS - 1] = PLAN_REF_NONE },
-                                .record = PLAN_REF_NONE };
-  *self = empty;
+  memmove (self, &empty, sizeof empty);
   self->kind = kind;
   self->stream = stream;
 }
