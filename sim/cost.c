@@ -47,10 +47,14 @@ check_links (const SimCostInput *input, GError **error)
   return missing == NULL;
 }
 
+/* Its nodes are to be filled in. */
 static SimCost *
 cost_new (const PlanSchedule *schedule)
 {
-  return g_malloc0 (sizeof (SimCost) + plan_schedule_n_nodes (schedule) * sizeof (NodeCost));
+  SimCost *self
+      = g_malloc (sizeof (SimCost) + plan_schedule_n_nodes (schedule) * sizeof (NodeCost));
+  self->is_serial = FALSE;
+  return self;
 }
 
 /* Loops, memory and waits take no time of their own. */
@@ -120,13 +124,12 @@ host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
   return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
 }
 
-/* All that the time of an op follows from; no byte of it is padding. */
+/* All that the time of an op follows from. */
 typedef struct
 {
-  PlanOpKind kind;
-  PlanStream stream;
-  gint8 dtype[PLAN_MAX_REFS]; /* below 0: no operand */
-  gint64 group, pieces, dims[PLAN_MAX_DIMS];
+  guint64 what;   /* kind, stream and group */
+  guint64 dtypes; /* of its operands */
+  gint64 pieces, dims[PLAN_MAX_DIMS];
   double calls;
 } Look;
 
@@ -140,29 +143,35 @@ typedef struct
   Look look[LOOKS];
 } Looks;
 
-static Look
-look_of (const SimCostInput *input, const PlanOp *op, double calls)
+#define DTYPE_BITS 5
+G_STATIC_ASSERT (PLAN_N_DTYPES < 1 << DTYPE_BITS && PLAN_MAX_REFS * DTYPE_BITS <= 64);
+
+/* 0 where there is no operand. */
+static guint64
+dtypes_of (const PlanSchedule *schedule, const PlanOp *op)
 {
-  Look look = { .kind = op->kind,
-                .stream = op->stream,
-                .group = op->group,
-                .pieces = sim_cost_pieces (input, op),
-                .calls = calls };
-  for (guint i = 0; i < PLAN_MAX_REFS; i++)
-    look.dtype[i]
-        = op->refs[i].array < 0
-              ? -1
-              : (gint8)plan_schedule_buffer (input->schedule, (guint)op->refs[i].array)->dtype;
-  memcpy (look.dims, op->dims, sizeof look.dims);
-  return look;
+  guint64 dtypes = 0;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const gint32 array = op->refs[i].array;
+      dtypes <<= DTYPE_BITS;
+      dtypes |= array < 0 ? 0 : (guint64)plan_schedule_buffer (schedule, (guint)array)->dtype + 1;
+    }
+  return dtypes;
+}
+
+static guint64
+what_of (const PlanOp *op)
+{
+  return (guint64)op->kind << 32 | (guint64)op->stream << 8 | (guint8)op->group;
 }
 
 static guint
-place_of (const Look *look)
+place_of (const PlanOp *op)
 {
-  guint64 hash = look->kind;
+  guint64 hash = op->kind;
   for (guint i = 0; i < PLAN_MAX_DIMS; i++)
-    hash = (hash ^ (guint64)look->dims[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+    hash = (hash ^ (guint64)op->dims[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
   return (guint)(hash >> 32) % LOOKS;
 }
 
@@ -213,14 +222,22 @@ static gboolean
 learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
              gboolean *out_is_timed, GError **error)
 {
-  const Look look = look_of (input, plan_schedule_node (input->schedule, node), calls);
-  const guint place = place_of (&look), known = looks->node[place];
-  if (known && memcmp (&looks->look[place], &look, sizeof look) == 0)
+  const PlanOp *op = plan_schedule_node (input->schedule, node);
+  const guint64 what = what_of (op), dtypes = dtypes_of (input->schedule, op);
+  const gint64 pieces = sim_cost_pieces (input, op);
+  const guint place = place_of (op), known = looks->node[place];
+  Look *look = &looks->look[place];
+  if (known && look->what == what && look->dtypes == dtypes && look->pieces == pieces
+      && look->calls == calls && memcmp (look->dims, op->dims, sizeof look->dims) == 0)
     self->of[node] = self->of[known - 1];
   else if (!find_times (self, input, node, calls, &looks->is_timed[place], error))
     return FALSE;
+  else
+    {
+      *look = (Look){ .what = what, .dtypes = dtypes, .pieces = pieces, .calls = calls };
+      memcpy (look->dims, op->dims, sizeof look->dims);
+    }
   looks->node[place] = node + 1;
-  looks->look[place] = look;
   *out_is_timed = looks->is_timed[place];
   return TRUE;
 }
@@ -246,8 +263,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
       const PlanOp *op = plan_schedule_node (input->schedule, node);
       NodeCost *of = &self->of[node];
       gboolean is_timed = FALSE;
-      of->provenance = SIM_PROVENANCE_DATASHEET;
-      of->launches = launches_of (op, 0);
+      *of = (NodeCost){ .provenance = SIM_PROVENANCE_DATASHEET, .launches = launches_of (op, 0) };
       const gboolean reads_gradient = sim_gradients_next (&gradients, op);
       const double n_calls = sim_calls_next (&calls, &complete, op);
       if (!takes_time (op))
@@ -272,11 +288,9 @@ sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch
 {
   SimCost *self = cost_new (schedule);
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
-    if (takes_time (plan_schedule_node (schedule, node)))
-      {
-        self->of[node].ns = op_ns;
-        self->of[node].launch_ns = launch_ns;
-      }
+    self->of[node] = takes_time (plan_schedule_node (schedule, node))
+                         ? (NodeCost){ .ns = op_ns, .launch_ns = launch_ns }
+                         : (NodeCost){ 0 };
   return self;
 }
 
