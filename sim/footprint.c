@@ -83,7 +83,7 @@ find_moves (SimFootprint *self)
 }
 
 static void
-begin (SimFootprint *self)
+begin (SimFootprint *self, const SimCost *cost)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
   const guint n_ids = plan_schedule_n_buffer_ids (self->schedule);
@@ -137,7 +137,10 @@ begin (SimFootprint *self)
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
-  sim_lead_begin (&self->lead, self->schedule, self->stack, &self->program->pace);
+  const SimPace pace = self->stack && self->stack->records_streams
+                           ? sim_pace_of (self->schedule, cost)
+                           : (SimPace){ 0 };
+  sim_lead_begin (&self->lead, self->schedule, self->stack, &pace);
 }
 
 void
@@ -638,13 +641,14 @@ find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GErro
 
 gboolean
 sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimProgram *program,
-                   const PlanStack *stack, guint n_steps, PlanMemory *out_memory, GError **error)
+                   const SimCost *cost, const PlanStack *stack, guint n_steps,
+                   PlanMemory *out_memory, GError **error)
 {
   PlanMemory memory;
   self->schedule = schedule;
   self->program = program;
   self->stack = stack;
-  begin (self);
+  begin (self, cost);
   walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
   end_step (self);
   const gboolean is_steady = run_steps (self, program->memory.sections[PLAN_SECTION_STEP], n_steps);

@@ -75,7 +75,7 @@ void sim_footprint_clear (SimFootprint *self);
 /* Setup and that many steps; reports the last. Once more than `enough_bytes` are held it stops, and
  * reports `device` only: as much as is held by then. */
 gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
-                            const SimProgram *program, const PlanStack *stack, guint n_steps,
-                            PlanMemory *out_memory, GError **error);
+                            const SimProgram *program, const SimCost *cost, const PlanStack *stack,
+                            guint n_steps, PlanMemory *out_memory, GError **error);
 
 G_END_DECLS

@@ -130,13 +130,13 @@ sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspac
 }
 
 gboolean
-sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
+sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                           guint64 enough_bytes, SimWorkspace *workspace, guint64 *out_bytes,
                           gboolean *out_is_settled, GError **error)
 {
   PlanMemory memory;
   workspace->footprint.enough_bytes = enough_bytes;
-  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, cost, stack,
                           workspace->n_steps, &memory, error))
     return FALSE;
   *out_bytes = memory.device;
@@ -163,7 +163,7 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
       && !split_slowly (schedule, cost, &shares, error))
     return FALSE;
   workspace->footprint.enough_bytes = G_MAXUINT64;
-  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, stack,
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, cost, stack,
                           workspace->n_steps, &summary.memory, error))
     return FALSE;
   summary.compute_ns = shares.compute_ns;

@@ -33,9 +33,10 @@ gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const P
  * times, the schedule takes that. */
 gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
                          SimWorkspace *workspace);
-gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const PlanStack *stack,
-                                   guint64 enough_bytes, SimWorkspace *workspace,
-                                   guint64 *out_bytes, gboolean *out_is_settled, GError **error);
+gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost,
+                                   const PlanStack *stack, guint64 enough_bytes,
+                                   SimWorkspace *workspace, guint64 *out_bytes,
+                                   gboolean *out_is_settled, GError **error);
 
 /* Bytes that any allocator holds on the device at least, without a simulation. */
 guint64 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack);

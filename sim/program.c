@@ -37,29 +37,31 @@ loop_at (const SimList *list, guint item)
   return &g_array_index (list->loops, SimLoop, item_at (list, item)->index);
 }
 
+/* A new last element of an array that has room for it. */
+#define ADD(array, Type) (&g_array_index ((array), Type, (array)->len++))
+
 static void
 begin_repeat (Builder *self, const PlanOp *op)
 {
-  const SimLoop loop = { .from = op->dims[0],
-                         .count = op->dims[1],
-                         .step = op->dims[2],
-                         .depth = (guint8)self->depth,
-                         .unroll = 1,
-                         .is_closed = TRUE };
-  const SimItem item
-      = { .kind = SIM_ITEM_REPEAT, .index = self->list->loops->len, .launches = self->launches };
+  self->open[self->depth] = self->list->items->len;
+  *ADD (self->list->items, SimItem) = (SimItem){ .kind = SIM_ITEM_REPEAT,
+                                                 .index = self->list->loops->len,
+                                                 .launches = self->launches };
+  *ADD (self->list->loops, SimLoop) = (SimLoop){ .from = op->dims[0],
+                                                 .count = op->dims[1],
+                                                 .step = op->dims[2],
+                                                 .depth = (guint8)self->depth,
+                                                 .unroll = 1,
+                                                 .is_closed = TRUE };
   self->launches = 0;
-  self->open[self->depth++] = self->list->items->len;
-  self->length[self->depth] = 0;
-  g_array_append_val (self->list->items, item);
-  g_array_append_val (self->list->loops, loop);
+  self->length[++self->depth] = 0;
 }
 
-static void
-add_item (Builder *self, const SimItem *item)
+static SimItem *
+next_item (Builder *self)
 {
   self->length[self->depth]++;
-  g_array_append_val (self->list->items, *item);
+  return ADD (self->list->items, SimItem);
 }
 
 /* A repeat of nothing is nothing. */
@@ -144,31 +146,32 @@ static void
 add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
 {
   const SimIssueKind kind = sim_issue_kind (op->kind);
-  const SimItem item = { .kind = SIM_ITEM_OP, .index = self->program->ops->len, .node = node };
   if (kind == SIM_ISSUE_HOLD && op->n_waits == 0 && op->record.array < 0)
     return;
-  SimOp compact = { .issue = { .kind = kind,
-                               .stream = op->stream,
-                               .group = op->group,
-                               .n_waits = op->n_waits,
-                               .record = op->record.array,
-                               .record_level = -1,
-                               .ns = sim_cost_ns (cost, node),
-                               .load = sim_cost_load (cost, node),
-                               .launch_ns = sim_cost_launch_ns (cost, node) } };
+  *next_item (&self->time)
+      = (SimItem){ .kind = SIM_ITEM_OP, .index = self->program->ops->len, .node = node };
+  SimOp *compact = ADD (self->program->ops, SimOp);
+  SimIssue *issue = &compact->issue;
+  issue->kind = kind;
+  issue->stream = op->stream;
+  issue->group = op->group;
+  issue->n_waits = op->n_waits;
+  issue->record = op->record.array;
+  issue->record_level = -1;
+  issue->ns = sim_cost_ns (cost, node);
+  issue->load = sim_cost_load (cost, node);
+  issue->launch_ns = sim_cost_launch_ns (cost, node);
   for (guint i = 0; i < op->n_waits; i++)
     {
-      compact.waits[i] = use_event (self, &op->waits[i], 0);
-      compact.issue.wait_level[i] = level_of (&op->waits[i]);
+      compact->waits[i] = use_event (self, &op->waits[i], 0);
+      issue->wait_level[i] = level_of (&op->waits[i]);
     }
   if (op->record.array >= 0)
     {
-      compact.record = use_event (self, &op->record, SIM_USE_RECORDED);
-      compact.issue.record_level = level_of (&op->record);
+      compact->record = use_event (self, &op->record, SIM_USE_RECORDED);
+      issue->record_level = level_of (&op->record);
     }
   note_op (self, op, kind);
-  g_array_append_val (self->program->ops, compact);
-  add_item (&self->time, &item);
 }
 
 static void
@@ -176,18 +179,19 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
 {
   Builder *memory = &self->memory;
   const PlanRef *ref = &op->refs[0];
-  const SimItem item
-      = { .kind = op->kind == PLAN_OP_ALLOC   ? SIM_ITEM_OP
-                  : op->kind == PLAN_OP_TOUCH ? SIM_ITEM_TOUCH
-                                              : SIM_ITEM_FREE,
-          .index = (guint32)ref->array,
-          .node = node,
-          .stream = op->stream,
-          .launches = memory->launches,
-          .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
-                      .offset = ref->offset,
-                      .loop = ref->loop,
-                      .modulus = ref->modulus } };
+  *next_item (memory) = (SimItem){
+    .kind = op->kind == PLAN_OP_ALLOC   ? SIM_ITEM_OP
+            : op->kind == PLAN_OP_TOUCH ? SIM_ITEM_TOUCH
+                                        : SIM_ITEM_FREE,
+    .index = (guint32)ref->array,
+    .node = node,
+    .stream = op->stream,
+    .launches = memory->launches,
+    .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
+                .offset = ref->offset,
+                .loop = ref->loop,
+                .modulus = ref->modulus },
+  };
   memory->launches = 0;
   if (ref->loop >= 0)
     {
@@ -196,7 +200,6 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
       if (ref->modulus)
         note_turns (loop, ref);
     }
-  add_item (memory, &item);
 }
 
 /* Clocks of streams and groups, and of the events that a repeat's ops name. */
@@ -282,16 +285,6 @@ add_node (Compiler *self, guint node, const SimCost *cost)
   g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
 }
 
-static guint
-find_shared (const PlanSchedule *schedule, const SimCost *cost)
-{
-  guint streams = 0;
-  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
-    if (sim_cost_ns (cost, node) > 0)
-      streams |= 1u << plan_schedule_node (schedule, node)->stream;
-  return streams & ~(1u << PLAN_STREAM_COMPUTE);
-}
-
 /* What is issued between items that take memory follows from it. */
 static gboolean
 launches_same (const SimProgram *self, const SimCost *cost)
@@ -328,27 +321,41 @@ renew (SimProgram *self, const SimCost *cost, gboolean *out_differs)
   return (shared & ~(1u << PLAN_STREAM_COMPUTE)) == self->shared;
 }
 
+/* Empties an array and makes room. */
 static void
-list_reset (SimList *self)
+reset (GArray *array, guint room)
+{
+  g_array_set_size (array, room);
+  g_array_set_size (array, 0);
+}
+
+static void
+list_reset (SimList *self, guint room)
 {
   if (!self->items)
     {
       self->items = g_array_new (FALSE, FALSE, sizeof (SimItem));
       self->loops = g_array_new (FALSE, FALSE, sizeof (SimLoop));
     }
-  g_array_set_size (self->items, 0);
-  g_array_set_size (self->loops, 0);
+  reset (self->items, room);
+  reset (self->loops, room);
 }
 
 static void
 note_source (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
 {
   const guint n = plan_schedule_n_nodes (schedule);
+  guint streams = 0;
   self->serial = plan_schedule_serial (schedule);
   self->is_serial = sim_cost_is_serial (cost);
   g_array_set_size (self->launches, n);
   for (guint node = 0; node < n; node++)
-    g_array_index (self->launches, guint8, node) = (guint8)sim_cost_launches (cost, node);
+    {
+      g_array_index (self->launches, guint8, node) = (guint8)sim_cost_launches (cost, node);
+      if (sim_cost_ns (cost, node) > 0)
+        streams |= 1u << plan_schedule_node (schedule, node)->stream;
+    }
+  self->shared = streams & ~(1u << PLAN_STREAM_COMPUTE);
 }
 
 static void
@@ -362,12 +369,12 @@ compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
       self->launches = g_array_new (FALSE, FALSE, 1);
     }
   note_source (self, schedule, cost);
-  g_array_set_size (self->ops, 0);
+  const guint n = plan_schedule_n_nodes (schedule);
+  reset (self->ops, n);
   g_array_set_size (self->ranges, 0);
   g_array_set_size (self->uses, 0);
-  list_reset (&self->time);
-  list_reset (&self->memory);
-  self->shared = find_shared (schedule, cost);
+  list_reset (&self->time, n);
+  list_reset (&self->memory, n);
   Compiler compiler = { .program = self,
                         .schedule = schedule,
                         .n_events = plan_schedule_n_events (schedule),
@@ -390,14 +397,10 @@ gboolean
 sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
 {
   gboolean differs = FALSE;
-  if (self->serial != plan_schedule_serial (schedule) || !renew (self, cost, &differs))
-    {
-      compile (self, schedule, cost);
-      differs = TRUE;
-    }
-  if (differs)
-    self->pace = sim_pace_of (schedule, cost);
-  return differs;
+  if (self->serial == plan_schedule_serial (schedule) && renew (self, cost, &differs))
+    return differs;
+  compile (self, schedule, cost);
+  return TRUE;
 }
 
 static void

@@ -5,7 +5,6 @@
 #pragma once
 #include "planner/schedule.h"
 #include "sim/engine.h"
-#include "sim/lead.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -82,10 +81,9 @@ typedef struct
 typedef struct
 {
   SimList time, memory;
-  GArray *ops;    /* SimOp */
-  GArray *ranges; /* SimRange */
-  GArray *uses;   /* guint8 per time loop and event array, while compiling */
-  SimPace pace;
+  GArray *ops;      /* SimOp */
+  GArray *ranges;   /* SimRange */
+  GArray *uses;     /* guint8 per time loop and event array, while compiling */
   guint shared;     /* streams whose ops others share with, a bit each */
   guint64 serial;   /* of the schedule; 0: none */
   GArray *launches; /* guint8 per node */

@@ -201,14 +201,14 @@ learn_held (CliScorer *self, Scoring *s)
 
 /* What the allocator holds, as far as it matters. */
 static void
-run_allocator (CliScorer *self, const PlanSchedule *schedule, Scoring *s)
+run_allocator (CliScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
   const guint64 enough
       = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : G_MAXUINT64;
   guint64 bytes;
   gboolean is_settled;
-  if (!sim_measure_device_bytes (schedule, s->stack, enough, cli_workspace (), &bytes, &is_settled,
-                                 NULL))
+  if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, cli_workspace (), &bytes,
+                                 &is_settled, NULL))
     return;
   s->known.memory_bytes = bytes;
   s->known.is_whole = bytes <= enough;
@@ -236,7 +236,7 @@ find_out (CliScorer *self, Scoring *s)
   s->known.time_ns = sim_measure_step (shared->schedule, cost, cli_workspace ());
   learn_held (self, s);
   if (matters (s->inquiry, &s->known) && !s->known.is_whole)
-    run_allocator (self, shared->schedule, s);
+    run_allocator (self, shared->schedule, cost, s);
   return TRUE;
 }
 

@@ -116,8 +116,8 @@ score (Case *self, SimWorkspace *workspace)
   guint64 bytes;
   gboolean is_settled;
   measure_step (self, workspace);
-  if (!sim_measure_device_bytes (self->schedule, self->stack, G_MAXUINT64, workspace, &bytes,
-                                 &is_settled, NULL))
+  if (!sim_measure_device_bytes (self->schedule, self->cost, self->stack, G_MAXUINT64, workspace,
+                                 &bytes, &is_settled, NULL))
     g_error ("no memory");
 }
 
@@ -236,8 +236,8 @@ find_bytes (Candidates *self, const Plan *key)
   if (held)
     return *held + outside;
   self->n_held++;
-  if (!sim_measure_device_bytes (c->schedule, c->stack, G_MAXUINT64, self->workspace, &bytes,
-                                 &is_settled, NULL))
+  if (!sim_measure_device_bytes (c->schedule, c->cost, c->stack, G_MAXUINT64, self->workspace,
+                                 &bytes, &is_settled, NULL))
     return G_MAXUINT64;
   const guint64 rest = bytes - outside;
   if (is_settled)

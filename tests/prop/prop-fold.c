@@ -171,7 +171,7 @@ score_of (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *st
           SimWorkspace *workspace)
 {
   Score score = { .step_ns = sim_measure_step (schedule, cost, workspace) };
-  if (!sim_measure_device_bytes (schedule, stack, G_MAXUINT64, workspace, &score.bytes,
+  if (!sim_measure_device_bytes (schedule, cost, stack, G_MAXUINT64, workspace, &score.bytes,
                                  &score.is_settled, NULL))
     score.bytes = 0;
   return score;

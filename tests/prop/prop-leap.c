@@ -264,8 +264,8 @@ START_TEST (any_loops)
       ck_assert (sim_measure (schedule, cost, &stack, workspace, &summary, &error));
       assert_same (&summary.memory, &trace->memory, _i);
       const guint64 enough = device * (guint64)g_rand_int_range (rand, 1, 20) / 10;
-      ck_assert (sim_measure_device_bytes (schedule, &stack, enough, workspace, &bytes, &is_settled,
-                                           &error));
+      ck_assert (sim_measure_device_bytes (schedule, cost, &stack, enough, workspace, &bytes,
+                                           &is_settled, &error));
       ck_assert_msg (device > enough ? bytes > enough && bytes <= device : bytes == device,
                      "seed %d: enough %.0f of %.0f, found %.0f", _i, (double)enough, (double)device,
                      (double)bytes);
@@ -290,7 +290,7 @@ START_TEST (leaves_out)
   SimFootprint footprint = { .enough_bytes = G_MAXUINT64 };
   PlanMemory memory;
   sim_program_compile (&program, schedule, cost);
-  ck_assert (sim_footprint_run (&footprint, schedule, &program, &stack, 3, &memory, &error));
+  ck_assert (sim_footprint_run (&footprint, schedule, &program, cost, &stack, 3, &memory, &error));
   ck_assert_msg (footprint.leap.n_left_out > 100, "seed %d: %.0f", _i,
                  (double)footprint.leap.n_left_out);
   sim_footprint_clear (&footprint);
