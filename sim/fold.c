@@ -343,26 +343,53 @@ prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
   return left;
 }
 
+/* Whether a turn moved streams as the one before did, by `pace`; notes by what it did. */
+static gboolean
+keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS])
+{
+  const SimClock *saved = (const SimClock *)(gpointer)self->saved[loop->depth]->data;
+  const SimClock *clocks = sim_engine_clock (&self->engine, 0);
+  gboolean keeps = TRUE;
+  for (guint s = 0, i = SIM_CLOCK_STREAMS; s < PLAN_N_STREAMS; s++, i++)
+    {
+      const gint64 moved = clocks[i].at - saved[i].at;
+      keeps = keeps && moved == pace[s];
+      pace[s] = moved;
+    }
+  return keeps;
+}
+
+#define SURMISED 3 /* proofs of a loop that are tried whatever went before */
+
 /* Two iterations alike are needed, the second one to prove it, and within a proof of the loop
- * around one to be left for the end. `is_saved`: one has been walked. */
+ * around one to be left for the end. `is_saved`: one has been walked. A proof takes as long as two
+ * turns: where some failed the next one waits for two turns that look alike. */
 static void
 fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left, gboolean is_saved)
 {
   const gint64 at_end = self->engine.n_proofs > 0;
+  gint64 pace[PLAN_N_STREAMS] = { 0 };
+  gboolean looks_alike = FALSE;
+  guint n_failed = 0;
   while (left > 0)
-    if (is_saved && left >= 2 + at_end)
-      {
-        const gint64 before = left;
-        left = prove (self, loop, begin, left);
-        is_saved = left == before - 1;
-      }
-    else
-      {
-        save (self, loop);
-        is_saved = TRUE;
-        turn (self, loop, begin);
-        left--;
-      }
+    {
+      if (is_saved && left >= 2 + at_end && (n_failed < SURMISED || looks_alike))
+        {
+          const gint64 before = left;
+          left = prove (self, loop, begin, left);
+          is_saved = left == before - 1;
+          n_failed += is_saved;
+        }
+      else
+        {
+          save (self, loop);
+          is_saved = TRUE;
+          turn (self, loop, begin);
+          left--;
+        }
+      if (n_failed >= SURMISED)
+        looks_alike = keeps_pace (self, loop, pace);
+    }
 }
 
 /* Turns that are long, and the same whatever their loop stands at. */
