@@ -32,7 +32,7 @@ sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *c
   self->n_issued = 0;
   self->occupancy = (SimOccupancy){ 0 };
   self->occupied = 0;
-  memset (self->used, 0, sizeof self->used);
+  self->used = 0;
   self->n_proofs = 0;
   for (guint i = 0; i < SIM_LEVELS; i++)
     self->shift[i] = 0;

@@ -82,9 +82,9 @@ typedef struct
   GArray *clocks;   /* SimClock */
   GArray *recorded; /* guint64 per event: number of the op that last did */
   guint64 n_issued;
-  SimOccupancy occupancy;   /* its times are clocks */
-  guint occupied;           /* streams with any, a bit each */
-  guint used[SIM_N_SHARED]; /* by all those spells together, per mille */
+  SimOccupancy occupancy; /* its times are clocks */
+  guint occupied;         /* streams with any, a bit each */
+  guint64 used;           /* by all those spells together, as sharing.c packs it */
 
   guint n_proofs; /* under way; without any, every drift is 0 */
   /* Per level: */

@@ -21,7 +21,7 @@ typedef struct
   guint64 n_ops, n_issued;
   guint occupied[2]; /* before and after */
   SimOccupancy occupancy[2];
-  guint used[SIM_N_SHARED]; /* after */
+  guint64 used; /* after */
 } SimVisit;
 
 void
@@ -141,7 +141,7 @@ apply (const SimVisit *visit, const gint64 *then, SimEngine *engine, const SimPr
   clocks[i] = (SimClock){ .at = then[i] + later, .drift = { drift, 0 } };
   engine->occupied = visit->occupied[1];
   engine->occupancy = visit->occupancy[1];
-  memcpy (engine->used, visit->used, sizeof engine->used);
+  engine->used = visit->used;
   clocks[SIM_CLOCK_HOST].at += visit->taken;
 }
 
@@ -220,7 +220,7 @@ sim_recall_leave (SimRecall *self, const SimEngine *engine, const SimProgram *pr
   visit->n_ops = n_ops - visit->n_ops;
   visit->occupied[1] = engine->occupied;
   visit->occupancy[1] = engine->occupancy;
-  memcpy (visit->used, engine->used, sizeof visit->used);
+  visit->used = engine->used;
   FOR_EACH_TOUCHED (program, loop, i)
   {
     const gboolean is_touched

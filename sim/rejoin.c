@@ -36,7 +36,7 @@ sim_rejoin_begin (SimRejoin *self, const SimEngine *engine)
   self->least_ns = G_MAXINT64;
   memcpy (self->begin->data, sim_engine_clock (engine, 0), self->n_clocks * sizeof (SimClock));
   self->occupancy = engine->occupancy;
-  memcpy (self->used, engine->used, sizeof self->used);
+  self->used = engine->used;
 }
 
 /* To the end of the run before, that much later. */
@@ -49,7 +49,7 @@ go_to_end (const SimRejoin *self, gint64 later, SimEngine *engine)
     clocks[i].at += later;
   engine->occupied = 0;
   engine->occupancy = self->occupancy;
-  memcpy (engine->used, self->used, sizeof engine->used);
+  engine->used = self->used;
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
     {
       const guint n = engine->occupancy.n[s];

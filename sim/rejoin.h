@@ -28,11 +28,11 @@ typedef struct
   guint n_clocks;
   guint n_known, n_passed; /* places: known, passed by in this run */
   SimPass passes[SIM_REJOIN_PLACES];
-  GArray *clocks;           /* gint64: all of them at each place */
-  GArray *begin;            /* SimClock: when this run began; the last one ended with them */
-  SimOccupancy occupancy;   /* then, */
-  guint used[SIM_N_SHARED]; /* too */
-  gint64 least_ns;          /* in this part, as noted by those who issue */
+  GArray *clocks;         /* gint64: all of them at each place */
+  GArray *begin;          /* SimClock: when this run began; the last one ended with them */
+  SimOccupancy occupancy; /* then, */
+  guint64 used;           /* too */
+  gint64 least_ns;        /* in this part, as noted by those who issue */
 } SimRejoin;
 
 /* Zeroed memory becomes one that knows nothing; so does one that was used. */

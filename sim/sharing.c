@@ -9,10 +9,48 @@
 
 #define WHOLE 1000 /* per mille of anything */
 
+/* Four numbers in one, a load's for one: they are added, and compared, all at once. None may
+ * become so great that the next one feels it. */
+#define LANE_BITS 16
+#define LANES(number) ((guint64)(number)*G_GUINT64_CONSTANT (0x0001000100010001))
+#define TOP 0x7fff
+
+G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
+G_STATIC_ASSERT ((PLAN_N_STREAMS - 1) * SIM_SPELLS * WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
+
+/* What some spells use, and how many of them do. */
 typedef struct
 {
-  guint used[SIM_N_SHARED], users[SIM_N_SHARED];
+  guint64 used, users;
 } Others;
+
+static inline guint64
+packed (const SimLoad *load)
+{
+  guint64 all;
+  memcpy (&all, load, sizeof all);
+  return all;
+}
+
+static inline guint
+lane_of (guint64 all, guint shift)
+{
+  return (guint)(all >> shift) & ((1u << LANE_BITS) - 1);
+}
+
+/* 1 in each lane that is above a number. */
+static inline guint64
+above (guint64 all, guint number)
+{
+  return (all + LANES (TOP - number)) >> (LANE_BITS - 1) & LANES (1);
+}
+
+/* 1 in each lane of which more is wanted than there is beside what is used. */
+static inline guint64
+scarce (guint64 used, guint64 wanted)
+{
+  return above (wanted, 0) & above (used + wanted, WHOLE);
+}
 
 static SimClock *
 spell_of (const SimEngine *self, guint stream, guint i)
@@ -31,27 +69,24 @@ others_of (const SimEngine *self, guint stream)
   for (guint left_ = (streams), s; left_ && (s = (guint)__builtin_ctz (left_), TRUE); \
        left_ &= left_ - 1)
 
-static void
+static inline void
 add_other (Others *self, const SimLoad *load)
 {
-  for (guint r = 0; r < SIM_N_SHARED; r++)
-    {
-      self->used[r] += load->permille[r];
-      self->users[r] += load->permille[r] > 0;
-    }
+  self->used += packed (load);
+  self->users += above (packed (load), 0);
 }
 
 /* Per mille of its own pace that an op keeps beside others. */
-static gint64
-pace_beside (const Others *others, const SimLoad *load)
+static inline gint64
+pace_beside (const Others *others, guint64 wanted)
 {
   guint pace = WHOLE;
-  for (guint r = 0; r < SIM_N_SHARED; r++)
+  for (guint64 left = scarce (others->used, wanted); left; left &= left - 1)
     {
-      const guint wanted = load->permille[r];
-      const guint rest = others->used[r] < WHOLE ? WHOLE - others->used[r] : 0;
-      if (wanted > rest)
-        pace = MIN (pace, WHOLE * MAX (rest, WHOLE / (others->users[r] + 1)) / wanted);
+      const guint shift = (guint)__builtin_ctzll (left), used = lane_of (others->used, shift);
+      const guint rest = used < WHOLE ? WHOLE - used : 0;
+      const guint even = WHOLE / (lane_of (others->users, shift) + 1);
+      pace = MIN (pace, WHOLE * MAX (rest, even) / lane_of (wanted, shift));
     }
   return pace;
 }
@@ -59,34 +94,30 @@ pace_beside (const Others *others, const SimLoad *load)
 /* Whether it can be slowed at all by what there is: first by sums, of which its own stream's spells
  * are no part. */
 static gboolean
-can_share (const SimEngine *self, guint stream, const SimLoad *load)
+can_share (const SimEngine *self, guint stream, guint64 wanted)
 {
   const SimOccupancy *o = &self->occupancy;
-  Others most = { { 0 }, { 0 } };
-  gboolean may = FALSE;
-  for (guint r = 0; r < SIM_N_SHARED; r++)
-    {
-      guint used = self->used[r];
-      for (guint i = 0; i < o->n[stream]; i++)
-        used -= o->load[stream][i].permille[r];
-      may |= load->permille[r] > 0 && used + load->permille[r] > WHOLE;
-    }
-  if (!may)
+  Others most = { 0, 0 };
+  guint64 used = self->used;
+  for (guint i = 0; i < o->n[stream]; i++)
+    used -= packed (&o->load[stream][i]);
+  if (!scarce (used, wanted))
     return FALSE;
   FOR_EACH_STREAM (others_of (self, stream), s)
   for (guint i = 0; i < o->n[s]; i++)
     add_other (&most, &o->load[s][i]);
-  return pace_beside (&most, load) < WHOLE;
+  return pace_beside (&most, wanted) < WHOLE;
 }
 
 /* Runs through the spells beside it, from edge to edge; exact but for the last nanosecond. */
 static gint64
 run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 start)
 {
+  const guint64 wanted = packed (&issue->load);
   gint64 at = start, left = issue->ns * WHOLE;
   for (;;)
     {
-      Others now = { { 0 }, { 0 } };
+      Others now = { 0, 0 };
       gint64 until = G_MAXINT64;
       FOR_EACH_STREAM (streams, s)
       for (guint i = 0; i < self->occupancy.n[s]; i++)
@@ -99,7 +130,7 @@ run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 
           until = MIN (until, spell[0].at <= at ? spell[1].at : spell[0].at);
           break;
         }
-      const gint64 pace = pace_beside (&now, &issue->load);
+      const gint64 pace = pace_beside (&now, wanted);
       const gint64 needed = (left + pace - 1) / pace;
       if (needed <= until - at)
         return at + needed - start;
@@ -152,8 +183,7 @@ forget_first (SimEngine *self, guint stream, guint count)
   SimLoad *loads = o->load[stream];
   const guint n = o->n[stream], kept = n - count;
   for (guint i = 0; i < count; i++)
-    for (guint r = 0; r < SIM_N_SHARED; r++)
-      self->used[r] -= loads[i].permille[r];
+    self->used -= packed (&loads[i]);
   for (guint i = 0; i < n; i++)
     {
       loads[i] = i < kept ? loads[i + count] : (SimLoad){ { 0 } };
@@ -191,8 +221,7 @@ add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64
   if (o->n[s] > 0)
     {
       SimClock *last = spell_of (self, s, o->n[s] - 1u);
-      if (last[1].at == start->at
-          && memcmp (&o->load[s][o->n[s] - 1], &issue->load, sizeof issue->load) == 0)
+      if (last[1].at == start->at && packed (&o->load[s][o->n[s] - 1u]) == packed (&issue->load))
         {
           note_inside (self, &last[1], start);
           last[1] = end;
@@ -206,34 +235,25 @@ add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64
   spell[0] = *start;
   spell[1] = end;
   o->load[s][o->n[s]++] = issue->load;
-  for (guint r = 0; r < SIM_N_SHARED; r++)
-    self->used[r] += issue->load.permille[r];
+  self->used += packed (&issue->load);
   self->occupied |= 1u << s;
-}
-
-static gboolean
-is_idle (const SimLoad *load)
-{
-  for (guint r = 0; r < SIM_N_SHARED; r++)
-    if (load->permille[r] > 0)
-      return FALSE;
-  return TRUE;
 }
 
 gint64
 sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start)
 {
+  const guint64 wanted = packed (&issue->load);
   gint64 ns = issue->ns;
   if (issue->stream == PLAN_STREAM_COMPUTE && self->occupied)
     forget_past (self, start);
   const guint streams = others_of (self, issue->stream);
-  if (ns > 0 && streams && can_share (self, issue->stream, &issue->load))
+  if (ns > 0 && streams && can_share (self, issue->stream, wanted))
     {
       ns = run_beside (self, streams, issue, start->at);
       if (self->n_proofs > 0)
         note_neighbours (self, streams, start, ns);
     }
-  if (issue->stream != PLAN_STREAM_COMPUTE && ns > 0 && !is_idle (&issue->load))
+  if (issue->stream != PLAN_STREAM_COMPUTE && ns > 0 && wanted)
     add_spell (self, issue, start, ns);
   return ns;
 }
