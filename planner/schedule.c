@@ -3,7 +3,7 @@
 
 #include "planner/schedule-private.h"
 
-#define USUAL_NODES 2048 /* growing copies them */
+#define USUAL_NODES 4096 /* growing copies them */
 
 const char *
 plan_section_name (PlanSection section)
