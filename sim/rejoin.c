@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every start is the latest of some clocks. If the last time it was no earlier than `least`, then
  * clocks that were earlier did not decide it, nor do they now, if they are still earlier than that
- * moved along; and all others are as they were. */
+ * moved along; and all others are as they were. Nor do they decide what later runs begin: not where
+ * the host waits in the rest, and else not where they are earlier than the host. */
 #include "config.h"
 
 #include "sim/rejoin.h"
@@ -74,10 +75,11 @@ is_same (const SimPass *pass, const gint64 *then, const SimEngine *engine, gint6
   if (!is_same_host (pass, clocks[SIM_CLOCK_HOST].at - later)
       || memcmp (&pass->occupancy, &engine->occupancy, sizeof engine->occupancy) != 0)
     return FALSE;
+  const gint64 least_ns = pass->waits ? pass->least_ns : MIN (pass->least_ns, pass->host_ns);
   for (guint i = SIM_CLOCK_STREAMS; i < engine->n_clocks; i++)
     {
       const gint64 now = clocks[i].at - later;
-      if (now != then[i] && MAX (now, then[i]) >= pass->least_ns)
+      if (now != then[i] && MAX (now, then[i]) >= least_ns)
         return FALSE;
     }
   return TRUE;

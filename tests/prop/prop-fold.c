@@ -30,7 +30,7 @@ static double
 assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, int seed)
 {
   g_autoptr (GError) error = NULL, same = NULL;
-  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new (), alone = sim_workspace_new ();
   g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
   SimSummary s;
   if (!trace)
@@ -58,7 +58,8 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
                        "seed %d: total %u is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed, p,
                        pairs[p][0], pairs[p][1]);
       assert_same_memory (&s.memory, &trace->memory, seed);
-      const gint64 step_ns = sim_measure_step (schedule, cost, workspace);
+      /* The first one would know it from the totals. */
+      const gint64 step_ns = sim_measure_step (schedule, cost, i == 0 ? alone : workspace);
       ck_assert_msg (step_ns == trace->step_ns,
                      "seed %d: by itself %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed,
                      step_ns, trace->step_ns);
@@ -263,6 +264,39 @@ START_TEST (full_size)
 }
 END_TEST
 
+static void
+add_op (PlanSchedule *schedule, PlanOpKind kind, PlanStream stream, gint32 wait, gint32 record)
+{
+  PlanOp *op = plan_schedule_add_op (schedule, kind, stream);
+  op->n_waits = wait >= 0;
+  op->waits[0] = (PlanRef){ .array = wait, .loop = -1 };
+  op->record = (PlanRef){ .array = record, .loop = -1 };
+}
+
+/* A stream that falls behind from step to step, and is waited for behind a repeat where nothing
+ * begins any more: 20 ns a step until it is in the way, and 30 from then on. */
+START_TEST (falls_behind)
+{
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 1);
+  const gint32 event = plan_schedule_add_event (schedule, "first", 1);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  add_op (schedule, PLAN_OP_SYNC, PLAN_STREAM_COMPUTE, -1, -1);
+  add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_GATHER, -1, event);
+  add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_GATHER, -1, -1);
+  add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_GATHER, -1, -1);
+  plan_schedule_begin_repeat (schedule, "i", 0, 2, 1);
+  add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE, -1, -1);
+  plan_schedule_end_repeat (schedule);
+  add_op (schedule, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, event, -1);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  g_autoptr (SimCost) cost = sim_cost_new_constant (schedule, 10, 0);
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  ck_assert_int_eq (sim_measure_step (schedule, cost, workspace), 30);
+  assert_same (schedule, cost, NULL, 0);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -273,6 +307,7 @@ main (void)
   tcase_add_loop_test (tcase, any_plan, 0, 150);
   tcase_add_loop_test (tcase, any_wide_plan, 0, 150);
   tcase_add_loop_test (tcase, one_after_the_other, 0, 60);
+  tcase_add_test (tcase, falls_behind);
   tcase_add_loop_test (tcase, full_size, 0, G_N_ELEMENTS (large));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
