@@ -392,12 +392,14 @@ fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left, gboolean is_
     }
 }
 
+#define CLOCKS_PER_OP 16 /* that are compared in the time it takes to walk one */
+
 /* Turns that are long, and the same whatever their loop stands at. */
 static gboolean
 is_compared (const SimFold *self, const SimLoop *loop)
 {
   return self->compares && loop->depth == 0 && !loop->has_moving
-         && loop->length > self->engine.n_clocks;
+         && loop->length > self->engine.n_clocks / CLOCKS_PER_OP;
 }
 
 #define COMPARED 2 /* turns of a loop */
