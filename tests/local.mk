@@ -408,6 +408,7 @@ golden_tests = \
   %D%/golden/validate-refused.test \
   %D%/golden/validate-rows.test \
   %D%/golden/validate-small.test \
+  %D%/golden/validate-sites.test \
   %D%/golden/validate-stdin.test \
   %D%/golden/validate-stored.test \
   %D%/golden/validate-wrong.test
@@ -447,7 +448,8 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
   %D%/unit/test-cost-case.h %D%/unit/test-lower-case.h %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
-  %D%/golden/runs-small.csv %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
+  %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
+  %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
   %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \

@@ -501,8 +501,8 @@ cli_validation_predict (CliValidation *self, const SimAdjustments *adjustments)
       CliRun *run = &g_array_index (self->runs, CliRun, i);
       if (run->row.skipped || !run->is_selected)
         continue;
-      char *key = g_strdup_printf ("%u %" G_GINT64_FORMAT, run->configuration,
-                                   run->plan.value[PLAN_STACK]);
+      char *key = g_strdup_printf ("%u %p %" G_GINT64_FORMAT, run->configuration,
+                                   (gpointer)run->row.cluster, run->plan.value[PLAN_STACK]);
       same[i] = g_hash_table_lookup (by_plan, key);
       if (same[i])
         {
