@@ -8,6 +8,9 @@
 #define NEAR_MIN_MIB (70e9 / 1048576)
 #define NEAR_MAX_MIB (100e9 / 1048576)
 
+/* Beside the quantities: max allocated, or reserved where that alone was measured. */
+#define PEAK PLAN_N_RUN_QUANTITIES
+
 /* What runs are told apart by. */
 typedef char *(*KeyFunc) (const CliRun *run);
 
@@ -84,13 +87,22 @@ is_scored (const CliRun *run, PlanRunQuantity quantity)
   return run->is_predicted && ok && run->row.measured[quantity] > 0;
 }
 
+static PlanRunQuantity
+quantity_of (const CliRun *run, PlanRunQuantity asked)
+{
+  return asked != PEAK                                            ? asked
+         : run->row.measured[PLAN_RUN_QUANTITY_MAX_ALLOCATED] > 0 ? PLAN_RUN_QUANTITY_MAX_ALLOCATED
+                                                                  : PLAN_RUN_QUANTITY_RESERVED;
+}
+
 static GArray *
-samples_of (const GPtrArray *runs, PlanRunQuantity quantity, gboolean is_tiny, gboolean is_naive)
+samples_of (const GPtrArray *runs, PlanRunQuantity asked, gboolean is_tiny, gboolean is_naive)
 {
   GArray *samples = g_array_new (FALSE, FALSE, sizeof (PlanSample));
   for (guint i = 0; i < runs->len; i++)
     {
       const CliRun *run = runs->pdata[i];
+      const PlanRunQuantity quantity = quantity_of (run, asked);
       const double predicted = is_naive ? run->naive[quantity] : run->predicted[quantity];
       const PlanSample sample
           = { run->group, run->configuration, predicted, run->row.measured[quantity] };
@@ -179,6 +191,8 @@ add_section (GArray *sections, const char *by, const char *value, const GPtrArra
       measure (runs, q, FALSE, TRUE, &section.naive[q]);
       measure (runs, q, TRUE, FALSE, &section.tiny[q]);
     }
+  measure (runs, PEAK, FALSE, FALSE, &section.peak);
+  measure (runs, PEAK, FALSE, TRUE, &section.naive_peak);
   judge_all (runs, &section);
   judge_uncertainty (runs, &section);
   compare_choices (runs, &section.regret);
@@ -291,6 +305,9 @@ cli_sections_table (const GArray *sections, gboolean leaves_out)
         if (section->of[q].n > 0)
           add_accuracy_row (table, section, plan_run_quantity_name (q), &section->of[q],
                             &section->naive[q]);
+      if (section->peak.n_rows != section->of[PLAN_RUN_QUANTITY_MAX_ALLOCATED].n_rows
+          && section->peak.n_rows != section->of[PLAN_RUN_QUANTITY_RESERVED].n_rows)
+        add_accuracy_row (table, section, "peak", &section->peak, &section->naive_peak);
       for (PlanRunQuantity q = PLAN_RUN_QUANTITY_ALLOCATED; q < PLAN_N_RUN_QUANTITIES; q++)
         if (section->tiny[q].n > 0)
           {
@@ -498,10 +515,12 @@ add_summary (JsonBuilder *b, const CliSection *section)
   add_count (b, "predicted", section->n_predicted);
   for (PlanRunQuantity q = 0; q < PLAN_N_RUN_QUANTITIES; q++)
     add_accuracy (b, plan_run_quantity_name (q), &section->of[q]);
+  add_accuracy (b, "peak", &section->peak);
   json_builder_set_member_name (b, "naive");
   json_builder_begin_object (b);
   for (PlanRunQuantity q = 0; q < PLAN_N_RUN_QUANTITIES; q++)
     add_accuracy (b, plan_run_quantity_name (q), &section->naive[q]);
+  add_accuracy (b, "peak", &section->naive_peak);
   json_builder_end_object (b);
   json_builder_set_member_name (b, "tiny");
   json_builder_begin_object (b);

@@ -22,8 +22,9 @@ typedef struct
   guint n_rows, n_predicted;
   PlanAccuracy of[PLAN_N_RUN_QUANTITIES], naive[PLAN_N_RUN_QUANTITIES];
   PlanAccuracy tiny[PLAN_N_RUN_QUANTITIES]; /* of models too small for the others */
-  CliVerdicts verdicts, near;               /* near: predicted between 70 and 100 GB */
-  guint n_uncertain, n_within;              /* times with an uncertainty; of them within it */
+  PlanAccuracy peak, naive_peak; /* max allocated, or reserved where that alone was measured */
+  CliVerdicts verdicts, near;    /* near: predicted between 70 and 100 GB */
+  guint n_uncertain, n_within;   /* times with an uncertainty; of them within it */
   PlanRegret regret;
 } CliSection;
 
