@@ -99,7 +99,8 @@ static void
 measure (Case *self, SimWorkspace *workspace)
 {
   g_autoptr (GError) error = NULL;
-  if (!sim_measure (self->schedule, self->cost, self->stack, workspace, &self->summary, &error))
+  if (!sim_measure (self->schedule, self->costs[++self->turn % 2], self->stack, workspace,
+                    &self->summary, &error))
     g_error ("%s", error->message);
 }
 
@@ -109,16 +110,23 @@ measure_step (Case *self, SimWorkspace *workspace)
   sim_measure_step (self->schedule, self->cost, workspace);
 }
 
+/* What the device holds, of the schedule whose time was measured last. */
+static void
+measure_bytes (Case *self, SimWorkspace *workspace)
+{
+  guint64 bytes;
+  gboolean is_settled;
+  if (!sim_measure_device_bytes (self->schedule, self->cost, self->stack, G_MAXUINT64, workspace,
+                                 &bytes, &is_settled, NULL))
+    g_error ("no memory");
+}
+
 /* What a search asks of a plan: its time, and what the device holds. */
 static void
 score (Case *self, SimWorkspace *workspace)
 {
-  guint64 bytes;
-  gboolean is_settled;
   measure_step (self, workspace);
-  if (!sim_measure_device_bytes (self->schedule, self->cost, self->stack, G_MAXUINT64, workspace,
-                                 &bytes, &is_settled, NULL))
-    g_error ("no memory");
+  measure_bytes (self, workspace);
 }
 
 /* Plans that share their schedule with the one before; that share nothing. */
@@ -386,7 +394,7 @@ static const char *const variants[] = {
 /* Of one plan along a curve. */
 typedef struct
 {
-  double us[MAX_POINTS];
+  double step_us[MAX_POINTS], bytes_us[MAX_POINTS];
   guint64 walked[MAX_POINTS];
 } Growth;
 
@@ -407,8 +415,10 @@ follow (const Curve *curve, const char *variant, SimWorkspace *workspace)
 #pragma GCC diagnostic pop
       g_autofree char *all = g_strjoin (" ", words, variant, NULL);
       prepare (&c, model, cluster, all);
-      growth.us[i] = time_of (measure, &c, workspace, 1);
+      measure (&c, workspace);
       growth.walked[i] = c.summary.n_walked;
+      growth.step_us[i] = time_of (score_time, &c, workspace, 1);
+      growth.bytes_us[i] = time_of (measure_bytes, &c, workspace, 1);
     }
   return growth;
 }
@@ -420,11 +430,11 @@ is_certified (const Curve *curve, const Growth *growth)
   return growth->walked[curve->n - 1] < 2 * growth->walked[0];
 }
 
-/* Together, as ratios to the first point: time and ops walked. */
+/* Together, as ratios to the first point. */
 static void
 print_growth (const Curve *curve, const Growth *growths, gboolean certified)
 {
-  double us[MAX_POINTS] = { 0 }, walked[MAX_POINTS] = { 0 };
+  double step_us[MAX_POINTS] = { 0 }, bytes_us[MAX_POINTS] = { 0 }, walked[MAX_POINTS] = { 0 };
   guint n = 0;
   for (guint v = 0; v < G_N_ELEMENTS (variants); v++)
     if (is_certified (curve, &growths[v]) == certified)
@@ -432,14 +442,16 @@ print_growth (const Curve *curve, const Growth *growths, gboolean certified)
         n++;
         for (guint i = 0; i < curve->n; i++)
           {
-            us[i] += growths[v].us[i];
+            step_us[i] += growths[v].step_us[i];
+            bytes_us[i] += growths[v].bytes_us[i];
             walked[i] += (double)growths[v].walked[i];
           }
       }
   printf ("  %2u of %u %-13s", n, (guint)G_N_ELEMENTS (variants),
           certified ? "certified:" : "not:");
   for (guint i = 0; i < curve->n && n > 0; i++)
-    printf ("  %u x%.2f/%.2f", curve->points[i], us[i] / us[0], walked[i] / walked[0]);
+    printf ("  %u x%.2f/%.2f/%.2f", curve->points[i], step_us[i] / step_us[0],
+            walked[i] / walked[0], bytes_us[i] / bytes_us[0]);
   printf ("\n");
 }
 
@@ -447,7 +459,9 @@ static void
 print_curves (SimWorkspace *workspace)
 {
   Growth growths[G_N_ELEMENTS (variants)];
-  printf ("a simulation's time / ops gone through one by one, as ratios to the first point\n");
+  printf (
+      "to simulate a step's time / ops gone through one by one for it / to simulate its memory, as "
+      "ratios to the first point\n");
   for (guint i = 0; i < G_N_ELEMENTS (curves); i++)
     {
       for (guint v = 0; v < G_N_ELEMENTS (variants); v++)
