@@ -31,7 +31,9 @@ typedef enum
   N_LEVELS
 } Level;
 
-/* How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
+/* On top of a set nothing is a site's: whoever asks next may not say that it is his.
+ *
+ * How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
  * in how long they keep their clocks and in their networks, frameworks in the kernels they use for
  * attention and for what is bound by memory, and in what they do to issue one; sites in the hosts
  * that do it. What links carry and how fast memory is copied was measured, and neither loses its
@@ -327,8 +329,7 @@ list_unknowns (Fit *self)
 {
   for (Level level = LEVEL_ALL; level < N_LEVELS; level++)
     for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
-      if (widths[e][level] > 0
-          && (level == LEVEL_SITE || (level == LEVEL_BOTH) == (self->request->base != NULL)))
+      if (widths[e][level] > 0 && (level == LEVEL_BOTH) == (self->request->base != NULL))
         for (guint i = 0; i < self->n; i++)
           if (level != LEVEL_SITE || self->rows[i].site)
             add_unknown (self, (Unknown){ .effect = e,

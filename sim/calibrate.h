@@ -24,9 +24,8 @@ typedef struct
 typedef struct
 {
   const char *id;             /* of the set to be made */
-  const SimAdjustments *base; /* NULL: the defaults. Else only what is common to a GPU and a stack,
-                                 or to a site, is fitted, on top of it: everyone else's predictions
-                                 stay */
+  const SimAdjustments *base; /* NULL: the defaults. Else only what is common to a GPU and a stack
+                                 is fitted, on top of it: everyone else's predictions stay */
   guint n_parts;              /* of the cross-validation; below 2: none */
   guint n_threads;
   void (*progress) (guint evaluations, void *user); /* may be NULL */
