@@ -433,6 +433,7 @@ script_tests = \
   %D%/exec/ranks.sh \
   %D%/exec/record.sh \
   %D%/exec/slurm.sh \
+  %D%/exec/sources.sh \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
