@@ -607,7 +607,7 @@ fake_cudnn_take_values (FakeCudnnRun *run)
 /* What is asked for by fake_cudnn_stretch or fake_cudnn_resize; `from` 0: the first. */
 static struct
 {
-  guint number;
+  gint number; /* ranks count together */
   gint64 id, elements;
   guint dimension;
   gint64 from, to;
@@ -616,7 +616,7 @@ static struct
 void
 fake_cudnn_stretch (guint number, gint64 id, guint dimension, gint64 elements)
 {
-  planted.number = number;
+  planted.number = (gint)number;
   planted.id = id;
   planted.dimension = dimension;
   planted.elements = elements;
@@ -626,7 +626,7 @@ fake_cudnn_stretch (guint number, gint64 id, guint dimension, gint64 elements)
 void
 fake_cudnn_resize (guint number, gint64 from, gint64 to)
 {
-  planted.number = number;
+  planted.number = (gint)number;
   planted.from = from;
   planted.to = to;
 }
@@ -646,7 +646,7 @@ change (gpointer id, gpointer tensor, gpointer user_data)
 static void
 change_if_asked (GHashTable *tensors)
 {
-  if (planted.number > 0 && --planted.number == 0)
+  if (g_atomic_int_get (&planted.number) > 0 && g_atomic_int_dec_and_test (&planted.number))
     g_hash_table_foreach (tensors, change, NULL);
 }
 
