@@ -305,8 +305,8 @@ cli_sections_table (const GArray *sections, gboolean leaves_out)
         if (section->of[q].n > 0)
           add_accuracy_row (table, section, plan_run_quantity_name (q), &section->of[q],
                             &section->naive[q]);
-      if (section->peak.n_rows != section->of[PLAN_RUN_QUANTITY_MAX_ALLOCATED].n_rows
-          && section->peak.n_rows != section->of[PLAN_RUN_QUANTITY_RESERVED].n_rows)
+      const guint n_allocated = section->of[PLAN_RUN_QUANTITY_MAX_ALLOCATED].n_rows;
+      if (n_allocated > 0 && section->peak.n_rows > n_allocated) /* else it is one of them */
         add_accuracy_row (table, section, "peak", &section->peak, &section->naive_peak);
       for (PlanRunQuantity q = PLAN_RUN_QUANTITY_ALLOCATED; q < PLAN_N_RUN_QUANTITIES; q++)
         if (section->tiny[q].n > 0)
