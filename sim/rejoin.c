@@ -110,13 +110,20 @@ sim_rejoin_note_sync (SimRejoin *self, gint64 slack_ns)
     self->passes[i].waits = TRUE;
 }
 
+/* What is as far as can be stays there. */
+static gint64
+moved (gint64 ns, gint64 by_ns)
+{
+  return ns == G_MAXINT64 || ns == G_MININT64 ? ns : ns + by_ns;
+}
+
 /* The place is as it was: what was said of it holds that much later, and of those before, too. */
 static void
 rejoin (SimRejoin *self, SimPass *pass, gint64 later, SimEngine *engine, guint64 *n_ops)
 {
   const gint64 host_ns = sim_engine_clock (engine, SIM_CLOCK_HOST)->at;
-  pass->least_ns += later;
-  pass->slack_ns -= host_ns - later - pass->host_ns;
+  pass->least_ns = moved (pass->least_ns, later);
+  pass->slack_ns = moved (pass->slack_ns, pass->host_ns + later - host_ns);
   pass->host_ns = host_ns;
   pass->n_ops = *n_ops;
   note_least (self, pass->least_ns);
