@@ -93,6 +93,18 @@ table_with (const char *changes)
   return g_strdup_printf ("%s\n%s\n", header, row);
 }
 
+/* The only row of it, which has a cluster. */
+static const PlanRunRow *
+read_placed (Read *read, const char *changes)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text = table_with (changes);
+  ck_assert (read_begin (read, text, &error));
+  const PlanRunRow *row = &g_array_index (read->rows, PlanRunRow, 0);
+  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  return row;
+}
+
 START_TEST (a_row_is_a_plan)
 {
   g_auto (Read) read = { 0 };
@@ -281,11 +293,7 @@ START_TEST (clusters_are_whole_nodes)
     { "gpu=v100-32gb|compute=fp16|param_gather=fp16|gpus=8|gpus_per_node=4|notes=", 2, 4, 4, 0 },
   };
   g_auto (Read) read = { 0 };
-  g_autoptr (GError) error = NULL;
-  g_autofree char *text = table_with (rows[_i].changes);
-  ck_assert (read_begin (&read, text, &error));
-  const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
-  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  const PlanRunRow *row = read_placed (&read, rows[_i].changes);
   ck_assert_int_eq (row->cluster->nodes, rows[_i].nodes);
   ck_assert_int_eq (row->cluster->devices_per_node, rows[_i].per_node);
   ck_assert_int_eq (row->cluster->nvlink_domain, rows[_i].domain);
@@ -332,11 +340,7 @@ START_TEST (networks_are_as_they_were_then)
 #undef PAGE
   };
   g_auto (Read) read = { 0 };
-  g_autoptr (GError) error = NULL;
-  g_autofree char *text = table_with (rows[_i].changes);
-  ck_assert (read_begin (&read, text, &error));
-  const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
-  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  const PlanRunRow *row = read_placed (&read, rows[_i].changes);
   ck_assert_int_eq (row->cluster->nic_latency_ns, rows[_i].latency_ns);
   ck_assert_double_eq (row->cluster->nic_bytes_per_s, rows[_i].gbit * 1e9 / 8);
   ck_assert_int_eq (row->cluster->nvls == PLAN_ANSWER_NO,
@@ -362,11 +366,7 @@ START_TEST (sites_are_named_by_sources)
     { "source=(A3)", NULL },
   };
   g_auto (Read) read = { 0 };
-  g_autoptr (GError) error = NULL;
-  g_autofree char *text = table_with (rows[_i].changes);
-  ck_assert (read_begin (&read, text, &error));
-  const PlanRunRow *row = &g_array_index (read.rows, PlanRunRow, 0);
-  ck_assert_msg (row->cluster != NULL, "%s", row->skipped);
+  const PlanRunRow *row = read_placed (&read, rows[_i].changes);
   ck_assert_pstr_eq (row->cluster->site, rows[_i].site);
 }
 END_TEST
