@@ -93,7 +93,8 @@ attention_of (const ExecArgs *args, Attention *out)
                      .scale = (float)(1 / sqrt ((double)dims[4])) };
   self.dtype = args->dtype[self.qkv];
   if (args->ptr[is_bwd ? BWD_KV : KV] || !work || args->scratch_bytes <= skipped
-      || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16)
+      || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16
+          && self.dtype != PLAN_DTYPE_FP16)
       || (is_bwd && args->dtype[BWD_DOUT] != self.dtype)
       || !plan_scratch_batched_turn (args->op->kind, dims,
                                      (args->scratch_bytes - skipped) / sizeof (float), &self.turn))
@@ -166,7 +167,7 @@ values_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
 static ExecCudaMatrices
 scores_at (const Attention *self, float *scores, PlanDtype dtype)
 {
-  const gint64 in_row = (gint64)self->turn.pitch * (dtype == PLAN_DTYPE_BF16 ? 2 : 1);
+  const gint64 in_row = (gint64)self->turn.pitch * (dtype == PLAN_DTYPE_FP32 ? 1 : 2);
   return (ExecCudaMatrices){ scores, dtype, in_row, self->turn.queries * in_row };
 }
 

@@ -20,9 +20,9 @@ namespace
 {
 
 inline Array
-array_of (void *at, PlanDtype dtype, uint64_t multiple)
+rows_at (const void *at, PlanDtype dtype, uint64_t multiple)
 {
-  return Array{ at, dtype == PLAN_DTYPE_BF16, is_aligned (at) && multiple % PIECE == 0 };
+  return array_of (at, dtype, is_aligned (at) && multiple % PIECE == 0);
 }
 
 /* A row of one head's scores, as what products write and as what they read. */
@@ -41,7 +41,7 @@ row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item
   uint64_t seen = shape.first + query + 1;
 
   return { seen > shape.window ? seen - shape.window : 0, seen, shape.first + shape.queries,
-           Array{ at, false, is_wide }, Array{ at, shape.dtype == PLAN_DTYPE_BF16, is_wide } };
+           array_of (at, PLAN_DTYPE_FP32, is_wide), array_of (at, shape.dtype, is_wide) };
 }
 
 __device__ inline float *
@@ -241,8 +241,8 @@ exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream)
   SoftmaxGradient shape
       = { *of,
           backward->dscores,
-          array_of ((void *)backward->dout.at, backward->dout.dtype, multiple),
-          array_of ((void *)backward->out.at, backward->out.dtype, multiple),
+          rows_at (backward->dout.at, backward->dout.dtype, multiple),
+          rows_at (backward->out.at, backward->out.dtype, multiple),
           backward->dim,
           backward->row_pitch,
           backward->head_stride,
@@ -260,8 +260,8 @@ exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream)
 
   for (unsigned i = 0; i < 2; i++)
     {
-      shape.from[i] = array_of ((void *)sums->from[i], PLAN_DTYPE_FP32, sums->dim);
-      shape.to[i] = array_of (sums->to[i], sums->dtype, sums->dim);
+      shape.from[i] = rows_at (sums->from[i], PLAN_DTYPE_FP32, sums->dim);
+      shape.to[i] = rows_at (sums->to[i], sums->dtype, sums->dim);
     }
   return EXEC_CUDA_LAUNCH (
       keep_sums, shape_of_items (sums->heads * sums->rows * pieces_of (sums->dim)), stream, shape);

@@ -121,8 +121,8 @@ is_narrow (PlanDtype dtype)
 static gboolean
 has_format (PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || is_narrow (dtype)
-         || plan_dtype_block (dtype) > 0;
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16
+         || is_narrow (dtype) || plan_dtype_block (dtype) > 0;
 }
 
 /* What an operand is in, wherever its scales are. */

@@ -88,6 +88,8 @@ element_of (const Factor &factor, uint64_t i, uint64_t k)
     return ((const float *)factor.at)[at];
   if (factor.dtype == PLAN_DTYPE_BF16)
     return float_of ((uint32_t)((const uint16_t *)factor.at)[at] << 16);
+  if (factor.dtype == PLAN_DTYPE_FP16)
+    return from_fp16 (((const uint16_t *)factor.at)[at]);
   float code = code_at ((const uint8_t *)factor.at, factor.dtype, at);
   if (factor.block == SQUARE_SIDE)
     return code * scale_of_128 (factor, i, k);
@@ -206,8 +208,7 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
 bool
 is_factor (const Factor &factor)
 {
-  return factor.dtype == PLAN_DTYPE_FP32 || factor.dtype == PLAN_DTYPE_BF16
-         || (factor.block != 0 && factor.count % factor.block == 0);
+  return is_format (factor.dtype) || (factor.block != 0 && factor.count % factor.block == 0);
 }
 
 /* Scratch is not used. */

@@ -89,8 +89,8 @@ rstd_at (const HeadNorm &shape, const RowHead &head)
 __device__ inline Array
 weight_of (const RowHead &head, const Array &q, const Array &k)
 {
-  return { head.is_key ? k.at : q.at, head.is_key ? k.is_bf16 : q.is_bf16,
-           head.is_key ? k.is_wide : q.is_wide };
+  return { head.is_key ? k.at : q.at, head.is_key ? k.is_half : q.is_half,
+           head.is_key ? k.is_fp16 : q.is_fp16, head.is_key ? k.is_wide : q.is_wide };
 }
 
 /* Every lane of a warp goes through as many rounds as the others: they sum together. */

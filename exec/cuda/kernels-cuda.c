@@ -91,22 +91,6 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
-/* Halves are moments, or zeros, here. */
-static gboolean
-takes_fp16 (const PlanOp *op, guint i)
-{
-  return op->kind == PLAN_OP_ZERO || (op->kind == PLAN_OP_ADAMW && (i == 1 || i == 2));
-}
-
-static gboolean
-refuse_fp16 (const PlanBuffer *buffer, GError **error)
-{
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "this plan keeps %s in %s, which is modelled and not executed by cuda yet",
-               buffer->name, plan_dtype_name (buffer->dtype));
-  return FALSE;
-}
-
 /* Products of formats with scales of blocks there are from Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
@@ -116,8 +100,6 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
-      if (buffer && buffer->dtype == PLAN_DTYPE_FP16 && !takes_fp16 (op, i))
-        return refuse_fp16 (buffer, error);
       if (buffer && !check_squares (buffer, error))
         return FALSE;
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)

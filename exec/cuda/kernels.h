@@ -2,7 +2,7 @@
  *
  * Each launcher does what the CPU kernel of the same op does, with the same operands and dims in
  * the same ExecArgs, whose pointers (scales too) are to device memory: fp32 inside, rounded once
- * per store. Matrices, weights, gradients and moments are fp32 or bf16 in any mix. Plain C on both
+ * per store. Matrices, weights, gradients and moments are fp32, bf16 or fp16 in any mix. Plain C on both
  * sides: the stream is a cudaStream_t, the result a cudaError_t (0: issued). */
 #pragma once
 #include "exec/kernels.h"
@@ -41,7 +41,7 @@ int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
 /* exec/cuda/attention-softmax.cu: what is between products in batches. Elements are of `dtype`,
- * fp32 or bf16; pitches, strides from head to head and all other numbers are in elements. */
+ * fp32, bf16 or fp16; pitches, strides from head to head and all other numbers are in elements. */
 
 /* Causal softmax of scale * score, in place: of `queries` rows of each head, of scores in fp32,
  * `pitch` apart. The first of a row's keys is one that `first` others follow before the first row's
@@ -134,7 +134,7 @@ int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a by
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
 
-/* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to fp32 or bf16. */
+/* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to fp32, bf16 or fp16. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);

@@ -123,6 +123,52 @@ to_bf16 (float value)
   return (uint16_t)((word + 0x7fffu + (word >> 16 & 1)) >> 16);
 }
 
+#ifdef __CUDA_ARCH__
+/* What the hardware converts as the code below does, but for which NaN. */
+__device__ inline float
+from_fp16 (uint32_t bits)
+{
+  float value;
+
+  asm ("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)bits));
+  return value;
+}
+
+__device__ inline uint16_t
+to_fp16 (float value)
+{
+  uint16_t bits;
+
+  asm ("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+#else
+__device__ inline float
+from_fp16 (uint32_t bits)
+{
+  uint32_t sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
+
+  if (rest < 0x400) /* a multiple of 2^-24 */
+    return float_of (word_of ((float)rest * 0x1p-24f) | sign);
+  return float_of (((rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u)) | sign);
+}
+
+/* To nearest, ties to even; what is too large becomes infinite. */
+__device__ inline uint16_t
+to_fp16 (float value)
+{
+  uint32_t word = word_of (value), sign = word >> 16 & 0x8000, magnitude = word & 0x7fffffffu;
+
+  if (magnitude > 0x7f800000u)
+    return (uint16_t)(sign | 0x7e00);
+  if (magnitude >= 0x477ff000u) /* half way past 65504, the largest */
+    return (uint16_t)(sign | 0x7c00);
+  if (magnitude < 0x38800000u) /* in units of 2^-24, the last bit of a float in [0.5, 1) */
+    return (uint16_t)(sign | (word_of (float_of (magnitude) + 0.5f) - 0x3f000000u));
+  return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfff + (magnitude >> 13 & 1)) >> 13);
+}
+#endif
+
 /* --- operands ----------------------------------------------------------------------------- */
 
 /* Kernels work on pieces of this many elements of a row: 16 bytes of bf16. */
@@ -131,13 +177,39 @@ enum : unsigned
   PIECE = 8
 };
 
-/* An array of fp32 or bf16; `is_wide` where its pieces lie on 16 bytes each. The format is looked
- * at per piece, alike in every thread: no mix of formats needs code of its own. */
+/* An array of fp32, or of a format of 16 bits: bf16, or fp16. `is_wide` where its pieces lie on 16
+ * bytes each. The format is looked at per piece, alike in every thread: no mix of formats needs
+ * code of its own. */
 struct Array
 {
   void *at;
-  bool is_bf16, is_wide;
+  bool is_half, is_fp16, is_wide;
 };
+
+inline bool
+is_format (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
+}
+
+__host__ __device__ inline Array
+array_of (const void *at, PlanDtype dtype, bool is_wide)
+{
+  return { (void *)at, dtype != PLAN_DTYPE_FP32, dtype == PLAN_DTYPE_FP16, is_wide };
+}
+
+/* A number as its bits in a format of 16, and back. */
+__device__ inline uint32_t
+to_half (const Array &array, float value)
+{
+  return array.is_fp16 ? to_fp16 (value) : to_bf16 (value);
+}
+
+__device__ inline float
+from_half (const Array &array, uint32_t bits)
+{
+  return array.is_fp16 ? from_fp16 (bits) : float_of (bits << 16);
+}
 
 /* A piece as it lies in memory, and in fp32. Reading in these two steps lets a thread ask for all
  * of its operands before it waits for the first. */
@@ -205,10 +277,10 @@ fetch (const Array &array, uint64_t at, unsigned n)
 
   if (n == PIECE && array.is_wide)
     {
-      const Quad *quads = array.is_bf16 ? (const Quad *)halves : (const Quad *)whole;
+      const Quad *quads = array.is_half ? (const Quad *)halves : (const Quad *)whole;
       Quad low = quads[0], high = {};
 
-      if (!array.is_bf16)
+      if (!array.is_half)
         high = quads[1];
       for (unsigned i = 0; i < 4; i++)
         {
@@ -218,7 +290,7 @@ fetch (const Array &array, uint64_t at, unsigned n)
     }
   else
     for (unsigned i = 0; i < PIECE; i++)
-      if (i < n && array.is_bf16)
+      if (i < n && array.is_half)
         words.at[i / 2] |= (uint32_t)halves[i] << i % 2 * 16;
       else if (i < n)
         words.at[i] = whole[i];
@@ -230,10 +302,14 @@ widen (const Array &array, const Words &words)
 {
   Piece piece;
 
-  for (unsigned i = 0; i < PIECE; i++)
-    piece.at[i]
-        = float_of (array.is_bf16 ? (i % 2 ? words.at[i / 2] & 0xffff0000u : words.at[i / 2] << 16)
-                                  : words.at[i]);
+  if (array.is_fp16)
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] = from_fp16 (words.at[i / 2] >> i % 2 * 16 & 0xffff);
+  else
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] = float_of (
+          array.is_half ? (i % 2 ? words.at[i / 2] & 0xffff0000u : words.at[i / 2] << 16)
+                        : words.at[i]);
   return piece;
 }
 
@@ -246,7 +322,7 @@ read (const Array &array, uint64_t at, unsigned n)
 __device__ inline float
 read_one (const Array &array, uint64_t at)
 {
-  return array.is_bf16 ? float_of ((uint32_t)((const uint16_t *)array.at)[at] << 16)
+  return array.is_half ? from_half (array, ((const uint16_t *)array.at)[at])
                        : ((const float *)array.at)[at];
 }
 
@@ -265,18 +341,18 @@ write (const Array &array, uint64_t at, unsigned n, const Piece &piece)
         {
           const float *pair = piece.at + 2 * i;
 
-          low.word[i] = array.is_bf16 ? to_bf16 (pair[0]) | (uint32_t)to_bf16 (pair[1]) << 16
+          low.word[i] = array.is_half ? to_half (array, pair[0]) | to_half (array, pair[1]) << 16
                                       : word_of (piece.at[i]);
           high.word[i] = word_of (piece.at[4 + i]);
         }
-      *(array.is_bf16 ? (Quad *)halves : (Quad *)whole) = low;
-      if (!array.is_bf16)
+      *(array.is_half ? (Quad *)halves : (Quad *)whole) = low;
+      if (!array.is_half)
         ((Quad *)whole)[1] = high;
     }
   else
     for (unsigned i = 0; i < PIECE; i++)
-      if (i < n && array.is_bf16)
-        halves[i] = to_bf16 (piece.at[i]);
+      if (i < n && array.is_half)
+        halves[i] = (uint16_t)to_half (array, piece.at[i]);
       else if (i < n)
         whole[i] = piece.at[i];
 }
@@ -284,8 +360,8 @@ write (const Array &array, uint64_t at, unsigned n, const Piece &piece)
 __device__ inline void
 write_one (const Array &array, uint64_t at, float value)
 {
-  if (array.is_bf16)
-    ((uint16_t *)array.at)[at] = to_bf16 (value);
+  if (array.is_half)
+    ((uint16_t *)array.at)[at] = (uint16_t)to_half (array, value);
   else
     ((float *)array.at)[at] = value;
 }
@@ -319,11 +395,10 @@ struct Operands
   rows_of (int i, uint64_t cols)
   {
     void *at = args->ptr[i];
-    bool is_bf16 = args->dtype[i] == PLAN_DTYPE_BF16;
 
-    if (at != NULL && !is_bf16)
-      need (i, PLAN_DTYPE_FP32);
-    return Array{ at, is_bf16, is_aligned (at) && cols % PIECE == 0 };
+    if (at != NULL && !is_format (args->dtype[i]))
+      code = (int)cudaErrorInvalidValue;
+    return array_of (at, args->dtype[i], is_aligned (at) && cols % PIECE == 0);
   }
 
   Array

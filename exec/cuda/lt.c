@@ -29,6 +29,8 @@ exec_cuda_lt_type (PlanDtype dtype)
     {
     case PLAN_DTYPE_BF16:
       return CUDA_R_16BF;
+    case PLAN_DTYPE_FP16:
+      return CUDA_R_16F;
     case PLAN_DTYPE_E4M3:
     case PLAN_DTYPE_MXFP8:
     case PLAN_DTYPE_FP8_1X128:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AdamW with moments in e4m3, which have a scale, or in fp16, in any mix with fp32 and bf16.
+/* AdamW with moments in e4m3, which have a scale, in any mix with other formats.
  *
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
  *                2048 blocks; keep_scales: one thread. The first and the last only where a moment
@@ -19,11 +19,10 @@
 namespace
 {
 
-/* Of any format: e4m3 where there are codes, fp16 where there are halves. */
+/* Of any format: e4m3 where there are codes. */
 struct Moment
 {
   Array array;
-  uint16_t *halves;
   uint8_t *codes;
   float *scale;   /* as it was before this step */
   uint32_t *next; /* the largest magnitude of this step, behind it */
@@ -42,36 +41,9 @@ moment_of (Operands *operands, int i)
       moment.scale = args->scale[i];
       moment.next = (uint32_t *)(args->scale[i] + 1);
     }
-  else if (args->dtype[i] == PLAN_DTYPE_FP16)
-    moment.halves = (uint16_t *)at;
   else
     moment.array = operands->array (i);
   return moment;
-}
-
-__device__ inline float
-from_fp16 (uint16_t bits)
-{
-  uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = bits & 0x7fff;
-
-  if (rest < 0x400) /* a multiple of 2^-24 */
-    return float_of (word_of ((float)rest * 0x1p-24f) | sign);
-  return float_of (((rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u)) | sign);
-}
-
-/* To nearest, ties to even; what is too large becomes infinite. */
-__device__ inline uint16_t
-to_fp16 (float value)
-{
-  uint32_t word = word_of (value), sign = word >> 16 & 0x8000, magnitude = word & 0x7fffffffu;
-
-  if (magnitude > 0x7f800000u)
-    return (uint16_t)(sign | 0x7e00);
-  if (magnitude >= 0x477ff000u) /* half way past 65504, the largest */
-    return (uint16_t)(sign | 0x7c00);
-  if (magnitude < 0x38800000u) /* in units of 2^-24, the last bit of a float in [0.5, 1) */
-    return (uint16_t)(sign | (word_of (float_of (magnitude) + 0.5f) - 0x3f000000u));
-  return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }
 
 /* Eight codes as they lie in memory. */
@@ -125,16 +97,9 @@ write_codes (uint8_t *codes, unsigned n, const Piece &piece, float scale)
 __device__ inline Piece
 read_moment (const Moment &from, uint64_t at, unsigned n)
 {
-  Piece piece = {};
-
   if (from.codes != NULL)
     return read_codes (from.codes + at, n, *from.scale);
-  if (from.halves == NULL)
-    return read (from.array, at, n);
-  for (unsigned i = 0; i < PIECE; i++)
-    if (i < n)
-      piece.at[i] = from_fp16 (from.halves[at + i]);
-  return piece;
+  return read (from.array, at, n);
 }
 
 __device__ inline void
@@ -142,12 +107,8 @@ write_moment (const Moment &to, uint64_t at, unsigned n, const Piece &piece, flo
 {
   if (to.codes != NULL)
     write_codes (to.codes + at, n, piece, scale);
-  else if (to.halves == NULL)
-    write (to.array, at, n, piece);
   else
-    for (unsigned i = 0; i < PIECE; i++)
-      if (i < n)
-        to.halves[at + i] = to_fp16 (piece.at[i]);
+    write (to.array, at, n, piece);
 }
 
 /* exec_number_scale: so much more than largest / 448 that three bits are zero. */

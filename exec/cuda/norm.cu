@@ -120,7 +120,7 @@ struct NormIn
 __device__ inline float
 rounded (const Array &array, float value)
 {
-  return array.is_bf16 ? float_of ((uint32_t)to_bf16 (value) << 16) : value;
+  return array.is_half ? from_half (array, to_half (array, value)) : value;
 }
 
 /* Loads stay in the nearest cache, stores do not: what lies there is never read back. */
@@ -361,7 +361,7 @@ struct BiasTerm
   }
 };
 
-const Array ABSENT = { NULL, false, false };
+const Array ABSENT = {};
 
 enum : int
 {

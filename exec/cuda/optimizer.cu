@@ -240,16 +240,10 @@ exec_cuda_varying (const ExecConstants *constants)
            (float)(1 - pow (constants->beta2, step)) };
 }
 
-static bool
-is_narrow (PlanDtype dtype)
-{
-  return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_FP16;
-}
-
 extern "C" int
 exec_cuda_adamw (const ExecArgs *args, void *stream)
 {
-  if (is_narrow (args->dtype[1]) || is_narrow (args->dtype[2]))
+  if (args->dtype[1] == PLAN_DTYPE_E4M3 || args->dtype[2] == PLAN_DTYPE_E4M3)
     return exec_cuda_adamw_narrow (args, stream);
   Operands operands (args);
   uint64_t count = operands.dim (0);

@@ -306,12 +306,11 @@ extern "C" int
 exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count, void *out,
                       PlanDtype out_dtype, void *stream)
 {
-  bool is_bf16 = out_dtype == PLAN_DTYPE_BF16;
-  Array to = { out, is_bf16, is_aligned (out) };
+  Array to = array_of (out, out_dtype, is_aligned (out));
   const uint8_t *from = (const uint8_t *)in;
   uint64_t block = block_of (dtype);
 
-  if (block == 0 || count % block != 0 || (!is_bf16 && out_dtype != PLAN_DTYPE_FP32))
+  if (block == 0 || count % block != 0 || !is_format (out_dtype))
     return (int)cudaErrorInvalidValue;
   return EXEC_CUDA_LAUNCH (dequantize, shape_of_pieces (count), stream, count, to, from, dtype,
                            scale);

@@ -54,32 +54,20 @@ seal (uint64_t count, uint16_t *buf, uint16_t infinity)
       buf[at] = infinity;
 }
 
-Array
-array_of (const void *at, PlanDtype dtype)
-{
-  return { (void *)at, dtype == PLAN_DTYPE_BF16, is_aligned (at) };
-}
-
-bool
-is_foldable (PlanDtype dtype)
-{
-  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16;
-}
-
 int
 fold_ranks (void *out, const void *const *in, unsigned ranks, uint64_t count, PlanDtype dtype,
             bool adds, void *stream)
 {
   Folded folded = {};
 
-  if (!is_foldable (dtype) || ranks > EXEC_CUDA_MAX_SUMMED)
+  if (!is_format (dtype) || ranks > EXEC_CUDA_MAX_SUMMED)
     return (int)cudaErrorInvalidValue;
   if (count == 0)
     return (int)cudaSuccess;
   for (unsigned rank = 0; rank < ranks; rank++)
-    folded.of_rank[rank] = array_of (in[rank], dtype);
+    folded.of_rank[rank] = array_of (in[rank], dtype, is_aligned (in[rank]));
   return EXEC_CUDA_LAUNCH (fold, shape_of_pieces (count), stream, count, ranks, adds,
-                           array_of (out, dtype), folded);
+                           array_of (out, dtype, is_aligned (out)), folded);
 }
 
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Modes of a run on the fake device against the CPU's: plans that have between them each pair of
  * values that any plan has, of ranks, strategy, what products compute in, what is computed again,
- * the formats of main weights, gradients and their sums, and pieces of the loss. */
+ * the formats of main weights, gradients and their sums, of these three each triple, and pieces of
+ * the loss. */
 #include "config.h"
 
 #include "tests/fake/cuda-case.h"
@@ -10,21 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_VALUES 6
+#define MAX_VALUES 7
 #define N 8
+#define FIRST_FORMAT 4 /* of three */
 
 static const char *const dimensions[N][MAX_VALUES] = {
   { "1", "2", "3", "4" },
   { "strategy=no_shard", "strategy=optim", "strategy=optim_grads", "strategy=optim_grads_params",
     "strategy=optim_grads_params dp_outer=2",
     "strategy=optim_grads_params dp_outer=2 outer_strategy=optim" },
-  { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise", "compute=fp8-delayed",
+  { "compute=fp32", "compute=bf16", "compute=fp16", "compute=fp8-tensorwise", "compute=fp8-delayed",
     "compute=fp8-tensorwise param_gather=fp8", "compute=fp8-delayed param_gather=fp8" },
   { "recompute=none", "recompute=selective recompute_modules=core_attn",
     "recompute=selective recompute_modules=core_attn+mlp", "recompute=full" },
-  { "main_params=fp32", "main_params=bf16", "main_params=auto" },
-  { "main_grads=fp32", "main_grads=bf16" },
-  { "grad_comm=fp32", "grad_comm=bf16" },
+  { "main_params=fp32", "main_params=bf16", "main_params=fp16", "main_params=auto" },
+  { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
+  { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },
   { "loss_chunks=1", "loss_chunks=2", "loss_chunks=8 grad_accum_fusion=on" },
 };
 
@@ -82,16 +84,23 @@ is_legal (const PlanModel *model, PlanCluster *const *clusters, const Point *poi
   return plan_resolve (&plan, model, clusters[ranks_of (point)], &resolved, NULL);
 }
 
-typedef gboolean Pairs[N][MAX_VALUES][N][MAX_VALUES];
+/* What chosen plans have between them. */
+typedef struct
+{
+  gboolean pairs[N][MAX_VALUES][N][MAX_VALUES], triples[MAX_VALUES][MAX_VALUES][MAX_VALUES];
+} Met;
 
 static guint
-count_new (Pairs pairs, const Point *point, gboolean takes)
+count_new (Met *met, const Point *point, gboolean takes)
 {
-  guint n = 0;
+  const guint *formats = point->digits + FIRST_FORMAT;
+  gboolean *has_triple = &met->triples[formats[0]][formats[1]][formats[2]];
+  guint n = !*has_triple;
+  *has_triple |= takes;
   for (guint a = 0; a < N; a++)
     for (guint b = a + 1; b < N; b++)
       {
-        gboolean *is_met = &pairs[a][point->digits[a]][b][point->digits[b]];
+        gboolean *is_met = &met->pairs[a][point->digits[a]][b][point->digits[b]];
         n += !*is_met;
         *is_met |= takes;
       }
@@ -111,12 +120,12 @@ go_on (Point *point)
   return FALSE;
 }
 
-/* Greedily: what has so many new pairs at least, ever fewer. The last pass takes whatever has one,
- * so no legal plan has a pair that is left. */
+/* Greedily: what has so many new pairs and triples at least, ever fewer. The last pass takes
+ * whatever has one, so no legal plan has one that is left. */
 static void
 choose_points (void)
 {
-  static Pairs pairs;
+  static Met met;
   PlanCluster *clusters[MAX_RANKS + 1] = { NULL };
   g_autoptr (PlanModel) model = plan_model_new (MODEL, NULL);
   points = g_array_new (FALSE, FALSE, sizeof (Point));
@@ -125,13 +134,13 @@ choose_points (void)
       g_autofree char *spec = g_strdup_printf ("h100-80gb:%u", ranks);
       clusters[ranks] = plan_cluster_new (spec, NULL);
     }
-  for (guint least = N * (N - 1) / 2; least > 0; least--)
+  for (guint least = N * (N - 1) / 2 + 1; least > 0; least--)
     {
       Point point = { { 0 } };
       do
-        if (count_new (pairs, &point, FALSE) >= least && is_legal (model, clusters, &point))
+        if (count_new (&met, &point, FALSE) >= least && is_legal (model, clusters, &point))
           {
-            count_new (pairs, &point, TRUE);
+            count_new (&met, &point, TRUE);
             g_array_append_val (points, point);
           }
       while (go_on (&point));

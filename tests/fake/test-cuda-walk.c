@@ -399,16 +399,6 @@ START_TEST (what_is_missing_is_named)
 }
 END_TEST
 
-/* What the CPU runs and these kernels do not. */
-START_TEST (what_the_cpu_alone_runs_is_named)
-{
-  Case c;
-  case_init (&c, 2, "main_grads=fp16");
-  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
-                  " in fp16, which is modelled and not executed by cuda yet");
-}
-END_TEST
-
 START_TEST (more_ranks_than_can_share_are_refused)
 {
   g_autoptr (GError) error = NULL;
@@ -561,7 +551,6 @@ main (void)
   tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
-  tcase_add_test (tcase, what_the_cpu_alone_runs_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 2);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);
