@@ -6,7 +6,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Device memory, fp32, bf16 or fp16; in elements: from one row to the next, from one matrix to the next.
+/* Device memory, fp32, bf16 or fp16; in elements: from one row to the next, from one matrix to the
+ * next.
  */
 typedef struct
 {

@@ -2,8 +2,8 @@
  *
  * Each launcher does what the CPU kernel of the same op does, with the same operands and dims in
  * the same ExecArgs, whose pointers (scales too) are to device memory: fp32 inside, rounded once
- * per store. Matrices, weights, gradients and moments are fp32, bf16 or fp16 in any mix. Plain C on both
- * sides: the stream is a cudaStream_t, the result a cudaError_t (0: issued). */
+ * per store. Matrices, weights, gradients and moments are fp32, bf16 or fp16 in any mix. Plain C on
+ * both sides: the stream is a cudaStream_t, the result a cudaError_t (0: issued). */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
@@ -134,7 +134,7 @@ int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a by
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
 
-/* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to fp32, bf16 or fp16. */
+/* exec/cuda/quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of these. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);

@@ -130,7 +130,7 @@ from_fp16 (uint32_t bits)
 {
   float value;
 
-  asm ("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)bits));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)bits));
   return value;
 }
 
@@ -139,7 +139,7 @@ to_fp16 (float value)
 {
   uint16_t bits;
 
-  asm ("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
 #else
@@ -307,9 +307,9 @@ widen (const Array &array, const Words &words)
       piece.at[i] = from_fp16 (words.at[i / 2] >> i % 2 * 16 & 0xffff);
   else
     for (unsigned i = 0; i < PIECE; i++)
-      piece.at[i] = float_of (
-          array.is_half ? (i % 2 ? words.at[i / 2] & 0xffff0000u : words.at[i / 2] << 16)
-                        : words.at[i]);
+      piece.at[i] = float_of (array.is_half
+                                  ? (i % 2 ? words.at[i / 2] & 0xffff0000u : words.at[i / 2] << 16)
+                                  : words.at[i]);
   return piece;
 }
 

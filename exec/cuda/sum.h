@@ -9,8 +9,8 @@ G_BEGIN_DECLS
 /* Ranks at most: their addresses are arguments of the kernel. */
 #define EXEC_CUDA_MAX_SUMMED 64
 
-/* out = the sum of `ranks` arrays of `count` elements in fp32, bf16 or fp16, in order, in fp32, rounded
- * once. The stream is a cudaStream_t, the result a cudaError_t. */
+/* out = the sum of `ranks` arrays of `count` elements in fp32, bf16 or fp16, in order, in fp32,
+ * rounded once. The stream is a cudaStream_t, the result a cudaError_t. */
 int exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 

@@ -52,18 +52,19 @@ batched_case_random (guint32 seed)
 {
   static const gint64 seqs[] = { 1, 2, 7, 17, 33, 64, 129, 200 };
   static const gint64 dims[] = { 8, 5, 16, 64, 80, 128, 256, 20 };
+  static const PlanDtype formats[] = { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, PLAN_DTYPE_FP16 };
   static const gint64 heads[][2] = { { 1, 1 }, { 4, 1 }, { 4, 2 }, { 3, 3 }, { 6, 2 } };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   const gint32 which = g_rand_int_range (rand, 0, 5);
-  const gboolean is_bf16 = g_rand_boolean (rand);
+  const PlanDtype dtype = formats[g_rand_int_range (rand, 0, 3)];
   BatchedCase self = { .batch = g_rand_int_range (rand, 1, 3),
                        .seq = seqs[g_rand_int_range (rand, 0, 8)],
                        .heads = heads[which][0],
                        .kv_heads = heads[which][1],
                        .dim = dims[g_rand_int_range (rand, 0, 8)],
-                       .dtype = is_bf16 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32 };
+                       .dtype = dtype };
 
-  self.out = is_bf16 && g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  self.out = g_rand_boolean (rand) ? dtype : PLAN_DTYPE_FP32;
   self.queries = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, 70) : 0;
   self.window = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, (gint32)self.seq + 2) : 0;
   return self;
@@ -278,13 +279,14 @@ repeat_pass (const Arrays *self, gboolean is_bwd)
   ck_assert_mem_eq (first, second, plan_dtype_bytes (self->dtype[result], self->count[result]));
 }
 
-/* Both factors of the second products are rounded to bf16 once, where that is what they are in, as
- * results may be; in fp32 what differs is the order of sums, and exp. */
+/* Both factors of the second products are rounded once to what they are in, as results may be; in
+ * fp32 what differs is the order of sums, and exp. */
 void
 batched_compare (const BatchedCase *self, guint repeats, FILE *out)
 {
-  const gboolean is_narrow = self->dtype == PLAN_DTYPE_BF16 || self->out == PLAN_DTYPE_BF16;
-  const double unit = is_narrow ? 0x1p-8 : 0x1p-19;
+  const double unit = self->dtype == PLAN_DTYPE_BF16   ? 0x1p-8
+                      : self->dtype == PLAN_DTYPE_FP16 ? 0x1p-11
+                                                       : 0x1p-19;
   Arrays arrays;
 
   arrays_init (&arrays, self, 1);

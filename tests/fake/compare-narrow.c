@@ -102,8 +102,7 @@ START_TEST (magnitudes_are_the_cpus)
   ExecArgs cpu = { .op = &op, .param = c.param }, cuda = cpu;
   take (&amax, c.param.block > 0 && _i % 8 < 4 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
         COMPARE_POSITIVE, c.magnitudes, rand);
-  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
-        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
+  take (&in, compare_format (rand), _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
   point (&cpu, &cuda, 0, &amax);
   point (&cpu, &cuda, 1, &in);
   exec_cpu_param_amax (&cpu);
@@ -188,7 +187,7 @@ START_TEST (quantised_parts_are_the_cpus)
   ExecArgs cpu = { .op = &op, .param = c.param }, cuda = cpu;
   take (&operand[OUT], PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
   take (&operand[COL], PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
-  take (&operand[IN], g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
+  take (&operand[IN], compare_format (rand),
         _i % 5 == 0 && c.dtype != PLAN_DTYPE_E2M1 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
   take (&operand[AMAX], c.param.block > 0 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, COMPARE_POSITIVE,
         c.magnitudes, rand);
@@ -247,8 +246,7 @@ START_TEST (quantised_by_a_site_is_the_cpus)
       if (i == 0 || _i % 3 > 0)
         point (&cpu, &cuda, i, &out[i]);
     }
-  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
-        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
+  take (&in, compare_format (rand), _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
   take_site (&scale, &amax, rand);
   point (&cpu, &cuda, 2, &in);
   point (&cpu, &cuda, 3, &scale);
@@ -273,8 +271,7 @@ START_TEST (parts_by_a_site_are_the_cpus)
   CompareOperand out, in, scale, amax;
 
   take (&out, PLAN_DTYPE_E4M3, COMPARE_SMALL, count, rand);
-  take (&in, g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
-        _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
+  take (&in, compare_format (rand), _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
   take_site (&scale, &amax, rand);
   cpu.scale[0] = &out.want_scale;
   cuda.scale[0] = out.device_scale;

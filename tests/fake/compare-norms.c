@@ -14,12 +14,6 @@
 
 static const CompareDevice *device;
 
-static PlanDtype
-draw_format (GRand *rand)
-{
-  return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
-}
-
 static void
 take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GRand *rand)
 {
@@ -83,14 +77,14 @@ START_TEST (sums_in_norms_are_those_of_two_kernels)
   const gint64 dims[] = { rows_of (rand), compare_odd_size (rand, 2500) };
   const guint64 n = (guint64)(dims[0] * dims[1]), width = (guint64)dims[1];
   const guint64 depth = (guint64)dims[0] * 2;
-  const PlanDtype out_format = quantises ? PLAN_DTYPE_E4M3 : draw_format (rand);
-  const PlanDtype sum_format = draw_format (rand);
+  const PlanDtype out_format = quantises ? PLAN_DTYPE_E4M3 : compare_format (rand);
+  const PlanDtype sum_format = compare_format (rand);
   CompareOperand a, b, gain, bias, scale, out[2], sum[2], stats[2], amax[2];
 
-  take (&a, draw_format (rand), COMPARE_SMALL, n, rand);
-  take (&b, draw_format (rand), COMPARE_SMALL, n, rand);
-  take (&gain, draw_format (rand), COMPARE_SMALL, width, rand);
-  take (&bias, draw_format (rand), COMPARE_SMALL, width, rand);
+  take (&a, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&b, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&gain, compare_format (rand), COMPARE_SMALL, width, rand);
+  take (&bias, compare_format (rand), COMPARE_SMALL, width, rand);
   take (&scale, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 1, rand);
   for (guint i = 0; i < 2; i++)
     {
@@ -135,14 +129,14 @@ START_TEST (gradients_that_are_added_are_those_of_two_kernels)
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 dims[] = { rows_of (rand), compare_odd_size (rand, 2500) };
   const guint64 n = (guint64)(dims[0] * dims[1]), width = (guint64)dims[1];
-  const PlanDtype format = draw_format (rand);
+  const PlanDtype format = compare_format (rand);
   CompareOperand dout, in, gain, stats, before, share, din[2], dgain[2], dbias[2];
 
-  take (&dout, draw_format (rand), COMPARE_SMALL, n, rand);
-  take (&in, draw_format (rand), COMPARE_SMALL, n, rand);
-  take (&gain, draw_format (rand), COMPARE_SMALL, width, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&in, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&gain, compare_format (rand), COMPARE_SMALL, width, rand);
   take (&stats, PLAN_DTYPE_FP32, COMPARE_POSITIVE, (guint64)dims[0] * 2, rand);
-  take (&before, in_place ? format : draw_format (rand), COMPARE_SMALL, n, rand);
+  take (&before, in_place ? format : compare_format (rand), COMPARE_SMALL, n, rand);
   take (&share, format, COMPARE_SMALL, n, rand);
   for (guint i = 0; i < 2; i++)
     {

@@ -18,12 +18,22 @@ is_number (PlanDtype dtype)
   return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
+PlanDtype
+compare_format (GRand *rand)
+{
+  static const PlanDtype formats[] = { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, PLAN_DTYPE_FP16 };
+
+  return formats[g_rand_int_range (rand, 0, G_N_ELEMENTS (formats))];
+}
+
 /* --- random contents ---------------------------------------------------------------------- */
 
-/* NaNs that rounding would turn into infinity or zero, ties to even, overflow, the smallest. */
+/* NaNs that rounding would turn into infinity or zero, ties to even, overflow, the smallest; and
+ * the same of fp16. */
 static const guint32 hard_words[] = {
   0x7f800001, 0xff80ffff, 0x7fffffff, 0xffffffff, 0x7f800000, 0xff800000, 0x3f808000, 0x3f818000,
   0x3f807fff, 0x3f808001, 0x7f7fffff, 0xff7f8000, 0x00000001, 0x80008000, 0x007fffff, 0x80000000,
+  0x3f801000, 0x3f803000, 0x3f800fff, 0x477fefff, 0x477ff000, 0x33000000, 0xb3000001, 0x387fefff,
 };
 
 static void

@@ -41,6 +41,9 @@ typedef struct
  * where tiles are not whole. */
 void compare_tile_scales (guint8 *scales, guint64 rows, guint64 cols, gboolean is_back);
 
+/* One of those that kernels compute in: fp32, bf16, fp16. */
+PlanDtype compare_format (GRand *rand);
+
 void compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand);
 void compare_operand_clear (CompareOperand *self, const CompareDevice *device);
 

@@ -110,11 +110,11 @@ format_of (const Call *call, guint i, GRand *rand)
     case 'x':
       if (g_rand_boolean (rand))
         return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
-      return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+      return compare_format (rand);
     case 'n':
     case 'k':
     case 'u':
-      return g_rand_boolean (rand) ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+      return compare_format (rand);
     case 'm':
       return call->operand[0].dtype;
     case 'q':
@@ -320,7 +320,9 @@ static CompareBound
 bound_of (const Call *call, guint i)
 {
   const CompareOperand *operand = &call->operand[i];
-  double ulp = operand->dtype == PLAN_DTYPE_BF16 ? 0x1p-7 : 0x1p-23;
+  double ulp = operand->dtype == PLAN_DTYPE_BF16   ? 0x1p-7
+               : operand->dtype == PLAN_DTYPE_FP16 ? 0x1p-10
+                                                   : 0x1p-23;
 
   if (plan_op_ref_access (call->op.kind, i) == 'r')
     return (CompareBound){ .any_nan = FALSE };
@@ -506,7 +508,7 @@ START_TEST (cuda_refuses_other_formats)
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     {
       args.ptr[i] = nothing;
-      args.dtype[i] = PLAN_DTYPE_FP16;
+      args.dtype[i] = PLAN_DTYPE_U8;
     }
   args.dtype[0] = PLAN_DTYPE_E8M0;
   if (kernel->kind != PLAN_OP_ZERO)

@@ -166,11 +166,10 @@ weights_distance (const Case *c, const ExecResult *a, const ExecResult *b)
 void
 assert_near (const Case *c, const char *what, const ExecResult *found, const ExecResult *expected)
 {
-  const gboolean is_wide
-      = c->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_FP32
-        && plan_field_dtype (&c->plan, PLAN_MAIN_GRADS) == PLAN_DTYPE_FP32
-        && plan_field_dtype (&c->plan, PLAN_GRAD_COMM) == PLAN_DTYPE_FP32
-        && plan_field_dtype (&c->plan, PLAN_MAIN_PARAMS) == PLAN_DTYPE_FP32;
+  const gboolean is_wide = c->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_FP32
+                           && plan_field_dtype (&c->plan, PLAN_MAIN_GRADS) == PLAN_DTYPE_FP32
+                           && plan_field_dtype (&c->plan, PLAN_GRAD_COMM) == PLAN_DTYPE_FP32
+                           && plan_field_dtype (&c->plan, PLAN_MAIN_PARAMS) == PLAN_DTYPE_FP32;
   const gboolean is_narrow = c->plan.value[PLAN_COMPUTE] > PLAN_COMPUTE_BF16;
   const double bound = is_wide ? 2e-5 : is_narrow ? 0.05 : 0.01;
   for (gint64 step = 0; step < c->job.steps; step++)

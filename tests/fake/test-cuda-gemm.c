@@ -106,9 +106,11 @@ check_result (const Case *c, gboolean accumulates)
   ck_assert (memcmp (found, expected, bytes) == 0);
 }
 
-static const PlanDtype formats[][2] = { { PLAN_DTYPE_FP32, PLAN_DTYPE_FP32 },
-                                        { PLAN_DTYPE_BF16, PLAN_DTYPE_BF16 },
-                                        { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 } };
+static const PlanDtype formats[][2] = {
+  { PLAN_DTYPE_FP32, PLAN_DTYPE_FP32 }, { PLAN_DTYPE_BF16, PLAN_DTYPE_BF16 },
+  { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 }, { PLAN_DTYPE_FP16, PLAN_DTYPE_FP16 },
+  { PLAN_DTYPE_FP32, PLAN_DTYPE_FP16 }, { PLAN_DTYPE_FP16, PLAN_DTYPE_BF16 }
+}; /* of no library */
 
 START_TEST (every_layout_and_format)
 {
