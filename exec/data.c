@@ -3,6 +3,8 @@
 
 #include "exec/data.h"
 
+#include "exec/wide.h"
+
 #include <math.h>
 
 /* Deviation of a weight matrix before scaling by depth. */
@@ -10,7 +12,7 @@
 
 /* Every number is mixed from what it belongs to, so none depends on which were drawn before. The
  * finalizer of SplitMix64: a bijection whose output bits each depend on all input bits. */
-static guint64
+static inline guint64
 mix (guint64 x)
 {
   x += G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
@@ -48,34 +50,45 @@ exec_data_sequence (guint64 seed, gint64 vocab, gint64 sample, gint64 seq, gint3
 
 /* Twelve uniform numbers, summed in integers: deviation 1, mean 0, and the same on every machine.
  */
-static double
+static inline double
 normal (guint64 key)
 {
   gint64 sum = 0;
 
   for (guint i = 0; i < 3; i++)
-    for (guint64 draw = mix (key + i), piece = 0; piece < 4; piece++, draw >>= 16)
-      sum += (gint64)(draw & 0xffff);
+    {
+      const guint64 draw = mix (key + i);
+
+      sum += (gint64)((draw & 0xffff) + (draw >> 16 & 0xffff) + (draw >> 32 & 0xffff)
+                      + (draw >> 48));
+    }
   return ((double)sum - 6 * 65535.0) / 65536.0;
 }
 
-float
-exec_data_weight (guint64 seed, const PlanModel *model, PlanTensorRole role, gint64 unit,
-                  guint64 element)
+static EXEC_WIDE void
+fill_normal (guint64 key, guint64 first, guint64 count, double scale, float *out)
 {
-  PlanTensorKind kind = plan_model_tensor (model, role, model->vocab).kind;
-  gboolean writes_residual = role == PLAN_TENSOR_PROJ || role == PLAN_TENSOR_DOWN
-                             || role == PLAN_TENSOR_EXPERT_DOWN || role == PLAN_TENSOR_SHARED_DOWN;
+  for (guint64 i = 0; i < count; i++)
+    out[i] = (float)(scale * normal (mix (key ^ (first + i))));
+}
+
+void
+exec_data_weights (guint64 seed, const PlanModel *model, PlanTensorRole role, gint64 unit,
+                   guint64 first, guint64 count, float *out)
+{
+  const PlanTensorKind kind = plan_model_tensor (model, role, model->vocab).kind;
+  const gboolean writes_residual = role == PLAN_TENSOR_PROJ || role == PLAN_TENSOR_DOWN
+                                   || role == PLAN_TENSOR_EXPERT_DOWN
+                                   || role == PLAN_TENSOR_SHARED_DOWN;
+  const guint64 key = mix (mix (mix (seed) ^ (guint64)role) ^ (guint64)unit);
+  const gboolean is_gain = kind == PLAN_TENSOR_KIND_GAIN;
   double scale = DEVIATION;
 
-  if (kind == PLAN_TENSOR_KIND_GAIN)
-    return model->norm_1p ? 0 : 1;
-  if (kind == PLAN_TENSOR_KIND_BIAS || kind == PLAN_TENSOR_KIND_STATE)
-    return 0;
   if (writes_residual) /* twice per layer */
     scale /= sqrt (2.0 * (double)model->layers);
-
-  guint64 key = mix (mix (mix (seed) ^ (guint64)role) ^ (guint64)unit);
-
-  return (float)(scale * normal (mix (key ^ element)));
+  if (!is_gain && kind != PLAN_TENSOR_KIND_BIAS && kind != PLAN_TENSOR_KIND_STATE)
+    fill_normal (key, first, count, scale, out);
+  else
+    for (guint64 i = 0; i < count; i++)
+      out[i] = is_gain && !model->norm_1p ? 1 : 0;
 }

@@ -10,10 +10,10 @@ G_BEGIN_DECLS
 void exec_data_sequence (guint64 seed, gint64 vocab, gint64 sample, gint64 seq, gint32 *out_tokens,
                          gint32 *out_targets);
 
-/* Initial value of one element of a parameter: norms scale by 1, biases add 0, all else is normal
- * with the usual deviation (0.02, residual projections scaled down by depth). `unit` is the layer.
- */
-float exec_data_weight (guint64 seed, const PlanModel *model, PlanTensorRole role, gint64 unit,
-                        guint64 element);
+/* Initial values of `count` elements of a parameter, from element `first` on: norms scale by 1,
+ * biases add 0, all else is normal with the usual deviation (0.02, residual projections scaled down
+ * by depth). `unit` is the layer. */
+void exec_data_weights (guint64 seed, const PlanModel *model, PlanTensorRole role, gint64 unit,
+                        guint64 first, guint64 count, float *out);
 
 G_END_DECLS

@@ -25,8 +25,7 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
   else if (job->weights)
     exec_weights_read (job->weights, role, layer, first, count, out);
   else
-    for (guint64 i = 0; i < count; i++)
-      out[i] = exec_data_weight (job->seed, job->model, role, layer, first + i);
+    exec_data_weights (job->seed, job->model, role, layer, first, count, out);
   return TRUE;
 }
 

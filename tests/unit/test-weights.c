@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/data.h"
 #include "exec/number.h"
 #include "exec/tensor-file.h"
 #include "exec/weights.h"
@@ -8,6 +9,7 @@
 
 #include <check.h>
 #include <glib/gstdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -247,6 +249,27 @@ START_TEST (other_models_are_refused)
 }
 END_TEST
 
+/* However many are made at once; gains are 1, and what is written to the residual is smaller. */
+START_TEST (random_ones_are_of_their_place)
+{
+  g_autoptr (PlanModel) model = plan_model_new_preset ("llama-tiny", NULL);
+  float all[100], part[37];
+  double sizes[2] = { 0 };
+  for (guint r = 0; r < 2; r++)
+    {
+      const PlanTensorRole role = r ? PLAN_TENSOR_DOWN : PLAN_TENSOR_QKV;
+      exec_data_weights (7, model, role, 1, 1000, G_N_ELEMENTS (all), all);
+      exec_data_weights (7, model, role, 1, 1040, G_N_ELEMENTS (part), part);
+      ck_assert_mem_eq (part, all + 40, sizeof part);
+      for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+        sizes[r] += fabs ((double)all[i]);
+    }
+  ck_assert_double_lt (sizes[1], sizes[0]);
+  exec_data_weights (7, model, PLAN_TENSOR_ATTENTION_NORM, 1, 3, 1, part);
+  ck_assert_float_eq (part[0], 1);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -256,6 +279,7 @@ main (void)
   tcase_add_loop_test (tcase, llama_is_read, 0, 3);
   tcase_add_loop_test (tcase, gpt2_is_read, 0, 2);
   tcase_add_test (tcase, other_models_are_refused);
+  tcase_add_test (tcase, random_ones_are_of_their_place);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
