@@ -11,7 +11,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-/* What CUDA the driver is for, where it is too old for this program's. */
+/* What CUDA the driver is for, where it is too old for this program's; of CUDA 0 where the runtime
+ * finds none. */
 static char *
 describe_driver (cudaError_t code)
 {
@@ -19,6 +20,8 @@ describe_driver (cudaError_t code)
   if (code != cudaErrorInsufficientDriver || cudaDriverGetVersion (&driver) != cudaSuccess
       || cudaRuntimeGetVersion (&own) != cudaSuccess)
     return g_strdup ("");
+  if (driver == 0)
+    return g_strdup (": there is none here, or no libcuda.so.1 where libraries are looked for");
   return g_strdup_printf (": it is for CUDA %d.%d, and this program needs one for %d.%d",
                           driver / 1000, driver % 1000 / 10, own / 1000, own % 1000 / 10);
 }

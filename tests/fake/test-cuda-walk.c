@@ -386,6 +386,9 @@ START_TEST (what_is_missing_is_named)
   fake_cuda_set_driver (12040);
   assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
                   ": it is for CUDA 12.4, and this program needs one for 13.0");
+  case_init (&c, 1, "");
+  fake_cuda_set_driver (0);
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED, ": there is none here, or no libcuda.so.1 where ");
   case_init (&c, 2, "");
   fake_cuda_set_machine (1, 200000, 9, 0);
   assert_refused (&c, PLAN_ERROR_INFEASIBLE, "GPU 0 has no ");
