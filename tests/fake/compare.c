@@ -5,6 +5,7 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
 #include "planner/model.h"
 #include "planner/scratch.h"
 #include "tests/fake/compare-dims.h"
@@ -557,7 +558,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 
 /* --- speed -------------------------------------------------------------------------------- */
 
-/* Matrices of rows of 4096 elements, or nearly so. */
+/* Matrices of rows of 4096 elements, or nearly so; fewer rows of what takes long. */
 static void
 speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -568,7 +569,7 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
-      out_dims[1] = out_dims[2] = rows;
+      out_dims[0] = out_dims[1] = out_dims[2] = MIN (rows, 4096);
       return;
     case PLAN_OP_ROPE:
       out_dims[2] = 24;
@@ -578,7 +579,7 @@ speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
       out_dims[0] = 1;
-      out_dims[1] = out_dims[5] = rows;
+      out_dims[1] = out_dims[5] = MIN (rows, 4096);
       out_dims[2] = 32;
       out_dims[3] = 8;
       out_dims[4] = 128;
@@ -640,7 +641,35 @@ speed_format (const Kernel *kernel, guint i)
     }
 }
 
-/* Takes zeros for all operands; returns the bytes that the op cannot do without moving. */
+/* Numbers that repeat at no period of a matrix. Those of an index are below `limit`, others between
+ * 0 and 1; what else is in integers stays zero. Zeros everywhere would be the fastest there is. */
+static void
+speed_fill (guint8 *memory, guint64 bytes, PlanDtype dtype, gint64 limit)
+{
+  enum
+  {
+    PATTERN = 65521
+  };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
+  g_autofree float *values = g_new (float, PATTERN);
+  g_autofree gint32 *indices = g_new (gint32, PATTERN);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (PLAN_DTYPE_FP32, PATTERN));
+  const guint64 period = plan_dtype_bytes (dtype, PATTERN);
+
+  for (guint i = 0; i < PATTERN; i++)
+    {
+      values[i] = (float)g_rand_double (rand);
+      indices[i] = limit > 0 ? g_rand_int_range (rand, 0, (gint32)limit) : 0;
+    }
+  if (dtype != PLAN_DTYPE_I32)
+    exec_number_narrow (narrow, dtype, values, PATTERN);
+  device->copy (memory, dtype == PLAN_DTYPE_I32 ? (const void *)indices : narrow,
+                MIN (period, bytes));
+  for (guint64 done = period; done < bytes; done *= 2)
+    device->copy (memory + done, memory, MIN (done, bytes - done));
+}
+
+/* Takes all operands; returns the bytes that the op cannot do without moving. */
 static guint64
 take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
 {
@@ -662,14 +691,45 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
       args->scale[i] = (float *)((guint8 *)args->ptr[i] + bytes / 4 * 4);
       exec_cuda_zero (
           &(ExecArgs){ .op = &zero, .ptr = { args->ptr[i] }, .dtype = { PLAN_DTYPE_U8 } }, NULL);
+      device->wait ();
+      if (strchr ("nmukxfpit", what) && bytes > 0)
+        speed_fill (args->ptr[i], bytes, args->dtype[i],
+                    what == 'i'   ? op->dims[2]
+                    : what == 't' ? op->dims[1]
+                                  : 0);
       if (what != 'w' && (kernel->kind != PLAN_OP_EMBED || i != 1))
         moved += bytes * (plan_op_ref_access (kernel->kind, i) == 'u' ? 2 : 1);
     }
   return moved;
 }
 
+/* Bytes read and written, of `repeats` copies of a matrix of bf16, per second. */
+static double
+copy_speed (gint64 rows, guint repeats)
+{
+  const guint64 bytes = (guint64)rows * 4096 * 2;
+  guint8 *from = device->take (bytes), *to = device->take (bytes);
+  gint64 begun = 0;
+
+  speed_fill (from, bytes, PLAN_DTYPE_BF16, 0);
+  for (guint i = 0; i <= repeats; i++) /* the first to warm up */
+    {
+      if (i == 1)
+        {
+          device->wait ();
+          begun = g_get_monotonic_time ();
+        }
+      device->copy (to, from, bytes); /* between two places of a device none waits */
+    }
+  device->wait ();
+  const double us = (double)MAX (g_get_monotonic_time () - begun, 1) / repeats;
+  device->give (from);
+  device->give (to);
+  return (double)(2 * bytes) / us * 1e6;
+}
+
 static void
-time_kernel (const Kernel *kernel, gint64 rows, guint repeats, FILE *out)
+time_kernel (const Kernel *kernel, gint64 rows, guint repeats, double copied, FILE *out)
 {
   PlanOp op = { .kind = kernel->kind };
   ExecConstants constants = { .norm_eps = 1e-5, .rope_theta = 10000, .beta1 = 0.9, .step = 1 };
@@ -693,6 +753,9 @@ time_kernel (const Kernel *kernel, gint64 rows, guint repeats, FILE *out)
   double us = (double)MAX (g_get_monotonic_time () - begun, 1) / repeats;
   fprintf (out, "# %-17s %8.1f GB/s, %" G_GUINT64_FORMAT " bytes in %.1f us",
            plan_op_name (kernel->kind), (double)moved / us * 1e-3, moved, us);
+  if (kernel->kind != PLAN_OP_GEMM && kernel->kind != PLAN_OP_GEMM_ADD
+      && kernel->kind != PLAN_OP_ATTENTION && kernel->kind != PLAN_OP_ATTENTION_BWD)
+    fprintf (out, ", %.0f %% of the copy", 100 * (double)moved / us * 1e6 / copied);
   if (plan_op_flops (&op) > 0)
     fprintf (out, ", %.1f TFLOP/s", plan_op_flops (&op) / us * 1e-6);
   fputs ("\n", out);
@@ -705,7 +768,9 @@ guint
 compare_speed (const CompareDevice *on, gint64 rows, guint repeats, FILE *out)
 {
   device = on;
+  const double copied = copy_speed (rows, repeats);
+  fprintf (out, "# %-17s %8.1f GB/s\n", "copy", copied * 1e-9);
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
-    time_kernel (&kernels[i], rows, repeats, out);
-  return G_N_ELEMENTS (kernels);
+    time_kernel (&kernels[i], rows, repeats, copied, out);
+  return G_N_ELEMENTS (kernels) + 1;
 }

@@ -20,8 +20,8 @@ typedef struct
  * `setup` (or NULL). One device per process. */
 void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* Prints a line of bytes per second, over `repeats` calls, for every kernel, on matrices of `rows`
- * rows of 4096 elements, and returns how many there are. */
+/* Prints a line of bytes per second, over `repeats` calls, for a copy, and for every kernel, beside
+ * it, on matrices of `rows` rows of 4096 elements, and returns how many lines. */
 guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FILE *out);
 
 gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those cases */

@@ -51,7 +51,10 @@ static const CompareDevice gpu = {
   .wait = wait_for_all,
 };
 
-START_TEST (gpu_measures) { compare_speed (&gpu, 8192, 20, stderr); /* 64 MiB a matrix */ }
+START_TEST (gpu_measures)
+{
+  compare_speed (&gpu, 32768, 20, stderr); /* 256 MiB a matrix, several times a cache */
+}
 END_TEST
 
 int
@@ -70,6 +73,7 @@ main (void)
   suite = suite_create ("cuda-kernels");
   compare_add_tests (suite, &gpu, NULL);
   speed = tcase_create ("speed");
+  tcase_set_tags (speed, "speed"); /* CK_EXCLUDE_TAGS=speed: under a sanitizer */
   tcase_add_test (speed, gpu_measures);
   suite_add_tcase (suite, speed);
   runner = srunner_create (suite);
