@@ -689,7 +689,7 @@ endif
 attention_compare_sources = %D%/fake/attention-compare.c %D%/fake/attention-compare.h
 EXTRA_DIST += $(fake_cudnn_sources) $(attention_compare_sources) \
   %D%/fake/test-cudnn.c %D%/gpu/test-cudnn.c %D%/gpu/test-cudnn-ask.c \
-  %D%/fake/exec-cuda.c %D%/exec/bench-gpu.sh \
+  %D%/fake/exec-cuda.c %D%/exec/bench-gpu.sh %D%/exec/gpu-rehearsal.sh \
   %D%/fake/include/cudnn.h %D%/fake/include/cudnn-calls.h %D%/fake/real-cudnn.c
 if HAVE_CHECK
 if HAVE_CXX
@@ -709,7 +709,7 @@ tests_fake_exec_cuda_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_archives) \
   libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a \
   $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(DL_LIBS) -lstdc++
 tests_fake_exec_cuda_LDFLAGS = $(fake_cuda_ldflags) -Wl,--wrap=main
-TESTS += %D%/exec/bench-gpu.sh
+TESTS += %D%/exec/bench-gpu.sh %D%/exec/gpu-rehearsal.sh
 endif
 if HAVE_CUDNN
 check_LIBRARIES += %D%/fake/librealcudnn.a

@@ -108,7 +108,7 @@ CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 
 # A folder that runs where none of the libraries is; configured with --enable-static-deps few are left.
-# Tests of GPUs (tests/local.mk) travel with the programs.
+# Tests of GPUs (tests/local.mk), and what runs them, travel with the programs.
 carried_programs = fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 if HAVE_CUDA
 carried_programs += fsdplan-exec-cuda$(EXEEXT)
@@ -116,7 +116,8 @@ endif
 carried: $(carried_programs) db/catalogue.db
 	@test '$(STATIC_DEPS)' = yes || \
 	  { echo 'make carried: configure with --enable-static-deps first' >&2; exit 1; }
-	$(AM_V_GEN)$(SHELL) $(srcdir)/%D%/carry.sh $@ db/catalogue.db $(carried_programs)
+	$(AM_V_GEN)$(SHELL) $(srcdir)/%D%/carry.sh $@ db/catalogue.db $(carried_programs) && \
+	  $(MKDIR_P) $@/tests/gpu && cp $(srcdir)/tests/gpu/sections.sh $(srcdir)/tests/gpu/race-torch.py $@/tests/gpu
 .PHONY: carried
 clean-local: clean-carried
 .PHONY: clean-carried

@@ -42,6 +42,9 @@ for program in "$folder"/tests/gpu/*.tap; do
   done
 done
 
+sh "$folder/tests/gpu/sections.sh" --list | grep -qx kernels || fail "no sections"
+test -f "$folder/tests/gpu/race-torch.py" || fail "no race"
+
 # bare COMMAND...: with nothing but a place for its store, and, for GPUs, where NVIDIA's libraries are
 cuda=$(sed -n 's/^CUDA_LIBS = *-L\([^ ]*\).*/\1/p' "$top_builddir/Makefile")
 bare () { (cd / && env -i HOME="$work" LD_LIBRARY_PATH="$libraries" "$@"); }

@@ -1,30 +1,40 @@
 #!/bin/sh
 # sections.sh BUILD RESULTS [SECTION...]: what is to be known of a machine's GPU, measured in sections of
-# a few minutes each, all of them unless some are named; --list names them.
+# a few minutes each, all of them unless some are named; --list names them, the most telling first.
 #
 # A section that is done leaves RESULTS/SECTION.rows, and all that it saw in RESULTS/SECTION.log; it is
 # not run again until its rows are removed, so a script that is cut short is gone on with by the same
-# command. Without a GPU a section is skipped; one that fails is told, and tried again the next time. A
-# table of all rows comes last. SECTION_SECONDS is how long a section may take, 500 unless set.
+# command: in a section that was cut short, too, what had been found well is not looked for again. Without
+# a GPU a section is skipped; one that fails is told, and tried again the next time. A table of all rows
+# comes last. In the environment:
+#
+#   SECTION_SECONDS  how long a section may take, 500 unless set
+#   TOTAL_SECONDS    how long all of this may: what it is too late for is left for the next time
+#   PACK             a file that all of RESULTS is packed into after each section, for where a machine's
+#                    disk goes with it: unpack it and go on
+#   PYTHON           an interpreter that has PyTorch, and NVIDIA's libraries as packages
+#   RACE_ROUNDS, RACE_STEPS, BENCH_SECONDS, BENCH_OPTIONS   how much of these; SIZES=tiny: a rehearsal
 #
 # BUILD may be the folder that make carried makes, with its test programs. NVIDIA's libraries are this
-# machine's, where LD_LIBRARY_PATH or ld.so knows them, or PYTHON has them as packages.
+# machine's, where LD_LIBRARY_PATH or ld.so knows them, or PYTHON has them.
 #
-#   carried     where such a folder's program finds each library; losses by it against the CPU's
-#   kernels     every CUDA kernel against the CPU's; bytes per second
+#   machine     its GPU, where the program finds NVIDIA's libraries; losses against the CPU's
+#   kernels     every CUDA kernel against the CPU's; bytes per second, as a share of a copy's
 #   gemm        cuBLASLt's products against the plain kernel's; TFLOP/s of a known layer
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
-#   batched     attention by products in batches, likewise; losses of runs by it, and by the plain kernel, against the CPU's
-#   nccl        NCCL's collectives on all of its GPUs against sums in a loop
 #   walk        losses of whole runs against the CPU's, by plan
-#   fp8walk     the same of recipes that quantise, which Hopper has
-#   throughput  tokens per second; milliseconds and MiB predicted and measured, of known models
-#   fp8         the same of layers in bf16 and in each of those recipes
+#   bits        runs that declare the same sums, digit by digit: again, as ranks that share the GPU, by
+#               strategy, recomputed, as a graph, resumed
+#   race8b      four layers of Llama 3 8B in turns with PyTorch: tokens per second, MFU, loss, and
+#               milliseconds and MiB predicted; race1b: Llama 3.2 1B; racelong: 32768 tokens
 #   bench       the store filled with this GPU's ops, timed one by one
 #   predict     from those and three runs: milliseconds and MiB of other models' steps, predicted and measured
-#   torch       the same layers in PyTorch, of the interpreter that PYTHON names; torch1b: the small model
-all='carried kernels gemm attention batched nccl walk fp8walk throughput fp8 bench predict torch torch1b'
-here=h200-141gb
+#   racefp8     the layers in bf16 and in each recipe of fp8
+#   fp8walk     losses of recipes that quantise, which Hopper has
+#   batched     attention by products in batches, likewise; losses of runs by it, and by the plain kernel, against the CPU's
+#   nccl        NCCL's collectives on all of its GPUs against sums in a loop
+#   sanitize    the kernels, and a run, under compute-sanitizer
+all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl sanitize'
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
 
@@ -42,19 +52,60 @@ build=$(cd "$build" && pwd) && mkdir -p "$results" && results=$(cd "$results" &&
 scripts=$(cd "$(dirname "$0")" && pwd)
 PATH=$build:$PATH
 XDG_DATA_HOME=$results/data # products' fastest algorithms are found once
+python=${PYTHON:-python3}
 export PATH XDG_DATA_HOME
 
-# With what is carried, the folders of NVIDIA's Python packages, behind what LD_LIBRARY_PATH names.
-if test -d "$build/lib"; then
-  packages=$("${PYTHON:-python3}" -c '
+# With what is carried, the folders of NVIDIA's Python packages, behind what LD_LIBRARY_PATH names; last
+# where containers are given the driver's libraries, which ld.so may not have been told.
+find_libraries ()
+{
+  test ! -d "$build/lib" || "$python" -c '
 import glob, os, sys
-print(":".join(sorted(f for p in sys.path for f in glob.glob(os.path.join(p, "nvidia", "*", "lib")))))' \
-    2>/dev/null) || packages=
-  test -z "$packages" || LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}${LD_LIBRARY_PATH:+:}$packages
+print("\n".join(sorted(f for p in sys.path for f in glob.glob(os.path.join(p, "nvidia", "*", "lib")))))' 2>/dev/null
+  for folder in /usr/local/nvidia/lib64 /usr/local/nvidia/lib; do
+    test ! -d $folder || echo $folder
+  done
+}
+if test -z "$asked"; then
+  for folder in $(find_libraries); do
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}${LD_LIBRARY_PATH:+:}$folder
+  done
   test -z "${LD_LIBRARY_PATH-}" || export LD_LIBRARY_PATH
 fi
 
+# Shapes as LAYERS,HIDDEN,FFN,HEADS,KV_HEADS,DIM,VOCAB; tokens of sequences.
+big=4096,14336,32,8,128,32000 small=16,2048,8192,32,8,64,128256 middle=3072,8192,24,8,128,32000
+k3=3072 k4=4096 k6=6144 k8=8192 k16=16384 k32=32768 tokens=64 steps=20
+recipes='fp8-tensorwise fp8-delayed fp8-blockwise' race_steps=${RACE_STEPS:-10}
+if test "${SIZES-}" = tiny; then
+  big=32,48,4,2,8,96 small=2,32,64,2,1,16,128 middle=48,64,6,2,8,96
+  k3=12 k4=16 k6=24 k8=32 k16=40 k32=48 tokens=16 steps=3
+  recipes='fp8-tensorwise fp8-delayed' race_steps=${RACE_STEPS:-2}
+fi
+
+# The model of a shape, of which PyTorch has the same.
+model_of ()
+{
+  echo "$1" | awk -F, -v more="${2-}" '
+    { printf "family=llama,layers=%s,hidden=%s,ffn=%s,heads=%s,kv_heads=%s,head_dim=%s,vocab=%s,max_seq=32768%s\n",
+        $1, $2, $3, $4, $5, $6, $7, more }'
+}
+
 skip () { echo "$asked: skipped: $*" >&3; exit 77; }
+
+# row LABEL TEXT: one that need not be found again
+row ()
+{
+  echo "$1 | $2" | tee -a "$results/$asked.kept" >&3
+}
+
+# known LABEL: whether that row was there when this section was cut short; it is one again
+known ()
+{
+  test -e "$results/$asked.kept" || return 1
+  awk -v label="$1 | " 'index ($0, label) == 1 { line = $0 } END { if (line == "") exit 1; print line }' \
+    "$results/$asked.kept" >&3
+}
 
 # A program of Check's, whose information on stderr is speed; rows of both.
 check ()
@@ -71,6 +122,8 @@ check ()
   return $status
 }
 
+no_gpu='no CUDA device\|no GPU: \|is not in this build'
+
 # train BACKEND FILE OPTION...: prints and keeps what a run prints
 train ()
 {
@@ -79,19 +132,23 @@ train ()
   fsdplan run --backend "$backend" --db :memory: "$@" >"$kept" 2>"$kept.err"
   status=$?
   cat "$kept" "$kept.err"
-  grep -q 'no CUDA device\|is not in this build' "$kept.err" &&
+  grep -q "$no_gpu" "$kept.err" &&
     skip "$(sed 's/^fsdplan: //' "$kept.err")"
   return $status
 }
 
-# NVIDIA's are those that are not in the folder, nor the C library's.
-section_carried ()
+# NVIDIA's libraries, and, of a folder that is carried, whether all others are there.
+section_machine ()
 {
-  test -d "$build/lib" || skip "$build is no folder of make carried"
-  ldd "$build/fsdplan-exec-cuda" >"$results/ldd" || return 1
-  cat "$results/ldd"
-  ! grep 'not found' "$results/ldd" >&3 || return 1
-  awk '$2 == "=>" && $1 ~ /cublas|cudnn|nccl/ { print $1 " | " $3 }' "$results/ldd" >&3
+  gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm --format=csv,noheader) &&
+    echo "GPU | $gpu" >&3
+  echo "C library | $(ldd --version 2>/dev/null | head -n 1)" >&3
+  if test -x "$build/fsdplan-exec-cuda"; then
+    ldd "$build/fsdplan-exec-cuda" >"$results/ldd" || return 1
+    cat "$results/ldd"
+    ! grep 'not found' "$results/ldd" >&3 || return 1
+    awk '$2 == "=>" && $1 ~ /cublas|cudnn|nccl/ { print $1 " | " $3 }' "$results/ldd" >&3
+  fi
   near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16
 }
 
@@ -105,81 +162,167 @@ near ()
 {
   bound=$1
   shift
-  set -- --model llama-tiny --gbs 4 --seq 64 --steps 20 --set stack=native --set deterministic=on \
+  label="$way$*"
+  known "$label" && return
+  set -- --model llama-tiny --gbs 4 --seq $tokens --steps $steps --set stack=native --set deterministic=on \
     --format csv "$@"
   train cuda "$results/cuda" "$@" && train cpu "$results/cpu" "$@" || return 1
-  awk -F, -v bound="$bound" -v what="$*" '
+  found=$(awk -F, -v bound="$bound" '
     $1 !~ /^[0-9]+$/ { next }
     NR == FNR { cuda[$1] = $2; next }
-    { n++; d = cuda[$1] / $2 - 1; d = d < 0 ? -d : d; if (!($1 in cuda)) d = 1
+    { n++; d = cuda[$1] / $2 - 1; d = d < 0 ? -d : d; if (!($1 in cuda) || d != d) d = 1
       worst = d > worst ? d : worst }
-    END { sub (/.*--format csv */, "", what)
-      printf "%s | losses differ by %.2g, at most %g\n", what, worst, bound
-      exit n == 0 || worst > bound }' "$results/cuda" "$results/cpu" >&3
+    END { printf "losses differ by %.2g, at most %g\n", worst, bound
+      exit n == 0 || worst > bound }' "$results/cuda" "$results/cpu") ||
+    { echo "$label | $found" >&3 && return 1; }
+  row "$label" "$found"
 }
+way=
 
 # Whole runs whose attention is another one than cuDNN's.
 section_batched ()
 {
-  check tests/gpu/test-cuda-attention.tap || return 1
-  for way in batched plain; do
-    FSDPLAN_ATTENTION=$way
+  bad=0
+  check tests/gpu/test-cuda-attention.tap || bad=1
+  for FSDPLAN_ATTENTION in batched plain; do
     export FSDPLAN_ATTENTION
-    echo "from here on | attention $way" >&3
-    near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16 &&
-      near 0.0025 --ranks 2 --comm threads --set compute=bf16 --set strategy=optim_grads_params || return 1
+    way="attention $FSDPLAN_ATTENTION "
+    near 5e-6 --set compute=fp32 || bad=1
+    near 0.0025 --set compute=bf16 || bad=1
+    near 0.0025 --ranks 2 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
   done
+  return $bad
 }
 
 section_walk ()
 {
-  near 5e-6 --set compute=fp32 && near 0.0025 --set compute=bf16 &&
-    near 0.0025 --set compute=bf16 --set recompute=full &&
-    near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=no_shard &&
-    near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params
+  bad=0
+  near 0.0025 --set compute=bf16 --set recompute=full || bad=1
+  near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=no_shard || bad=1
+  near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
+  return $bad
+}
+
+# same FORMAT OPTION...: losses and norms of steps are, digit by digit, those of one rank alone, of which
+# what is asked for first is kept
+same ()
+{
+  format=$1
+  shift
+  label="$format $*"
+  known "$label" && return
+  train cuda "$results/cuda" --model llama-tiny --gbs 4 --seq $tokens --steps 6 --set stack=native \
+    --set deterministic=on --set compute="$format" --format csv "$@" || { echo "$label | failed" >&3 && return 1; }
+  cut -d, -f1-3 "$results/cuda" | grep '^[0-9]' >"$results/bits"
+  test -s "$results/bits" || return 1
+  test -e "$results/bits-$format" || cp "$results/bits" "$results/bits-$format"
+  # a run that was resumed has the last steps alone
+  tail -n "$(grep -c . "$results/bits")" "$results/bits-$format" | cmp - "$results/bits" ||
+    { echo "$label | differs" >&3 && return 1; }
+  row "$label" "equal, digit by digit"
+}
+
+# One rank takes the micro batches of all, in their order: sums are the same where each rank has one.
+section_bits ()
+{
+  bad=0
+  for number in fp32 bf16; do
+    same $number || bad=1
+    same $number --seed 1 || bad=1 # again
+    for strategy in no_shard optim optim_grads optim_grads_params; do
+      same $number --ranks 4 --comm threads --set strategy=$strategy || bad=1
+    done
+    same $number --ranks 4 --comm threads --set double_buffer=on || bad=1
+    same $number --set recompute=full || bad=1
+    same $number --set cuda_graph=on || bad=1
+    same $number --ranks 4 --comm threads --set cuda_graph=on || bad=1
+    rm -rf "$results/half"
+    train cuda "$results/cuda" --model llama-tiny --gbs 4 --seq $tokens --steps 3 --set stack=native \
+      --set deterministic=on --set compute=$number --format csv --save "$results/half" &&
+      same $number --ranks 2 --comm threads --resume "$results/half" || bad=1
+    rm -rf "$results/half"
+  done
+  return $bad
 }
 
 # A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
 section_fp8walk ()
 {
   squares=family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128
+  bad=0
   for recipe in fp8-tensorwise fp8-delayed; do
-    near 0.0125 --set compute=$recipe &&
-      near 0.0125 --ranks 2 --comm threads --set compute=$recipe --set param_gather=fp8 || return 1
+    near 0.0125 --set compute=$recipe || bad=1
+    near 0.0125 --ranks 2 --comm threads --set compute=$recipe --set param_gather=fp8 || bad=1
   done
-  near 0.0125 --model $squares --seq 128 --set compute=fp8-blockwise &&
-    near 0.0125 --model $squares --seq 128 --ranks 2 --comm threads --set compute=fp8-blockwise \
-      --set param_gather=fp8
+  near 0.0125 --model $squares --seq 128 --set compute=fp8-blockwise || bad=1
+  near 0.0125 --model $squares --seq 128 --ranks 2 --comm threads --set compute=fp8-blockwise \
+    --set param_gather=fp8 || bad=1
+  return $bad
 }
 
-# speed MODEL OPTION...
-speed ()
+# ours NAME OPTION...: a contestant of a race: a whole batch at once, as PyTorch has it
+ours ()
 {
-  model=$1
+  name=$1
   shift
-  train cuda "$results/cuda" --model "$model" --cluster $here --steps 15 --set stack=native "$@" || return 1
-  awk -v what="$model $*" '
-    $2 == "tokens/s" { speed = $1 }
-    $1 == "step_ms" { ms = $3; predicted = $2 }
-    $1 == "max_allocated_mib" { mib = $3; predicted_mib = $2 }
-    END { printf "%s | %s tokens/s, step %s ms, predicted %s, %s MiB, predicted %s\n", what, speed, ms, predicted,
-        mib, predicted_mib
-      exit speed == "" }' "$results/cuda" >&3
+  echo "$name=fsdplan run --backend cuda --db :memory: --model $model --gbs $batch --mbs $batch --seq $seq \
+    --steps $((race_steps + 3)) --set stack=native --set grad_accum_fusion=on --format json $*"
 }
 
-layer=hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
+# PyTorch's plain bf16 has nothing in fp32: what fsdplan's own has here, too.
+narrow="--set main_params=bf16 --set main_grads=bf16 --set grad_comm=bf16 --set exp_avg=bf16 \
+  --set exp_avg_sq=bf16 --set precision_aware=on"
 
-section_throughput ()
+# race WHO...: of $shape, $batch and $seq; words of PyTorch's ways have no =
+race ()
 {
-  speed llama3.2-1b --gbs 4 --seq 4096 && speed "layers=4,$layer" --gbs 4 --seq 4096 &&
-    speed "layers=2,$layer" --gbs 1 --seq 32768
+  "$python" -c '' || skip "$python does not run (PYTHON names another)"
+  if ! "$python" -c 'import torch' 2>/dev/null; then
+    echo "PyTorch | $python has none (PYTHON names another)" >&3
+    for who in "$@"; do
+      shift
+      case $who in *=*) set -- "$@" "$who" ;; esac
+    done
+  fi
+  peak=$(fsdplan show --cluster local --format=csv | awk -F, '$1 == "peak_bf16" { print $2 / 1e12 }')
+  TORCHINDUCTOR_CACHE_DIR=$results/cache "$python" "$scripts/race-torch.py" "$shape" "$batch" "$seq" \
+    --rounds "${RACE_ROUNDS:-3}" --steps "$race_steps" --peak "${peak:-0}" ${RACE_DEVICE:+--device $RACE_DEVICE} \
+    "$@" 2>"$results/race.err" >&3
+  status=$?
+  cat "$results/race.err"
+  ! grep -q "$no_gpu" "$results/race.err" || skip "$(grep -m 1 "$no_gpu" "$results/race.err" | sed 's/^fsdplan: //')"
+  return $status
 }
 
-section_fp8 ()
+section_race8b ()
 {
-  for recipe in bf16 fp8-tensorwise fp8-delayed fp8-blockwise; do
-    speed "layers=4,$layer" --gbs 4 --seq 4096 --set compute=$recipe || return 1
+  shape=4,$big batch=4 seq=$k4 model=$(model_of "4,$big")
+  race "$(ours fsdplan)" "$(ours fsdplan-bf16 $narrow)" "$(ours fsdplan-graph --set cuda_graph=on)" \
+    bf16+compile+cudnn bf16+compile+flash fsdp2+compile+cudnn
+}
+
+section_race1b ()
+{
+  shape=$small batch=4 seq=$k4 model=$(model_of $small ,tied=on)
+  race "$(ours fsdplan)" "$(ours fsdplan-bf16 $narrow)" bf16+tied+compile+cudnn bf16+tied+compile+flash \
+    fsdp2+tied+compile+cudnn
+}
+
+section_racelong ()
+{
+  shape=2,$big batch=1 seq=$k32 model=$(model_of "2,$big")
+  race "$(ours fsdplan)" "$(ours fsdplan-bf16 $narrow)" bf16+compile+cudnn bf16+compile+flash \
+    fsdp2+compile+cudnn
+}
+
+section_racefp8 ()
+{
+  shape=4,$big batch=4 seq=$k4 model=$(model_of "4,$big")
+  set -- "$(ours fsdplan)"
+  for recipe in $recipes; do
+    set -- "$@" "$(ours $recipe --set compute=$recipe)"
   done
+  race "$@" fp8+compile+cudnn
 }
 
 # What `bench` keeps, and runs, are in a store of their own. Its largest ops come last: what it has no
@@ -188,11 +331,11 @@ store=$results/bench.db
 
 section_bench ()
 {
-  fsdplan bench --backend cuda --seconds "${BENCH_SECONDS:-120}" --db "$store" --format csv \
+  fsdplan bench --backend cuda --seconds "${BENCH_SECONDS:-120}" $BENCH_OPTIONS --db "$store" --format csv \
     >"$results/bench.csv" 2>"$results/bench.err"
   status=$?
   cat "$results/bench.csv" "$results/bench.err"
-  grep -q 'no CUDA device\|is not in this build' "$results/bench.err" &&
+  grep -q "$no_gpu" "$results/bench.err" &&
     skip "$(sed 's/^fsdplan: //' "$results/bench.err")"
   awk -F, 'NR > 1 { n[$1]++ } END { for (c in n) printf "%s | %d ops timed\n", c, n[c] }' "$results/bench.csv" |
     sort >&3
@@ -200,66 +343,94 @@ section_bench ()
   return $status
 }
 
-# step MODEL OPTION...: a run that is kept; its step, predicted from all that was learned before
+# step LAYERS SHAPE OPTION...: a run that is kept; its step, predicted from all that was learned before
 step ()
 {
-  model=$1
+  model=$(model_of "$1")
+  label="$*"
+  known "$label" && return
   shift
-  fsdplan run --backend cuda --model "$model" --cluster $here --steps 15 --set stack=native --db "$store" "$@" \
+  fsdplan run --backend cuda --model "$model" --steps 15 --set stack=native --db "$store" "$@" \
     >"$results/cuda" 2>"$results/cuda.err"
   status=$?
   cat "$results/cuda" "$results/cuda.err"
-  test $status = 0 || return 1
-  awk -v what="$model $*" '
+  test $status = 0 || { echo "$label | failed: $(tail -n 1 "$results/cuda.err")" >&3 && return 1; }
+  found=$(awk '
     $1 == "step_ms" { ms = $3; predicted = $2 }
     $1 == "max_allocated_mib" { mib = $3; predicted_mib = $2 }
     END { if (ms == "") exit 1
-      printf "%s | step %s ms, predicted %s: off by %.1f %%; %s MiB, predicted %s: off by %.1f %%\n", what, ms,
-        predicted, 100 * (predicted / ms - 1), mib, predicted_mib, 100 * (predicted_mib / mib - 1) }' "$results/cuda" >&3
+      printf "step %s ms, predicted %s: off by %.1f %%; %s MiB, predicted %s: off by %.1f %%\n", ms, predicted,
+        100 * (predicted / ms - 1), mib, predicted_mib, 100 * (predicted_mib / mib - 1) }' "$results/cuda") || return 1
+  row "$label" "$found"
 }
 
 # Widths, lengths and batches that are at no corner of what was timed, nor among the runs that teach.
 section_predict ()
 {
   test -s "$store" || skip "nothing was timed: run the section bench first"
-  middle=hidden=3072,ffn=8192,heads=24,kv_heads=8,head_dim=128,max_seq=32768,vocab=32000
-  step "layers=4,$layer" --gbs 2 --seq 4096 && step "layers=2,$layer" --gbs 4 --seq 8192 &&
-    step llama3.2-1b --gbs 2 --seq 4096 || return 1
-  fsdplan calibrate --folds 0 --id bench --db "$store" --format csv || return 1
-  echo "from here on | by what these three taught" >&3
-  step "layers=6,$middle" --gbs 3 --seq 6144 && step "layers=8,$middle" --gbs 6 --seq 3072 &&
-    step llama3.2-1b --gbs 5 --seq 3072 && step "layers=3,$layer" --gbs 1 --seq 16384 &&
-    step "layers=6,$middle" --gbs 3 --seq 6144 --set compute=fp8-tensorwise
+  bad=0
+  step 4,$big --gbs 2 --seq $k4 && step 2,$big --gbs 4 --mbs 2 --seq $k8 && step $small --gbs 2 --seq $k4 || return 1
+  known "from here on" || {
+    fsdplan calibrate --folds 0 --id bench --db "$store" --format csv || return 1
+    row "from here on" "by what these three taught"
+  }
+  step 6,$middle --gbs 3 --mbs 3 --seq $k6 || bad=1
+  step 8,$middle --gbs 6 --mbs 2 --seq $k3 || bad=1
+  step $small --gbs 5 --mbs 5 --seq $k3 || bad=1
+  step 3,$big --gbs 1 --seq $k16 || bad=1
+  step 6,$middle --gbs 3 --mbs 3 --seq $k6 --set compute=fp8-tensorwise || bad=1
+  return $bad
 }
 
-# race SHAPE BATCH SEQ HOW...: one that fails is told, and the others run
-race ()
+# sanitize TOOL PROGRAM...: what it finds wrong, of each program
+sanitize ()
 {
-  shape=$1 batch=$2 seq=$3 raced=0
-  shift 3
-  python=${PYTHON:-python3}
-  "$python" -c 'import torch' 2>/dev/null || skip "$python has no PyTorch (PYTHON names another)"
-  for how in "$@"; do
-    "$python" "$scripts/race-torch.py" "$shape" "$batch" "$seq" "$how" >"$results/race" 2>"$results/race.err" ||
-      { raced=1 && echo "$how | failed: $(tail -n 1 "$results/race.err")" >&3; }
-    cat "$results/race" "$results/race.err"
-    grep -q 'no CUDA device' "$results/race.err" && skip "no CUDA device"
-    cat "$results/race" >&3
+  tool=$1
+  shift
+  label="$tool $(basename "$1") ${2-}"
+  known "$label" && return
+  timeout -k 10 "${SANITIZE_SECONDS:-200}" "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 "$@" \
+    >"$results/sanitize" 2>&1
+  status=$?
+  cat "$results/sanitize"
+  ! grep -q '^1\.\.0 # SKIP\|no CUDA device' "$results/sanitize" || skip "no CUDA device"
+  found=$(grep 'ERROR SUMMARY\|RACECHECK SUMMARY' "$results/sanitize" | sed 's/^=* *//' | tail -n 1)
+  test $status = 0 && test -n "$found" || { echo "$label | ended with $status; $found" >&3 && return 1; }
+  row "$label" "$found"
+}
+
+# Speed is not looked at there. Of racecheck and synccheck the kernels alone are ours.
+section_sanitize ()
+{
+  for folder in "$(dirname "$(command -v compute-sanitizer)" 2>/dev/null)" /usr/local/cuda/bin; do
+    sanitizer=$folder/compute-sanitizer
+    test ! -x "$sanitizer" || break
   done
-  return $raced
+  test -x "$sanitizer" || skip "no compute-sanitizer"
+  kernels=$build/tests/gpu/test-cuda-kernels.tap
+  test -x "$kernels" || skip "there is no $kernels: make check builds it where CUDA is found"
+  test ! -d "$build/lib" || LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:}${LD_LIBRARY_PATH-}
+  CK_EXCLUDE_TAGS=speed CK_FORK=no
+  export CK_EXCLUDE_TAGS CK_FORK
+  bad=0
+  sanitize memcheck "$kernels" || bad=1
+  sanitize racecheck "$kernels" || bad=1
+  sanitize synccheck "$kernels" || bad=1
+  sanitize memcheck "$build/fsdplan-exec-cuda" run --model llama-tiny --gbs 2 --seq $tokens --steps 2 --db :memory: \
+    --set stack=native --ranks 2 --comm threads || bad=1
+  return $bad
 }
 
-section_torch ()
+# What a section wants at least; less is left for another that wants less.
+wants ()
 {
-  race 4,4096,14336,32,8,128,32000 4 4096 bf16+compile+cudnn bf16+compile+flash fsdp2+compile+cudnn \
-    fp8+compile+cudnn
+  case $1 in
+  race* | bench | predict | sanitize) echo 150 ;;
+  *) echo 30 ;;
+  esac
 }
 
-section_torch1b ()
-{
-  race 16,2048,8192,32,8,64,128256 4 4096 bf16+tied+compile+cudnn bf16+tied+compile+flash \
-    fsdp2+tied+compile+cudnn
-}
+begun=$(date +%s)
 
 # run NAME: its rows are kept only once it is whole
 failed=0
@@ -269,15 +440,23 @@ run ()
     echo "$1: done before"
     return
   fi
-  timeout -k 10 "${SECTION_SECONDS:-500}" sh "$0" "$build" "$results" --inside "$1" \
-    3>"$results/$1.part" >"$results/$1.log" 2>&1
+  seconds=${SECTION_SECONDS:-500}
+  if test -n "${TOTAL_SECONDS-}"; then
+    left=$((TOTAL_SECONDS - $(date +%s) + begun - 15)) # to end in
+    test $left -ge "$(wants "$1")" || { failed=1 && echo "$1: left for the next time" && return; }
+    test $left -ge "${seconds%.*}" || seconds=$left
+  fi
+  test ! -e "$results/$1.log" || cat "$results/$1.log" >>"$results/$1.log.before"
+  timeout -k 10 "$seconds" sh "$0" "$build" "$results" --inside "$1" 3>"$results/$1.part" >"$results/$1.log" 2>&1
   status=$?
   case $status in
-  0) mv "$results/$1.part" "$results/$1.rows" && echo "$1: done" ;;
+  0) mv "$results/$1.part" "$results/$1.rows" && rm -f "$results/$1.kept" && echo "$1: done" ;;
   77) cat "$results/$1.part" && rm "$results/$1.part" ;;
-  124 | 137) failed=1 && echo "$1: not done in ${SECTION_SECONDS:-500} seconds: see $results/$1.log" ;;
+  124 | 137) failed=1 && echo "$1: not done in $seconds seconds: see $results/$1.log" ;;
   *) failed=1 && echo "$1: failed with $status: see $results/$1.log" ;;
   esac
+  test -z "${PACK-}" || { tar -C "$(dirname "$results")" --exclude="$(basename "$results")/cache" -czf "$PACK.new" \
+    "$(basename "$results")" && mv "$PACK.new" "$PACK"; }
 }
 
 if test -n "$asked"; then
