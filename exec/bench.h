@@ -24,6 +24,7 @@ typedef struct
    * something else to do before each `batch` of them, which writes pause_bytes, and often enough:
    * when it is done they are all issued, and wait for nothing but each other. */
   PlanDeviceKind device;
+  double slower;   /* what arithmetic in its format takes, of that in bf16; 0: as much */
   guint64 scratch; /* elements */
   guint turns, batch, pauses;
   guint64 pause_bytes;

@@ -341,6 +341,27 @@ START_TEST (gpus_time_what_their_plans_are_made_of)
 }
 END_TEST
 
+/* What lasts longest comes last, and may not be timed at all: that is by the rate of its format. */
+START_TEST (slow_formats_come_last)
+{
+  g_autoptr (PlanCluster) cluster = gpus ("h100-80gb:1");
+  g_autoptr (GArray) ops = list (cluster);
+  const ExecBenchOp *op = (const ExecBenchOp *)(gpointer)ops->data;
+  guint pairs = 0;
+  for (guint i = 0; i < ops->len; i++)
+    for (guint j = 0; j < ops->len; j++)
+      if (op[i].op.kind == PLAN_OP_GEMM && op[i].dtype[1] == PLAN_DTYPE_BF16
+          && op[j].op.kind == PLAN_OP_GEMM && op[j].dtype[1] == PLAN_DTYPE_FP32
+          && memcmp (op[i].op.dims, op[j].op.dims, sizeof op[i].op.dims) == 0
+          && plan_op_flops (&op[i].op) > 1e12)
+        {
+          pairs++;
+          ck_assert_double_gt (exec_bench_guess_ns (&op[j]), 8 * exec_bench_guess_ns (&op[i]));
+        }
+  ck_assert_uint_gt (pairs, 0);
+}
+END_TEST
+
 /* Products have the workspace that a step gives them, also those that are added. */
 START_TEST (gpus_have_the_workspace_of_a_step)
 {
@@ -403,6 +424,7 @@ main (void)
   tcase_add_test (tcase, levels_are_timed_apart);
   tcase_add_test (tcase, what_plans_are_made_of_is_there);
   tcase_add_loop_test (tcase, every_kind_runs, 1, 4);
+  tcase_add_test (tcase, slow_formats_come_last);
   tcase_add_loop_test (tcase, gpus_have_the_workspace_of_a_step, 0, 3);
   tcase_add_loop_test (tcase, parameters_are_whole, 0, 2);
   tcase_add_loop_test (tcase, gpus_time_what_their_plans_are_made_of, 0,
