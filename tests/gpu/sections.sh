@@ -331,7 +331,7 @@ store=$results/bench.db
 
 section_bench ()
 {
-  fsdplan bench --backend cuda --seconds "${BENCH_SECONDS:-120}" $BENCH_OPTIONS --db "$store" --format csv \
+  fsdplan bench --backend cuda --seconds "${BENCH_SECONDS:-80}" ${BENCH_OPTIONS:---memory 6GiB} --db "$store" --format csv \
     >"$results/bench.csv" 2>"$results/bench.err"
   status=$?
   cat "$results/bench.csv" "$results/bench.err"
