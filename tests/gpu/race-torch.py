@@ -165,6 +165,7 @@ def race(options):
                 print(who.name, failures.get(who.name) or turns[who.name][-1], file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         failures["the race"] = "ended before its time"
+        print("the race | ended before its time: medians are of what was run", flush=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report(options, everyone, turns, failures)
     for who in everyone:
