@@ -482,6 +482,7 @@ fake_cuda_sources = \
   %D%/fake/memory.cpp \
   %D%/fake/operands.cpp %D%/fake/watch.h \
   %D%/fake/order.cpp %D%/fake/order.h \
+  %D%/fake/races.cpp \
   %D%/fake/runtime.cpp \
   %D%/fake/stream.cpp \
   %D%/fake/trace.cpp

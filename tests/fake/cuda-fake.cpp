@@ -71,7 +71,8 @@ struct Fiber
 struct Thread
 {
   State state = NEW;
-  int line = 0; /* of the source, where it waits */
+  int line = 0;       /* of the source, where it waits */
+  bool syncs = false; /* at a shuffle: a __syncwarp */
   guint32 mask = 0, value = 0;
   unsigned source = 0;
   Fiber *fiber = nullptr;
@@ -157,6 +158,7 @@ void
 select (unsigned thread)
 {
   processor.current = thread;
+  races_thread (thread);
   if (thread < blockDim.x)
     threadIdx = dim3 (thread, 0, 0);
   else
@@ -281,6 +283,8 @@ release_shuffles (size_t first)
       if (thread.state == AT_SHUFFLE && thread.mask >> lane & 1
           && shuffle_is_complete (first, thread))
         {
+          if (thread.syncs)
+            races_sync_warp ((unsigned)(first / 32));
           shuffle (first, thread.mask);
           released = true;
         }
@@ -295,6 +299,7 @@ release_barrier ()
     return false;
   for (Thread &thread : processor.threads)
     thread.state = READY;
+  races_barrier ();
   return true;
 }
 
@@ -344,6 +349,7 @@ run_block (const char *name)
 {
   processor.threads.assign ((size_t)blockDim.x * blockDim.y * blockDim.z, Thread ());
   processor.begun = 0;
+  races_block ();
   memset (fake_cuda_dynamic_shared (), 0xff, processor.launch->shared);
   if (__start_fake_cuda_shared != nullptr)
     memset (__start_fake_cuda_shared, 0xff,
@@ -398,6 +404,7 @@ run_launch (Op &op, const FakeCudaLaunch &launch)
   processor.why.clear ();
   map_scratch ();
   trace_begin (processor.scratch, SCRATCH_BYTES, launch.closure, launch.closure_bytes);
+  races_begin (fake_cuda_dynamic_shared ());
   for (unsigned y = 0; y < gridDim.y && is_done; y++)
     for (unsigned x = 0; x < gridDim.x && is_done; x++)
       {
@@ -413,6 +420,13 @@ run_launch (Op &op, const FakeCudaLaunch &launch)
 
 namespace fake
 {
+
+std::string
+where_kernel_is ()
+{
+  return std::string (processor.launch->name) + ", block " + std::to_string (blockIdx.x) + " "
+         + std::to_string (blockIdx.y) + ": thread " + std::to_string (processor.current);
+}
 
 void
 blame_kernel (const std::string &why)
@@ -458,8 +472,20 @@ fake_cuda_shuffle (int line, uint32_t mask, uint32_t value, unsigned source)
   thread.mask = mask;
   thread.value = value;
   thread.source = source;
+  thread.syncs = false;
   wait (AT_SHUFFLE, line);
   return thread.value;
+}
+
+void
+fake_cuda_sync_warp (int line)
+{
+  Thread &thread = processor.threads[processor.current];
+
+  thread.mask = 0xffffffffu;
+  thread.source = 0;
+  thread.syncs = true;
+  wait (AT_SHUFFLE, line);
 }
 
 void *

@@ -16,8 +16,8 @@
  * order.h. What kernels use is what they were seen to use, byte by byte. An asynchronous copy to
  * pinned memory arrives when the host has synchronised with it; until then the host sees NaN.
  *
- * Not there: textures, managed memory, cooperative launches, the device's expf, kernels that use
- * pinned memory, and races inside one launch that neither order of the threads shows. */
+ * Not there: textures, managed memory, cooperative launches, the device's expf, and kernels that
+ * use pinned memory. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -49,6 +49,10 @@ const char *fake_cuda_error (void);
 const char *fake_cuda_finish (void);
 
 void fake_cuda_run_backwards (gboolean backwards);
+
+/* Whether kernels that run from now on are watched for races of their own threads and blocks, which
+ * is slow: see races.cpp. */
+void fake_cuda_find_races (gboolean find);
 
 /* Outside of the runtime's calls device memory cannot be touched: who does is reported. */
 void fake_cuda_guard (gboolean guard);

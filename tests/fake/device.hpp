@@ -237,7 +237,18 @@ void trace_begin (const void *stacks, size_t stack_bytes, const void *closure,
 void trace_threads (bool run);
 bool trace_end (Op &op);
 
+/* races.cpp: nothing is looked for unless a test asks. Calls say what runs now. */
+void races_map (void *at, size_t bytes);
+void races_find (bool find);
+void races_begin (const void *dynamic_shared);
+void races_block ();
+void races_barrier ();
+void races_sync_warp (unsigned warp);
+void races_thread (unsigned number);
+void races_use (const void *memory, size_t bytes, bool writes);
+
 /* cuda-fake.cpp */
+std::string where_kernel_is ();             /* its name, the block and the thread that runs */
 void blame_kernel (const std::string &why); /* the thread that runs, before it is stopped */
 G_NORETURN void stop_kernel ();
 void forget_kernels ();

@@ -92,6 +92,56 @@ sum (float *total, const float *in, unsigned count)
     atomicAdd (total, in[i]);
 }
 
+/* Mistakes that no order of whole threads shows: what is written is the same whoever comes first.
+ */
+__global__ void
+one_slot (float *out)
+{
+  slots[threadIdx.x / 2] = 1;
+  __syncthreads ();
+  out[threadIdx.x] = slots[threadIdx.x / 2];
+}
+
+__global__ void
+both_blocks (float *out)
+{
+  out[threadIdx.x] = 1;
+}
+
+__global__ void
+read_beside_atomics (float *out)
+{
+  atomicAdd (out, 0.0f);
+  if (threadIdx.x == 5)
+    out[1] = out[0] > 0;
+}
+
+/* Lanes write in turn, and read what another wrote before. */
+__global__ void
+within_warps (float *out, bool syncs)
+{
+  slots[threadIdx.x] = (float)threadIdx.x;
+  if (syncs)
+    __syncwarp ();
+  else
+    __shfl_sync (0xffffffffu, 0, 0);
+  out[threadIdx.x] = slots[threadIdx.x ^ 1];
+}
+
+/* Two rounds, with a barrier before the second overwrites what the first has read, or without. */
+__global__ void
+two_rounds (float *out, bool waits)
+{
+  for (unsigned round = 0; round < 2; round++)
+    {
+      slots[threadIdx.x] = (float)threadIdx.x;
+      __syncthreads ();
+      out[threadIdx.x] = slots[63 - threadIdx.x];
+      if (waits)
+        __syncthreads ();
+    }
+}
+
 __global__ void
 dynamic (float *out)
 {
@@ -105,7 +155,7 @@ dynamic (float *out)
 const struct
 {
   dim3 grid, block;
-} shape = { dim3 (1), dim3 (64) };
+} shape = { dim3 (1), dim3 (64) }, two_blocks = { dim3 (2), dim3 (64) };
 
 }
 
@@ -167,6 +217,36 @@ int
 planted_sum (float *total, const float *in, guint count, void *stream)
 {
   return EXEC_CUDA_LAUNCH (sum, shape, stream, total, in, count);
+}
+
+int
+planted_one_slot (float *out, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (one_slot, shape, stream, out);
+}
+
+int
+planted_both_blocks (float *out, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (both_blocks, two_blocks, stream, out);
+}
+
+int
+planted_read_beside_atomics (float *out, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (read_beside_atomics, shape, stream, out);
+}
+
+int
+planted_within_warps (float *out, gboolean syncs, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (within_warps, shape, stream, out, syncs);
+}
+
+int
+planted_two_rounds (float *out, gboolean waits, void *stream)
+{
+  return EXEC_CUDA_LAUNCH (two_rounds, shape, stream, out, waits);
 }
 
 int

@@ -27,6 +27,18 @@ int planted_copy_long (float *out, const float *in, guint count, void *stream);
 /* *sum += the count numbers, by every thread, atomically. */
 int planted_sum (float *sum, const float *in, guint count, void *stream);
 
+/* Races whose results are right in any order of whole threads: two threads, or two blocks of them,
+ * write the same number to the same place; one reads what others add to atomically. */
+int planted_one_slot (float *out, void *stream);
+int planted_both_blocks (float *out, void *stream);
+int planted_read_beside_atomics (float *out, void *stream);
+
+/* out[i] = i ^ 1 through shared memory, with a __syncwarp or with a shuffle in its place. */
+int planted_within_warps (float *out, gboolean syncs, void *stream);
+
+/* planted_reverse twice, with a barrier between the two or without. */
+int planted_two_rounds (float *out, gboolean waits, void *stream);
+
 /* out[i] = 63 - i through `bytes` of shared memory that the launch asks for. */
 int planted_dynamic (float *out, gsize bytes, void *stream);
 

@@ -49,6 +49,7 @@ begin_anew (const Machine &machine)
 {
   guint64 generation = runtime.generation + 1;
 
+  races_find (false);
   forget_kernels ();
   forget_memory ();
   forget_streams ();
@@ -208,6 +209,14 @@ fake_cuda_run_backwards (gboolean backwards)
   Lock lock;
 
   set_backwards (backwards);
+}
+
+void
+fake_cuda_find_races (gboolean find)
+{
+  Lock lock;
+
+  races_find (find);
 }
 
 void

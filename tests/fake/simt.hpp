@@ -42,8 +42,11 @@ struct FakeCudaLaunch
 cudaError_t fake_cuda_run (cudaStream_t stream, const FakeCudaLaunch &launch);
 void fake_cuda_barrier (int line);
 uint32_t fake_cuda_shuffle (int line, uint32_t mask, uint32_t value, unsigned source);
+void fake_cuda_sync_warp (int line);
 void *fake_cuda_dynamic_shared ();
 void fake_cuda_use (const void *at, size_t bytes, bool is_write);
+void fake_cuda_begin_atomic ();
+void fake_cuda_end_atomic ();
 
 /* --- launches ----------------------------------------------------------------------------- */
 
@@ -71,7 +74,7 @@ fake_cuda_launch (const char *name, dim3 grid, dim3 block, size_t shared, void *
 /* --- within a block ----------------------------------------------------------------------- */
 
 #define __syncthreads() fake_cuda_barrier (__LINE__)
-#define __syncwarp(...) ((void)fake_cuda_shuffle (__LINE__, 0xffffffffu, 0, threadIdx.x % 32))
+#define __syncwarp() fake_cuda_sync_warp (__LINE__)
 #define __threadfence() ((void)0)
 #define __shfl_xor_sync(mask, value, lanes) \
   fake_cuda_shuffle_from (__LINE__, mask, value, threadIdx.x % 32 ^ (unsigned)(lanes))
@@ -105,9 +108,11 @@ fake_cuda_atomic (T *at, Change change)
 {
   T old;
 
+  fake_cuda_begin_atomic ();
   fake_cuda_use (at, sizeof *at, true);
   memcpy (&old, at, sizeof old);
   *at = change (old);
+  fake_cuda_end_atomic ();
   return old;
 }
 

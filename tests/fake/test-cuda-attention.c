@@ -19,6 +19,7 @@ START_TEST (odd_sizes_are_as_on_the_cpu)
 {
   const BatchedCase one = batched_case_random ((guint32)_i);
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
   fake_cuda_run_backwards (_i % 2 == 1);
   batched_compare (&one, 0, NULL);
   ck_assert_str_eq (fake_cuda_finish (), "");
@@ -41,6 +42,7 @@ static const BatchedCase sizes[] = {
 START_TEST (sizes_of_models_are_as_on_the_cpu)
 {
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
   batched_compare (&sizes[_i], 0, NULL);
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
@@ -52,6 +54,7 @@ START_TEST (passes_are_timed)
   size_t bytes;
   FILE *file = open_memstream (&text, &bytes);
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
   batched_compare (&sizes[0], 2, file);
   fclose (file);
   ck_assert_msg (g_str_has_prefix (text, "# attention by batches, bf16: 1 x 17 2/1 heads of 64: ")
@@ -67,6 +70,7 @@ START_TEST (what_no_product_makes_a_kernel_does)
 {
   const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0, 0 };
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
   batched_compare (&one, 0, NULL);
   ck_assert_uint_eq (count_logged ("attention grid"), 2);
   ck_assert_uint_eq (count_logged ("attention_dq grid"), 2);

@@ -136,6 +136,83 @@ START_TEST (fake_reports_mistakes)
 }
 END_TEST
 
+static int
+within_warps_with (float *to, void *stream)
+{
+  return planted_within_warps (to, TRUE, stream);
+}
+
+static int
+within_warps_without (float *to, void *stream)
+{
+  return planted_within_warps (to, FALSE, stream);
+}
+
+static int
+two_rounds_with (float *to, void *stream)
+{
+  return planted_two_rounds (to, TRUE, stream);
+}
+
+static int
+two_rounds_without (float *to, void *stream)
+{
+  return planted_two_rounds (to, FALSE, stream);
+}
+
+/* Threads that come first in the order that is run, and those that run into them. */
+static const struct
+{
+  int (*run) (float *out, void *stream);
+  const char *forwards, *backwards;
+} races[] = {
+  { planted_reverse, "", "" },
+  { within_warps_with, "", "" },
+  { two_rounds_with, "", "" },
+  { planted_no_barrier,
+    "no_barrier, block 0 0: thread 32 writes shared memory, which thread 31 reads: nothing orders "
+    "the two",
+    "no_barrier, block 0 0: thread 31 writes shared memory, which thread 32 reads: nothing orders "
+    "the two" },
+  { planted_one_slot,
+    "one_slot, block 0 0: thread 1 writes shared memory, which thread 0 writes: nothing orders the "
+    "two",
+    "one_slot, block 0 0: thread 62 writes shared memory, which thread 63 writes: nothing orders "
+    "the two" },
+  { planted_both_blocks,
+    "both_blocks, block 1 0: thread 0 writes 1 bytes at 0 of memory 2 (256 bytes), which thread 0 "
+    "of another block writes: nothing orders the two",
+    "both_blocks, block 1 0: thread 63 writes 1 bytes at 252 of memory 2 (256 bytes), which thread "
+    "63 of another block writes: nothing orders the two" },
+  { planted_read_beside_atomics,
+    "read_beside_atomics, block 0 0: thread 5 reads 1 bytes at 0 of memory 2 (256 bytes), which "
+    "thread 0 writes: nothing orders the two",
+    "read_beside_atomics, block 0 0: thread 5 reads 1 bytes at 0 of memory 2 (256 bytes), which "
+    "thread 63 writes: nothing orders the two" },
+  { within_warps_without,
+    "within_warps, block 0 0: thread 0 reads shared memory, which thread 1 writes: nothing orders "
+    "the two",
+    "within_warps, block 0 0: thread 63 reads shared memory, which thread 62 writes: nothing "
+    "orders the two" },
+  { two_rounds_without,
+    "two_rounds, block 0 0: thread 32 reads shared memory, which thread 31 writes: nothing orders "
+    "the two",
+    "two_rounds, block 0 0: thread 31 reads shared memory, which thread 32 writes: nothing orders "
+    "the two" },
+};
+
+START_TEST (fake_finds_races)
+{
+  OK (cudaMemsetAsync (out, 0, 256, one));
+  OK (races[_i].run (out, one));
+  ck_assert_str_eq (fake_cuda_error (), ""); /* it was not asked to look */
+  fake_cuda_find_races (TRUE);
+  OK (races[_i].run (out, one));
+  OK (cudaMemsetAsync (out, 0, 256, one));
+  ck_assert_str_eq (finish (), backwards ? races[_i].backwards : races[_i].forwards);
+}
+END_TEST
+
 /* --- memory that kernels must not touch --------------------------------------------------- */
 
 /* Errors name the first thread to go wrong, of 0 to 63 or of 63 to 0. */
@@ -229,6 +306,7 @@ main (void)
       tcase_add_test (tcase, fake_adds_atomically);
       tcase_add_test (tcase, fake_shows_a_missing_barrier);
       tcase_add_loop_test (tcase, fake_reports_mistakes, 0, G_N_ELEMENTS (mistakes));
+      tcase_add_loop_test (tcase, fake_finds_races, 0, G_N_ELEMENTS (races));
       tcase_add_test (tcase, fake_sees_writes_beyond_the_end);
       tcase_add_test (tcase, fake_sees_reads_beyond_the_end_of_structs);
       tcase_add_test (tcase, fake_sees_long_copies);

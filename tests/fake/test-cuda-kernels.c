@@ -49,6 +49,7 @@ static void
 run_forwards (void)
 {
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
 }
 
 static void

@@ -126,6 +126,7 @@ case_init (Case *c, Kind kind, gboolean adds, GRand *rand)
       = (PlanOp){ .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM, .dims = { c->m, c->n, c->k, 1 } };
   c->args = (ExecArgs){ .op = &c->op, .is_deterministic = TRUE };
   fake_cuda_reset ();
+  fake_cuda_find_races (TRUE);
   fake_cuda_set_machine (1, (guint64)1 << 26, 9, 0);
   ck_assert (exec_cuda_gemm_open (NULL));
   c->count[0] = (guint64)(c->m * c->n);

@@ -109,6 +109,7 @@ mark (guintptr at, size_t bytes, bool is_write)
 
   mark_page (from / PAGE);
   mark_page ((from + bytes - 1) / PAGE);
+  races_use ((const void *)at, bytes, is_write);
   for (size_t i = from; i < from + bytes; i++)
     {
       if (!(shadow[i] & LIVE))
@@ -151,8 +152,9 @@ use (const volatile void *memory, size_t bytes, bool is_write)
     return;
   if (at - region < n_bytes)
     mark (at, bytes, is_write);
-  else if (!is_within (at, image, image_end) && !is_within (at, stacks, stacks_end)
-           && !is_within (at, closure, closure_end))
+  else if (is_within (at, image, image_end) || is_within (at, stacks, stacks_end))
+    races_use ((const void *)at, bytes, is_write); /* shared memory is there */
+  else if (!is_within (at, closure, closure_end))
     refuse (at, bytes, is_write);
 }
 
@@ -179,6 +181,7 @@ use_aligned (const volatile void *memory, bool is_write)
     }
   if (at % bytes != 0)
     refuse_alignment (bytes, is_write);
+  races_use ((const void *)at, bytes, is_write);
   for (size_t done = 0; done < bytes; done += MIN (bytes, 8))
     mark_word<MIN (bytes, 8)> (at + done, is_write);
 }
@@ -240,6 +243,7 @@ trace_map (void *at, size_t bytes)
   shadow = (guint8 *)reserve (bytes);
   is_page_used = (guint8 *)reserve (bytes / PAGE);
   dl_iterate_phdr (note_image, nullptr);
+  races_map (at, bytes);
 }
 
 void

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Races within one launch: two threads use a byte, one of them writes it, and neither a barrier nor
+ * a __syncwarp is between the two. Whether they did harm in the one order in which threads run here
+ * does not matter, and blocks are never in order. Atomics do not race with each other. A shuffle
+ * orders nothing, as the PTX manual has it. Of each byte of shared and device memory there is who
+ * wrote it last, and who has read it since. */
+#include "config.h"
+
+#include "tests/fake/device.hpp"
+
+#include <sys/mman.h>
+
+extern "C" char __start_fake_cuda_shared[] __attribute__ ((weak));
+extern "C" char __stop_fake_cuda_shared[] __attribute__ ((weak));
+
+namespace fake
+{
+
+namespace
+{
+
+/* A use by one thread. Epochs count beginnings of blocks and barriers, of all launches. */
+struct Use
+{
+  guint32 epoch; /* 0: none */
+  guint16 thread;
+  guint8 syncs; /* of its warp; so many that they begin anew are not between two uses of a byte */
+  bool is_atomic : 1, is_by_more : 1; /* others, too, with nothing between */
+};
+
+/* Of readers the last, and another of those of other warps or, better, of other blocks. */
+struct Trail
+{
+  Use writer, reader, other;
+};
+
+const size_t MAX_DYNAMIC = 227 * 1024;
+
+bool is_on;
+bool is_atomic; /* what the current thread does now */
+unsigned thread;
+guint8 syncs[32]; /* of each warp of the block */
+guint32 epoch, of_launch, of_block;
+
+/* Trails of device memory, by its pages: those used in a launch have one each of these. */
+guint32 *trail_of_page; /* 0: none */
+guintptr region;
+size_t n_bytes;
+std::vector<size_t> pages;
+std::vector<Trail *> trails; /* what they say of launches before is of epochs before */
+std::vector<Trail> shared, dynamic;
+const guint8 *dynamic_begin;
+
+bool
+is_of_this_warp (const Use &use)
+{
+  return use.epoch >= of_block && use.thread / 32 == thread / 32;
+}
+
+/* Whether it is over for whoever runs now. */
+bool
+is_over (const Use &use, bool is_shared)
+{
+  if (use.epoch < of_launch || (is_shared && use.epoch < of_block))
+    return true;
+  if (use.epoch < of_block)
+    return false;
+  if (use.epoch < epoch)
+    return true;
+  if (!is_of_this_warp (use))
+    return false;
+  return use.syncs != syncs[thread / 32] || (use.thread == thread && !use.is_by_more);
+}
+
+bool
+races (const Use &earlier, bool is_shared)
+{
+  return !is_over (earlier, is_shared) && !(earlier.is_atomic && is_atomic);
+}
+
+void
+complain (const void *at, const Use &earlier, bool earlier_wrote, bool writes, bool is_shared)
+{
+  if (!runtime.error.empty ())
+    return;
+  trace_threads (false); /* what follows is no part of the kernel */
+  const Allocation *allocation = is_shared ? nullptr : find (at);
+  std::string what = "shared memory";
+
+  if (allocation != nullptr)
+    {
+      size_t from = (size_t)((const guint8 *)at - allocation->at);
+
+      what = bytes_of (*allocation, from, from + 1);
+    }
+  report (where_kernel_is () + (writes ? " writes " : " reads ") + what + ", which thread "
+          + std::to_string (earlier.thread) + (earlier.epoch < of_block ? " of another block" : "")
+          + (earlier_wrote ? " writes" : " reads") + ": nothing orders the two");
+  trace_threads (true);
+}
+
+void
+add_reader (Trail &trail, const Use &self)
+{
+  Use &last = trail.reader;
+
+  if (last.epoch >= of_launch && is_of_this_warp (last))
+    {
+      bool is_same_turn = last.epoch == epoch && last.syncs == self.syncs;
+
+      last = { self.epoch, self.thread, self.syncs, self.is_atomic && last.is_atomic,
+               is_same_turn && (last.is_by_more || last.thread != thread) };
+      return;
+    }
+  if (last.epoch >= of_launch && (trail.other.epoch < of_launch || trail.other.epoch >= of_block))
+    trail.other = last;
+  last = self;
+}
+
+void
+follow (Trail &trail, const void *at, bool writes, bool is_shared)
+{
+  Use self = { epoch, (guint16)thread, syncs[thread / 32], is_atomic, false };
+
+  if (races (trail.writer, is_shared))
+    complain (at, trail.writer, true, writes, is_shared);
+  if (!writes)
+    {
+      add_reader (trail, self);
+      return;
+    }
+  if (races (trail.reader, is_shared))
+    complain (at, trail.reader, false, true, is_shared);
+  else if (races (trail.other, is_shared))
+    complain (at, trail.other, false, true, is_shared);
+  if (is_atomic && trail.writer.is_atomic && !is_over (trail.writer, is_shared))
+    {
+      self.thread = trail.writer.thread;
+      self.syncs = trail.writer.syncs;
+      self.is_by_more = true;
+    }
+  trail = { self, {}, {} };
+}
+
+Trail *
+trails_of (size_t page)
+{
+  if (trail_of_page[page] == 0)
+    {
+      pages.push_back (page);
+      if (pages.size () > trails.size ())
+        trails.push_back (g_new0 (Trail, PAGE));
+      trail_of_page[page] = (guint32)pages.size ();
+    }
+  return trails[trail_of_page[page] - 1];
+}
+
+/* FALSE: it is not of that memory. */
+bool
+follow_shared (std::vector<Trail> &of, const guint8 *begin, const guint8 *at, size_t bytes,
+               bool writes)
+{
+  if (at < begin || at + bytes > begin + of.size ())
+    return false;
+  for (size_t i = 0; i < bytes; i++)
+    follow (of[(size_t)(at - begin) + i], at + i, writes, true);
+  return true;
+}
+
+}
+
+void
+races_map (void *at, size_t bytes)
+{
+  region = (guintptr)at;
+  n_bytes = bytes;
+  trail_of_page
+      = (guint32 *)mmap (nullptr, bytes / PAGE * sizeof *trail_of_page, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (trail_of_page == MAP_FAILED)
+    g_error ("no address space to look for races");
+}
+
+void
+races_find (bool find)
+{
+  is_on = find;
+}
+
+void
+races_begin (const void *dynamic_shared)
+{
+  for (size_t page : pages)
+    trail_of_page[page] = 0;
+  pages.clear ();
+  of_launch = epoch + 1;
+  is_atomic = false;
+  dynamic_begin = (const guint8 *)dynamic_shared;
+  if (!is_on)
+    return;
+  dynamic.resize (MAX_DYNAMIC);
+  if (__start_fake_cuda_shared != nullptr)
+    shared.resize ((size_t)(__stop_fake_cuda_shared - __start_fake_cuda_shared));
+}
+
+void
+races_block ()
+{
+  of_block = ++epoch;
+}
+
+void
+races_barrier ()
+{
+  epoch++;
+}
+
+void
+races_sync_warp (unsigned warp)
+{
+  syncs[warp]++;
+}
+
+void
+races_thread (unsigned number)
+{
+  thread = number;
+}
+
+void
+races_use (const void *memory, size_t bytes, bool writes)
+{
+  const guint8 *at = (const guint8 *)memory;
+
+  if (!is_on)
+    return;
+  if ((guintptr)at - region < n_bytes)
+    for (size_t i = 0; i < bytes; i++)
+      {
+        size_t from = (guintptr)at + i - region;
+
+        follow (trails_of (from / PAGE)[from % PAGE], at + i, writes, false);
+      }
+  else if (!follow_shared (shared, (const guint8 *)__start_fake_cuda_shared, at, bytes, writes))
+    follow_shared (dynamic, dynamic_begin, at, bytes, writes);
+}
+
+}
+
+void
+fake_cuda_begin_atomic (void)
+{
+  fake::is_atomic = true;
+}
+
+void
+fake_cuda_end_atomic (void)
+{
+  fake::is_atomic = false;
+}
