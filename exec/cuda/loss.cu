@@ -30,7 +30,8 @@ namespace
 enum : unsigned
 {
   LOSS_THREADS = 512,
-  KEPT = 4 /* pieces that a thread does not read twice */
+  KEPT = 4, /* pieces that a thread does not read twice */
+  AHEAD = 2 /* that it asks for before it waits for the first */
 };
 
 /* A sum of exp (x - max); max is minus infinity while there are none. */
@@ -55,9 +56,31 @@ add_piece (Softmax *softmax, const Piece &logits, unsigned n)
       softmax->sum += expf (logits.at[i] - (max == -INFINITY ? 0.0f : max));
 }
 
+/* Of a row that begins at `begin` the pieces at `col` and so on, `stride` apart. */
+template <unsigned pieces>
+__device__ inline void
+add_pieces (Softmax *softmax, const Array &logits, uint64_t begin, uint64_t col, uint64_t stride,
+            uint64_t cols)
+{
+  Words words[pieces];
+  unsigned n[pieces];
+
+  EXEC_CUDA_UNROLL
+  for (unsigned k = 0; k < pieces; k++)
+    {
+      uint64_t at = col + k * stride;
+
+      n[k] = at < cols ? piece_of (at, cols) : 0;
+      words[k] = fetch (logits, begin + at, n[k]);
+    }
+  EXEC_CUDA_UNROLL
+  for (unsigned k = 0; k < pieces; k++)
+    add_piece (softmax, widen (logits, words[k]), n[k]);
+}
+
 __global__ void
-__launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, uint64_t cols, Limb *loss,
-                                                Array prob, Array logits, const int32_t *targets)
+__launch_bounds__ (LOSS_THREADS, 2) cross_entropy (uint64_t rows, uint64_t cols, Limb *loss,
+                                                   Array prob, Array logits, const int32_t *targets)
 {
   uint64_t first = threadIdx.x * (uint64_t)PIECE, stride = blockDim.x * (uint64_t)PIECE;
 
@@ -67,13 +90,8 @@ __launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, uint64_t cols, Li
       bool counts = targets[row] >= 0;
       float target = counts ? read_one (logits, row * cols + (uint64_t)targets[row]) : 0.0f;
 
-      EXEC_CUDA_UNROLL
-      for (uint64_t col = first; col < cols; col += stride)
-        {
-          unsigned n = piece_of (col, cols);
-
-          add_piece (&own, read (logits, row * cols + col, n), n);
-        }
+      for (uint64_t col = first; col < cols; col += AHEAD * stride)
+        add_pieces<AHEAD> (&own, logits, row * cols, col, stride, cols);
       float max = block_max (own.max);
       float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * expf (own.max - max));
       for (uint64_t col = first; col < cols; col += stride)
@@ -122,7 +140,7 @@ __launch_bounds__ (LOSS_THREADS)
       uint64_t target = (uint64_t)targets[row];
       float logit = read_one (logits, begin + target);
       Softmax own = { -INFINITY, 0 };
-      Piece kept[KEPT];
+      Words kept[KEPT];
 
       EXEC_CUDA_UNROLL
       for (unsigned k = 0; k < KEPT; k++)
@@ -130,16 +148,17 @@ __launch_bounds__ (LOSS_THREADS)
           uint64_t col = first + k * stride;
           unsigned n = col < cols ? piece_of (col, cols) : 0;
 
-          kept[k] = read (logits, begin + col, n);
-          add_piece (&own, kept[k], n);
+          kept[k] = fetch (logits, begin + col, n);
         }
       EXEC_CUDA_UNROLL
-      for (uint64_t col = rest; col < cols; col += stride)
+      for (unsigned k = 0; k < KEPT; k++)
         {
-          unsigned n = piece_of (col, cols);
+          uint64_t col = first + k * stride;
 
-          add_piece (&own, read (logits, begin + col, n), n);
+          add_piece (&own, widen (logits, kept[k]), col < cols ? piece_of (col, cols) : 0);
         }
+      for (uint64_t col = rest; col < cols; col += AHEAD * stride)
+        add_pieces<AHEAD> (&own, logits, begin, col, stride, cols);
       float max = block_max (own.max);
       float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * expf (own.max - max));
 
@@ -150,7 +169,7 @@ __launch_bounds__ (LOSS_THREADS)
 
           if (col < cols)
             write (logits, begin + col, piece_of (col, cols),
-                   gradient_of (kept[k], max, sum, col, target));
+                   gradient_of (widen (logits, kept[k]), max, sum, col, target));
         }
       for (uint64_t col = rest; col < cols; col += stride)
         {
