@@ -3,7 +3,7 @@ dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in 
 dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations
 dnl (the third where nvcc knows it), Hopper's with what it alone has, and what later ones translate
 dnl for themselves, which is of no one GPU's own. nvcc must compile with it: it is particular about
-dnl gcc.
+dnl gcc. Where warnings are errors, registers that a kernel has no room for are one too.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.
@@ -13,7 +13,7 @@ fsdplan_libdir ()
 }
 
 AC_ARG_VAR([NVCCFLAGS], [nvcc flags: which GPUs to compile for, optimisation])
-AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings -Xptxas -Werror -Xcompiler -Werror"], [NVCC_WERROR=])
+AS_IF([test "$enable_werror" = yes], [NVCC_WERROR="-Werror all-warnings -Xptxas -Werror,-warn-spills -Xcompiler -Werror"], [NVCC_WERROR=])
 AC_SUBST([NVCC_WERROR])
 
 # fsdplan_nvcc_default_flags: for what NVCC can compile to.

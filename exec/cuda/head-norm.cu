@@ -177,19 +177,30 @@ struct HeadTerm
   Array dout, in;
   const float *rstd;
 
-  __device__ void
-  operator() (uint64_t row, uint64_t col, unsigned n, Piece *sum, Piece *) const
+  struct Row
+  {
+    Words dout, in;
+    float scale;
+  };
+
+  __device__ Row
+  fetch (uint64_t row, uint64_t col, unsigned n) const
   {
     uint64_t head = first + row % count, at;
 
     row /= count;
     at = row * shape.width + head * shape.dim + col;
-    Words douts = fetch (dout, at, n), ins = fetch (in, at, n);
-    float scale = rstd[row * (shape.heads + shape.kv_heads) + head];
-    Piece g = widen (dout, douts), x = widen (in, ins);
+    return { ::fetch (dout, at, n), ::fetch (in, at, n),
+             rstd[row * (shape.heads + shape.kv_heads) + head] };
+  }
+
+  __device__ void
+  add (const Row &row, Piece *sum, Piece *) const
+  {
+    Piece g = widen (dout, row.dout), x = widen (in, row.in);
 
     for (unsigned i = 0; i < PIECE; i++)
-      sum->at[i] += g.at[i] * (x.at[i] * scale);
+      sum->at[i] += g.at[i] * (x.at[i] * row.scale);
   }
 };
 

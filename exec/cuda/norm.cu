@@ -330,17 +330,29 @@ struct NormTerm
   Array dout, in;
   Statistics statistics;
 
-  __device__ void
-  operator() (uint64_t row, uint64_t col, unsigned n, Piece *first, Piece *second) const
+  struct Row
+  {
+    Words dout, in;
+    float mean, rstd;
+  };
+
+  __device__ Row
+  fetch (uint64_t row, uint64_t col, unsigned n) const
   {
     uint64_t at = row * cols + col;
-    Words douts = fetch (dout, at, n), ins = fetch (in, at, n);
-    float mean = statistics.mean (row), rstd = statistics.rstd (row);
-    Piece d = widen (dout, douts), x = widen (in, ins);
+
+    return { ::fetch (dout, at, n), ::fetch (in, at, n), statistics.mean (row),
+             statistics.rstd (row) };
+  }
+
+  __device__ void
+  add (const Row &row, Piece *first, Piece *second) const
+  {
+    Piece d = widen (dout, row.dout), x = widen (in, row.in);
 
     for (unsigned i = 0; i < PIECE; i++)
       {
-        first->at[i] += d.at[i] * normal_of (statistics, x.at[i], mean, rstd);
+        first->at[i] += d.at[i] * normal_of (statistics, x.at[i], row.mean, row.rstd);
         second->at[i] += d.at[i];
       }
   }
@@ -351,10 +363,18 @@ struct BiasTerm
   uint64_t cols;
   Array dout;
 
-  __device__ void
-  operator() (uint64_t row, uint64_t col, unsigned n, Piece *sum, Piece *) const
+  typedef Words Row;
+
+  __device__ Row
+  fetch (uint64_t row, uint64_t col, unsigned n) const
   {
-    Piece d = read (dout, row * cols + col, n);
+    return ::fetch (dout, row * cols + col, n);
+  }
+
+  __device__ void
+  add (const Row &row, Piece *sum, Piece *) const
+  {
+    Piece d = widen (dout, row);
 
     for (unsigned i = 0; i < PIECE; i++)
       sum->at[i] += d.at[i];

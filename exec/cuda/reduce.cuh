@@ -126,10 +126,16 @@ write_strip (const Columns &shape, const Array &out, uint64_t first, const Piece
     write_one (out, col, sum);
 }
 
-/* term (row, col, n, first, second) adds one row's terms to its columns' two sums. */
+/* Rows that a thread has asked for before it waits for the first. */
+enum : unsigned
+{
+  ROWS_AT_ONCE = 4
+};
+
+/* term.fetch (row, col, n) reads what term.add () adds to its columns' two sums. */
 template <typename Term>
 __global__ void
-__launch_bounds__ (COLUMN_THREADS) columns (Columns shape, Term term)
+__launch_bounds__ (COLUMN_THREADS, 1) columns (Columns shape, Term term)
 {
   uint64_t pieces = pieces_of (shape.cols);
 
@@ -141,9 +147,20 @@ __launch_bounds__ (COLUMN_THREADS) columns (Columns shape, Term term)
       unsigned n = col < shape.cols ? piece_of (col, shape.cols) : 0;
       Piece first_sum = {}, second_sum = {};
 
-      EXEC_CUDA_UNROLL
-      for (uint64_t row = threadIdx.x / shape.strip; row < shape.rows && n > 0; row += stride)
-        term (row, col, n, &first_sum, &second_sum);
+      for (uint64_t row = threadIdx.x / shape.strip; row < shape.rows && n > 0;
+           row += ROWS_AT_ONCE * stride)
+        {
+          typename Term::Row rows[ROWS_AT_ONCE];
+
+          EXEC_CUDA_UNROLL
+          for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+            if (row + i * stride < shape.rows)
+              rows[i] = term.fetch (row + i * stride, col, n);
+          EXEC_CUDA_UNROLL
+          for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+            if (row + i * stride < shape.rows)
+              term.add (rows[i], &first_sum, &second_sum);
+        }
       write_strip (shape, shape.first, first, first_sum);
       if (shape.second.at != NULL)
         write_strip (shape, shape.second, first, second_sum);
