@@ -126,6 +126,69 @@ from_e8m0 (unsigned code)
   return code == 0xff ? NAN : float_of (code > 0 ? code << 23 : 0x400000u);
 }
 
+/* 1 / power, of a power of two that from_e8m0 makes. */
+__device__ inline float
+inverse_of_power (float power)
+{
+  unsigned code = word_of (power) >> 23;
+
+  return from_e8m0 (code > 254 ? 0xff : 254 - code);
+}
+
+/* A float that has so many bits more than a code that rounding it to one gives the double's: what
+ * is cut off is told by its last bit. */
+__device__ inline float
+cut (double value)
+{
+#ifdef __CUDA_ARCH__
+  float shorter = __double2float_rz (value);
+#else
+  float shorter = (float)value;
+
+  if (fabs ((double)shorter) > fabs (value))
+    shorter = float_of (word_of (shorter) - 1);
+#endif
+  return float_of (word_of (shorter) | (((uint32_t)bits_of (value) & 0x1fffffffu) != 0));
+}
+
+/* Eight codes of a byte each of what to_narrow takes; NaNs are alike. */
+__device__ inline Pair
+to_codes (const Narrow &format, const Piece &piece)
+{
+  Pair codes = {};
+
+  for (unsigned i = 0; i < PIECE; i += 2)
+    {
+      float low = piece.at[i], high = piece.at[i + 1];
+      uint32_t both;
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890 /* there is an instruction for two of them */
+      uint16_t word;
+
+      if (format.fraction == 2)
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(word) : "f"(high), "f"(low));
+      else
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(word) : "f"(high), "f"(low));
+      both = word;
+#else
+      both = to_narrow (format, (double)low) | to_narrow (format, (double)high) << 8;
+#endif
+      codes.word[i / 4] |= both << i % 4 * 8;
+    }
+  return codes;
+}
+
+/* The first n of them, from `at` on. */
+__device__ inline void
+store_codes (uint8_t *at, const Pair &codes, unsigned n)
+{
+  if (n == PIECE && (uintptr_t)at % sizeof (Pair) == 0)
+    *(Pair *)at = codes;
+  else
+    for (unsigned i = 0; i < PIECE; i++)
+      if (i < n)
+        at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+}
+
 /* The code of element i by itself. */
 __device__ inline float
 code_at (const uint8_t *in, PlanDtype dtype, uint64_t i)
@@ -173,10 +236,12 @@ site_of (const ExecArgs *args, int scale)
 }
 
 /* One rounding to fp32, as the product of two floats, then that to the format. */
-__device__ inline unsigned
-site_code (const Narrow &format, float value, float scale)
+__device__ inline Pair
+site_codes (const Narrow &format, Piece piece, float scale)
 {
-  return to_narrow (format, (double)(value * scale));
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= scale;
+  return to_codes (format, piece);
 }
 
 /* Magnitudes as words: in the order of the numbers, NaN above all. */

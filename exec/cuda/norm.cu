@@ -80,11 +80,8 @@ write_norm (const NormOut &out, uint64_t at, unsigned n, const Piece &piece, uin
     }
   for (unsigned i = 0; i < PIECE; i++)
     if (i < n)
-      {
-        *own = larger (*own, magnitude_of (piece.at[i]));
-        out.codes[at + i]
-            = (uint8_t)site_code (narrow_of (out.dtype), piece.at[i], *out.site.scale);
-      }
+      *own = larger (*own, magnitude_of (piece.at[i]));
+  store_codes (out.codes + at, site_codes (narrow_of (out.dtype), piece, *out.site.scale), n);
 }
 
 /* After the last row. */

@@ -6,12 +6,13 @@
  * Launch shape   param_amax: a thread per piece of 8 elements, or per block of a row and per block
  *                of a column of the part, 256 a block, at most 2048 blocks. param_quantize: one per
  *                magnitude, then one per piece. rescale: a warp per site. transpose: 256 threads
- *                per tile of 64 x 64, 17 KiB of shared memory.
+ *                per tile of 64 x 64, 5 KiB of shared memory.
  * Per call       s: bytes per element of `in`, q: of the result, b: elements of a block
  *   op                    bytes                      instructions
  *   param_amax            count s                    a comparison per element
  *     of blocks           2 count s, 8 count / b     the same, twice
- *   param_quantize        count (s + q)              a product in fp64, about 25 of integers
+ *   param_quantize        count (s + q)              a product in fp64, about 8 others (on GPUs
+ *                                                    before sm_89 about 30)
  *     by a given scale    count (s + q)              a product in fp32, and the same
  *     of blocks           count (s + 2 q), 3 parts   of either, per element and copy
  *   rescale               8 count length             a comparison per number
@@ -117,15 +118,6 @@ code_of (const Narrow &format, float value, double inverse)
   return to_narrow (format, settle ((double)value * inverse));
 }
 
-/* Stores the first n codes of a byte each. */
-__device__ inline void
-store_codes (uint8_t *at, const uint8_t codes[PIECE], unsigned n)
-{
-  for (unsigned i = 0; i < PIECE; i++)
-    if (i < n)
-      at[i] = codes[i];
-}
-
 __global__ void
 param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Array amax, Array in)
 {
@@ -139,11 +131,10 @@ param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Arr
     {
       unsigned n = piece_of (at, count);
       Piece piece = read (in, at, n);
-      uint8_t codes[PIECE];
 
       for (unsigned i = 0; i < PIECE; i++)
-        codes[i] = (uint8_t)code_of (format, piece.at[i], inverse);
-      store_codes (out + at, codes, n);
+        piece.at[i] = cut (settle ((double)piece.at[i] * inverse));
+      store_codes (out + at, to_codes (format, piece), n);
     }
 }
 
@@ -162,14 +153,10 @@ param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scal
     {
       unsigned n = piece_of (at, count);
       Piece piece = read (in, at, n);
-      uint8_t codes[PIECE];
 
       for (unsigned i = 0; i < PIECE; i++)
-        {
-          own = larger (own, magnitude_of (piece.at[i]));
-          codes[i] = (uint8_t)site_code (format, piece.at[i], given);
-        }
-      store_codes (out + at, codes, n);
+        own = larger (own, magnitude_of (piece.at[i]));
+      store_codes (out + at, site_codes (format, piece, given), n);
     }
   if (site.amax != NULL)
     raise_max (site.amax, own);
@@ -267,7 +254,7 @@ inverse_at (const BlockScales &scales, uint64_t place)
   double scale;
 
   if (scales.unit == NULL)
-    return 1.0 / (double)from_e8m0 (code);
+    return (double)inverse_of_power (from_e8m0 (code));
   scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * (double)*scales.unit;
   return scale == 0 ? 0.0 : 1.0 / scale;
 }
@@ -283,7 +270,13 @@ __device__ inline void
 store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, bool is_half)
 {
   if (!is_half)
-    store_codes (out + at, codes, n);
+    {
+      Pair packed = {};
+
+      for (unsigned i = 0; i < PIECE; i++)
+        packed.word[i / 4] |= (uint32_t)codes[i] << i % 4 * 8;
+      store_codes (out + at, packed, n);
+    }
   else
     for (unsigned i = 0; i < PIECE; i += 2)
       if (i < n)

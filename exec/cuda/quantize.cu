@@ -8,14 +8,14 @@
  *                most 2048 blocks; 17 KiB of shared memory. dequantize: a thread per piece.
  * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
  *   op                       bytes                   instructions
- *   quantize, mxfp8          n (s + q), with col     a product in fp64 and about 25 of integers per
- *                            n (s + 2 q)             element and copy
- *   quantize, by a given scale, as mxfp8: a product in fp32
- *   quantize, the others     n s more: their scales need the largest element first
- *   dequantize               n (q + s)               a product per element
- * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
- *                for byte, whichever NaN. What the CPU divides in fp64 is multiplied here by the
- *                inverse and freed of the error that makes: see settle. */
+ *   quantize, mxfp8          n (s + q), with col     a product in fp32 per element and copy, half
+ * an n (s + 2 q)             instruction to round it (about 25 before sm_89) quantize, by a given
+ * scale: as mxfp8 quantize, the others     n s more: their scales need the largest element first; a
+ * product in fp64, two conversions, and for nvfp4 about 25 of integers dequantize               n
+ * (q + s)               a product per element Checked with   exec_cpu_quantize and
+ * exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte for byte, whichever NaN. What the
+ * CPU divides in fp64 is multiplied here by the inverse and freed of the error that makes: see
+ * settle. */
 #include "exec/cuda/narrow.cuh"
 
 namespace
@@ -135,13 +135,34 @@ inverse_of (const Target &to, const Segment &segment, uint64_t row, uint64_t col
       code = to_e8m0_up ((double)float_of (max) / 448.0);
       if (n > 0 && col % MX_BLOCK == 0)
         to.at[to.count + place_of (to.places, row, col / MX_BLOCK)] = (uint8_t)code;
-      return 1.0 / (double)from_e8m0 (code);
+      return (double)inverse_of_power (from_e8m0 (code));
     }
   code = to_narrow (narrow_of (PLAN_DTYPE_E4M3), (double)float_of (max) / 6.0 / tensor);
   if (n > 0)
     to.at[to.count / 2 + place_of (to.places, row, col / SEGMENT)] = (uint8_t)code;
   scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * tensor;
   return scale == 0 ? 0.0 : 1.0 / scale;
+}
+
+/* Eight elements from the first-th on as codes are made of them. By a power of two products are
+ * exact in fp32, where they are not too small for a code. */
+__device__ inline Piece
+scaled_piece (const Target &to, const Segment &segment, unsigned first, double inverse)
+{
+  Piece piece;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      float value = segment.at[first + i];
+
+      if (to.given != NULL)
+        piece.at[i] = value * *to.given;
+      else if (to.dtype == PLAN_DTYPE_MXFP8)
+        piece.at[i] = value * (float)inverse;
+      else
+        piece.at[i] = cut (settle ((double)value * inverse));
+    }
+  return piece;
 }
 
 /* Stores n elements from a column of a row on as codes, n being SEGMENT wherever codes have half a
@@ -155,18 +176,20 @@ convert (const Target &to, const Segment &segment, uint64_t row, uint64_t col, u
   uint8_t *at = to.at + (row * to.cols + col) * bits / 8;
   Quad codes = {};
 
-  for (unsigned i = 0; i < SEGMENT; i++)
+  if (bits == 4)
     {
-      unsigned code = to.given != NULL ? site_code (format, segment.at[i], *to.given)
-                      : inverse == 0 && to.dtype == PLAN_DTYPE_NVFP4
-                          ? 0
-                          : to_narrow (format, settle ((double)segment.at[i] * inverse));
-
-      if (bits == 4)
-        codes.word[i / 8] |= code << i % 8 * 4;
-      else
-        codes.word[i / 4] |= code << i % 4 * 8;
+      for (unsigned i = 0; i < SEGMENT && inverse != 0; i++)
+        codes.word[i / 8] |= to_narrow (format, settle ((double)segment.at[i] * inverse))
+                             << i % 8 * 4;
     }
+  else
+    for (unsigned i = 0; i < SEGMENT; i += PIECE)
+      {
+        Pair half = to_codes (format, scaled_piece (to, segment, i, inverse));
+
+        codes.word[i / 4] = half.word[0];
+        codes.word[i / 4 + 1] = half.word[1];
+      }
   if (n == SEGMENT && bits == 8 && (uintptr_t)at % sizeof (Quad) == 0)
     *(Quad *)at = codes;
   else if (n == SEGMENT && bits == 4 && (uintptr_t)at % sizeof (Pair) == 0)
@@ -184,19 +207,44 @@ segment_length (uint64_t at, uint64_t count)
   return at >= count ? 0 : count - at < SEGMENT ? (unsigned)(count - at) : (unsigned)SEGMENT;
 }
 
+/* Where one of a thread's pieces is in the tile. */
+struct PiecePlace
+{
+  unsigned row, col;
+};
+
+__device__ inline PiecePlace
+place_in_tile (unsigned round)
+{
+  unsigned i = round * THREADS + threadIdx.x;
+
+  return { i / (QUANTIZE_TILE / PIECE), i % (QUANTIZE_TILE / PIECE) * PIECE };
+}
+
+/* Threads ask for all of their pieces before they wait for the first. */
 __device__ inline void
 load_tile (uint64_t rows, uint64_t cols, const Array &in, uint64_t first_row, uint64_t first_col)
 {
+  const unsigned rounds = QUANTIZE_TILE * QUANTIZE_TILE / PIECE / THREADS;
   QuantizeTile &tile = quantize_tile ();
+  Words words[rounds];
 
-  for (unsigned i = threadIdx.x; i < QUANTIZE_TILE * QUANTIZE_TILE / PIECE; i += THREADS)
+  EXEC_CUDA_UNROLL
+  for (unsigned round = 0; round < rounds; round++)
     {
-      unsigned row = i / (QUANTIZE_TILE / PIECE), col = i % (QUANTIZE_TILE / PIECE) * PIECE;
-      uint64_t r = first_row + row, c = first_col + col;
-      Piece piece = r < rows && c < cols ? read (in, r * cols + c, piece_of (c, cols)) : Piece{};
+      PiecePlace place = place_in_tile (round);
+      uint64_t r = first_row + place.row, c = first_col + place.col;
+
+      words[round] = r < rows && c < cols ? fetch (in, r * cols + c, piece_of (c, cols)) : Words{};
+    }
+  EXEC_CUDA_UNROLL
+  for (unsigned round = 0; round < rounds; round++)
+    {
+      PiecePlace place = place_in_tile (round);
+      Piece piece = widen (in, words[round]);
 
       for (unsigned k = 0; k < PIECE; k++)
-        tile.at[row][col + k] = piece.at[k];
+        tile.at[place.row][place.col + k] = piece.at[k];
     }
 }
 

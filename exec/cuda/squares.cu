@@ -8,9 +8,10 @@
  *                256 a block, at most 2048 blocks. scale_squares, turn_squares: one per scale.
  * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
  *   op                    bytes                    instructions
- *   quantize              n (s + q), with col      a product in fp64 and about 25 of integers per
- *                         n (s + 2 q)              element and copy; a square is read twice, the
- *                                                  second time from cache
+ *   quantize              n (s + q), with col      a product in fp32 per element and copy, half an
+ *                         n (s + 2 q)              instruction to round it (about 25 before sm_89);
+ *                                                  a square is read twice, the second time from
+ *                                                  cache
  *   param_amax            count s                  a comparison per element
  *   param_quantize        count (s + 1)            as quantize
  * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
@@ -38,10 +39,15 @@ square_scale (uint32_t max)
   return max == 0 ? 1.0f : from_e8m0 (code > 0 ? code : 1);
 }
 
-__device__ inline unsigned
-square_code (float value, double inverse)
+/* Products with a power of two are exact, where they are not too small for a code. */
+__device__ inline Pair
+square_codes (Piece piece, float scale)
 {
-  return to_narrow (narrow_of (PLAN_DTYPE_E4M3), (double)value * inverse);
+  float inverse = inverse_of_power (scale);
+
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= inverse;
+  return to_codes (narrow_of (PLAN_DTYPE_E4M3), piece);
 }
 
 /* --- a matrix ----------------------------------------------------------------------------- */
@@ -82,26 +88,6 @@ largest_of_row (const Piece &piece)
   return max;
 }
 
-__device__ inline void
-store_codes_of_row (uint8_t *at, const Pair &codes)
-{
-  if ((uintptr_t)at % sizeof (Pair) == 0)
-    *(Pair *)at = codes;
-  else
-    for (unsigned i = 0; i < PIECE; i++)
-      at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
-}
-
-__device__ inline void
-store_row (uint8_t *at, const Piece &piece, double inverse)
-{
-  Pair codes = {};
-
-  for (unsigned i = 0; i < PIECE; i++)
-    codes.word[i / 4] |= square_code (piece.at[i], inverse) << i % 4 * 8;
-  store_codes_of_row (at, codes);
-}
-
 /* Reads the square once: rows that have scales of their own are stored, columns measured. */
 __device__ inline void
 measure_square (const SquareTarget &row, const Array &in, uint64_t r, uint64_t c, bool is_square)
@@ -122,7 +108,7 @@ measure_square (const SquareTarget &row, const Array &in, uint64_t r, uint64_t c
       float scale = square_scale (largest_of_row (piece));
       if (col == 0)
         row.scales[c / SQUARE_SIDE * row.rows + at] = scale;
-      store_row (row.at + at * row.cols + c + col, piece, 1.0 / (double)scale);
+      store_codes (row.at + at * row.cols + c + col, square_codes (piece, scale), PIECE);
     }
   for (unsigned i = 0; i < PIECE; i++)
     tile.largest[line][col + i] = own[i];
@@ -174,10 +160,14 @@ convert_square (const SquareTarget &row, const SquareTarget &col, const Array &i
       Piece piece = read (in, at, PIECE);
 
       if (is_square)
-        store_row (row.at + at, piece, 1.0 / (double)tile.scale[0]);
-      for (unsigned i = 0; i < PIECE && col.at != NULL; i++)
-        ((uint8_t *)tile.turned[first + i])[y]
-            = (uint8_t)square_code (piece.at[i], 1.0 / (double)tile.scale[first + i]);
+        store_codes (row.at + at, square_codes (piece, tile.scale[0]), PIECE);
+      if (col.at == NULL)
+        continue;
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] *= inverse_of_power (tile.scale[first + i]);
+      Pair codes = to_codes (narrow_of (PLAN_DTYPE_E4M3), piece);
+      for (unsigned i = 0; i < PIECE; i++)
+        ((uint8_t *)tile.turned[first + i])[y] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
     }
 }
 
@@ -193,7 +183,7 @@ store_columns (const SquareTarget &col, uint64_t r, uint64_t c, bool is_square)
       unsigned x = round * SQUARE_ROWS + line;
       const uint32_t *codes = tile.turned[x] + first / 4;
 
-      store_codes_of_row (col.at + (c + x) * col.cols + r + first, { { codes[0], codes[1] } });
+      store_codes (col.at + (c + x) * col.cols + r + first, { { codes[0], codes[1] } }, PIECE);
     }
   if (threadIdx.x < SQUARE_SIDE && !is_square)
     col.scales[r / SQUARE_SIDE * col.rows + c + threadIdx.x] = tile.scale[threadIdx.x];
@@ -310,8 +300,10 @@ amax_squares (SquarePart part, uint32_t *amax, Array in)
       uint64_t square = square_at (part, place);
       uint32_t max = 0;
 
-      for (unsigned i = 0; i < n; i++, go_on (part, place))
+      for (unsigned i = 0; i < PIECE; i++, go_on (part, place))
         {
+          if (i >= n)
+            continue;
           uint64_t own = square_at (part, place);
 
           if (own != square && max > 0)
@@ -340,9 +332,13 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
 
       SquarePlace place = place_in (part, part.first + at);
 
-      for (unsigned i = 0; i < n; i++, go_on (part, place))
-        out[at + i]
-            = (uint8_t)square_code (piece.at[i], 1.0 / (double)scales[square_at (part, place)]);
+      for (unsigned i = 0; i < PIECE; i++)
+        if (i < n)
+          {
+            piece.at[i] *= inverse_of_power (scales[square_at (part, place)]);
+            go_on (part, place);
+          }
+      store_codes (out + at, to_codes (narrow_of (PLAN_DTYPE_E4M3), piece), n);
     }
 }
 
