@@ -355,7 +355,22 @@ enum : unsigned
 
 struct TurnTile
 {
-  uint32_t at[TURN_TILE][TURN_TILE + 1]; /* a bank for each */
+  uint32_t at[TURN_TILE][TURN_TILE / 4 + 1]; /* four bytes each; one more against bank conflicts */
+};
+
+/* Of a matrix of whole pieces of 16 bytes, wherever they begin, both ways round. */
+struct Turn
+{
+  uint64_t rows, cols;
+  uint8_t *out;
+  const uint8_t *in;
+  bool is_wide;
+};
+
+enum : unsigned
+{
+  TURN_PIECE = sizeof (Quad),
+  TURN_PIECES = TURN_TILE / TURN_PIECE /* of a row of a tile */
 };
 
 __device__ inline TurnTile &
@@ -367,30 +382,63 @@ turn_tile ()
 }
 
 /* Neighbouring threads read, and write, neighbouring bytes. */
-__global__ void
-transpose (uint64_t rows, uint64_t cols, uint8_t *out, const uint8_t *in, float *out_scale,
-           const float *in_scale)
+__device__ inline void
+turn_bytes (const Turn &turn, uint64_t r, uint64_t c)
 {
   TurnTile &tile = turn_tile ();
-  uint64_t across = (cols + TURN_TILE - 1) / TURN_TILE;
-  uint64_t tiles = (rows + TURN_TILE - 1) / TURN_TILE * across;
+
+  for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
+    if (r + i / TURN_TILE < turn.rows && c + i % TURN_TILE < turn.cols)
+      ((uint8_t *)tile.at[i / TURN_TILE])[i % TURN_TILE]
+          = turn.in[(r + i / TURN_TILE) * turn.cols + c + i % TURN_TILE];
+  __syncthreads ();
+  for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
+    if (c + i / TURN_TILE < turn.cols && r + i % TURN_TILE < turn.rows)
+      turn.out[(c + i / TURN_TILE) * turn.rows + r + i % TURN_TILE]
+          = ((const uint8_t *)tile.at[i % TURN_TILE])[i / TURN_TILE];
+}
+
+/* A thread reads a piece of a row and writes one of a column. Lanes of a warp have two pieces of
+ * each of 16 columns: whole sectors of memory, and no two in the same bank. */
+__device__ inline void
+turn_pieces (const Turn &turn, uint64_t r, uint64_t c)
+{
+  TurnTile &tile = turn_tile ();
+  unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  unsigned row = threadIdx.x / TURN_PIECES, from = threadIdx.x % TURN_PIECES * TURN_PIECE;
+  unsigned col = warp % 4 * 16 + lane / 2, to = (warp / 4 * 2 + lane % 2) * TURN_PIECE;
+  Quad turned = {};
+
+  if (r + row < turn.rows && c + from < turn.cols)
+    {
+      Quad quad = *(const Quad *)(turn.in + (r + row) * turn.cols + c + from);
+
+      for (unsigned i = 0; i < 4; i++)
+        tile.at[row][from / 4 + i] = quad.word[i];
+    }
+  __syncthreads ();
+  if (c + col >= turn.cols || r + to >= turn.rows)
+    return;
+  for (unsigned i = 0; i < TURN_PIECE; i++)
+    turned.word[i / 4] |= (uint32_t)((const uint8_t *)tile.at[to + i])[col] << i % 4 * 8;
+  *(Quad *)(turn.out + (c + col) * turn.rows + r + to) = turned;
+}
+
+__global__ void
+__launch_bounds__ (THREADS) transpose (Turn turn, float *out_scale, const float *in_scale)
+{
+  uint64_t across = (turn.cols + TURN_TILE - 1) / TURN_TILE;
+  uint64_t tiles = (turn.rows + TURN_TILE - 1) / TURN_TILE * across;
 
   if (first_x () == 0 && out_scale != NULL && in_scale != NULL)
     *out_scale = *in_scale;
   for (uint64_t t = blockIdx.x; t < tiles; t += gridDim.x)
     {
-      uint64_t r = t / across * TURN_TILE, c = t % across * TURN_TILE;
-
       __syncthreads (); /* the last tile has been written */
-      for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
-        if (r + i / TURN_TILE < rows && c + i % TURN_TILE < cols)
-          tile.at[i / TURN_TILE][i % TURN_TILE]
-              = in[(r + i / TURN_TILE) * cols + c + i % TURN_TILE];
-      __syncthreads ();
-      for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
-        if (c + i / TURN_TILE < cols && r + i % TURN_TILE < rows)
-          out[(c + i / TURN_TILE) * rows + r + i % TURN_TILE]
-              = (uint8_t)tile.at[i % TURN_TILE][i / TURN_TILE];
+      if (turn.is_wide)
+        turn_pieces (turn, t / across * TURN_TILE, t % across * TURN_TILE);
+      else
+        turn_bytes (turn, t / across * TURN_TILE, t % across * TURN_TILE);
     }
 }
 
@@ -495,7 +543,11 @@ exec_cuda_transpose (const ExecArgs *args, void *stream)
   int code = has_squares ? exec_cuda_turn_squares (args, stream) : 0;
   if (code != 0)
     return code;
-  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, rows, cols, out, in,
+
+  bool is_wide
+      = is_aligned (in) && is_aligned (out) && rows % TURN_PIECE == 0 && cols % TURN_PIECE == 0;
+  Turn turn = { rows, cols, out, in, is_wide };
+  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, turn,
                            has_squares ? NULL : out_scale, in_scale);
 }
 
