@@ -87,6 +87,7 @@ enum : unsigned
   GROUPS = 64,           /* of 4 exponents */
   NORM_THREADS = GROUPS, /* a block's threads collect a group each */
   PIECES_BETWEEN = 64,   /* that a thread adds up before it must collect: 512 squares */
+  PIECES_AHEAD = 4,      /* that it has asked for: few threads fit beside so much shared memory */
   DIGITS = 5             /* limbs that a group's sum reaches */
 };
 
@@ -154,6 +155,34 @@ add_groups (Limb *sum, const Group &group)
     atomicAdd (sum + threadIdx.x, total);
 }
 
+/* The piece from `at` on; zeros, which add nothing, behind the end. */
+__device__ inline Words
+fetch_some (const Array &in, uint64_t at, uint64_t count)
+{
+  return at < count ? fetch (in, at, piece_of (at, count)) : Words{};
+}
+
+/* How many are not numbers. */
+__device__ inline Limb
+add_squares (const Piece &piece)
+{
+  Squares &shared = squares ();
+  Limb not_numbers = 0;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      uint32_t word = word_of (piece.at[i]);
+      unsigned exponent = exponent_of (word);
+      Limb mantissa = mantissa_of (word);
+
+      if (is_number (word))
+        shared.sum[exponent / 4][threadIdx.x] += mantissa * mantissa << 2 * (exponent % 4);
+      else
+        not_numbers++;
+    }
+  return not_numbers;
+}
+
 __global__ void
 norm_sq (uint64_t count, Limb *sum, Array in)
 {
@@ -162,28 +191,24 @@ norm_sq (uint64_t count, Limb *sum, Array in)
   uint64_t first = (uint64_t)blockIdx.x * blockDim.x * PIECE; /* of the block */
   Limb not_numbers = 0;
   Group group = {};
-  Words next = at < count ? fetch (in, at, piece_of (at, count)) : Words{};
+  Words ahead[PIECES_AHEAD];
 
+  EXEC_CUDA_UNROLL
+  for (unsigned i = 0; i < PIECES_AHEAD; i++)
+    ahead[i] = fetch_some (in, at + i * stride, count);
   for (unsigned i = 0; i < GROUPS; i++)
     shared.sum[i][threadIdx.x] = 0;
   for (; first < count; first += PIECES_BETWEEN * stride)
     {
-      for (unsigned turn = 0; turn < PIECES_BETWEEN && at < count; turn++, at += stride)
+      for (unsigned turn = 0; turn < PIECES_BETWEEN && at < count; turn += PIECES_AHEAD)
         {
-          Piece piece = widen (in, next); /* zeros behind the end add nothing */
-
-          next = at + stride < count ? fetch (in, at + stride, piece_of (at + stride, count))
-                                     : Words{};
-          for (unsigned i = 0; i < PIECE; i++)
+          EXEC_CUDA_UNROLL
+          for (unsigned i = 0; i < PIECES_AHEAD; i++, at += stride)
             {
-              uint32_t word = word_of (piece.at[i]);
-              unsigned exponent = exponent_of (word);
-              Limb mantissa = mantissa_of (word);
+              Piece piece = widen (in, ahead[i]);
 
-              if (is_number (word))
-                shared.sum[exponent / 4][threadIdx.x] += mantissa * mantissa << 2 * (exponent % 4);
-              else
-                not_numbers++;
+              ahead[i] = fetch_some (in, at + PIECES_AHEAD * stride, count);
+              not_numbers += add_squares (piece);
             }
         }
       collect (&group);
