@@ -154,6 +154,7 @@ exec_comm_nccl_give_back (ExecComm *comm, void *memory)
 {
   NcclWorld *world = ((NcclComm *)comm)->world;
 
+  exec_comm_nccl_end_abort (world); /* which knows of it */
   for (guint i = 0; i < world->blocks->len; i++)
     {
       NcclBlock *block = &g_array_index (world->blocks, NcclBlock, i);

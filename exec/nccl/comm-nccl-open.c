@@ -61,6 +61,7 @@ world_new (guint rank, ExecComm *carrier, const ExecNcclOptions *options)
   world->rank = rank;
   world->carrier = carrier;
   world->comms = g_ptr_array_new ();
+  world->aborted = g_ptr_array_new ();
   world->blocks = g_array_new (FALSE, TRUE, sizeof (NcclBlock));
   world->spare = g_ptr_array_new ();
   g_queue_init (&world->pending);
@@ -80,6 +81,7 @@ free_pending (gpointer data)
 static void
 world_free (NcclWorld *world)
 {
+  exec_comm_nccl_end_abort (world);
   exec_comm_nccl_free_blocks (world);
   g_queue_clear_full (&world->pending, free_pending);
   g_ptr_array_set_free_func (world->spare, free_pending);
@@ -93,6 +95,7 @@ world_free (NcclWorld *world)
     cudaFree (world->stage[i]);
   g_array_unref (world->blocks);
   g_ptr_array_unref (world->comms);
+  g_ptr_array_unref (world->aborted);
   g_free (world->reason);
   g_free (world);
 }
@@ -151,7 +154,7 @@ split (NcclComm *parent, NcclComm *self, guint color, GError **error)
       parent,
       ncclCommSplit (parent->handle, (int)color, (int)parent->comm.rank, &self->handle, &config),
       error);
-  /* The parent is done with it; it may have to be waited for on its own. */
+  /* The parent is done with it, and has put it there; it may have to be waited for on its own. */
   return exec_comm_nccl_settle (self, ncclInProgress, "ncclCommSplit", error)
          && exec_comm_nccl_register_blocks (self, error);
 }

@@ -11,14 +11,17 @@ G_BEGIN_DECLS
 typedef struct
 {
   ExecNcclOptions options;
-  guint rank;        /* among all */
-  ExecComm *carrier; /* NULL: there is none */
-  GPtrArray *comms;  /* NcclComm, not owned, oldest first */
-  GArray *blocks;    /* NcclBlock: memory taken here */
-  GQueue pending;    /* NcclPending, oldest first */
-  GPtrArray *spare;  /* of those, with events */
-  gint64 ended_ns;   /* when a pending one last turned out to have ended */
-  char *reason;      /* why nothing works any more; NULL while all is well */
+  guint rank;         /* among all */
+  ExecComm *carrier;  /* NULL: there is none */
+  GPtrArray *comms;   /* NcclComm, not owned, oldest first */
+  GArray *blocks;     /* NcclBlock: memory taken here */
+  GQueue pending;     /* NcclPending, oldest first */
+  GPtrArray *spare;   /* of those, with events */
+  gint64 ended_ns;    /* when a pending one last turned out to have ended */
+  char *reason;       /* why nothing works any more; NULL while all is well */
+  GPtrArray *aborted; /* ncclComm_t: those of all communicators, then */
+  GThread *aborting;  /* until that has ended; NULL: nobody is */
+  gint is_stopped;    /* their kernels have been told to end */
   cudaStream_t stream;
   guint8 *stage[2]; /* what host memory passes through, to NCCL and from it; on first use */
 } NcclWorld;
@@ -74,6 +77,9 @@ gboolean exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t s
 gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error);
 gboolean exec_comm_nccl_wait_for_all (NcclComm *self, GError **error);
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
+
+/* Waits for what giving up began. Graphs with collectives in them are gone by now. */
+void exec_comm_nccl_end_abort (NcclWorld *world);
 ncclResult_t exec_comm_nccl_exchange (const NcclComm *self, void *out, const void *in,
                                       guint64 bytes, cudaStream_t stream);
 

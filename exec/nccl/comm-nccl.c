@@ -3,7 +3,7 @@
  * when the other ranks have come. So every call is settled, which is soon, and every collective is
  * followed by an event; whoever waits for the device asks `check`, again and again, which sees
  * NCCL's errors, a rank that said it failed, and a deadline that passed. Whatever is found, all
- * communicators of this rank are aborted, which is what ends their kernels. */
+ * communicators of this rank are aborted, together, which is what ends their kernels. */
 #include "config.h"
 
 #include "exec/cuda/sum.h"
@@ -36,9 +36,40 @@ exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error)
   return FALSE;
 }
 
+static void
+pause_poll (guint *polls)
+{
+  if (++*polls > POLLS_BEFORE_SLEEP)
+    g_usleep (SLEEP_US);
+  else
+    g_thread_yield ();
+}
+
+/* An abort frees memory, so it waits for all that the GPU does, in other communicators too: NCCL's
+ * issues 549 and 564. A group of them stops all kernels before it waits for any. */
+static gpointer
+abort_all (gpointer data)
+{
+  NcclWorld *world = data;
+
+  cudaSetDevice (world->options.device); /* NCCL goes back to what was set */
+  ncclGroupStart ();
+  for (guint i = 0; i < world->aborted->len; i++)
+    ncclCommAbort (world->aborted->pdata[i]);
+  g_atomic_int_set (&world->is_stopped, TRUE);
+  if (ncclGroupEnd () != ncclSuccess)
+    g_debug ("NCCL does not abort the communicators of rank %u", world->rank);
+  return NULL;
+}
+
+/* An abort also waits until no graph has a collective of the communicator (localPersistentRefs in
+ * NCCL's init.cc), and graphs are this thread's to destroy: another one waits. This one knows that
+ * kernels end from now on. */
 void
 exec_comm_nccl_give_up (NcclWorld *world, const char *reason)
 {
+  guint polls = 0;
+
   if (world->reason != NULL)
     return;
   world->reason = g_strdup (reason);
@@ -47,9 +78,19 @@ exec_comm_nccl_give_up (NcclWorld *world, const char *reason)
       NcclComm *comm = world->comms->pdata[i];
 
       if (comm->handle != NULL)
-        ncclCommAbort (comm->handle);
+        g_ptr_array_add (world->aborted, comm->handle);
       comm->handle = NULL;
     }
+  world->aborting = g_thread_new ("nccl-abort", abort_all, world);
+  while (!g_atomic_int_get (&world->is_stopped))
+    pause_poll (&polls);
+}
+
+void
+exec_comm_nccl_end_abort (NcclWorld *world)
+{
+  if (world->aborting != NULL)
+    g_thread_join (g_steal_pointer (&world->aborting));
 }
 
 gboolean
@@ -108,15 +149,6 @@ others_are_well (const NcclComm *self, GError **error)
   return exec_comm_nccl_is_usable (self, error);
 }
 
-static void
-pause_poll (guint *polls)
-{
-  if (++*polls > POLLS_BEFORE_SLEEP)
-    g_usleep (SLEEP_US);
-  else
-    g_thread_yield ();
-}
-
 /* Polls until NCCL is done, or something is wrong. */
 static gboolean
 await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboolean is_op,
@@ -146,11 +178,16 @@ await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboole
   return TRUE;
 }
 
+/* Calls that make communicators and windows say "success" while a thread of NCCL's is at it, and
+ * give what they make at its end: ncclCommSplit and ncclCommWindowRegister of NCCL 2.28 drop what
+ * ncclGroupEndInternal says. So the communicator is asked whatever they say. */
 static gboolean
 settle (const NcclComm *self, ncclResult_t result, const char *call, gboolean is_op, GError **error)
 {
   g_autofree char *what = NULL;
 
+  if (result == ncclSuccess)
+    result = ncclInProgress;
   if (!await_nccl (self, &result, call, is_op, error))
     return FALSE;
   if (result == ncclSuccess)

@@ -48,6 +48,9 @@ struct ncclComm
   guint rank, first_rank; /* in this communicator; in the one that it was split from first */
   int device;
   gboolean is_blocking, spares_processors, is_here;
+  gboolean is_finalized, is_aborted;
+  gint *kept;      /* calls of it in graphs that are not destroyed; theirs too */
+  GThread *keeper; /* who captured the last of them */
   ncclResult_t state;
   char last[256];
   GArray *calls;                /* Call: of the group, or the one, that is in progress */

@@ -13,6 +13,7 @@ static GMutex mutex;
 static GCond changed;
 static GHashTable *meetings; /* id -> Team whose ranks are still coming */
 static GHashTable *memory;   /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
+static GPtrArray *comms;     /* all that there are */
 static guint symmetric, by_copy_engine;
 static int version = NCCL_VERSION_CODE;
 static struct
@@ -25,6 +26,7 @@ static struct
 /* Of this thread: calls until the group ends. */
 static _Thread_local guint group_depth;
 static _Thread_local struct ncclComm *group_comm;
+static _Thread_local GPtrArray *group_aborts; /* communicators */
 
 void
 fake_nccl_reset (void)
@@ -90,6 +92,10 @@ comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spa
   comm->spares_processors = spares_processors;
   comm->calls = g_array_new (FALSE, FALSE, sizeof (Call));
   comm->windows = g_ptr_array_new ();
+  comm->kept = g_atomic_rc_box_new0 (gint);
+  if (comms == NULL)
+    comms = g_ptr_array_new ();
+  g_ptr_array_add (comms, comm);
   team->members[rank] = comm;
   team->open++;
   fake_order_made (comm, "ncclComm");
@@ -106,6 +112,8 @@ comm_free (struct ncclComm *comm)
   if (--team->open == 0)
     g_free (team);
   fake_order_gone (comm, "ncclComm");
+  g_ptr_array_remove (comms, comm);
+  g_atomic_rc_box_release (comm->kept);
   g_array_unref (comm->calls);
   g_ptr_array_unref (comm->windows);
   g_free (comm);
@@ -271,6 +279,7 @@ arrive (struct ncclComm *comm)
 typedef struct
 {
   struct ncclComm *comm;
+  gint *kept; /* the communicator's, which may be gone */
   guint n;
   Call calls[];
 } Kept;
@@ -303,6 +312,15 @@ launch_kept (cudaStream_t stream, void *closure)
   return cudaSuccess;
 }
 
+static void
+kept_is_gone (void *closure)
+{
+  const Kept *kept = closure;
+
+  g_atomic_int_add (kept->kept, -1);
+  g_atomic_rc_box_release (kept->kept);
+}
+
 /* What is captured asks nobody; the mutex is held. */
 static ncclResult_t
 keep (struct ncclComm *comm)
@@ -311,9 +329,12 @@ keep (struct ncclComm *comm)
   g_autofree Kept *kept = g_malloc0 (bytes);
 
   kept->comm = comm;
+  kept->kept = g_atomic_rc_box_acquire (comm->kept);
+  g_atomic_int_inc (comm->kept);
+  comm->keeper = g_thread_self ();
   kept->n = comm->calls->len;
   memcpy (kept->calls, comm->calls->data, comm->calls->len * sizeof (Call));
-  fake_order_keep (comm->stream, "nccl", launch_kept, kept, bytes);
+  fake_order_keep (comm->stream, "nccl", launch_kept, kept, bytes, kept_is_gone);
   g_array_set_size (comm->calls, 0);
   return comm->is_blocking ? ncclSuccess : ncclInProgress;
 }
@@ -340,7 +361,9 @@ make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
   ncclResult_t result = ncclInProgress;
 
   g_mutex_lock (&mutex);
-  if (comm->state == ncclInProgress)
+  if (comm->is_finalized)
+    result = misuse (comm, "a call on a communicator that is finalized");
+  else if (comm->state == ncclInProgress)
     result = misuse (comm, "a call on a communicator while the one before is in progress");
   else if (comm->state != ncclSuccess)
     result = comm->state;
@@ -361,6 +384,63 @@ make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
   return result;
 }
 
+/* --- the end of communicators ------------------------------------------------------------- */
+
+/* Whoever waits here for what it has itself waits for ever. */
+static void
+await_graphs (struct ncclComm *comm)
+{
+  while (g_atomic_int_get (comm->kept) > 0)
+    {
+      if (comm->keeper == g_thread_self ())
+        {
+          misuse (comm, "the end of a communicator waits for a graph that has calls of it, which "
+                        "its own thread is to destroy");
+          return;
+        }
+      g_usleep (100);
+    }
+}
+
+/* Memory is freed, which waits for the GPU; the mutex is held. */
+static void
+check_others (struct ncclComm *comm)
+{
+  for (guint i = 0; i < comms->len; i++)
+    {
+      const struct ncclComm *other = comms->pdata[i];
+
+      if (other->device == comm->device && other->stalled != NULL && !other->is_aborted)
+        misuse (comm, "an abort waits for a collective of another communicator, which is not "
+                      "aborted with it");
+    }
+}
+
+static void
+end_abort (struct ncclComm *comm)
+{
+  g_mutex_lock (&mutex);
+  check_others (comm);
+  g_mutex_unlock (&mutex);
+  await_graphs (comm);
+  g_mutex_lock (&mutex);
+  for (guint i = 0; i < comm->windows->len; i++)
+    {
+      fake_order_gone (comm->windows->pdata[i], "ncclWindow");
+      g_free (comm->windows->pdata[i]);
+    }
+  comm_free (comm);
+  g_mutex_unlock (&mutex);
+}
+
+static void
+end_aborts (void)
+{
+  for (guint i = 0; group_aborts != NULL && i < group_aborts->len; i++)
+    end_abort (group_aborts->pdata[i]);
+  g_clear_pointer (&group_aborts, g_ptr_array_unref);
+}
+
 ncclResult_t
 ncclGroupStart (void)
 {
@@ -376,7 +456,10 @@ ncclGroupEnd (void)
 
   if (group_depth == 0)
     return ncclInvalidUsage;
-  if (--group_depth > 0 || comm == NULL)
+  if (--group_depth > 0)
+    return ncclSuccess;
+  end_aborts ();
+  if (comm == NULL)
     return ncclSuccess;
   group_comm = NULL;
   g_mutex_lock (&mutex);
@@ -475,6 +558,13 @@ ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, n
   return result;
 }
 
+/* What NCCL answers to calls whose end it does not ask for before it returns. */
+static ncclResult_t
+unsaid (ncclResult_t result)
+{
+  return result == ncclInProgress ? ncclSuccess : result;
+}
+
 ncclResult_t
 ncclCommSplit (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
@@ -486,7 +576,7 @@ ncclCommSplit (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_
                       .spares_processors = config->CTAPolicy == NCCL_CTA_POLICY_ZERO };
 
   *out = NULL;
-  return make_call (comm, &call, NULL);
+  return unsaid (make_call (comm, &call, NULL));
 }
 
 ncclResult_t
@@ -496,45 +586,64 @@ ncclCommGetAsyncError (ncclComm_t comm, ncclResult_t *state)
   if (loss.is_lost && loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
     comm->state = ncclRemoteError;
   *state = comm->state;
+  if (comm->is_finalized && comm->state == ncclInProgress && g_atomic_int_get (comm->kept) == 0)
+    comm->state = ncclSuccess;
   g_mutex_unlock (&mutex);
   return ncclSuccess;
 }
 
+/* Says that it is in progress at least once. */
 ncclResult_t
 ncclCommFinalize (ncclComm_t comm)
 {
-  return comm->state;
+  ncclResult_t state;
+
+  g_mutex_lock (&mutex);
+  if (comm->is_finalized)
+    misuse (comm, "a communicator is finalized twice");
+  else if (comm->state == ncclInProgress)
+    misuse (comm, "a communicator is finalized while a call is in progress");
+  else if (comm->state == ncclSuccess)
+    {
+      comm->is_finalized = TRUE;
+      comm->state = ncclInProgress;
+    }
+  state = comm->state;
+  g_mutex_unlock (&mutex);
+  return state;
 }
 
-static ncclResult_t
-close_comm (ncclComm_t comm)
+ncclResult_t
+ncclCommDestroy (ncclComm_t comm)
 {
+  g_mutex_lock (&mutex);
+  if (comm->windows->len > 0)
+    misuse (comm, "a communicator is destroyed before its windows");
+  if (comm->state == ncclInProgress)
+    misuse (comm, "a communicator is destroyed while a call is in progress");
+  g_mutex_unlock (&mutex);
+  await_graphs (comm);
   g_mutex_lock (&mutex);
   comm_free (comm);
   g_mutex_unlock (&mutex);
   return ncclSuccess;
 }
 
-ncclResult_t
-ncclCommDestroy (ncclComm_t comm)
-{
-  if (comm->windows->len > 0)
-    misuse (comm, "a communicator is destroyed before its windows");
-  return close_comm (comm);
-}
-
-/* Its kernels end, and its windows. */
+/* Its kernels end at once. */
 ncclResult_t
 ncclCommAbort (ncclComm_t comm)
 {
+  g_mutex_lock (&mutex);
   if (comm->stalled != NULL)
     fake_order_stall (comm->stalled, FALSE);
-  for (guint i = 0; i < comm->windows->len; i++)
-    {
-      fake_order_gone (comm->windows->pdata[i], "ncclWindow");
-      g_free (comm->windows->pdata[i]);
-    }
-  return close_comm (comm);
+  comm->is_aborted = TRUE;
+  g_mutex_unlock (&mutex);
+  if (group_aborts == NULL)
+    group_aborts = g_ptr_array_new ();
+  g_ptr_array_add (group_aborts, comm);
+  if (group_depth == 0)
+    end_aborts ();
+  return ncclSuccess;
 }
 
 ncclResult_t
@@ -613,7 +722,7 @@ ncclCommWindowRegister (ncclComm_t comm, void *at, size_t bytes, ncclWindow_t *o
   *out = NULL;
   if (!is_taken (at, bytes))
     return misuse (comm, "a window that is not of ncclMemAlloc's memory");
-  return make_call (comm, &call, NULL);
+  return unsaid (make_call (comm, &call, NULL));
 }
 
 ncclResult_t

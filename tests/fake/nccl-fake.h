@@ -8,7 +8,12 @@
  * first: never in the order of exec_comm_sum. Every buffer is declared to tests/fake/order.h, as
  * are communicators, windows, registrations and memory, which must all be gone in the end. What is
  * captured is called by every launch of the graph, which comes back once all ranks' have got there,
- * or stands still for ever where they are not alike: ranks launch side by side. */
+ * or stands still for ever where they are not alike: ranks launch side by side.
+ *
+ * As NCCL 2.28's, where it is not told to wait: splits and windows say ncclSuccess at once and are
+ * made later; an abort frees memory, so it waits for all that the GPU does, also in communicators
+ * that are not aborted in the same group, and as the end of a communicator it waits until no graph
+ * has a call of it. Who would wait for ever is reported. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

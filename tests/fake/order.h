@@ -33,10 +33,11 @@ cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork
 
 /* Whether it is being captured; then `work` goes into the graph, and is run at its place in every
  * launch, without the runtime, so that it may wait for other launches. What it has on the stream
- * that it is given it declares as above. */
+ * that it is given it declares as above. `gone` hears when the last graph with it is destroyed; it
+ * may not wait. */
 gboolean fake_order_is_captured (cudaStream_t stream);
 void fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work,
-                      const void *closure, size_t bytes);
+                      const void *closure, size_t bytes, void (*gone) (void *closure));
 
 /* To be asked by every call that can fail: what it fails with, as a test asked for or since a
  * kernel went wrong. */

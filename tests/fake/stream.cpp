@@ -33,6 +33,7 @@ struct Graph
   enum cudaStreamCaptureMode mode;
   GThread *thread;
   bool is_invalid = false;
+  unsigned handles = 0; /* that a program has; events may know of it longer */
   std::vector<Node> nodes;
   std::map<Stream *, Clock> clocks; /* of the streams that are captured, in nodes */
   std::vector<Clock> recorded;      /* by slot */
@@ -605,10 +606,14 @@ cudaStreamEndCapture (cudaStream_t stream, cudaGraph_t *out)
                                    : cudaErrorStreamCaptureUnmatched);
   for (const auto &[captured, clock] : graph->clocks)
     captured->capture = nullptr;
+  const bool is_whole = is_joined (*graph);
+  if (graph->is_invalid || !is_whole)
+    graph->nodes.clear ();
   if (graph->is_invalid)
     return result (cudaErrorStreamCaptureInvalidated);
-  if (!is_joined (*graph))
+  if (!is_whole)
     return result (cudaErrorStreamCaptureUnjoined);
+  graph->handles++;
   *out = new CUgraph_st{ graph };
   made (*out, "graph");
   return result (cudaSuccess);
@@ -636,6 +641,7 @@ cudaGraphInstantiate (cudaGraphExec_t *out, cudaGraph_t graph, unsigned long lon
 
   if (fails (&error))
     return error;
+  graph->graph->handles++;
   *out = new CUgraphExec_st{ graph->graph, {} };
   for (const auto &[stream, clock] : graph->graph->clocks)
     {
@@ -733,11 +739,15 @@ fake_order_is_captured (cudaStream_t stream)
 
 void
 fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work, const void *closure,
-                 size_t bytes)
+                 size_t bytes, void (*gone) (void *closure))
 {
   Lock lock;
-  std::vector<guint8> copy ((const guint8 *)closure, (const guint8 *)closure + bytes);
-  auto apart = [=] (Stream *own) mutable { return work (own, copy.data ()); };
+  auto forget = [gone] (void *copy) {
+    gone (copy);
+    g_free (copy);
+  };
+  std::shared_ptr<void> copy (g_memdup2 (closure, bytes), forget);
+  auto apart = [=] (Stream *own) { return work (own, copy.get ()); };
 
   add_node (stream_of (stream), { Node::APART, 0, 0, name, "", nullptr, apart });
 }
@@ -749,6 +759,8 @@ cudaGraphExecDestroy (cudaGraphExec_t exec)
 
   if (!fake_order_gone (exec, "graph to launch"))
     return result (cudaErrorInvalidValue);
+  if (--exec->graph->handles == 0)
+    exec->graph->nodes.clear ();
   delete exec;
   return result (cudaSuccess);
 }
@@ -760,6 +772,8 @@ cudaGraphDestroy (cudaGraph_t graph)
 
   if (!fake_order_gone (graph, "graph"))
     return result (cudaErrorInvalidValue);
+  if (--graph->graph->handles == 0)
+    graph->graph->nodes.clear ();
   delete graph;
   return result (cudaSuccess);
 }

@@ -10,7 +10,9 @@
 #include "tests/fake/nccl-ranks.h"
 
 #include <check.h>
+#include <cuda_runtime_api.h>
 #include <math.h>
+#include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -392,6 +394,113 @@ START_TEST (nccl_lost_rank_ends_the_others)
 END_TEST
 
 static gpointer
+gather_on_beside_a_group (gpointer data)
+{
+  Rank *self = data;
+
+  if (exec_comm_group (self->comm, "inner", 2, 1, &self->error) == NULL)
+    return NULL;
+  return gather_on (self);
+}
+
+/* One communicator's kernels stand still, and nobody waits for another's end before they are told
+ * to end too. */
+START_TEST (nccl_groups_are_aborted_together)
+{
+  Rank ranks[4];
+
+  begin (4);
+  nccl_options.deadline_ns = SHORT_NS;
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, 2 + 6, FAKE_NCCL_STALLS);
+  run_on_nccl (gather_on_beside_a_group, ranks, 4);
+  for (guint i = 0; i < 4; i++)
+    if (i != 2)
+      ck_assert (ranks[i].error != NULL && strstr (ranks[i].error->message, "a rank is lost"));
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
+/* NCCL itself, by ranks whose calls need not wait for others. */
+static ncclComm_t
+open_alone (const char *meeting)
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclResult_t state = ncclInProgress;
+  ncclUniqueId id = { { 0 } };
+  ncclComm_t comm;
+
+  config.blocking = 0;
+  g_strlcpy (id.internal, meeting, sizeof id.internal);
+  ck_assert_int_eq (ncclCommInitRankConfig (&comm, 1, id, 0, &config), ncclInProgress);
+  while (state == ncclInProgress)
+    ck_assert_int_eq (ncclCommGetAsyncError (comm, &state), ncclSuccess);
+  ck_assert_int_eq (state, ncclSuccess);
+  return comm;
+}
+
+/* A window is not there when NCCL says "success", but when it is asked. */
+START_TEST (nccl_window_is_made_later)
+{
+  ncclResult_t state = ncclInProgress;
+  ncclWindow_t window = NULL;
+  ncclComm_t comm;
+  void *memory;
+
+  begin (1);
+  comm = open_alone ("a");
+  ck_assert_int_eq (ncclMemAlloc (&memory, NCCL_WIN_REQUIRED_ALIGNMENT), ncclSuccess);
+  ck_assert_int_eq (ncclCommWindowRegister (comm, memory, NCCL_WIN_REQUIRED_ALIGNMENT, &window,
+                                            NCCL_WIN_COLL_SYMMETRIC),
+                    ncclSuccess);
+  while (state == ncclInProgress)
+    ck_assert_int_eq (ncclCommGetAsyncError (comm, &state), ncclSuccess);
+  ck_assert_ptr_nonnull (window);
+  ck_assert_int_eq (ncclCommWindowDeregister (comm, window), ncclSuccess);
+  ck_assert_int_eq (ncclCommDestroy (comm), ncclSuccess);
+  ck_assert_int_eq (ncclMemFree (memory), ncclSuccess);
+  finish ();
+}
+END_TEST
+
+/* Two that are aborted one after the other, while the second's kernel stands still; and a graph
+ * that the aborting thread has. */
+START_TEST (nccl_abort_that_never_ends_is_found)
+{
+  ncclComm_t comms[2];
+  cudaStream_t stream;
+  cudaGraph_t graph = NULL;
+  void *memory;
+
+  begin (1);
+  comms[0] = open_alone ("a");
+  comms[1] = open_alone ("b");
+  ck_assert_int_eq (cudaMalloc (&memory, 16), cudaSuccess);
+  ck_assert_int_eq (cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking), cudaSuccess);
+  if (_i == 0)
+    fake_nccl_lose (0, 0, FAKE_NCCL_STALLS);
+  else
+    ck_assert_int_eq (cudaStreamBeginCapture (stream, cudaStreamCaptureModeThreadLocal),
+                      cudaSuccess);
+  ncclAllReduce (memory, memory, 1, ncclFloat32, ncclSum, comms[1], stream);
+  if (_i == 1)
+    ck_assert_int_eq (cudaStreamEndCapture (stream, &graph), cudaSuccess);
+  ncclCommAbort (comms[0]);
+  ncclCommAbort (comms[1]);
+  ck_assert_msg (strstr (fake_cuda_error (), _i == 0
+                                                 ? "waits for a collective of another communicator"
+                                                 : "waits for a graph that has calls of it")
+                     != NULL,
+                 "%s", fake_cuda_error ());
+  if (graph != NULL)
+    cudaGraphDestroy (graph);
+  cudaStreamDestroy (stream);
+  cudaFree (memory);
+}
+END_TEST
+
+static gpointer
 abort_last (gpointer data)
 {
   Rank *self = data;
@@ -591,6 +700,9 @@ main (void)
   tcase_add_loop_test (tcase, nccl_groups_equal_naive, 0, N_SPLITS);
   tcase_add_test (tcase, nccl_mismatch_names_both);
   tcase_add_loop_test (tcase, nccl_lost_rank_ends_the_others, 0, G_N_ELEMENTS (losses));
+  tcase_add_test (tcase, nccl_groups_are_aborted_together);
+  tcase_add_test (tcase, nccl_window_is_made_later);
+  tcase_add_loop_test (tcase, nccl_abort_that_never_ends_is_found, 0, 2);
   tcase_add_test (tcase, nccl_abort_wakes_the_others);
   tcase_add_test (tcase, nccl_missing_event_is_found);
   tcase_add_test (tcase, nccl_shared_gpu_is_refused);
