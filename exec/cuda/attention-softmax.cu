@@ -213,10 +213,11 @@ __launch_bounds__ (THREADS) keep_sums (KeptSums shape)
       uint64_t head = item / each / shape.rows;
       unsigned n = piece_of (d, shape.dim);
 
-      EXEC_CUDA_UNROLL /* or operands are copied to local memory to be found by index */
-          for (unsigned i = 0; i < 2; i++)
-              write (shape.to[i], head * shape.stride + row * shape.pitch + d, n,
-                     read (shape.from[i], head * shape.from_stride + row * shape.dim + d, n));
+      /* Or operands are copied to local memory, to be found by index. */
+      EXEC_CUDA_UNROLL
+      for (unsigned i = 0; i < 2; i++)
+        write (shape.to[i], head * shape.stride + row * shape.pitch + d, n,
+               read (shape.from[i], head * shape.from_stride + row * shape.dim + d, n));
     }
 }
 

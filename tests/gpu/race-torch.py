@@ -5,7 +5,7 @@
 race-torch.py SHAPE BATCH SEQ [--rounds N] [--steps N] [--peak TFLOPS] [--device cpu] WHO...
 
 SHAPE is LAYERS,HIDDEN,FFN,HEADS,KV_HEADS,DIM,VOCAB. WHO is NAME=COMMAND, which runs --steps steps and
-two more and prints what fsdplan run --format=json prints, or for PyTorch words joined by +: bf16 (weights
+three more and prints what fsdplan run --format=json prints, or for PyTorch words joined by +: bf16 (weights
 and moments too), fsdp2 (fp32 at rest, of one rank) or fp8 (bf16, products of layers scaled per tensor);
 tied (the output layer is the embedding); compile (each layer, and the loss) or whole (all as one);
 cudnn or flash for attention, which is math without either.
