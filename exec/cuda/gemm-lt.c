@@ -212,6 +212,18 @@ mode_of (guint8 dtype)
     }
 }
 
+/* On Ada and Hopper codes are multiplied faster where sums stay in the matrix units, which keep
+ * fewer bits than fp32 has. As Transformer Engine, for products of the forward pass: those of
+ * gradients, which are in e5m2, are summed in fp32. */
+static int
+set_sums (Product *self, const ExecCudaProduct *key)
+{
+  const gint8 fast = 1;
+  if (key->dtype[A] == PLAN_DTYPE_E4M3 && key->dtype[B] == PLAN_DTYPE_E4M3)
+    LT_SET (self->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+  return 0;
+}
+
 static int
 set_modes (Product *self, const ExecCudaProduct *key)
 {
@@ -231,6 +243,8 @@ make_desc (Product *self, const ExecCudaProduct *key)
 {
   const cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
   int code = exec_cuda_lt_describe (key->layout, key->sms, &self->desc);
+  if (code == 0)
+    code = set_sums (self, key);
   if (code == 0)
     code = set_modes (self, key);
   if (code != 0)

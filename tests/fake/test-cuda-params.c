@@ -65,6 +65,29 @@ START_TEST (quantised_parameters_are_near_the_cpus)
 }
 END_TEST
 
+/* Sums of products of the forward pass may be short, those of gradients not. */
+START_TEST (forward_products_sum_fast)
+{
+  Case c;
+  guint n_fast = 0, n_slow = 0;
+  case_init_on (&c, 1, 9, BLOCKS, plans[_i].fields);
+  case_must_run (&c, plans[_i].fields);
+  g_auto (GStrv) lines = g_strsplit (fake_cuda_log (), "\n", -1);
+  for (char **line = lines; *line; line++)
+    {
+      const gboolean is_fast = strstr (*line, " fast") != NULL;
+      if (!g_str_has_prefix (*line, "gemm m"))
+        continue;
+      ck_assert_msg (is_fast == (strstr (*line, "e4m3") && !strstr (*line, "e5m2")), "%s", *line);
+      n_fast += is_fast;
+      n_slow += strstr (*line, "e5m2") != NULL;
+    }
+  ck_assert_uint_gt (n_fast, 0);
+  ck_assert_uint_gt (n_slow, n_fast);
+  case_clear (&c, plans[_i].fields);
+}
+END_TEST
+
 /* Where tiles are whole all products are cuBLASLt's, but those of nvfp4 that turn what was
  * gathered; elsewhere the plain kernel takes those of blocks. Blocks of 128 are always whole. */
 START_TEST (whole_tiles_are_cublaslts)
@@ -327,6 +350,7 @@ main (void)
   TCase *tcase = tcase_create ("params");
   tcase_set_timeout (tcase, 600);
   add_cases (tcase, quantised_parameters_are_near_the_cpus, STRATEGIES * G_N_ELEMENTS (plans));
+  tcase_add_loop_test (tcase, forward_products_sum_fast, 0, 4);
   tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
