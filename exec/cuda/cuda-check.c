@@ -44,6 +44,29 @@ exec_cuda_check (int code, const char *what, GError **error)
   return FALSE;
 }
 
+/* What goes wrong on the GPU is told to whoever waits next, not to whom it happened. */
+static gboolean
+check_wait (cudaError_t code, GError **error)
+{
+  return exec_cuda_check (
+      (int)code, "an op before this one failed (CUDA_LAUNCH_BLOCKING=1 shows which)", error);
+}
+
+gboolean
+exec_cuda_await (ExecComm *comm, void *event, GError **error)
+{
+  cudaError_t code;
+  if (!comm || !comm->ops->check)
+    return check_wait (cudaEventSynchronize (event), error);
+  while ((code = cudaEventQuery (event)) == cudaErrorNotReady)
+    {
+      if (!comm->ops->check (comm, error))
+        return FALSE;
+      g_thread_yield ();
+    }
+  return check_wait (code, error);
+}
+
 /* Errors after which every call fails, until the process ends. */
 static gboolean
 is_lost (int code)

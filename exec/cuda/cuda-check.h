@@ -1,5 +1,7 @@
-/* Errors of the CUDA runtime and of cuBLASLt become GErrors, with the call's text. */
+/* Errors of the CUDA runtime and of cuBLASLt become GErrors, with the call's text; how the host
+ * waits for what may never end. */
 #pragma once
+#include "exec/comm.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -13,6 +15,10 @@ int exec_cuda_lt_code (int status);
 /* An error that says more than a number, as a code for the next exec_cuda_check of this thread,
  * which tells it. Takes the error. */
 int exec_cuda_error_code (GError *error);
+
+/* Waits for a cudaEvent_t. A communicator that can lose a rank is asked meanwhile: what waits for
+ * that rank on the GPU would never end. NULL: there is none. */
+gboolean exec_cuda_await (ExecComm *comm, void *event, GError **error);
 
 /* Leaves the function when the call fails; its text is in the message. */
 #define CUDA_TRY(call, error) \

@@ -181,7 +181,7 @@ cuda_open (const ExecDeviceNeeds *needs, GError **error)
 {
   CudaDevice *self;
   if (!exec_cuda_check ((int)cudaSetDevice ((int)needs->comm->gpu), "cudaSetDevice", error)
-      || !exec_cuda_gemm_open (error))
+      || !exec_cuda_gemm_open (needs->comm, error))
     return NULL;
   if (!exec_cuda_batched_attention_open (error))
     {
@@ -316,37 +316,13 @@ cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
   return TRUE;
 }
 
-/* What goes wrong on the GPU is told to whoever waits next, not to whom it happened. */
-static gboolean
-check_wait (cudaError_t code, GError **error)
-{
-  return exec_cuda_check (
-      (int)code, "an op before this one failed (CUDA_LAUNCH_BLOCKING=1 shows which)", error);
-}
-
-/* A communicator that can lose a rank is asked while the host waits: what waits for that rank on
- * the GPU would never end. */
-static gboolean
-wait_for (const CudaDevice *self, cudaEvent_t event, GError **error)
-{
-  cudaError_t code;
-  if (!self->comm->ops->check)
-    return check_wait (cudaEventSynchronize (event), error);
-  while ((code = cudaEventQuery (event)) == cudaErrorNotReady)
-    {
-      if (!self->comm->ops->check (self->comm, error))
-        return FALSE;
-      g_thread_yield ();
-    }
-  return check_wait (code, error);
-}
-
 static gboolean
 cuda_sync (ExecDevice *device, guint32 event, GError **error)
 {
   const CudaDevice *self = (const CudaDevice *)device;
-  return wait_for (
-      self, self->was_kept[event] ? self->copied[PLAN_STREAM_COMPUTE] : self->events[event], error);
+  return exec_cuda_await (
+      self->comm, self->was_kept[event] ? self->copied[PLAN_STREAM_COMPUTE] : self->events[event],
+      error);
 }
 
 static gboolean
@@ -355,7 +331,7 @@ cuda_settle (ExecDevice *device, GError **error)
   CudaDevice *self = (CudaDevice *)device;
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
     {
-      if (self->has_copies[s] && !wait_for (self, self->copied[s], error))
+      if (self->has_copies[s] && !exec_cuda_await (self->comm, self->copied[s], error))
         return FALSE;
       self->has_copies[s] = FALSE;
     }
@@ -370,7 +346,7 @@ cuda_finish (ExecDevice *device, GError **error)
     if (self->streams[s])
       {
         CUDA_TRY (cudaEventRecord (self->copied[s], self->streams[s]), error);
-        if (!wait_for (self, self->copied[s], error))
+        if (!exec_cuda_await (self->comm, self->copied[s], error))
           return FALSE;
         self->has_copies[s] = FALSE;
       }

@@ -56,6 +56,7 @@ typedef struct
   guint opened;
   guint16 sms;    /* of the GPU */
   float *factors; /* of the device: what a product is multiplied with, and what it is added to */
+  ExecComm *comm;
   cublasLtHandle_t handle;
   GHashTable *products; /* ExecCudaProduct -> Product */
 } Thread;
@@ -78,7 +79,7 @@ product_free (gpointer data)
 }
 
 gboolean
-exec_cuda_gemm_open (GError **error)
+exec_cuda_gemm_open (ExecComm *comm, GError **error)
 {
   if (thread.opened > 0)
     {
@@ -95,6 +96,7 @@ exec_cuda_gemm_open (GError **error)
     }
   thread.products = g_hash_table_new_full (exec_cuda_product_hash, exec_cuda_product_equal, g_free,
                                            product_free);
+  thread.comm = comm;
   thread.opened = 1;
   return TRUE;
 }
@@ -333,6 +335,7 @@ time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *arg
             const cublasLtMatmulAlgo_t *algo, cudaStream_t stream, cudaEvent_t begin,
             cudaEvent_t end, float *out_ms)
 {
+  GError *error = NULL;
   int code = issue (self, key, args, algo, stream);
   if (code == 0)
     code = (int)cudaEventRecord (begin, stream);
@@ -340,8 +343,8 @@ time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *arg
     code = issue (self, key, args, algo, stream);
   if (code == 0)
     code = (int)cudaEventRecord (end, stream);
-  if (code == 0)
-    code = (int)cudaEventSynchronize (end);
+  if (code == 0 && !exec_cuda_await (thread.comm, end, &error))
+    code = exec_cuda_error_code (error);
   if (code == 0)
     code = (int)cudaEventElapsedTime (out_ms, begin, end);
   return code;

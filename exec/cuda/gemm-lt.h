@@ -10,8 +10,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* For the thread that calls; each open is followed by a close. The device is set. */
-gboolean exec_cuda_gemm_open (GError **error);
+/* For the thread that calls; each open is followed by a close. The device is set. `comm` is asked
+ * while algorithms are tried behind its collectives; NULL: there is none. */
+gboolean exec_cuda_gemm_open (ExecComm *comm, GError **error);
 void exec_cuda_gemm_close (void);
 
 /* An ExecLauncher each; the code is one for exec_cuda_check. */

@@ -125,7 +125,7 @@ gemm_compare (const GemmCase *c, guint repeats, FILE *out)
   g_autoptr (GError) error = NULL;
   ExecArgs args = { .op = &op, .scratch_bytes = WORK_BYTES };
 
-  ck_assert_msg (exec_cuda_gemm_open (&error), "%s", error != NULL ? error->message : "");
+  ck_assert_msg (exec_cuda_gemm_open (NULL, &error), "%s", error != NULL ? error->message : "");
   args.dtype[OUT] = c->out;
   args.dtype[A] = args.dtype[B] = c->factors;
   args.ptr[OUT] = take (plan_dtype_bytes (c->out, (guint64)(c->m * c->n)));

@@ -53,9 +53,10 @@ struct ncclComm
   GThread *keeper; /* who captured the last of them */
   ncclResult_t state;
   char last[256];
-  GArray *calls;                /* Call: of the group, or the one, that is in progress */
-  cudaStream_t stream, stalled; /* of those calls; that stands still until the abort */
-  GPtrArray *windows;           /* Window */
+  GArray *calls; /* Call: of the group, or the one, that is in progress */
+  cudaStream_t stream;
+  GPtrArray *stalled; /* cudaStream_t: those that stand still until the abort */
+  GPtrArray *windows; /* Window */
 };
 
 typedef struct

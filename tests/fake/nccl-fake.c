@@ -91,6 +91,7 @@ comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spa
   comm->is_blocking = is_blocking;
   comm->spares_processors = spares_processors;
   comm->calls = g_array_new (FALSE, FALSE, sizeof (Call));
+  comm->stalled = g_ptr_array_new ();
   comm->windows = g_ptr_array_new ();
   comm->kept = g_atomic_rc_box_new0 (gint);
   if (comms == NULL)
@@ -115,6 +116,7 @@ comm_free (struct ncclComm *comm)
   g_ptr_array_remove (comms, comm);
   g_atomic_rc_box_release (comm->kept);
   g_array_unref (comm->calls);
+  g_ptr_array_unref (comm->stalled);
   g_ptr_array_unref (comm->windows);
   g_free (comm);
 }
@@ -221,6 +223,15 @@ complete (Team *team)
   g_cond_broadcast (&changed);
 }
 
+/* Until the abort; the mutex is held. */
+static void
+stall_stream (struct ncclComm *comm, cudaStream_t stream)
+{
+  if (!g_ptr_array_find (comm->stalled, stream, NULL))
+    g_ptr_array_add (comm->stalled, stream);
+  fake_order_stall (stream, TRUE);
+}
+
 /* The call is issued, and the stream stands still at it; the mutex is held. */
 static void
 stall (struct ncclComm *comm)
@@ -229,8 +240,7 @@ stall (struct ncclComm *comm)
   comm->team->here -= comm->is_here;
   comm->is_here = FALSE;
   comm->state = ncclSuccess;
-  comm->stalled = comm->stream;
-  fake_order_stall (comm->stream, TRUE);
+  stall_stream (comm, comm->stream);
 }
 
 /* The rank does no more; the mutex is held. */
@@ -303,11 +313,8 @@ launch_kept (cudaStream_t stream, void *closure)
       while (comm->state == ncclInProgress && !loss.is_lost)
         g_cond_wait (&changed, &mutex);
     }
-  if (comm->state != ncclSuccess && comm->stalled == NULL)
-    {
-      comm->stalled = stream;
-      fake_order_stall (stream, TRUE);
-    }
+  if (comm->state != ncclSuccess)
+    stall_stream (comm, stream);
   g_mutex_unlock (&mutex);
   return cudaSuccess;
 }
@@ -410,7 +417,7 @@ check_others (struct ncclComm *comm)
     {
       const struct ncclComm *other = comms->pdata[i];
 
-      if (other->device == comm->device && other->stalled != NULL && !other->is_aborted)
+      if (other->device == comm->device && other->stalled->len > 0 && !other->is_aborted)
         misuse (comm, "an abort waits for a collective of another communicator, which is not "
                       "aborted with it");
     }
@@ -634,8 +641,8 @@ ncclResult_t
 ncclCommAbort (ncclComm_t comm)
 {
   g_mutex_lock (&mutex);
-  if (comm->stalled != NULL)
-    fake_order_stall (comm->stalled, FALSE);
+  for (guint i = 0; i < comm->stalled->len; i++)
+    fake_order_stall (comm->stalled->pdata[i], FALSE);
   comm->is_aborted = TRUE;
   g_mutex_unlock (&mutex);
   if (group_aborts == NULL)

@@ -196,7 +196,7 @@ case_init (Case *c, PlanDtype format, Place place, const gint64 dims[3], gboolea
     }
   fake_cuda_reset ();
   fake_cuda_set_machine (1, (guint64)1 << 26, 10, 0);
-  ck_assert (exec_cuda_gemm_open (NULL));
+  ck_assert (exec_cuda_gemm_open (NULL, NULL));
   take_side (c, &c->host, FALSE);
   take_side (c, &c->device, TRUE);
 }

@@ -69,7 +69,7 @@ case_init (Case *c, gint64 layout, PlanDtype out, PlanDtype factors, guint32 see
   c->args.dtype[0] = out;
   c->args.dtype[1] = c->args.dtype[2] = factors;
   fake_cuda_reset ();
-  ck_assert (exec_cuda_gemm_open (&error));
+  ck_assert (exec_cuda_gemm_open (NULL, &error));
   must ((int)cudaStreamCreateWithFlags (&c->stream, cudaStreamNonBlocking));
   for (guint i = 0; i < N_OPERANDS; i++)
     put (c, i, rand);
@@ -178,7 +178,7 @@ START_TEST (the_fastest_algorithm_is_remembered)
   ck_assert (strstr (fake_cuda_log (), "synchron") != NULL);
   check_result (&c, FALSE);
   exec_cuda_gemm_close ();
-  ck_assert (exec_cuda_gemm_open (NULL)); /* nothing in this thread's cache */
+  ck_assert (exec_cuda_gemm_open (NULL, NULL)); /* nothing in this thread's cache */
   fake_cuda_clear_log ();
   must (exec_cuda_gemm (&c.args, c.stream));
   ck_assert_msg (strstr (fake_cuda_log (), "synchron") == NULL, "%s", fake_cuda_log ());

@@ -154,6 +154,24 @@ START_TEST (a_rank_lost_in_a_launch_is_told)
 }
 END_TEST
 
+/* Nor while its products' algorithms are tried, behind gathers of the first step. */
+START_TEST (a_rank_lost_while_products_are_tried_is_told)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  g_setenv ("XDG_DATA_HOME", "/dev/null", TRUE); /* none is remembered */
+  case_init_nccl (&c, 2, "compute=bf16 strategy=optim_grads_params", FALSE);
+  c.plan.value[PLAN_DETERMINISTIC] = PLAN_DETERMINISTIC_OFF;
+  deadline_ns = SHORT_NS;
+  fake_nccl_lose (1, (guint)_i, FAKE_NCCL_STALLS);
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (strstr (error->message, "a rank is lost, or late") != NULL, "%s", error->message);
+  ck_assert_msg (strstr (fake_cuda_error (), "waits without end") == NULL, "%s",
+                 fake_cuda_error ());
+  case_free (&c);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -163,6 +181,7 @@ main (void)
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 0, (int)G_N_ELEMENTS (plans));
   tcase_add_test (tcase, launches_that_differ_are_found);
   tcase_add_test (tcase, a_rank_lost_in_a_launch_is_told);
+  tcase_add_loop_test (tcase, a_rank_lost_while_products_are_tried_is_told, 5, 7);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -128,7 +128,7 @@ case_init (Case *c, Kind kind, gboolean adds, GRand *rand)
   fake_cuda_reset ();
   fake_cuda_find_races (TRUE);
   fake_cuda_set_machine (1, (guint64)1 << 26, 9, 0);
-  ck_assert (exec_cuda_gemm_open (NULL));
+  ck_assert (exec_cuda_gemm_open (NULL, NULL));
   c->count[0] = (guint64)(c->m * c->n);
   c->image[0] = draw (c->count[0], rand);
   c->memory[0] = send (c->image[0], c->count[0] * sizeof (float));
