@@ -350,6 +350,7 @@ time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *arg
   return code;
 }
 
+/* What is proposed may be refused all the same. */
 static int
 try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream,
          const cublasLtMatmulHeuristicResult_t *results, int found, cublasLtMatmulAlgo_t *out_algo)
@@ -363,7 +364,9 @@ try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, 
     {
       float ms = G_MAXFLOAT;
       code = time_calls (self, key, args, &results[i].algo, stream, begin, end, &ms);
-      if (ms < best)
+      if (exec_cuda_lt_is_of_algo (code))
+        code = 0;
+      else if (ms < best)
         {
           best = ms;
           *out_algo = results[i].algo;
@@ -373,7 +376,7 @@ try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, 
     CUDA_WARN (cudaEventDestroy (end));
   if (begin)
     CUDA_WARN (cudaEventDestroy (begin));
-  return code;
+  return code == 0 && best == G_MAXFLOAT ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED) : code;
 }
 
 /* Whether what the file says can be used here. */
@@ -418,9 +421,10 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
   if (key->is_deterministic || key->accumulates || found == 1 || is_kept (stream))
     return 0;
   const int tried = try_all (self, key, args, stream, results, found, &self->algo);
+  self->is_plain = exec_cuda_lt_is_refusal (tried);
   if (tried == 0)
     exec_cuda_algos_add (key, &self->algo);
-  return tried;
+  return self->is_plain ? 0 : tried;
 }
 
 /* --- issuing ------------------------------------------------------------------------------ */

@@ -71,9 +71,13 @@ set_preference (cublasLtMatmulPreference_t preference, const ExecCudaQuestion *q
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, question->second_alignment },
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, question->out_alignment },
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, question->out_alignment } };
+  /* Or parts of a sum are added in the format of the result, rounded each time. */
+  const guint32 reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   LT_TRY (cublasLtMatmulPreferenceSetAttribute (preference,
                                                 CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                 &question->workspace, sizeof question->workspace));
+  LT_TRY (cublasLtMatmulPreferenceSetAttribute (
+      preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
   for (guint i = 0; i < G_N_ELEMENTS (alignments); i++)
     {
       const guint32 bytes = alignments[i].bytes > 0 ? alignments[i].bytes : 256;
@@ -115,6 +119,14 @@ gboolean
 exec_cuda_lt_is_refusal (int code)
 {
   return code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+gboolean
+exec_cuda_lt_is_of_algo (int code)
+{
+  return code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED)
+         || code == exec_cuda_lt_code (CUBLAS_STATUS_INVALID_VALUE)
+         || code == exec_cuda_lt_code (CUBLAS_STATUS_ARCH_MISMATCH);
 }
 
 guint

@@ -51,6 +51,9 @@ int exec_cuda_lt_propose (cublasLtHandle_t handle, const ExecCudaQuestion *quest
 /* The code where cuBLASLt has no such product. */
 gboolean exec_cuda_lt_is_refusal (int code);
 
+/* One that an algorithm may be told by which had been proposed: another one may do. */
+gboolean exec_cuda_lt_is_of_algo (int code);
+
 /* Of what is compared byte by byte. */
 guint exec_cuda_lt_hash (gconstpointer data, gsize bytes);
 

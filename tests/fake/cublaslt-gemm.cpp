@@ -236,19 +236,35 @@ add_column (std::vector<float> &sum, const std::vector<float> &a, const std::vec
     }
 }
 
+void
+round_all (std::vector<float> &values, gint32 type)
+{
+  guint8 memory[sizeof (float)];
+
+  for (float &value : values)
+    {
+      store (memory, type, 0, value);
+      value = load (memory, type, 0);
+    }
+}
+
 /* The parts of k that an algorithm sums apart are added in order. */
 std::vector<float>
 sum_column (const std::vector<float> &a, const std::vector<float> &b, const Product &self,
-            guint64 j, unsigned split)
+            guint64 j, unsigned split, bool rounds)
 {
   std::vector<float> sum (self.m);
 
   add_column (sum, a, b, self, j, 0, self.k / split);
+  if (rounds)
+    round_all (sum, self.d.type);
   for (unsigned part = 1; part < split; part++)
     {
       std::vector<float> more (self.m);
 
       add_column (more, a, b, self, j, self.k * part / split, self.k * (part + 1) / split);
+      if (rounds)
+        round_all (more, self.d.type);
       for (guint64 i = 0; i < self.m; i++)
         sum[i] += more[i];
     }
@@ -264,7 +280,7 @@ struct Batch
 
 /* Returns the largest magnitude, before the scale of D. */
 float
-multiply_one (const Product &self, const Batch &batch, unsigned split)
+multiply_one (const Product &self, const Batch &batch, unsigned split, bool rounds)
 {
   const FakeMatmulDesc &desc = self.desc;
   std::vector<float> a = widen (self.a, batch.a, desc.turns_a == CUBLAS_OP_N, self.m, self.k,
@@ -278,7 +294,7 @@ multiply_one (const Product &self, const Batch &batch, unsigned split)
 
   for (guint64 j = 0; j < self.n; j++)
     {
-      std::vector<float> sum = sum_column (a, b, self, j, split);
+      std::vector<float> sum = sum_column (a, b, self, j, split, rounds);
 
       for (guint64 i = 0; i < self.m; i++)
         {
@@ -356,7 +372,7 @@ multiply (Op &op, const Product &self, const Operands &operands)
           || (beta != 0 && !declare (op, self.c, batch.c, false))
           || !declare (op, self.d, batch.d, true))
         return cudaErrorIllegalAddress;
-      amax = std::fmax (amax, multiply_one (self, batch, operands.split));
+      amax = std::fmax (amax, multiply_one (self, batch, operands.split, operands.rounds));
     }
   if (self.desc.amax_d != nullptr)
     memcpy (self.desc.amax_d, &amax, sizeof amax);

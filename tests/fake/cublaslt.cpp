@@ -22,7 +22,7 @@ namespace
 /* What an algorithm is, in cublasLtMatmulAlgo_t. */
 struct Algo
 {
-  guint32 id, split;
+  guint32 id, split, reduction;
   guint16 alignment[4]; /* of A, B, C, D: chosen for these */
   guint32 formats[4];   /* of A, B, C, D */
   guint32 turns;        /* of A and B, and scale modes */
@@ -101,6 +101,7 @@ const std::vector<Field> preference_fields = {
 const std::vector<Field> algo_fields = {
   { CUBLASLT_ALGO_CONFIG_ID, offsetof (Algo, id), sizeof (guint32) },
   { CUBLASLT_ALGO_CONFIG_SPLITK_NUM, offsetof (Algo, split), sizeof (guint32) },
+  { CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, offsetof (Algo, reduction), sizeof (guint32) },
 };
 
 cublasStatus_t
@@ -264,13 +265,14 @@ details_of (const Product &self, const Operands &operands)
   const FakeMatmulDesc &desc = self.desc;
   g_autofree char *text
       = g_strdup_printf (" m %" G_GUINT64_FORMAT " n %" G_GUINT64_FORMAT " k %" G_GUINT64_FORMAT
-                         " batch %d a %s%s b %s%s d %s%s%s%s split %u",
+                         " batch %d a %s%s b %s%s d %s%s%s%s split %u%s",
                          self.m, self.n, self.k, self.d.batches, name_of_type (self.a.type),
                          desc.turns_a != CUBLAS_OP_N ? " turned" : "", name_of_type (self.b.type),
                          desc.turns_b != CUBLAS_OP_N ? " turned" : "", name_of_type (self.d.type),
                          operands.alpha == nullptr && operands.host_beta == 0 ? "" : " added to",
                          desc.epilogue == CUBLASLT_EPILOGUE_BIAS ? " bias" : "",
-                         desc.fast_accumulation != 0 ? " fast" : "", operands.split);
+                         desc.fast_accumulation != 0 ? " fast" : "", operands.split,
+                         operands.rounds ? " rounded" : "");
   std::string details = text;
 
   return desc.sms > 0 ? details + " sms " + std::to_string (desc.sms) : details;
@@ -459,6 +461,10 @@ cublasLtMatmulAlgoGetHeuristic (cublasLtHandle_t handle, cublasLtMatmulDesc_t de
       Algo algo = make_algo (id, product, preference->alignment);
       size_t workspace = workspace_of (algo, product);
 
+      if (id == ALGO_SPLIT) /* the roughest that may be */
+        algo.reduction = preference->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE
+                             ? (guint32)CUBLASLT_REDUCTION_SCHEME_INPLACE
+                             : preference->reductions;
       if (workspace > preference->workspace || *found == asked)
         continue;
       cublasLtMatmulHeuristicResult_t *result = &results[(*found)++];
@@ -536,7 +542,7 @@ cublasLtMatmul (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *
   const guint32 natural[4] = { 1, 1, 1, 1 };
   Lock lock;
   Product product;
-  Operands operands = { a, b, c, d, alpha, beta, 0, 0, workspace, workspace_bytes, 1 };
+  Operands operands = { a, b, c, d, alpha, beta, 0, 0, workspace, workspace_bytes, 1, false };
   cublasStatus_t status;
   cudaError_t error;
   std::string why = "alpha or beta is missing";
@@ -566,9 +572,15 @@ cublasLtMatmul (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *
       status = CUBLAS_STATUS_INVALID_VALUE;
       why = "the workspace is too small for the algorithm";
     }
+  if (status == CUBLAS_STATUS_SUCCESS && own.split > 1 && product.k % 2 != 0)
+    {
+      status = CUBLAS_STATUS_NOT_SUPPORTED;
+      why = "an odd sum, which this algorithm was proposed for and does not split";
+    }
   if (status != CUBLAS_STATUS_SUCCESS)
     return refuse (status, why);
   operands.split = own.split;
+  operands.rounds = (own.reduction & ~CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0;
   if (fails (&error))
     return CUBLAS_STATUS_EXECUTION_FAILED;
   error = submit (

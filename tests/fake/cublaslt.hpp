@@ -54,6 +54,7 @@ struct Operands
   void *workspace;
   size_t workspace_bytes;
   unsigned split; /* parts of k that are summed apart */
+  bool rounds;    /* each part, and each sum of them, to the result's format */
 };
 
 /* cublaslt-check.cpp: what the real one refuses, with its status; `why` is for people. */

@@ -170,12 +170,15 @@ END_TEST
 START_TEST (the_fastest_algorithm_is_remembered)
 {
   Case c;
-  case_init (&c, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 7);
+  case_init (&c, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 7 + (guint32)_i);
   c.args.is_deterministic = FALSE;
   c.args.scratch_bytes = 8 * PLAN_MIB; /* or there is one algorithm alone */
   must ((int)cudaMalloc (&c.args.ptr[4], c.args.scratch_bytes));
   must (exec_cuda_gemm (&c.args, c.stream));
   ck_assert (strstr (fake_cuda_log (), "synchron") != NULL);
+  ck_assert_msg (strstr (fake_cuda_log (), c.op.dims[2] % 2 == 0 ? "split 2" : "refused") != NULL
+                     && strstr (fake_cuda_log (), "rounded") == NULL,
+                 "%s", fake_cuda_log ());
   check_result (&c, FALSE);
   exec_cuda_gemm_close ();
   ck_assert (exec_cuda_gemm_open (NULL, NULL)); /* nothing in this thread's cache */
@@ -259,7 +262,7 @@ main (void)
   tcase_add_loop_test (tcase, every_layout_and_format, 0, 10);
   tcase_add_loop_test (tcase, products_are_added_to_main_gradients, 0, 5);
   tcase_add_test (tcase, sums_have_a_workspace_too);
-  tcase_add_test (tcase, the_fastest_algorithm_is_remembered);
+  tcase_add_loop_test (tcase, the_fastest_algorithm_is_remembered, 0, 6);
   tcase_add_test (tcase, lines_of_the_file);
   tcase_add_test (tcase, products_are_measured);
   suite_add_tcase (suite, tcase);
