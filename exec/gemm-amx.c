@@ -453,7 +453,17 @@ static const TileConfig config = { .palette = 1,
                                    .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
                                    .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
 
-WIDE gboolean
+static WIDE void
+multiply_tiles (const Product *self, const Cut *cut)
+{
+  _tile_loadconfig (&config);
+  multiply_all (self, cut);
+  _tile_release ();
+}
+
+/* Not wide itself: a compiler may use the wide registers anywhere in a function that says it is,
+ * before it asked whether there are any. */
+gboolean
 exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
                gboolean adds, float *out, guint16 *rounded, float *a_room, float *b_room)
 {
@@ -472,9 +482,7 @@ exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const vo
   const Cut cut = cut_of (&product);
   if (!has_room (&product, &cut))
     return FALSE;
-  _tile_loadconfig (&config);
-  multiply_all (&product, &cut);
-  _tile_release ();
+  multiply_tiles (&product, &cut);
   return TRUE;
 }
 

@@ -417,6 +417,7 @@ script_tests = \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
+  %D%/check-wide.sh \
   %D%/exec/bench.sh \
   %D%/exec/carried.sh \
   %D%/exec/catalogue.sh \
