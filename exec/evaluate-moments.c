@@ -63,7 +63,7 @@ init_part (ExecEvaluator *self, ExecArray all, ExecState state, ExecEvaluatorPar
   else
     {
       *scale = exec_number_scale (exec_number_largest (values, part->count));
-      exec_number_narrow_scaled (out.data, values, *scale, part->count);
+      exec_number_narrow_scaled (out.data, PLAN_DTYPE_E4M3, values, *scale, part->count);
     }
   return TRUE;
 }

@@ -30,6 +30,9 @@
 #define E5M2_MAX 57344.0
 #define E2M1_MAX 6.0
 
+/* Elements that are read at once: a block of any format, or some. */
+#define RUN PLAN_DTYPE_SIDE
+
 /* A matrix as it is read, maybe the other way round. */
 typedef struct
 {
@@ -39,50 +42,76 @@ typedef struct
   gboolean is_turned; /* [cols, rows] as read */
 } Matrix;
 
-static float
+static inline float
+at_place (const void *data, PlanDtype dtype, guint64 at)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_FP32:
+      return ((const float *)data)[at];
+    case PLAN_DTYPE_BF16:
+      return exec_number_from_bf16 (((const guint16 *)data)[at]);
+    default:
+      return exec_number_from_fp16 (((const guint16 *)data)[at]);
+    }
+}
+
+static inline float
 element (const Matrix *in, guint64 row, guint64 col)
 {
-  guint64 at = in->is_turned ? col * in->rows + row : row * in->cols + col;
-  float value;
+  return at_place (in->data, in->dtype,
+                   in->is_turned ? col * in->rows + row : row * in->cols + col);
+}
 
-  exec_number_widen (&value, (const guint8 *)in->data + plan_dtype_bytes (in->dtype, at), in->dtype,
-                     1);
-  return value;
+/* At most RUN elements of a row from `col` on: as they lie, or in `storage`. */
+static const float *
+run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage[RUN])
+{
+  if (!in->is_turned)
+    return exec_cpu_read (in->data, in->dtype, row * in->cols + col, count, storage);
+  for (guint64 i = 0; i < count; i++)
+    storage[i] = at_place (in->data, in->dtype, (col + i) * in->rows + row);
+  return storage;
+}
+
+/* The larger of two, NaN if one of them is. */
+static float
+larger (float a, float b)
+{
+  return a >= b || isnan (a) ? a : b;
 }
 
 /* NaN if one of them is. */
 static double
 largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
 {
-  double max = 0;
+  float storage[RUN], max = 0;
 
   for (guint64 r = row; r < row + rows; r++)
-    for (guint64 c = col; c < col + cols; c++)
+    for (guint64 at = 0; at < cols; at += RUN)
       {
-        double magnitude = fabs ((double)element (in, r, c));
+        const guint64 n = MIN (RUN, cols - at);
 
-        if (!(magnitude <= max))
-          max = magnitude;
-        if (isnan (max))
-          return max;
+        max = larger (max, exec_number_largest (run_of (in, r, col + at, n, storage), n));
       }
-  return max;
+  return (double)max;
 }
 
 /* By the largest magnitude of what they are part of. */
 static void
 quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
 {
-  double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
+  const double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
+  float storage[RUN];
 
   *out_scale = max == 0 ? 1.0f : (float)(max / limit);
   for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c++)
+    for (guint64 c = 0; c < in->cols; c += RUN)
       {
-        double value = (double)element (in, r, c) / (double)*out_scale;
+        const guint64 n = MIN (RUN, in->cols - c);
 
-        *out++
-            = dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 (value) : exec_number_to_e5m2 (value);
+        exec_number_narrow_scaled (out, dtype, run_of (in, r, c, n, storage), *out_scale, n);
+        out += n;
       }
 }
 
@@ -97,16 +126,17 @@ quantize_mxfp8 (const Matrix *in, guint8 *out)
 {
   const guint block = plan_dtype_block (PLAN_DTYPE_MXFP8);
   guint8 *scales = out + in->rows * in->cols;
+  float storage[RUN];
 
   for (guint64 r = 0; r < in->rows; r++)
     for (guint64 c = 0; c < in->cols; c += block)
       {
-        double scale;
+        const float *from = run_of (in, r, c, block, storage);
 
-        *scales = exec_number_to_e8m0_up (largest (in, r, 1, c, block) / E4M3_MAX);
-        scale = exec_number_from_e8m0 (*scales++);
-        for (guint64 i = c; i < c + block; i++)
-          *out++ = exec_number_to_e4m3 ((double)element (in, r, i) / scale);
+        *scales = exec_number_to_e8m0_up ((double)exec_number_largest (from, block) / E4M3_MAX);
+        exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, from,
+                                   (float)exec_number_from_e8m0 (*scales++), block);
+        out += block;
       }
 }
 
@@ -116,19 +146,21 @@ quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
   const guint block = plan_dtype_block (PLAN_DTYPE_NVFP4);
   guint8 *scales = out + in->rows * in->cols / 2;
   double max = largest (in, 0, in->rows, 0, in->cols);
+  float storage[RUN];
 
   *out_scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
   for (guint64 r = 0; r < in->rows; r++)
     for (guint64 c = 0; c < in->cols; c += block)
       {
+        const float *from = run_of (in, r, c, block, storage);
         double scale;
 
-        *scales
-            = exec_number_to_e4m3 (largest (in, r, 1, c, block) / E2M1_MAX / (double)*out_scale);
+        *scales = exec_number_to_e4m3 ((double)exec_number_largest (from, block) / E2M1_MAX
+                                       / (double)*out_scale);
         scale = (double)exec_number_from_e4m3 (*scales++) * (double)*out_scale;
-        for (guint64 i = c; i < c + block; i += 2)
+        for (guint64 i = 0; i < block; i += 2)
           {
-            double low = (double)element (in, r, i), high = (double)element (in, r, i + 1);
+            double low = (double)from[i], high = (double)from[i + 1];
 
             *out++ = scale == 0 ? 0
                                 : exec_number_to_e2m1 (low / scale)
@@ -159,7 +191,7 @@ static void
 quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
 {
   const guint64 side = PLAN_DTYPE_SIDE, height = dtype == PLAN_DTYPE_FP8_1X128 ? 1 : side;
-  float *scales = (float *)(gpointer)(out + in->rows * in->cols);
+  float *scales = (float *)(gpointer)(out + in->rows * in->cols), storage[RUN];
 
   for (guint64 i = 0; height > 1 && i < plan_dtype_square_scales (in->rows, in->cols); i++)
     scales[i] = 1;
@@ -168,10 +200,10 @@ quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
       scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]
           = scale_of_128 (largest (in, r, height, c, side));
   for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c++)
-      *out++ = exec_number_to_e4m3 (
-          (double)element (in, r, c)
-          / (double)scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]);
+    for (guint64 c = 0; c < in->cols; c += side, out += side)
+      exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, run_of (in, r, c, side, storage),
+                                 scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)],
+                                 side);
 }
 
 static void
@@ -195,34 +227,26 @@ quantize (const Matrix *in, const ExecArgs *args, guint operand)
     }
 }
 
-/* The larger of two, NaN if one of them is. */
-static float
-larger (float a, float b)
-{
-  return a >= b || isnan (a) ? a : b;
-}
-
-static guint8
-narrow (PlanDtype dtype, float value)
-{
-  return dtype == PLAN_DTYPE_E4M3 ? exec_number_to_e4m3 ((double)value)
-                                  : exec_number_to_e5m2 ((double)value);
-}
-
 /* One rounding to fp32, as the product of two floats, then that to the format. */
 static void
 quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
                  float *out_scale)
 {
+  float storage[RUN], product[RUN];
+
   *out_scale = 1.0f / scale;
   for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c++)
+    for (guint64 c = 0; c < in->cols; c += RUN)
       {
-        float value = element (in, r, c);
+        const guint64 n = MIN (RUN, in->cols - c);
+        const float *from = run_of (in, r, c, n, storage);
 
         if (amax != NULL)
-          *amax = larger (*amax, fabsf (value));
-        *out++ = narrow (dtype, value * scale);
+          *amax = larger (*amax, exec_number_largest (from, n));
+        for (guint64 i = 0; i < n; i++)
+          product[i] = from[i] * scale;
+        exec_number_narrow_scaled (out, dtype, product, 1, n);
+        out += n;
       }
 }
 
@@ -461,9 +485,16 @@ dequantize_128 (const guint8 *in, PlanDtype dtype, const float *scales, guint64 
                 float *out)
 {
   for (guint64 r = 0; r < rows; r++)
-    for (guint64 c = 0; c < cols; c++)
-      *out++ = exec_number_from_e4m3 (*in++)
-               * scales[place_of_128 (dtype, rows, cols, r, c / PLAN_DTYPE_SIDE)];
+    for (guint64 c = 0; c < cols; c += PLAN_DTYPE_SIDE)
+      {
+        const guint64 n = MIN (PLAN_DTYPE_SIDE, cols - c);
+
+        exec_number_widen_scaled (out, PLAN_DTYPE_E4M3, in,
+                                  scales[place_of_128 (dtype, rows, cols, r, c / PLAN_DTYPE_SIDE)],
+                                  n);
+        in += n;
+        out += n;
+      }
 }
 
 /* A matrix of whole blocks. */
@@ -476,28 +507,17 @@ exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, gui
   const guint block = plan_dtype_block (dtype);
 
   if (block == PLAN_DTYPE_SIDE)
-    {
-      dequantize_128 (in, dtype, (const float *)(gconstpointer)scales, rows, cols, out);
-      return;
-    }
-  for (guint64 i = 0; i < count; i++)
-    switch ((int)dtype)
-      {
-      case PLAN_DTYPE_MXFP8:
-        out[i] = (float)((double)exec_number_from_e4m3 (in[i])
-                         * exec_number_from_e8m0 (scales[i / block]));
-        break;
-      case PLAN_DTYPE_NVFP4:
-        out[i] = (float)((double)exec_number_from_e2m1 (in[i / 2] >> 4 * (i % 2) & 0xf)
-                         * (double)exec_number_from_e4m3 (scales[i / block]) * (double)*scale);
-        break;
-      case PLAN_DTYPE_E4M3:
-        out[i] = exec_number_from_e4m3 (in[i]) * *scale;
-        break;
-      default:
-        out[i] = exec_number_from_e5m2 (in[i]) * *scale;
-        break;
-      }
+    dequantize_128 (in, dtype, (const float *)(gconstpointer)scales, rows, cols, out);
+  else if (dtype == PLAN_DTYPE_MXFP8)
+    for (guint64 i = 0; i < count; i += block)
+      exec_number_widen_scaled (out + i, PLAN_DTYPE_E4M3, in + i,
+                                (float)exec_number_from_e8m0 (*scales++), block);
+  else if (dtype == PLAN_DTYPE_NVFP4)
+    for (guint64 i = 0; i < count; i++)
+      out[i] = (float)((double)exec_number_from_e2m1 (in[i / 2] >> 4 * (i % 2) & 0xf)
+                       * (double)exec_number_from_e4m3 (scales[i / block]) * (double)*scale);
+  else
+    exec_number_widen_scaled (out, dtype, in, *scale, count);
 }
 
 static float

@@ -558,7 +558,8 @@ read_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint
 {
   if (args->dtype[operand] != PLAN_DTYPE_E4M3)
     return exec_cpu_read (args->ptr[operand], args->dtype[operand], at, count, storage);
-  exec_number_widen_scaled (storage, (const guint8 *)args->ptr[operand] + at, scale, count);
+  exec_number_widen_scaled (storage, PLAN_DTYPE_E4M3, (const guint8 *)args->ptr[operand] + at,
+                            scale, count);
   return storage;
 }
 
@@ -569,7 +570,8 @@ write_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guin
   if (args->dtype[operand] != PLAN_DTYPE_E4M3)
     exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
   else
-    exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, values, scale, count);
+    exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, PLAN_DTYPE_E4M3, values, scale,
+                               count);
 }
 
 static EXEC_WIDE void

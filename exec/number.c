@@ -10,25 +10,6 @@
 /* Elements converted by a loop of fixed length, which compilers turn into vector code. */
 #define BLOCK 16
 
-/* Every half is a float: normal ones by a shift of the exponent, small ones by a product. */
-float
-exec_number_from_fp16 (guint16 bits)
-{
-  guint32 sign = (guint32)(bits & 0x8000) << 16, rest = bits & 0x7fff, word;
-  float value;
-
-  if (rest < 0x400) /* a multiple of 2^-24 */
-    {
-      value = (float)rest * 0x1p-24f;
-      memcpy (&word, &value, sizeof word);
-    }
-  else
-    word = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
-  word |= sign;
-  memcpy (&value, &word, sizeof value);
-  return value;
-}
-
 /* To nearest, ties to even; what is too large becomes infinite. */
 guint16
 exec_number_to_fp16 (float value)

@@ -134,7 +134,7 @@ exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState s
                               count, values, error))
         return FALSE;
       scale = exec_number_scale (exec_number_largest (values, count));
-      exec_number_narrow_scaled (narrow, values, scale, count);
+      exec_number_narrow_scaled (narrow, PLAN_DTYPE_E4M3, values, scale, count);
       if (!exec_device_write (self->device, scale_of (shard, state, s), &scale, sizeof scale, error)
           || !exec_device_write (self->device, exec_walk_state (self, shard, state, at), narrow,
                                  count, error))
@@ -154,6 +154,6 @@ exec_walk_widen_scaled (const ExecWalk *self, const ExecShard *shard, ExecState 
                             error))
     return NULL;
   values = g_new (float, count);
-  exec_number_widen_scaled (values, narrow, scale, count);
+  exec_number_widen_scaled (values, PLAN_DTYPE_E4M3, narrow, scale, count);
   return values;
 }

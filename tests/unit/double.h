@@ -61,9 +61,9 @@ double_never (const void *values, double scale, guint64 count)
 #define plan_dtype_bytes double_bytes
 #define exec_number_widen(out, in, dtype, count) double_copy (out, in, dtype, count)
 #define exec_number_narrow(out, dtype, in, count) double_copy (out, in, dtype, count)
-#define exec_number_widen_scaled(out, in, scale, count) \
+#define exec_number_widen_scaled(out, dtype, in, scale, count) \
   ((void)(out), double_never (in, scale, count))
-#define exec_number_narrow_scaled(out, in, scale, count) \
+#define exec_number_narrow_scaled(out, dtype, in, scale, count) \
   ((void)(out), double_never (in, scale, count))
 #define exec_number_largest(values, count) double_never (values, 1, count)
 #define exec_exact_value double_sum

@@ -666,8 +666,8 @@ START_TEST (kernels_adamw_scaled)
       scale[m] = exec_number_scale (exec_number_largest (wide[m].data, n));
       if (narrow[m])
         {
-          exec_number_narrow_scaled (moment[m].data, wide[m].data, scale[m], n);
-          exec_number_widen_scaled (wide[m].data, moment[m].data, scale[m], n);
+          exec_number_narrow_scaled (moment[m].data, PLAN_DTYPE_E4M3, wide[m].data, scale[m], n);
+          exec_number_widen_scaled (wide[m].data, PLAN_DTYPE_E4M3, moment[m].data, scale[m], n);
         }
     }
   run_kernel (PLAN_OP_ADAMW, OPERANDS (&params, &moment[0], &moment[1], &grad, &coef), count,
@@ -681,7 +681,7 @@ START_TEST (kernels_adamw_scaled)
       if (narrow[m])
         {
           ck_assert_float_eq (scale[m], exec_number_scale (exec_number_largest (wide[m].data, n)));
-          exec_number_narrow_scaled (want, wide[m].data, scale[m], n);
+          exec_number_narrow_scaled (want, PLAN_DTYPE_E4M3, wide[m].data, scale[m], n);
           ck_assert_mem_eq (moment[m].data, want, n);
         }
       else

@@ -247,11 +247,11 @@ START_TEST (number_scaled_survives_widening)
   for (guint i = 0; i < 40; i++)
     in[i] = (float)(size * g_rand_double_range (rand, -1, 1));
   scale = exec_number_scale (exec_number_largest (in, 40));
-  exec_number_narrow_scaled (bits, in, scale, 40);
-  exec_number_widen_scaled (once, bits, scale, 40);
+  exec_number_narrow_scaled (bits, PLAN_DTYPE_E4M3, in, scale, 40);
+  exec_number_widen_scaled (once, PLAN_DTYPE_E4M3, bits, scale, 40);
   again = exec_number_scale (exec_number_largest (once, 40));
-  exec_number_narrow_scaled (bits_again, once, again, 40);
-  exec_number_widen_scaled (twice, bits_again, again, 40);
+  exec_number_narrow_scaled (bits_again, PLAN_DTYPE_E4M3, once, again, 40);
+  exec_number_widen_scaled (twice, PLAN_DTYPE_E4M3, bits_again, again, 40);
   if (exec_number_largest (once, 40) > 0)
     ck_assert_float_eq (scale, again);
   ck_assert_mem_eq (bits, bits_again, sizeof bits);
@@ -263,6 +263,51 @@ START_TEST (number_scaled_survives_widening)
   for (guint i = 0; i < 40; i++)
     ck_assert_double_eq_tol ((double)once[i], (double)in[i],
                              fabs ((double)in[i]) * 0x1p-4 + (double)scale * 0x1p-10);
+}
+END_TEST
+
+/* Many at once as each by itself: every code, and what comes near and far of them, in any number.
+ */
+START_TEST (number_blocks_are_their_elements)
+{
+  const gboolean is_e4m3 = _i % 2 == 0;
+  const PlanDtype dtype = is_e4m3 ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E5M2;
+  const guint count = 256 + (guint)_i;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const float scale = (float)exp2 (g_rand_double_range (rand, -20, 20));
+  guint8 codes[512], bits[512];
+  float wide[512], largest = 0;
+
+  for (guint i = 0; i < count; i++)
+    codes[i] = (guint8)i;
+  exec_number_widen_scaled (wide, dtype, codes, scale, count);
+  for (guint i = 0; i < count; i++)
+    {
+      const float one
+          = is_e4m3 ? exec_number_from_e4m3 (codes[i]) : exec_number_from_e5m2 (codes[i]);
+
+      ck_assert_msg (isnan (one) ? isnan (wide[i]) : wide[i] == one * scale, "code %u", i);
+      if (i % 3 == 1)
+        wide[i] *= (float)g_rand_double_range (rand, 0.9, 1.1);
+      if (i % 3 == 2)
+        wide[i] = (float)((double)scale * g_rand_double_range (rand, -1, 1)
+                          * exp2 (g_rand_double_range (rand, -24, 20)));
+    }
+  exec_number_narrow_scaled (bits, dtype, wide, scale, count);
+  for (guint i = 0; i < count; i++)
+    {
+      const double value = (double)wide[i] / (double)scale;
+
+      ck_assert_uint_eq (bits[i],
+                         is_e4m3 ? exec_number_to_e4m3 (value) : exec_number_to_e5m2 (value));
+      if (!isnan (wide[i]))
+        largest = fmaxf (largest, fabsf (wide[i]));
+      else
+        wide[i] = 0;
+    }
+  ck_assert_float_eq (exec_number_largest (wide, count), largest);
+  wide[g_rand_int_range (rand, 0, (gint32)count)] = -NAN;
+  ck_assert (isnan (exec_number_largest (wide, count)));
 }
 END_TEST
 
@@ -307,6 +352,7 @@ main (void)
   tcase_add_test (tcase, number_arrays_equal_elements);
   tcase_add_test (tcase, number_fp32_is_copied);
   tcase_add_loop_test (tcase, number_scaled_survives_widening, 0, 260);
+  tcase_add_loop_test (tcase, number_blocks_are_their_elements, 0, 60);
   tcase_add_test (tcase, number_scales_what_is_no_number);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
