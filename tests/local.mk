@@ -109,7 +109,7 @@ tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
-EXTRA_DIST += %D%/unit/double.h
+EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-moments.c \
   exec/evaluate-network.c exec/gemm-plain.c exec/kernels-cpu.c exec/kernels-cpu-activation.c \
@@ -157,7 +157,6 @@ test_archives = %D%/prop/librandom.a
 check_LIBRARIES = $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
-TESTS += $(check_tests)
 endif
 
 # The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
@@ -728,4 +727,9 @@ tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c
 tests_gpu_test_cudnn_ask_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 endif
+endif
+
+# Last: of what takes long, most has begun by then.
+if HAVE_CHECK
+TESTS += $(check_tests)
 endif

@@ -10,6 +10,7 @@
 #include "planner/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
+#include "tests/share.h"
 
 #include <math.h>
 #include <string.h>
@@ -548,9 +549,10 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
-      int rounds = takes_long (kernels[i].kind) ? LONG_ROUNDS : ROUNDS;
+      int rounds = (takes_long (kernels[i].kind) ? LONG_ROUNDS : ROUNDS) / (int)test_share ();
 
-      tcase_add_loop_test (tcase, cuda_kernel_is_the_cpu_kernel, i * ROUNDS, i * ROUNDS + rounds);
+      tcase_add_loop_test (tcase, cuda_kernel_is_the_cpu_kernel, i * ROUNDS,
+                           i * ROUNDS + MAX (rounds, 2));
       tcase_add_loop_test (tcase, cuda_grid_strides, i, i + 1);
       tcase_add_loop_test (tcase, cuda_refuses_other_formats, i, i + 1);
     }

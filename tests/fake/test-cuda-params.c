@@ -9,6 +9,7 @@
 #include "planner/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,27 +160,28 @@ END_TEST
 
 /* What is computed again is computed of the same numbers: every recipe that quantises, with and
  * without quantised gathers. */
-#define RECOMPUTES 3
-
 START_TEST (recomputing_changes_no_bit)
 {
-  static const char *const recomputes[RECOMPUTES]
+  static const char *const recomputes[]
       = { "recompute=selective recompute_modules=core_attn",
           "recompute=selective recompute_modules=core_attn+mlp", "recompute=full" };
-  const guint at = (guint)_i / RECOMPUTES;
-  g_autofree char *again = g_strdup_printf ("%s %s fine_grained=on deterministic=on",
-                                            plans[at].fields, recomputes[_i % RECOMPUTES]);
-  g_autofree char *once = g_strdup_printf ("%s recompute=none deterministic=on", plans[at].fields);
-  Case first, c;
-  case_init_on (&first, 2, plans[at].major, plans[at].sizes, once);
+  g_autofree char *once = g_strdup_printf ("%s recompute=none deterministic=on", plans[_i].fields);
+  Case first;
+  case_init_on (&first, 2, plans[_i].major, plans[_i].sizes, once);
   case_must_run (&first, once);
-  case_init_on (&c, 2, plans[at].major, plans[at].sizes, again);
-  case_must_run (&c, again);
-  assert_equal_losses (&c, &first, again);
-  ck_assert_uint_eq (c.results[0].main_params->len, first.results[0].main_params->len);
-  ck_assert_mem_eq (c.results[0].main_params->data, first.results[0].main_params->data,
-                    c.results[0].main_params->len);
-  case_clear (&c, again);
+  const GByteArray *weights = first.results[0].main_params;
+  for (guint i = 0; i < G_N_ELEMENTS (recomputes); i++)
+    {
+      g_autofree char *again = g_strdup_printf ("%s %s fine_grained=on deterministic=on",
+                                                plans[_i].fields, recomputes[i]);
+      Case c;
+      case_init_on (&c, 2, plans[_i].major, plans[_i].sizes, again);
+      case_must_run (&c, again);
+      assert_equal_losses (&c, &first, again);
+      ck_assert_uint_eq (c.results[0].main_params->len, weights->len);
+      ck_assert_mem_eq (c.results[0].main_params->data, weights->data, weights->len);
+      case_clear (&c, again);
+    }
   case_free (&first);
 }
 END_TEST
@@ -328,33 +330,18 @@ START_TEST (blocks_of_128_are_refused_but_on_hopper)
 }
 END_TEST
 
-/* Sanitizers make a case ten times as slow and see most of what there is to see in a few of them:
- * no multiple of STRATEGIES or RECOMPUTES apart. */
-#ifdef __SANITIZE_ADDRESS__
-#define STEP 4
-#else
-#define STEP 1
-#endif
-
-static void
-add_cases (TCase *tcase, const TTest *test, guint n)
-{
-  for (guint i = 0; i < n; i += STEP)
-    tcase_add_loop_test (tcase, test, (int)i, (int)i + 1);
-}
-
 int
 main (void)
 {
   Suite *suite = suite_create ("cuda-params");
   TCase *tcase = tcase_create ("params");
   tcase_set_timeout (tcase, 600);
-  add_cases (tcase, quantised_parameters_are_near_the_cpus, STRATEGIES * G_N_ELEMENTS (plans));
+  test_add_share (tcase, quantised_parameters_are_near_the_cpus, STRATEGIES * G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, forward_products_sum_fast, 0, 4);
   tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
-  add_cases (tcase, recomputing_changes_no_bit, RECOMPUTES * G_N_ELEMENTS (plans));
+  test_add_share (tcase, recomputing_changes_no_bit, G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
   tcase_add_loop_test (tcase, blocks_of_128_are_refused_but_on_hopper, 0, 4);

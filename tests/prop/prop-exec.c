@@ -8,6 +8,7 @@
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/prop/shards.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
@@ -401,10 +402,10 @@ main (void)
   Suite *suite = suite_create ("prop-exec");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
-  tcase_add_loop_test (tcase, threads_equal_the_evaluator_bit_for_bit, 0, SEEDS);
-  tcase_add_loop_test (tcase, resumed_runs_equal_the_evaluator, 0, 30);
+  test_add_share (tcase, threads_equal_the_evaluator_bit_for_bit, SEEDS);
+  test_add_share (tcase, resumed_runs_equal_the_evaluator, 30);
   tcase_add_test (tcase, every_value_is_run);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 40);
+  test_add_share (tcase, bytes_taken_equal_bytes_predicted, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -10,6 +10,7 @@
 #include "sim/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -529,14 +530,14 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, FIRST_OPEN + 8);
-  tcase_add_loop_test (tcase, bounds_are_never_above_the_simulation, 0, 150);
-  tcase_add_loop_test (tcase, bounds_of_plans_hold_where_compute_is_slowed, 0, 200);
+  test_add_share (tcase, bounds_are_never_above_the_simulation, 150);
+  test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
   tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);
   tcase_add_loop_test (tcase, bounds_change_no_answer, 0, 8);
   tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
   tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
-  tcase_add_loop_test (tcase, what_is_shared_is_alike, 0, 100);
+  test_add_share (tcase, what_is_shared_is_alike, 100);
   tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

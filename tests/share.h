@@ -1,0 +1,30 @@
+/* Tests that go over many cases may run a share of them: one in FSDPLAN_SHARE. Who runs everything
+ * several times, with other compilers' flags say, need not see each case every time; sanitizers,
+ * which make one several times as slow, see most of what there is to see in a fifth. A number that
+ * divides by none of what cases are made of leaves some of everything. */
+#pragma once
+#include <check.h>
+#include <glib.h>
+G_BEGIN_DECLS
+
+static inline guint
+test_share (void)
+{
+  const char *asked = g_getenv ("FSDPLAN_SHARE");
+  guint64 share = 1;
+#ifdef __SANITIZE_ADDRESS__
+  share = 5;
+#endif
+  if (asked && !g_ascii_string_to_unsigned (asked, 10, 1, 1000, &share, NULL))
+    g_error ("FSDPLAN_SHARE=%s is no number from 1 to 1000", asked);
+  return (guint)share;
+}
+
+static inline void
+test_add_share (TCase *tcase, const TTest *test, guint n)
+{
+  for (guint i = 0; i < n; i += test_share ())
+    tcase_add_loop_test (tcase, test, (int)i, (int)i + 1);
+}
+
+G_END_DECLS
