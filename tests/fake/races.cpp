@@ -8,6 +8,7 @@
 
 #include "tests/fake/device.hpp"
 
+#include <memory>
 #include <sys/mman.h>
 
 extern "C" char __start_fake_cuda_shared[] __attribute__ ((weak));
@@ -34,6 +35,15 @@ struct Trail
   Use writer, reader, other;
 };
 
+struct Free
+{
+  void
+  operator() (Trail *trail) const
+  {
+    g_free (trail);
+  }
+};
+
 const size_t MAX_DYNAMIC = 227 * 1024;
 
 bool is_on;
@@ -47,7 +57,7 @@ guint32 *trail_of_page; /* 0: none */
 guintptr region;
 size_t n_bytes;
 std::vector<size_t> pages;
-std::vector<Trail *> trails; /* what they say of launches before is of epochs before */
+std::vector<std::unique_ptr<Trail, Free>> trails; /* of launches before: of epochs before */
 std::vector<Trail> shared, dynamic;
 const guint8 *dynamic_begin;
 
@@ -149,10 +159,10 @@ trails_of (size_t page)
     {
       pages.push_back (page);
       if (pages.size () > trails.size ())
-        trails.push_back (g_new0 (Trail, PAGE));
+        trails.emplace_back (g_new0 (Trail, PAGE)); /* a memset would be the kernel's */
       trail_of_page[page] = (guint32)pages.size ();
     }
-  return trails[trail_of_page[page] - 1];
+  return trails[trail_of_page[page] - 1].get ();
 }
 
 /* FALSE: it is not of that memory. */
