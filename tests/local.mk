@@ -488,7 +488,7 @@ fake_cuda_sources = \
   %D%/fake/trace.cpp
 fake_kernel_sources = %D%/fake/cuda-kernels.cpp %D%/fake/planted.cpp %D%/fake/planted.h
 fake_cudnn_sources = \
-  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake-private.h \
+  %D%/fake/cudnn-fake.c %D%/fake/cudnn-fake.h %D%/fake/cudnn-fake-private.h \
   %D%/fake/cudnn-fake-run.c
 fake_headers = \
   %D%/fake/include/cublasLt-calls.h \

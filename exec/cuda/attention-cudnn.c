@@ -80,6 +80,20 @@ exec_attention_free (ExecAttention *self)
 
 /* --- plans -------------------------------------------------------------------------------- */
 
+/* What cuDNN has wrong, as NVIDIA's cudnn-frontend knows it, which refuses all but the last, and
+ * works around that with a mask that costs time. */
+static const char *
+known_fault (const ExecAttentionShape *shape, guint version)
+{
+  if (shape->is_backward && shape->seq == 1)
+    return "has more than one token backwards";
+  if (version == 91000 || version == 91001)
+    return "is wrong in versions 9.10.0 and 9.10.1";
+  if (shape->is_backward && shape->seq % 128 != 0 && version <= 91500)
+    return "goes wrong backwards up to version 9.15.0 where tokens are no multiple of 128";
+  return NULL;
+}
+
 gboolean
 exec_attention_check_shape (const ExecAttentionShape *shape, GError **error)
 {
@@ -92,6 +106,8 @@ exec_attention_check_shape (const ExecAttentionShape *shape, GError **error)
     why = "has as many query heads for each key head";
   else if (shape->head_dim <= 0 || shape->head_dim % 8 != 0)
     why = "has heads of a multiple of 8 elements";
+  else
+    why = known_fault (shape, exec_attention_version ());
   if (why == NULL)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cuDNN's attention %s", why);
@@ -122,8 +138,9 @@ compile (Plan *plan, cudnnHandle_t handle, GError **error)
   for (guint i = 0; i < engines.n && plan->plan == NULL; i++)
     {
       g_clear_error (&why);
-      plan->plan = exec_attention_graph_plan (graph, handle, engines.engine[i], &why);
-      plan->workspace = engines.workspace[i];
+      plan->plan
+          = exec_attention_graph_plan (graph, handle, engines.engine[i], &plan->workspace, &why);
+      plan->workspace = MAX (plan->workspace, engines.workspace[i]);
       if (why != NULL)
         g_debug ("engine %u of %u: %s", i + 1, engines.n, why->message);
     }

@@ -408,15 +408,14 @@ exec_attention_graph_clear (ExecAttentionGraph *self)
 /* --- what cuDNN makes of it --------------------------------------------------------------- */
 
 static void
-note_workspace (ExecAttentionGraph *self, cudnnBackendDescriptor_t engine, gint64 *out_bytes)
+note_workspace (ExecAttentionGraph *self, cudnnBackendDescriptor_t of,
+                cudnnBackendAttributeName_t name, gint64 *out_bytes)
 {
   gint64 n = 0;
 
   if (self->failed == NULL)
-    note (self,
-          cudnnBackendGetAttribute (engine, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                    1, &n, out_bytes),
-          "an engine's workspace");
+    note (self, cudnnBackendGetAttribute (of, name, CUDNN_TYPE_INT64, 1, &n, out_bytes),
+          "workspace");
 }
 
 void
@@ -446,12 +445,12 @@ exec_attention_graph_engines (ExecAttentionGraph *self, cudnnBackendDescriptor_t
   if (self->failed == NULL)
     out->n = (guint)MIN (n_found, EXEC_ATTENTION_ENGINES);
   for (guint i = 0; i < out->n; i++)
-    note_workspace (self, out->engine[i], &out->workspace[i]);
+    note_workspace (self, out->engine[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, &out->workspace[i]);
 }
 
 cudnnBackendDescriptor_t
 exec_attention_graph_plan (ExecAttentionGraph *self, cudnnHandle_t handle,
-                           cudnnBackendDescriptor_t engine, GError **error)
+                           cudnnBackendDescriptor_t engine, gint64 *out_workspace, GError **error)
 {
   cudnnBackendDescriptor_t plan
       = exec_attention_graph_add (self, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -459,6 +458,7 @@ exec_attention_graph_plan (ExecAttentionGraph *self, cudnnHandle_t handle,
   SET (plan, EXECUTION_PLAN_HANDLE, HANDLE, &handle);
   set_descriptor (self, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
   exec_attention_graph_finalize (self, plan, "a plan");
+  note_workspace (self, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, out_workspace);
   if (exec_attention_graph_check (self, error))
     return plan;
   self->failed = NULL;

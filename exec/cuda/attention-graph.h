@@ -66,11 +66,11 @@ typedef struct
 void exec_attention_graph_engines (ExecAttentionGraph *self, cudnnBackendDescriptor_t device,
                                    ExecAttentionEngines *out);
 
-/* A plan by one of them, for the handle's device; NULL: it cannot be built, and the error, which is
- * the graph's no longer, says why. */
+/* A plan by one of them, for the handle's device, and what workspace it says it wants; NULL: it
+ * cannot be built, and the error, which is the graph's no longer, says why. */
 cudnnBackendDescriptor_t exec_attention_graph_plan (ExecAttentionGraph *self, cudnnHandle_t handle,
                                                     cudnnBackendDescriptor_t engine,
-                                                    GError **error);
+                                                    gint64 *out_workspace, GError **error);
 
 /* Bytes of what is between the operations and in memory: row sums and sums of dq, each aligned. */
 guint64 exec_attention_inner_bytes (const ExecAttentionShape *shape);

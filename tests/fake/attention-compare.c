@@ -90,8 +90,9 @@ attention_to_device (const void *from, guint64 bytes)
   return made;
 }
 
-/* One pass by cuDNN, in the workspace that it asks for. */
-static void
+/* One pass by cuDNN, in the workspace that it asks for; FALSE: this version is not to be trusted
+ * with it. */
+static gboolean
 run_pass (ExecAttention *attention, const ExecAttentionShape *shape,
           const ExecAttentionOperands *operands, cudaStream_t stream)
 {
@@ -99,6 +100,8 @@ run_pass (ExecAttention *attention, const ExecAttentionShape *shape,
   ExecAttentionOperands all = *operands;
   guint64 bytes;
 
+  if (!exec_attention_check_shape (shape, NULL))
+    return FALSE;
   ck_assert_msg (exec_attention_workspace (attention, shape, &bytes, &error), "%s",
                  error != NULL ? error->message : "");
   all.workspace = attention_to_device (NULL, bytes);
@@ -106,6 +109,7 @@ run_pass (ExecAttention *attention, const ExecAttentionShape *shape,
                  error != NULL ? error->message : "");
   ck_assert_int_eq (cudaStreamSynchronize (stream), cudaSuccess);
   ck_assert_int_eq (cudaFree (all.workspace), cudaSuccess);
+  return TRUE;
 }
 
 static ExecAttentionOperands
@@ -128,8 +132,9 @@ free_operands (const ExecAttentionOperands *operands)
   cudaFree (operands->dqkv);
 }
 
+/* What cuDNN did of it is in `self`. */
 static void
-run_on_cudnn (AttentionCase *self, ExecAttention *attention)
+run_on_cudnn (AttentionCase *self, ExecAttention *attention, gboolean out_did[2])
 {
   const ExecAttentionOperands operands = operands_of (self);
   ExecAttentionShape shape = self->shape;
@@ -137,9 +142,9 @@ run_on_cudnn (AttentionCase *self, ExecAttention *attention)
 
   ck_assert_int_eq (cudaStreamCreate (&stream), cudaSuccess);
   shape.is_backward = FALSE;
-  run_pass (attention, &shape, &operands, stream);
+  out_did[0] = run_pass (attention, &shape, &operands, stream);
   shape.is_backward = TRUE;
-  run_pass (attention, &shape, &operands, stream);
+  out_did[1] = out_did[0] && run_pass (attention, &shape, &operands, stream);
   cudaMemcpy (self->out, operands.out, self->out_count * 2, cudaMemcpyDeviceToHost);
   cudaMemcpy (self->lse, operands.lse, self->lse_count * 4, cudaMemcpyDeviceToHost);
   cudaMemcpy (self->dqkv, operands.dqkv, self->qkv_count * 2, cudaMemcpyDeviceToHost);
@@ -184,18 +189,24 @@ START_TEST (cudnn_attention_equals_cpu)
   g_autoptr (ExecAttention) attention = NULL;
   g_autoptr (GError) error = NULL;
   AttentionCase cudnn, cpu;
+  gboolean did[2];
 
   attention_case_init (&cudnn, shape, (guint32)_i);
   attention_case_init (&cpu, shape, (guint32)_i);
   attention = exec_attention_new (&error);
   ck_assert_msg (attention != NULL, "%s", error != NULL ? error->message : "");
-  run_on_cudnn (&cudnn, attention);
+  run_on_cudnn (&cudnn, attention, did);
   g_clear_pointer (&attention, exec_attention_free);
   run_on_cpu (&cpu);
-  ck_assert_double_le (difference (cudnn.lse, cpu.lse, PLAN_DTYPE_FP32, cpu.lse_count), 1e-6);
-  ck_assert_double_le (difference (cudnn.out, cpu.out, shape->dtype, cpu.out_count), unit);
-  ck_assert_double_le (difference (cudnn.dqkv, cpu.dqkv, shape->dtype, cpu.qkv_count),
-                       (shape->seq > 1 ? 2 : 1) * unit);
+  if (did[0])
+    {
+      ck_assert_double_le (difference (cudnn.lse, cpu.lse, PLAN_DTYPE_FP32, cpu.lse_count), 1e-6);
+      ck_assert_double_le (difference (cudnn.out, cpu.out, shape->dtype, cpu.out_count), unit);
+    }
+  if (did[1])
+    ck_assert_double_le (difference (cudnn.dqkv, cpu.dqkv, shape->dtype, cpu.qkv_count), 2 * unit);
+  if (exec_attention_version () >= 91900) /* a fault that is known of it would be news */
+    ck_assert (did[0] && did[1] == (shape->seq > 1));
   attention_case_clear (&cudnn);
   attention_case_clear (&cpu);
 }

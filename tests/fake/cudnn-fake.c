@@ -6,6 +6,7 @@
 
 #include "tests/fake/cudnn-fake-private.h"
 
+#include "tests/fake/cudnn-fake.h"
 #include "tests/fake/order.h"
 
 #include <stdio.h>
@@ -25,11 +26,20 @@ struct cudnnContext
 };
 
 static _Thread_local char last_error[256];
+static guint version = 91900;
+static guint64 more_workspace;
+
+void
+fake_cudnn_set (guint new_version, guint64 more_bytes)
+{
+  version = new_version;
+  more_workspace = more_bytes;
+}
 
 size_t
 cudnnGetVersion (void)
 {
-  return 91900;
+  return version;
 }
 
 const char *
@@ -298,6 +308,18 @@ get_engines (const FakeCudnnDescriptor *heuristics, gint64 requested, gint64 *co
   return CUDNN_STATUS_SUCCESS;
 }
 
+static gint64
+workspace_of (const FakeCudnnDescriptor *self)
+{
+  const gboolean is_plan = self->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
+  const FakeCudnnDescriptor *engine
+      = is_plan ? fake_cudnn_descriptor (self, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) : self;
+
+  return fake_cudnn_workspace (
+             fake_cudnn_descriptor (engine, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH))
+         + (is_plan ? (gint64)more_workspace : 0);
+}
+
 cudnnStatus_t
 cudnnBackendGetAttribute (cudnnBackendDescriptor_t const descriptor,
                           cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
@@ -309,12 +331,15 @@ cudnnBackendGetAttribute (cudnnBackendDescriptor_t const descriptor,
     return CUDNN_STATUS_BAD_PARAM;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS)
     return get_engines (self, requested, count, values);
-  if (name != CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE || type != CUDNN_TYPE_INT64)
+  if (type != CUDNN_TYPE_INT64
+      || name
+             != (self->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
+                     ? CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE
+                     : CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE))
     return fake_cudnn_refuse (CUDNN_STATUS_BAD_PARAM, "attribute %d cannot be asked for",
                               (int)name);
   *count = 1;
-  *(gint64 *)values
-      = fake_cudnn_workspace (fake_cudnn_descriptor (self, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
+  *(gint64 *)values = workspace_of (self);
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
 #include "planner/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/fake/cudnn-fake.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -176,37 +177,57 @@ static const struct
   gboolean fused[2]; /* forwards, backwards */
   guint plans;       /* of a rank: for what cuDNN has an engine for */
   const char *told;
+  guint cudnn; /* its version; 0: 91900 */
 } attentions[] = {
-  { "compute=bf16", 8, 9, { TRUE, TRUE }, 2, "" },
-  { "compute=bf16 deterministic=on", 8, 9, { TRUE, TRUE }, 2, "" },
-  { "compute=bf16 recompute=full", 8, 9, { TRUE, TRUE }, 2, "" },
-  { "compute=bf16 strategy=optim_grads_params", 136, 9, { TRUE, TRUE }, 2, "" },
+  { "compute=bf16", 8, 9, { TRUE, TRUE }, 2, "", 0 },
+  { "compute=bf16 deterministic=on", 8, 9, { TRUE, TRUE }, 2, "", 0 },
+  { "compute=bf16 recompute=full", 8, 9, { TRUE, TRUE }, 2, "", 0 },
+  { "compute=bf16 strategy=optim_grads_params", 136, 9, { TRUE, TRUE }, 2, "", 0 },
   { "compute=bf16",
     136,
     10,
     { TRUE, FALSE },
     1,
     "attention backwards of 1 x 8 tokens, 2 heads of 136 in bf16: cuDNN has no engine for "
-    "attention of this shape on this GPU, batched products take it\n" },
+    "attention of this shape on this GPU, batched products take it\n",
+    0 },
   { "compute=bf16",
     8,
     8,
     { TRUE, FALSE },
     2,
     "attention backwards of 1 x 8 tokens, 2 heads of 8 in bf16: cuDNN wants 5376 bytes of "
-    "workspace, and the plan has 1536, batched products take it\n" },
+    "workspace, and the plan has 1536, batched products take it\n",
+    0 },
   { "compute=bf16",
     12,
     9,
     { FALSE, FALSE },
     0,
-    "2 heads of 12 in bf16: cuDNN's attention has heads of a multiple of 8 elements, batched" },
+    "2 heads of 12 in bf16: cuDNN's attention has heads of a multiple of 8 elements, batched",
+    0 },
   { "compute=fp32",
     8,
     9,
     { FALSE, FALSE },
     0,
-    "in fp32: cuDNN's attention is in bf16 or fp16, batched" },
+    "in fp32: cuDNN's attention is in bf16 or fp16, batched",
+    0 },
+  { "compute=bf16",
+    8,
+    9,
+    { FALSE, FALSE },
+    0,
+    "2 heads of 8 in bf16: cuDNN's attention is wrong in versions 9.10.0 and 9.10.1, batched",
+    91001 },
+  { "compute=bf16",
+    8,
+    9,
+    { TRUE, FALSE },
+    1,
+    "attention backwards of 1 x 8 tokens, 2 heads of 8 in bf16: cuDNN's attention goes wrong "
+    "backwards up to version 9.15.0 where tokens are no multiple of 128, batched",
+    91002 },
 };
 
 /* cuDNN does what it can, as often as there are layers, and batched products the rest, which is
@@ -223,7 +244,9 @@ START_TEST (attention_is_by_cudnn_where_it_can)
   const guint handler = g_log_set_handler (G_LOG_DOMAIN, G_LOG_LEVEL_INFO, remember, NULL);
   case_init_heads (&c, ranks, attentions[at].head_dim, attentions[at].fields);
   fake_cuda_set_machine (1, (guint64)2 << 30, attentions[at].major, 0);
+  fake_cudnn_set (attentions[at].cudnn ? attentions[at].cudnn : 91900, 0);
   check_against_cpu (&c, attentions[at].fields);
+  fake_cudnn_set (91900, 0);
   const guint forward = calls * (is_recomputed ? 2 : 1);
   ck_assert_uint_eq (count_logged ("cuDNN graph "),
                      (fused[0] ? forward : 0) + (fused[1] ? calls : 0));

@@ -6,6 +6,7 @@
 #include "planner/error.h"
 #include "tests/fake/attention-compare.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/fake/cudnn-fake.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -84,6 +85,62 @@ static const struct
     "cuDNN's attention has heads of a multiple of 8 elements" },
 };
 
+/* Versions that get it wrong, and those before and after. */
+START_TEST (cudnn_versions_that_err_are_refused)
+{
+  static const struct
+  {
+    guint version;
+    gint64 seq;
+    gboolean is_backward;
+    const char *message;
+  } cases[] = {
+    { 90900, 100, FALSE, NULL },
+    { 91000, 128, FALSE, "cuDNN's attention is wrong in versions 9.10.0 and 9.10.1" },
+    { 91001, 128, TRUE, "cuDNN's attention is wrong in versions 9.10.0 and 9.10.1" },
+    { 91002, 100, FALSE, NULL },
+    { 91002, 256, TRUE, NULL },
+    { 91500, 100, TRUE,
+      "cuDNN's attention goes wrong backwards up to version 9.15.0 where tokens are no multiple of "
+      "128" },
+    { 91501, 100, TRUE, NULL },
+    { 91900, 1, TRUE, "cuDNN's attention has more than one token backwards" },
+    { 91900, 1, FALSE, NULL },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      const ExecAttentionShape shape
+          = { 1, cases[i].seq, 4, 2, 16, PLAN_DTYPE_BF16, cases[i].is_backward, FALSE };
+      g_autoptr (GError) error = NULL;
+
+      fake_cudnn_set (cases[i].version, 0);
+      ck_assert_int_eq (exec_attention_check_shape (&shape, &error), !cases[i].message);
+      ck_assert_pstr_eq (error ? error->message : NULL, cases[i].message);
+    }
+  fake_cudnn_set (91900, 0);
+}
+END_TEST
+
+/* What a plan wants counts where it is more than its engine said. */
+START_TEST (cudnn_plans_say_what_they_want)
+{
+  guint64 bytes[2];
+
+  fake_cuda_reset ();
+  for (guint i = 0; i < 2; i++)
+    {
+      g_autoptr (ExecAttention) attention = exec_attention_new (NULL);
+
+      fake_cudnn_set (91900, 512 * i);
+      ck_assert (exec_attention_workspace (attention, &small, &bytes[i], NULL));
+    }
+  ck_assert_uint_eq (bytes[1], bytes[0] + 512);
+  fake_cudnn_set (91900, 0);
+  ck_assert_str_eq (fake_cuda_finish (), "");
+}
+END_TEST
+
 START_TEST (cudnn_refuses_by_reason)
 {
   g_autoptr (ExecAttention) attention = NULL;
@@ -157,6 +214,8 @@ main (void)
 
   tcase_add_test (tcase, cudnn_plans_are_kept);
   tcase_add_test (tcase, cudnn_missing_event_is_found);
+  tcase_add_test (tcase, cudnn_versions_that_err_are_refused);
+  tcase_add_test (tcase, cudnn_plans_say_what_they_want);
   tcase_add_loop_test (tcase, cudnn_refuses_by_reason, 0, G_N_ELEMENTS (refused));
   tcase_add_test (tcase, cudnn_errors_say_why);
   tcase_add_test (tcase, cudnn_measures);
