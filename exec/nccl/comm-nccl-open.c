@@ -188,13 +188,15 @@ check_version (int version, GError **error)
   return FALSE;
 }
 
+/* Who makes an id listens until the others have come, by a thread that does not end otherwise. */
 static gboolean
-fill_card (Card *card, int device, GError **error)
+fill_card (Card *card, int device, gboolean makes_id, GError **error)
 {
   int version = 0;
 
   memset (card, 0, sizeof *card);
-  if (ncclGetVersion (&version) != ncclSuccess || ncclGetUniqueId (&card->id) != ncclSuccess)
+  if (ncclGetVersion (&version) != ncclSuccess
+      || (makes_id && ncclGetUniqueId (&card->id) != ncclSuccess))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "NCCL does not start: %s",
                    ncclGetLastError (NULL));
@@ -239,7 +241,7 @@ exchange_cards (ExecComm *carrier, int device, ncclUniqueId *out_id, GError **er
   g_autofree Card *cards = g_new0 (Card, carrier->ranks);
   Card own;
 
-  if (!fill_card (&own, device, error)
+  if (!fill_card (&own, device, carrier->rank == 0, error)
       || !carrier->ops->all_gather (carrier, cards, &own, sizeof own, PLAN_DTYPE_U8, NULL, error)
       || !cards_agree (cards, carrier->ranks, error))
     return FALSE;
@@ -299,8 +301,8 @@ exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *o
   Card own;
 
   if (launch->meeting != NULL)
-    g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* NCCL reads it when it makes the id */
-  if (!use_device (options->device, error) || !fill_card (&own, options->device, error))
+    g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* each rank makes the same id of it */
+  if (!use_device (options->device, error) || !fill_card (&own, options->device, TRUE, error))
     return NULL;
   return open_world (launch->rank, launch->ranks, NULL, &own.id, options, error);
 }

@@ -516,7 +516,10 @@ ncclGetUniqueId (ncclUniqueId *id)
   if (meeting != NULL)
     g_strlcpy (id->internal, meeting, sizeof id->internal);
   else
-    g_snprintf (id->internal, sizeof id->internal, "made %d", g_atomic_int_add (&made, 1));
+    {
+      g_snprintf (id->internal, sizeof id->internal, "made %d", g_atomic_int_add (&made, 1));
+      fake_order_log ("NCCL id");
+    }
   return ncclSuccess;
 }
 

@@ -568,6 +568,32 @@ do_nothing (gpointer data)
   return NULL;
 }
 
+static guint
+count_ids (void)
+{
+  guint n = 0;
+
+  for (const char *at = fake_cuda_log (); (at = strstr (at, "NCCL id")); at++)
+    n++;
+  return n;
+}
+
+/* The other ranks' would wait for ever. */
+START_TEST (nccl_rank_0_alone_makes_an_id)
+{
+  Rank ranks[3];
+
+  begin (3);
+  init_ranks (ranks, 3, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (do_nothing, ranks, 3);
+  ck_assert_uint_eq (count_ids (), 1);
+  for (guint i = 0; i < 3; i++)
+    ck_assert_ptr_null (ranks[i].error);
+  clear_ranks (ranks, 3);
+  finish ();
+}
+END_TEST
+
 START_TEST (nccl_shared_gpu_is_refused)
 {
   Rank ranks[2];
@@ -705,6 +731,7 @@ main (void)
   tcase_add_loop_test (tcase, nccl_abort_that_never_ends_is_found, 0, 2);
   tcase_add_test (tcase, nccl_abort_wakes_the_others);
   tcase_add_test (tcase, nccl_missing_event_is_found);
+  tcase_add_test (tcase, nccl_rank_0_alone_makes_an_id);
   tcase_add_test (tcase, nccl_shared_gpu_is_refused);
   tcase_add_test (tcase, nccl_missing_gpu_ends_all);
   tcase_add_test (tcase, nccl_old_library_is_refused);
