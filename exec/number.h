@@ -5,22 +5,34 @@
 #include <string.h>
 G_BEGIN_DECLS
 
-static inline float
-exec_number_from_bf16 (guint16 bits)
+static inline guint32
+exec_number_word (float value)
 {
-  guint32 word = (guint32)bits << 16;
+  guint32 word;
+
+  memcpy (&word, &value, sizeof word);
+  return word;
+}
+
+static inline float
+exec_number_of_word (guint32 word)
+{
   float value;
 
   memcpy (&value, &word, sizeof value);
   return value;
 }
 
+static inline float
+exec_number_from_bf16 (guint16 bits)
+{
+  return exec_number_of_word ((guint32)bits << 16);
+}
+
 static inline guint16
 exec_number_to_bf16 (float value)
 {
-  guint32 word;
-
-  memcpy (&word, &value, sizeof word);
+  const guint32 word = exec_number_word (value);
   const guint32 rounded = word + 0x7fffu + (word >> 16 & 1); /* carried out of the fraction: inf */
   const guint32 quiet = word | 0x400000u; /* rounding could turn a NaN into inf */
   return (guint16)(((word & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
@@ -30,32 +42,22 @@ exec_number_to_bf16 (float value)
 static inline float
 exec_number_from_fp16 (guint16 bits)
 {
-  const guint32 rest = bits & 0x7fff;
-  const float units = (float)(gint32)rest * 0x1p-24f;
-  guint32 small, word;
-  float value;
+  const guint32 rest = bits & 0x7fff, sign = (guint32)(bits & 0x8000) << 16;
+  const guint32 small = exec_number_word ((float)(gint32)rest * 0x1p-24f);
+  const guint32 normal = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
 
-  memcpy (&small, &units, sizeof small);
-  word = rest < 0x400 ? small : (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
-  word |= (guint32)(bits & 0x8000) << 16;
-  memcpy (&value, &word, sizeof value);
-  return value;
+  return exec_number_of_word ((rest < 0x400 ? small : normal) | sign);
 }
 
 /* The same of e4m3, which has no infinity and one NaN of each sign. */
 static inline float
 exec_number_from_e4m3 (guint8 bits)
 {
-  const guint32 rest = bits & 0x7f;
-  const float units = (float)(gint32)rest * 0x1p-9f;
-  guint32 small, word;
-  float value;
+  const guint32 rest = bits & 0x7f, sign = (guint32)(bits & 0x80) << 24;
+  const guint32 small = exec_number_word ((float)(gint32)rest * 0x1p-9f);
+  const guint32 finite = (rest < 8 ? small : (rest << 20) + 0x3c000000u) | sign;
 
-  memcpy (&small, &units, sizeof small);
-  word = rest < 8 ? small : (rest << 20) + 0x3c000000u;
-  word = rest == 0x7f ? 0x7fc00000u : word | (guint32)(bits & 0x80) << 24;
-  memcpy (&value, &word, sizeof value);
-  return value;
+  return exec_number_of_word (rest == 0x7f ? 0x7fc00000u : finite);
 }
 
 /* The upper half of a half. */
