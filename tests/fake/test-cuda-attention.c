@@ -11,6 +11,7 @@
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
+#include "tests/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -207,12 +208,12 @@ main (void)
   Suite *suite = suite_create ("cuda-attention");
   TCase *tcase = tcase_create ("attention");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, odd_sizes_are_as_on_the_cpu, 0, 60);
+  test_add_share (tcase, odd_sizes_are_as_on_the_cpu, 60);
   tcase_add_loop_test (tcase, sizes_of_models_are_as_on_the_cpu, 0, G_N_ELEMENTS (sizes));
   tcase_add_test (tcase, passes_are_timed);
   tcase_add_test (tcase, what_no_product_makes_a_kernel_does);
   tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
-  tcase_add_loop_test (tcase, runs_are_as_on_the_cpu, 0, G_N_ELEMENTS (runs));
+  test_add_share (tcase, runs_are_as_on_the_cpu, G_N_ELEMENTS (runs));
   tcase_add_test (tcase, a_graph_has_them_too);
   tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 3);
   tcase_add_test (tcase, other_ways_are_refused);

@@ -7,6 +7,7 @@
 
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +187,7 @@ main (void)
   choose_points ();
   tcase_set_timeout (tcase, 120);
   tcase_add_test (tcase, every_value_is_run);
-  tcase_add_loop_test (tcase, pairs_of_modes_are_near_the_cpu, 0, (int)points->len);
+  test_add_share (tcase, pairs_of_modes_are_near_the_cpu, points->len);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -8,6 +8,7 @@
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
+#include "tests/share.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -357,14 +358,14 @@ main (void)
   Suite *suite = suite_create ("cuda-operands");
   TCase *tcase = tcase_create ("operands");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, wrong_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
-  tcase_add_loop_test (tcase, wrong_batches_are_named, 0, (int)G_N_ELEMENTS (batch_strides));
-  tcase_add_loop_test (tcase, wrong_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
-  tcase_add_loop_test (tcase, right_strides_are_not_told, 0, (int)G_N_ELEMENTS (strides));
-  tcase_add_loop_test (tcase, wrong_graphs_are_named, 0, 2 * (int)G_N_ELEMENTS (graphs));
-  tcase_add_loop_test (tcase, captured_strides_are_named, 0, (int)G_N_ELEMENTS (strides));
-  tcase_add_loop_test (tcase, captured_rows_are_named, 0, (int)G_N_ELEMENTS (changes));
-  tcase_add_loop_test (tcase, right_graphs_are_not_told, 0, (int)G_N_ELEMENTS (strides));
+  test_add_share (tcase, wrong_strides_are_named, G_N_ELEMENTS (strides));
+  test_add_share (tcase, wrong_batches_are_named, G_N_ELEMENTS (batch_strides));
+  test_add_share (tcase, wrong_rows_are_named, G_N_ELEMENTS (changes));
+  test_add_share (tcase, right_strides_are_not_told, G_N_ELEMENTS (strides));
+  test_add_share (tcase, wrong_graphs_are_named, 2 * G_N_ELEMENTS (graphs));
+  test_add_share (tcase, captured_strides_are_named, G_N_ELEMENTS (strides));
+  test_add_share (tcase, captured_rows_are_named, G_N_ELEMENTS (changes));
+  test_add_share (tcase, right_graphs_are_not_told, G_N_ELEMENTS (strides));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -4,6 +4,7 @@
 
 #include "planner/trace.h"
 #include "sim/busy.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -122,7 +123,7 @@ main (void)
 {
   Suite *suite = suite_create ("prop-busy");
   TCase *tcase = tcase_create ("random");
-  tcase_add_loop_test (tcase, equals_the_split_of_all_spans, 0, 2000);
+  test_add_share (tcase, equals_the_split_of_all_spans, 2000);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -7,6 +7,7 @@
 #include "planner/error.h"
 #include "planner/megatron.h"
 #include "tests/prop/random.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -230,9 +231,9 @@ main (void)
 {
   Suite *suite = suite_create ("prop-emit");
   TCase *tcase = tcase_create ("random plans");
-  tcase_add_loop_test (tcase, what_is_written_reads_back, 0, 1000);
-  tcase_add_loop_test (tcase, every_flag_of_a_model_reads_back, 0, 600);
-  tcase_add_loop_test (tcase, plans_read_back, 0, 200);
+  test_add_share (tcase, what_is_written_reads_back, 1000);
+  test_add_share (tcase, every_flag_of_a_model_reads_back, 600);
+  test_add_share (tcase, plans_read_back, 200);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -6,6 +6,7 @@
 #include "sim/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -303,10 +304,10 @@ main (void)
   Suite *suite = suite_create ("prop-fold");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
-  tcase_add_loop_test (tcase, any_schedule, 0, 1500);
-  tcase_add_loop_test (tcase, any_plan, 0, 150);
-  tcase_add_loop_test (tcase, any_wide_plan, 0, 150);
-  tcase_add_loop_test (tcase, one_after_the_other, 0, 60);
+  test_add_share (tcase, any_schedule, 1500);
+  test_add_share (tcase, any_plan, 150);
+  test_add_share (tcase, any_wide_plan, 150);
+  test_add_share (tcase, one_after_the_other, 60);
   tcase_add_test (tcase, falls_behind);
   tcase_add_loop_test (tcase, full_size, 0, G_N_ELEMENTS (large));
   suite_add_tcase (suite, tcase);

@@ -7,6 +7,7 @@
 #include "sim/footprint.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <math.h>
@@ -339,7 +340,7 @@ main (void)
   Suite *suite = suite_create ("prop-leap");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
-  tcase_add_loop_test (tcase, any_loops, 0, 2000);
+  test_add_share (tcase, any_loops, 2000);
   tcase_add_loop_test (tcase, leaves_out, 0, 20);
   tcase_add_loop_test (tcase, waits_for_collectives, 0, 2);
   suite_add_tcase (suite, tcase);

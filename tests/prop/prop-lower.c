@@ -6,6 +6,7 @@
 #include "planner/stack.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/share.h"
 #include "tests/unit/test-names.h"
 
 #include <check.h>
@@ -727,18 +728,18 @@ main (void)
   Suite *suite = suite_create ("prop-lower");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
-  tcase_add_loop_test (tcase, wide_schedules_pass_their_check, 0, 600);
-  tcase_add_loop_test (tcase, wide_resting_memory_is_the_formula_s, 0, 300);
-  tcase_add_loop_test (tcase, wide_traffic_follows_the_strategy, 0, 300);
-  tcase_add_loop_test (tcase, schedules_pass_their_check, 0, 150);
-  tcase_add_loop_test (tcase, print_then_parse_is_identity, 0, 60);
-  tcase_add_loop_test (tcase, every_alloc_is_freed, 0, 100);
-  tcase_add_loop_test (tcase, all_ranks_issue_the_same_collectives, 0, 60);
-  tcase_add_loop_test (tcase, traffic_follows_the_strategy, 0, 150);
-  tcase_add_loop_test (tcase, layouts_hold_every_tensor_once, 0, 150);
-  tcase_add_loop_test (tcase, buckets_travel_one_by_one, 0, 160);
+  test_add_share (tcase, wide_schedules_pass_their_check, 600);
+  test_add_share (tcase, wide_resting_memory_is_the_formula_s, 300);
+  test_add_share (tcase, wide_traffic_follows_the_strategy, 300);
+  test_add_share (tcase, schedules_pass_their_check, 150);
+  test_add_share (tcase, print_then_parse_is_identity, 60);
+  test_add_share (tcase, every_alloc_is_freed, 100);
+  test_add_share (tcase, all_ranks_issue_the_same_collectives, 60);
+  test_add_share (tcase, traffic_follows_the_strategy, 150);
+  test_add_share (tcase, layouts_hold_every_tensor_once, 150);
+  test_add_share (tcase, buckets_travel_one_by_one, 160);
   tcase_add_loop_test (tcase, buckets_that_recur_are_folded, 0, 8);
-  tcase_add_loop_test (tcase, equal_keys_have_equal_schedules, 0, 150);
+  test_add_share (tcase, equal_keys_have_equal_schedules, 150);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -5,6 +5,7 @@
 #include "sim/sharing.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -335,11 +336,11 @@ main (void)
   Suite *suite = suite_create ("prop-sim");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
-  tcase_add_loop_test (tcase, equals_the_slow_simulation, 0, 200);
-  tcase_add_loop_test (tcase, sharing_costs_within_bounds, 0, 120);
-  tcase_add_loop_test (tcase, faster_hardware_is_never_slower, 0, 60);
-  tcase_add_loop_test (tcase, no_step_is_shorter_than_its_busiest_stream, 0, 100);
-  tcase_add_loop_test (tcase, memory_equals_the_slow_count, 0, 40);
+  test_add_share (tcase, equals_the_slow_simulation, 200);
+  test_add_share (tcase, sharing_costs_within_bounds, 120);
+  test_add_share (tcase, faster_hardware_is_never_slower, 60);
+  test_add_share (tcase, no_step_is_shorter_than_its_busiest_stream, 100);
+  test_add_share (tcase, memory_equals_the_slow_count, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
