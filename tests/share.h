@@ -21,10 +21,27 @@ test_share (void)
 }
 
 static inline void
+test_add_one_in (TCase *tcase, const TTest *test, guint n, guint share)
+{
+  for (guint i = 0; i < n; i += share)
+    tcase_add_loop_test (tcase, test, (int)i, (int)i + 1);
+}
+
+static inline void
 test_add_share (TCase *tcase, const TTest *test, guint n)
 {
-  for (guint i = 0; i < n; i += test_share ())
-    tcase_add_loop_test (tcase, test, (int)i, (int)i + 1);
+  test_add_one_in (tcase, test, n, test_share ());
+}
+
+/* Of whole runs on a fake device, which sanitizers make ten times as slow. */
+static inline void
+test_add_run_share (TCase *tcase, const TTest *test, guint n)
+{
+#ifdef __SANITIZE_ADDRESS__
+  test_add_one_in (tcase, test, n, MAX (test_share (), 17));
+#else
+  test_add_share (tcase, test, n);
+#endif
 }
 
 G_END_DECLS

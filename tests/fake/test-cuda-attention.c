@@ -213,7 +213,7 @@ main (void)
   tcase_add_test (tcase, passes_are_timed);
   tcase_add_test (tcase, what_no_product_makes_a_kernel_does);
   tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
-  test_add_share (tcase, runs_are_as_on_the_cpu, G_N_ELEMENTS (runs));
+  test_add_run_share (tcase, runs_are_as_on_the_cpu, G_N_ELEMENTS (runs));
   tcase_add_test (tcase, a_graph_has_them_too);
   tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 3);
   tcase_add_test (tcase, other_ways_are_refused);

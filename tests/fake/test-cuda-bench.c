@@ -9,6 +9,7 @@
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
 #include "tests/fake/watch.h"
+#include "tests/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -254,7 +255,7 @@ main (void)
   Suite *suite = suite_create ("cuda-bench");
   TCase *tcase = tcase_create ("bench");
   tcase_set_timeout (tcase, 300);
-  tcase_add_loop_test (tcase, every_kind_runs, 0, (int)G_N_ELEMENTS (machines));
+  test_add_run_share (tcase, every_kind_runs, G_N_ELEMENTS (machines));
   tcase_add_test (tcase, the_pause_is_not_timed);
   tcase_add_test (tcase, what_does_not_fit_is_left_out);
   suite_add_tcase (suite, tcase);

@@ -319,7 +319,7 @@ main (void)
   Suite *suite = suite_create ("cuda-graph");
   TCase *tcase = tcase_create ("graph");
   tcase_set_timeout (tcase, 300);
-  test_add_share (tcase, a_graph_changes_no_bit, MAX_RANKS * G_N_ELEMENTS (plans));
+  test_add_run_share (tcase, a_graph_changes_no_bit, MAX_RANKS * G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, pauses_between_launches_change_no_bit, 0, MAX_RANKS);
   tcase_add_test (tcase, a_resumed_run_goes_on_as_if_never_stopped);
   tcase_add_loop_test (tcase, nan_check_looks_behind_a_launch, 0, 3);

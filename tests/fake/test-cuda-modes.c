@@ -187,7 +187,7 @@ main (void)
   choose_points ();
   tcase_set_timeout (tcase, 120);
   tcase_add_test (tcase, every_value_is_run);
-  test_add_share (tcase, pairs_of_modes_are_near_the_cpu, points->len);
+  test_add_run_share (tcase, pairs_of_modes_are_near_the_cpu, points->len);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -336,12 +336,13 @@ main (void)
   Suite *suite = suite_create ("cuda-params");
   TCase *tcase = tcase_create ("params");
   tcase_set_timeout (tcase, 600);
-  test_add_share (tcase, quantised_parameters_are_near_the_cpus, STRATEGIES * G_N_ELEMENTS (plans));
-  tcase_add_loop_test (tcase, forward_products_sum_fast, 0, 4);
-  tcase_add_loop_test (tcase, whole_tiles_are_cublaslts, 0, 7);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (plans));
-  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 5);
-  test_add_share (tcase, recomputing_changes_no_bit, G_N_ELEMENTS (plans));
+  test_add_run_share (tcase, quantised_parameters_are_near_the_cpus,
+                      STRATEGIES * G_N_ELEMENTS (plans));
+  test_add_run_share (tcase, forward_products_sum_fast, 4);
+  test_add_run_share (tcase, whole_tiles_are_cublaslts, 7);
+  test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (plans));
+  test_add_run_share (tcase, strategies_agree_bit_for_bit, 5);
+  test_add_run_share (tcase, recomputing_changes_no_bit, G_N_ELEMENTS (plans));
   tcase_add_loop_test (tcase, stale_copies_are_caught, 0, (int)G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
   tcase_add_loop_test (tcase, blocks_of_128_are_refused_but_on_hopper, 0, 4);

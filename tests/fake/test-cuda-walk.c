@@ -568,7 +568,7 @@ main (void)
   Suite *suite = suite_create ("cuda-walk");
   TCase *tcase = tcase_create ("walk");
   tcase_set_timeout (tcase, 600);
-  test_add_share (tcase, random_plans_are_near_the_cpu, SEEDS);
+  test_add_run_share (tcase, random_plans_are_near_the_cpu, SEEDS);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
   tcase_add_loop_test (tcase, narrow_moments_are_near_the_cpus, 0, 5);
   tcase_add_loop_test (tcase, attention_is_by_cudnn_where_it_can, 0,
