@@ -56,11 +56,11 @@ at_place (const void *data, PlanDtype dtype, guint64 at)
     }
 }
 
+/* Of a matrix of one row. */
 static inline float
-element (const Matrix *in, guint64 row, guint64 col)
+element (const Matrix *in, guint64 at)
 {
-  return at_place (in->data, in->dtype,
-                   in->is_turned ? col * in->rows + row : row * in->cols + col);
+  return at_place (in->data, in->dtype, at);
 }
 
 /* At most RUN elements of a row from `col` on: as they lie, or in `storage`. */
@@ -349,7 +349,7 @@ exec_cpu_param_amax (const ExecArgs *args)
   for (guint64 i = 0; i < count; i++)
     {
       Blocks at = blocks_of (&args->param, args->param.first + i);
-      double magnitude = fabs ((double)element (&in, 0, i));
+      double magnitude = fabs ((double)element (&in, i));
 
       if (args->param.block == PLAN_DTYPE_SIDE)
         {
@@ -369,11 +369,11 @@ param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in
   guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
 
   for (guint64 i = 0; i < amax->cols; i++)
-    scales[i] = exec_number_to_e8m0_up ((double)element (amax, 0, i) / E4M3_MAX);
+    scales[i] = exec_number_to_e8m0_up ((double)element (amax, i) / E4M3_MAX);
   for (guint64 i = 0; i < in->cols; i++)
     {
       Blocks at = blocks_of (&args->param, args->param.first + i);
-      double value = (double)element (in, 0, i);
+      double value = (double)element (in, i);
 
       out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
       col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
@@ -388,11 +388,10 @@ param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *
   guint8 *out = args->ptr[0];
 
   for (guint64 i = 0; i < amax->cols; i++)
-    scales[i] = scale_of_128 ((double)element (amax, 0, i));
+    scales[i] = scale_of_128 ((double)element (amax, i));
   for (guint64 i = 0; i < in->cols; i++)
-    out[i]
-        = exec_number_to_e4m3 ((double)element (in, 0, i)
-                               / (double)scales[square_of (&args->param, args->param.first + i)]);
+    out[i] = exec_number_to_e4m3 (
+        (double)element (in, i) / (double)scales[square_of (&args->param, args->param.first + i)]);
 }
 
 /* Of two elements in a byte, the first is the lower half. */
@@ -415,11 +414,11 @@ param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in
   *args->scale[0] = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
   unit = (double)*args->scale[0];
   for (guint64 i = 0; i < amax->cols; i++)
-    scales[i] = exec_number_to_e4m3 ((double)element (amax, 0, i) / E2M1_MAX / unit);
+    scales[i] = exec_number_to_e4m3 ((double)element (amax, i) / E2M1_MAX / unit);
   for (guint64 i = 0; i < in->cols; i++)
     {
       Blocks at = blocks_of (&args->param, args->param.first + i);
-      double value = (double)element (in, 0, i);
+      double value = (double)element (in, i);
 
       put_e2m1 (args->ptr[0], i, value, (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
       put_e2m1 (args->ptr[1], i, value,
@@ -443,7 +442,7 @@ exec_cpu_param_quantize (const ExecArgs *args)
     quantize_scaled (&in, *(const float *)args->ptr[5], args->ptr[6], args->ptr[0], args->dtype[0],
                      args->scale[0]);
   else
-    quantize_by (&in, (double)element (&amax, 0, 0), args->ptr[0], args->dtype[0], args->scale[0]);
+    quantize_by (&in, (double)element (&amax, 0), args->ptr[0], args->dtype[0], args->scale[0]);
 }
 
 /* Of squares: theirs may lie apart. */

@@ -1,7 +1,7 @@
 /* Tests that go over many cases may run a share of them: one in FSDPLAN_SHARE. Who runs everything
  * several times, with other compilers' flags say, need not see each case every time; sanitizers,
  * which make one several times as slow, see most of what there is to see in a fifth. A number that
- * divides by none of what cases are made of leaves some of everything. */
+ * is prime to what cases are made of (strategies, ranks) leaves some of each. */
 #pragma once
 #include <check.h>
 #include <glib.h>
