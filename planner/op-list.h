@@ -54,11 +54,11 @@
   X (RMSNORM, "rmsnorm", COMPUTE, "out:w rstd:w in:r weight:r scale:R amax:U", "rows cols", "root-mean-square norm")                                                 \
   X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, "din:w dweight:w dout:r in:r weight:r rstd:r work:s add:R", "rows cols", "its gradients; `add` is added to din, rounded before and after")                         \
   X (LAYERNORM, "layernorm", COMPUTE, "out:w stats:w in:r weight:r bias:R scale:R amax:U", "rows cols", "norm by mean and variance")                                 \
-  X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, "din:w dweight:w dbias:W dout:r in:r weight:r stats:r add:R", "rows cols", "the same")                   \
+  X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, "din:w dweight:w dbias:W dout:r in:r weight:r stats:r add:R work:s", "rows cols", "the same")            \
   X (ADD_RMSNORM, "add_rmsnorm", COMPUTE, "out:w rstd:w sum:w a:r b:r weight:r scale:R amax:U", "rows cols", "sum = a + b, rounded, and its root-mean-square norm") \
   X (ADD_LAYERNORM, "add_layernorm", COMPUTE, "out:w stats:w sum:w a:r b:r weight:r bias:R scale:R amax:U", "rows cols", "sum = a + b, rounded, and its norm by mean and variance") \
   X (HEAD_NORM, "head_norm", COMPUTE, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
-  X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r", "rows heads kv_heads head_dim", "its gradients")          \
+  X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r work:s", "rows heads kv_heads head_dim", "its gradients")   \
   X (GEMM, "gemm", COMPUTE, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
   X (GEMM_ADD, "gemm_add", COMPUTE, "out:u a:r b:r work:s", "m n k layout", "out += matrix product, rounded once")                                                         \
   X (BIAS_BWD, "bias_bwd", COMPUTE, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \

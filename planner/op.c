@@ -179,7 +179,7 @@ row_op_elements (const PlanOp *op, guint i)
     case PLAN_OP_LAYERNORM:
       return (guint64[]){ matrix, 2 * rows, matrix, cols, cols, 1, 1 }[i];
     case PLAN_OP_LAYERNORM_BWD:
-      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows, matrix }[i];
+      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows, matrix, 0 }[i];
     case PLAN_OP_ADD_RMSNORM:
       return (guint64[]){ matrix, rows, matrix, matrix, matrix, cols, 1, 1 }[i];
     case PLAN_OP_ADD_LAYERNORM:
@@ -236,7 +236,7 @@ head_norm_elements (const PlanOp *op, guint i)
   const guint64 rstd = rows * (guint64)(op->dims[1] + op->dims[2]);
   if (op->kind == PLAN_OP_HEAD_NORM)
     return (guint64[]){ qkv, rstd, qkv, width, width }[i];
-  return (guint64[]){ qkv, width, width, qkv, qkv, width, width, rstd }[i];
+  return (guint64[]){ qkv, width, width, qkv, qkv, width, width, rstd, 0 }[i];
 }
 
 static guint64

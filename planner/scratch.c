@@ -59,6 +59,10 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
              + (plan_scratch_attention_is_fused (kind, dims, dtype, cluster->compute_capability)
                     ? PLAN_SCRATCH_CUDNN_ELEMENTS
                     : plan_scratch_batched_elements (kind, dims));
+    case PLAN_OP_RMSNORM_BWD:
+    case PLAN_OP_LAYERNORM_BWD:
+    case PLAN_OP_HEAD_NORM_BWD:
+      return plan_scratch_norm_elements (kind, dims);
     default:
       return 0;
     }
@@ -94,6 +98,47 @@ plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype 
 
   return (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16) && width % 8 == 0
          && width <= (kind == PLAN_OP_ATTENTION || capability == 90 ? 256 : 128);
+}
+
+/* --- sums over rows by a GPU -------------------------------------------------------------- */
+
+/* Of the columns of a norm's parameters. Parts are enough to keep a GPU busy, and few enough that
+ * their sums stay in its cache, a small share of what they are made from. */
+#define MOST_PARTS 2048
+#define FEW_PARTS 128
+#define ROWS_OF_PART 8
+#define PARTS_ELEMENTS (8 * PLAN_MIB / sizeof (float))
+
+guint64
+plan_scratch_norm_parts (guint64 rows, guint64 columns)
+{
+  const guint64 by_rows = CLAMP (rows / ROWS_OF_PART, FEW_PARTS, MOST_PARTS);
+
+  return MIN (rows, CLAMP (PARTS_ELEMENTS / columns, 1, by_rows));
+}
+
+guint64
+plan_scratch_norm_columns (PlanOpKind kind, const gint64 *dims)
+{
+  switch ((int)kind)
+    {
+    case PLAN_OP_RMSNORM_BWD: /* dweight */
+      return (guint64)dims[1];
+    case PLAN_OP_LAYERNORM_BWD: /* dweight, dbias */
+      return 2 * (guint64)dims[1];
+    case PLAN_OP_HEAD_NORM_BWD: /* dq, dk */
+      return 2 * (guint64)dims[3];
+    default:
+      return 0;
+    }
+}
+
+guint64
+plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
+{
+  const guint64 columns = plan_scratch_norm_columns (kind, dims);
+
+  return columns > 0 ? columns * plan_scratch_norm_parts ((guint64)dims[0], columns) : 0;
 }
 
 /* --- attention by products in batches ----------------------------------------------------- */

@@ -31,6 +31,12 @@ guint64 plan_scratch_attention_elements (const gint64 *dims, gint64 capability,
 gboolean plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
                                           gint64 capability);
 
+/* A GPU sums the gradients of a norm's parameters, so many columns, by parts of the rows, and then
+ * those: 0 of other ops. */
+guint64 plan_scratch_norm_columns (PlanOpKind kind, const gint64 *dims);
+guint64 plan_scratch_norm_parts (guint64 rows, guint64 columns);
+guint64 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims);
+
 /* Where it has none, products in batches take heads and queries in turns, in these fp32 elements.
  */
 guint64 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/error.h"
+#include "planner/scratch.h"
 #include "sim/cost-private.h"
 
 #include <string.h>
@@ -53,9 +54,9 @@ values_share (gint64 heads, gint64 kv_heads)
   return (double)kv_heads / (double)(heads + 2 * kv_heads);
 }
 
-/* Of our own kernels on GPUs, beside what all have: sums over rows, of what the gradients of norms
- * read, are another kernel's; values lie among what positions turn, and stay as they are; the scale
- * of a tensor, where none is given, follows from all of it (exec/cuda). */
+/* Of our own kernels on GPUs, beside what all have: the gradients of norms leave sums of parts of
+ * the rows, and read them; values lie among what positions turn, and stay as they are; the scale of
+ * a tensor, where none is given, follows from all of it (exec/cuda). */
 static double
 own_traffic (const SimCostInput *input, const PlanOp *op)
 {
@@ -64,12 +65,9 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
   switch ((int)op->kind)
     {
     case PLAN_OP_RMSNORM_BWD:
-      return operand_bytes (input, op, 2) + operand_bytes (input, op, 3);
     case PLAN_OP_LAYERNORM_BWD:
-      return operand_bytes (input, op, 3) + operand_bytes (input, op, 4);
     case PLAN_OP_HEAD_NORM_BWD:
-      return (1 - values_share (op->dims[1], op->dims[2]))
-             * (operand_bytes (input, op, 3) + operand_bytes (input, op, 4));
+      return 2.0 * sizeof (float) * (double)plan_scratch_norm_elements (op->kind, op->dims);
     case PLAN_OP_ROPE:
       return -2 * values_share (op->dims[2], op->dims[3]) * operand_bytes (input, op, 0);
     case PLAN_OP_QUANTIZE:

@@ -22,11 +22,14 @@
 #define EXEC_CUDA_MAX_BLOCKS 2048
 #endif
 
-/* Before a loop of which several rounds shall be under way at once. */
+/* Before a loop of which several rounds shall be under way at once; of which all are, or else what
+ * they index would not be in registers. */
 #ifdef __CUDACC__
 #define EXEC_CUDA_UNROLL _Pragma ("unroll 4")
+#define EXEC_CUDA_UNROLL_ALL _Pragma ("unroll")
 #else
 #define EXEC_CUDA_UNROLL
+#define EXEC_CUDA_UNROLL_ALL
 #endif
 
 namespace
@@ -295,6 +298,17 @@ fetch (const Array &array, uint64_t at, unsigned n)
       else if (i < n)
         words.at[i] = whole[i];
   return words;
+}
+
+/* Has an element, and what lies beside it, brought nearer than memory before it is read. */
+__device__ inline void
+ask_for (const Array &array, uint64_t at)
+{
+#ifdef __CUDA_ARCH__
+  asm("prefetch.global.L2 [%0];" : : "l"((const uint8_t *)array.at + at * (array.is_half ? 2 : 4)));
+#else
+  (void)array, (void)at;
+#endif
 }
 
 __device__ inline Piece

@@ -61,11 +61,11 @@ static const Kernel kernels[] = {
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
-  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnpn", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnpnw", REDUCED, FALSE },
   { PLAN_OP_ADD_RMSNORM, exec_cuda_add_rmsnorm, "nfnnnn--", REDUCED, FALSE },
   { PLAN_OP_ADD_LAYERNORM, exec_cuda_add_layernorm, "nfnnnnn--", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
-  { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnp", REDUCED, FALSE },
+  { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnpw", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
@@ -155,6 +155,14 @@ set_matrix (Call *call, guint i)
     self->cols = self->count / self->rows;
 }
 
+/* Elements that both devices find enough. */
+static guint64
+scratch_of (const PlanOp *op)
+{
+  return MAX (plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16),
+              plan_scratch_norm_elements (op->kind, op->dims));
+}
+
 static void
 open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 {
@@ -165,8 +173,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
   self->dtype = format_of (call, i, rand);
   if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
     op->dims[1] = compare_odd_size (rand, 300); /* has no blocks */
-  self->count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
-                            : plan_op_ref_elements (op, i, 1);
+  self->count = what == 'w' ? scratch_of (op) : plan_op_ref_elements (op, i, 1);
   switch (what)
     {
     case 'p':
@@ -390,6 +397,17 @@ attend (Call *call)
     compare_operand_keep (&call->operand[operand[i]], device);
 }
 
+/* The gradients of norms do with less, or with none. */
+static guint64
+room_of (const Call *call, const CompareOperand *scratch, GRand *rand)
+{
+  const guint64 bytes = plan_dtype_bytes (scratch->dtype, scratch->count);
+  const gboolean is_less = plan_scratch_norm_columns (call->op.kind, call->op.dims) > 0
+                           && g_rand_int_range (rand, 0, 3) == 0;
+
+  return is_less ? (guint64)g_rand_int_range (rand, 0, (gint32)MIN (bytes, G_MAXINT32)) : bytes;
+}
+
 static void
 run_both (Call *call, GRand *rand)
 {
@@ -420,6 +438,8 @@ run_both (Call *call, GRand *rand)
       cuda.ptr[i] = operand->device + operand->at;
       cuda.scale[i] = operand->device_scale;
       cpu.dtype[i] = cuda.dtype[i] = operand->dtype;
+      if (plan_op_ref_access (call->op.kind, i) == 's')
+        cuda.scratch_bytes = room_of (call, operand, rand);
     }
   exec_kernels_cpu.run[call->kernel->kind](&cpu);
   int code = call->kernel->launch (&cuda, NULL);
@@ -484,11 +504,12 @@ START_TEST (cuda_grid_strides)
     [PLAN_OP_RMSNORM] = { 2048 + 2, 40 },
     [PLAN_OP_ADD_RMSNORM] = { 3, 2 * 2048 + 40 },
     [PLAN_OP_ADD_LAYERNORM] = { 2048 + 2, 17 },
-    [PLAN_OP_RMSNORM_BWD] = { 140, 2048 + 24 },
-    [PLAN_OP_LAYERNORM_BWD] = { 70, 1024 + 9 },
+    [PLAN_OP_RMSNORM_BWD] = { 140, 8192 + 24 },
+    [PLAN_OP_LAYERNORM_BWD] = { 9, 6144 + 9 },
+    [PLAN_OP_HEAD_NORM_BWD] = { 300, 3, 2, 24 },
     [PLAN_OP_NORM_SQ] = { 2048 * 64 * 8 + 77 },
-    [PLAN_OP_CROSS_ENTROPY] = { 2, 512 * 8 * 3 + 11 },
-    [PLAN_OP_LOSS_GRAD] = { 3, 512 * 8 * 6 + 11 },
+    [PLAN_OP_CROSS_ENTROPY] = { 2, 1024 * 8 * 9 + 11 },
+    [PLAN_OP_LOSS_GRAD] = { 2, 1024 * 8 * 11 + 11 },
     [PLAN_OP_EMBED_BWD] = { 3000, 3, 4 },
   };
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
@@ -684,12 +705,13 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
       if (what == '-')
         continue;
       args->dtype[i] = speed_format (kernel, i);
-      guint64 count = what == 'w' ? plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16)
-                                  : plan_op_ref_elements (op, i, 1);
+      guint64 count = what == 'w' ? scratch_of (op) : plan_op_ref_elements (op, i, 1);
       guint64 bytes = plan_dtype_bytes (args->dtype[i], count);
       PlanOp zero = { .kind = PLAN_OP_ZERO, .dims = { (gint64)bytes } };
 
       args->ptr[i] = device->take (bytes + 16);
+      if (what == 'w')
+        args->scratch_bytes = bytes;
       args->scale[i] = (float *)((guint8 *)args->ptr[i] + bytes / 4 * 4);
       exec_cuda_zero (
           &(ExecArgs){ .op = &zero, .ptr = { args->ptr[i] }, .dtype = { PLAN_DTYPE_U8 } }, NULL);
