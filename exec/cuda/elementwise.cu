@@ -4,13 +4,13 @@
  *
  * Launch shape   a thread per piece of 8 elements. Over a count: 256 threads a block, at most 2048
  *                blocks. Over a matrix: pieces along x in blocks of whole warps up to 256 threads,
- *                rows along y. rope: over rows times pieces of half a head. zero, cast between
- *                equal formats, and the sum of one part are the runtime's own set and copy.
+ *                rows along y. rope: a block of 256 threads per so many rows as have 256 angles,
+ *                2 KiB of shared memory. zero, cast between equal formats, and the sum of one part
+ *                are the runtime's own set and copy.
  * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
- *                equal bit for bit, except that expf, erff, tanhf, pow, sin and cos are the
- *                device's.
+ *                equal bit for bit, except that expf, erff, tanhf, sin and cos are the device's.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                              FLOPs
@@ -24,7 +24,7 @@
  *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them expf
  *   activate       rows cols (s + s), gated (s + 2 s)            up to 12 rows cols, one of them
  *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  expf, erff or tanhf
- *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin, cos, pow in fp64
+ *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
 #include "exec/cuda/launch.cuh"
 #include "planner/model.h"
@@ -277,56 +277,105 @@ activation_of (const Operands &operands)
 
 /* --- rope --------------------------------------------------------------------------------- */
 
-struct Rope
+enum : unsigned
 {
-  uint64_t rows, seq, rotated, width, dim; /* rotated: heads, of rows of `width` elements */
-  double theta, direction;
+  ANGLES = THREADS /* of a block: one each */
 };
 
-/* The angles of the pairs from `pair` on, in one row. */
-__device__ inline void
-find_angles (const Rope &shape, uint64_t row, uint64_t pair, unsigned n, Piece *out_cosine,
-             Piece *out_sine)
+/* Of rows of `width` elements the pairs from `first` on, of `rotated` heads. */
+struct Rope
 {
-  for (unsigned i = 0; i < PIECE; i++)
-    if (i < n)
-      {
-        double frequency
-            = shape.direction * pow (shape.theta, -2.0 * (double)(pair + i) / (double)shape.dim);
-        double angle = (double)(row % shape.seq) * frequency;
+  uint64_t rows, seq, width, half, first;
+  unsigned pairs, rotated;
+  double frequency[ANGLES]; /* of those pairs */
+};
 
-        out_cosine->at[i] = (float)cos (angle);
-        out_sine->at[i] = (float)sin (angle);
-      }
+struct Turns
+{
+  float cosine[ANGLES], sine[ANGLES];
+};
+
+/* A block has as many rows at a time as it has threads to find the angles of. */
+__host__ __device__ inline unsigned
+rows_of_turns (const Rope &shape)
+{
+  return ANGLES / shape.pairs;
 }
 
-/* A thread turns a piece of pairs of every head of a row. */
+/* Those of the rows from `row` on, which all of the block then sees. */
+__device__ inline Turns &
+find_turns (const Rope &shape, uint64_t row)
+{
+  __shared__ Turns turns;
+
+  __syncthreads (); /* the last rows' have been read */
+  if (threadIdx.x < rows_of_turns (shape) * shape.pairs)
+    {
+      uint64_t position = (row + threadIdx.x / shape.pairs) % shape.seq;
+      double cosine, sine;
+
+      sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
+      turns.cosine[threadIdx.x] = (float)cosine;
+      turns.sine[threadIdx.x] = (float)sine;
+    }
+  __syncthreads ();
+  return turns;
+}
+
+/* A piece of pairs of a row, whose angles a thread needs once for all of its heads. */
+struct TurnedPiece
+{
+  uint64_t at; /* of the first head */
+  unsigned n;
+  Piece cosine, sine;
+};
+
+__device__ inline void
+turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsigned head)
+{
+  uint64_t at = piece.at + head * 2 * shape.half;
+  Words a_words = fetch (qkv, at, piece.n), b_words = fetch (qkv, at + shape.half, piece.n);
+  Piece a = widen (qkv, a_words), b = widen (qkv, b_words), a_out, b_out;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      a_out.at[i] = a.at[i] * piece.cosine.at[i] - b.at[i] * piece.sine.at[i];
+      b_out.at[i] = b.at[i] * piece.cosine.at[i] + a.at[i] * piece.sine.at[i];
+    }
+  write (qkv, at, piece.n, a_out);
+  write (qkv, at + shape.half, piece.n, b_out);
+}
+
+/* Threads are a piece's, a row's, and a head's: some are over where that does not come out even. */
 __global__ void
 rope (Rope shape, Array qkv)
 {
-  uint64_t half = shape.dim / 2, pieces = pieces_of (half);
+  unsigned pieces = (unsigned)pieces_of (shape.pairs), rows = rows_of_turns (shape);
+  unsigned heads = THREADS / (rows * pieces), head = threadIdx.x / (rows * pieces);
+  unsigned line = threadIdx.x / pieces % rows, pair = threadIdx.x % pieces * PIECE;
+  TurnedPiece piece = {};
 
-  for (uint64_t item = first_x (); item < shape.rows * pieces; item += stride_x ())
+  piece.n = piece_of (pair, shape.pairs);
+  for (uint64_t row = (uint64_t)blockIdx.x * rows; row < shape.rows;
+       row += (uint64_t)gridDim.x * rows)
     {
-      uint64_t row = item / pieces, pair = item % pieces * PIECE;
-      uint64_t at = row * shape.width + pair;
-      unsigned n = piece_of (pair, half);
-      Piece cosine = {}, sine = {};
+      bool is_there = head < heads && head < shape.rotated && row + line < shape.rows;
 
-      find_angles (shape, row, pair, n, &cosine, &sine);
-      for (uint64_t head = 0; head < shape.rotated; head++, at += shape.dim)
+      piece.at = (row + line) * shape.width + shape.first + pair;
+      if (is_there)
         {
-          Words a_words = fetch (qkv, at, n), b_words = fetch (qkv, at + half, n);
-          Piece a = widen (qkv, a_words), b = widen (qkv, b_words), a_out, b_out;
-
-          for (unsigned i = 0; i < PIECE; i++)
-            {
-              a_out.at[i] = a.at[i] * cosine.at[i] - b.at[i] * sine.at[i];
-              b_out.at[i] = b.at[i] * cosine.at[i] + a.at[i] * sine.at[i];
-            }
-          write (qkv, at, n, a_out);
-          write (qkv, at + half, n, b_out);
+          ask_for (qkv, piece.at + head * 2 * shape.half);
+          ask_for (qkv, piece.at + head * 2 * shape.half + shape.half);
         }
+      const Turns &turns = find_turns (shape, row);
+      for (unsigned i = 0; i < PIECE; i++)
+        if (i < piece.n)
+          {
+            piece.cosine.at[i] = turns.cosine[line * shape.pairs + pair + i];
+            piece.sine.at[i] = turns.sine[line * shape.pairs + pair + i];
+          }
+      for (unsigned h = head; h < shape.rotated && is_there; h += heads)
+        turn_head (shape, qkv, piece, h);
     }
 }
 
@@ -472,23 +521,31 @@ exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
                            stream, shape, din, dout, in);
 }
 
+/* Frequencies are made here, as the CPU makes them: a GPU would take as long for them as for all
+ * the rest. They go along with the launch. */
 extern "C" int
 exec_cuda_rope (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  Rope shape;
+  Rope shape = {};
+  double direction = operands.dim (5) != 0 ? -1 : 1, dim = (double)operands.dim (4);
 
   shape.rows = operands.dim (0);
   shape.seq = operands.dim (1);
-  shape.rotated = operands.dim (2) + operands.dim (3);
-  shape.dim = operands.dim (4);
-  shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
-  shape.theta = args->constants->rope_theta;
-  shape.direction = operands.dim (5) != 0 ? -1 : 1;
+  shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
+  shape.half = operands.dim (4) / 2;
+  shape.width = (shape.rotated + operands.dim (3)) * 2 * shape.half;
 
-  Array qkv = operands.rows_of (0, shape.dim / 2);
-  if (operands.code != 0)
-    return operands.code;
-  return EXEC_CUDA_LAUNCH (rope, shape_of_items (shape.rows * pieces_of (shape.dim / 2)), stream,
-                           shape, qkv);
+  Array qkv = operands.rows_of (0, shape.half);
+  int code = operands.code;
+  for (; code == 0 && shape.first < shape.half; shape.first += shape.pairs)
+    {
+      shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
+      for (unsigned i = 0; i < shape.pairs; i++)
+        shape.frequency[i]
+            = direction * pow (args->constants->rope_theta, -2.0 * (double)(shape.first + i) / dim);
+      uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
+      code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
+    }
+  return code;
 }
