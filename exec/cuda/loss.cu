@@ -3,24 +3,26 @@
  * stays for the gradient, or becomes it at once where its logits were. Rows whose target is
  * negative count for nothing.
  *
- * Launch shape   cross_entropy, loss_grad: a block per row of up to 512 threads, a piece of 8
- *                logits each, at most 2048 blocks; 256 bytes of shared memory. cross_entropy_bwd:
- *                pieces along x in blocks of whole warps up to 256 threads, rows along y.
+ * Launch shape   cross_entropy, loss_grad: a block per row of up to 1024 threads, a piece of 8
+ *                logits each, or up to 512 where those keep a row in registers, at most 2048
+ *                blocks; 256 bytes of shared memory. cross_entropy_bwd: pieces along x in blocks of
+ *                whole warps up to 256 threads, rows along y.
  * Per call       s: bytes per element, of each operand's own format
- *   op                  bytes                          FLOPs
- *   cross_entropy       rows cols (s + s + 4)          5 rows cols, two of them expf; the second
- *                                                      reading of a row is mostly from cache
+ *   op                  bytes                          instructions
+ *   cross_entropy       rows cols (s + s + 4)          about 20 per logit, two of them 2^x; the
+ *                                                      second reading of a row is mostly from cache
  *   cross_entropy_bwd   rows cols (4 + s)              -
- *   loss_grad           rows cols (s + s)              5 rows cols, two of them expf; of a row
- *                                                      the first 16,384 logits stay in
- *                                                      registers, the rest is read again, mostly
- *                                                      from cache
+ *   loss_grad           rows cols (s + s)              about 20 per logit, two of them 2^x; of a
+ *                                                      row the first 65,536 logits (fp32: 32,768)
+ *                                                      stay in registers, the rest is read again,
+ *                                                      the last first, mostly from cache
  * Checked with   run_cross_entropy, run_cross_entropy_bwd and run_loss_grad of exec/kernels-cpu.c,
  *                by tests/fake and tests/gpu; loss_grad leaves the bits of the other two. Maxima
  * are exact. Sums of exponentials are added in another order and rescaled when a larger logit
  * comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of themselves, pieces =
- * cols / (8 threads) being what a thread goes through, and the probabilities by as much; a row's
- * loss by that of 1 + its own rounding. The sum of the losses, and the gradient, are exact. */
+ * cols / (8 threads) being what a thread goes through, and the probabilities by as much and what
+ * power_of_e is off by; a row's loss by that of 1 + its own rounding. The sum of the losses, and
+ * the gradient, are exact. */
 #include "exec/cuda/exact.cuh"
 #include "exec/cuda/reduce.cuh"
 
@@ -29,157 +31,258 @@ namespace
 
 enum : unsigned
 {
-  LOSS_THREADS = 512,
-  KEPT = 4, /* pieces that a thread does not read twice */
-  AHEAD = 2 /* that it asks for before it waits for the first */
+  LOSS_THREADS = 1024,
+  KEPT_BYTES = 128, /* of a row, that a thread does not read twice */
+  AHEAD = 2         /* pieces that it asks for before it waits for the first */
 };
 
-/* A sum of exp (x - max); max is minus infinity while there are none. */
+/* In pieces. */
+__host__ __device__ constexpr unsigned
+kept_pieces (bool is_half)
+{
+  return KEPT_BYTES / PIECE / (is_half ? 2 : 4);
+}
+
+/* Half as many where those keep a row whole: then two blocks share a processor, and one reads while
+ * the other writes. */
+inline unsigned
+threads_of (uint64_t cols, bool is_half)
+{
+  uint64_t few = LOSS_THREADS / 2, pieces = pieces_of (cols);
+  uint64_t most = pieces > few * kept_pieces (is_half) ? (uint64_t)LOSS_THREADS : few;
+
+  return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
+}
+
+/* e^x of x <= 0, good to 2^-22 (1 - x) of itself: what is smaller, and matters less in a sum, is
+ * less exact. */
+__device__ inline float
+power_of_e (float x)
+{
+  float two = x * 1.44269504f;
+#ifdef __CUDA_ARCH__
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(two) : "f"(two));
+  return two;
+#else
+  return exp2f (two);
+#endif
+}
+
+/* The same number, from which the compiler keeps nothing that it made before: registers are for
+ * what is kept of a row. */
+__device__ inline unsigned
+anew (unsigned value)
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
+/* A sum of e^(x - max); max is minus infinity while there are none. */
 struct Softmax
 {
   float max, sum;
 };
 
 __device__ inline void
-add_piece (Softmax *softmax, const Piece &logits, unsigned n)
+add_piece (Softmax *softmax, const Piece &logits)
 {
-  float max = softmax->max;
+  float max = softmax->max, shift;
 
   for (unsigned i = 0; i < PIECE; i++)
-    if (i < n && logits.at[i] > max)
-      max = logits.at[i];
+    max = logits.at[i] > max ? logits.at[i] : max;
   if (max > softmax->max && softmax->sum != 0)
-    softmax->sum *= expf (softmax->max - max);
+    softmax->sum *= power_of_e (softmax->max - max);
   softmax->max = max;
+  shift = max == -INFINITY ? 0.0f : max;
   for (unsigned i = 0; i < PIECE; i++)
-    if (i < n)
-      softmax->sum += expf (logits.at[i] - (max == -INFINITY ? 0.0f : max));
+    softmax->sum += power_of_e (logits.at[i] - shift);
 }
 
-/* Of a row that begins at `begin` the pieces at `col` and so on, `stride` apart. */
-template <unsigned pieces>
-__device__ inline void
-add_pieces (Softmax *softmax, const Array &logits, uint64_t begin, uint64_t col, uint64_t stride,
-            uint64_t cols)
+/* Behind the end of a row nothing is added. */
+__device__ inline Piece
+without_rest (Piece logits, unsigned n)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    logits.at[i] = i < n ? logits.at[i] : -INFINITY;
+  return logits;
+}
+
+/* What lies at `col` and so on of a row, `stride` apart; none of it behind the end. */
+template <unsigned pieces> struct RowPieces
 {
   Words words[pieces];
-  unsigned n[pieces];
 
-  EXEC_CUDA_UNROLL
-  for (unsigned k = 0; k < pieces; k++)
-    {
-      uint64_t at = col + k * stride;
+  __device__ static unsigned
+  length (unsigned col, unsigned cols)
+  {
+    return col < cols ? piece_of (col, cols) : 0;
+  }
 
-      n[k] = at < cols ? piece_of (at, cols) : 0;
-      words[k] = fetch (logits, begin + at, n[k]);
-    }
-  EXEC_CUDA_UNROLL
-  for (unsigned k = 0; k < pieces; k++)
-    add_piece (softmax, widen (logits, words[k]), n[k]);
+  __device__ void
+  fetch_all (const Array &logits, uint64_t begin, unsigned col, unsigned stride, unsigned cols)
+  {
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+      words[k] = fetch (logits, begin + col, length (col, cols));
+  }
+
+  __device__ void
+  add_to (Softmax *softmax, const Array &logits, unsigned col, unsigned stride, unsigned cols) const
+  {
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+      {
+        unsigned n = length (col, cols);
+
+        if (n == PIECE)
+          add_piece (softmax, widen (logits, words[k]));
+        else if (n > 0)
+          add_piece (softmax, without_rest (widen (logits, words[k]), n));
+      }
+  }
+};
+
+/* Of the block: its maximum, and 1 / the sum, which all multiply by. */
+struct RowSoftmax
+{
+  float max, sum, inverse;
+};
+
+__device__ inline RowSoftmax
+join (const Softmax &own)
+{
+  float max = block_max (own.max);
+  float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * power_of_e (own.max - max));
+
+  return { max, sum, 1.0f / sum };
 }
 
-__global__ void
-__launch_bounds__ (LOSS_THREADS, 2) cross_entropy (uint64_t rows, uint64_t cols, Limb *loss,
-                                                   Array prob, Array logits, const int32_t *targets)
+__device__ inline Piece
+probabilities_of (Piece logits, const RowSoftmax &row)
 {
-  uint64_t first = threadIdx.x * (uint64_t)PIECE, stride = blockDim.x * (uint64_t)PIECE;
+  for (unsigned i = 0; i < PIECE; i++)
+    logits.at[i] = power_of_e (logits.at[i] - row.max) * row.inverse;
+  return logits;
+}
+
+/* Compiled for each width: fewer registers are in use. */
+template <bool is_half>
+__device__ inline Array
+of_width (const Array &array)
+{
+  return { array.at, is_half, is_half && array.is_fp16, array.is_wide };
+}
+
+template <bool is_half>
+__global__ void
+__launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, unsigned cols, Limb *loss, Array out,
+                                                Array given, const int32_t *targets)
+{
+  Array logits = of_width<is_half> (given), prob = of_width<false> (out);
+  unsigned first = threadIdx.x * PIECE, stride = blockDim.x * PIECE;
 
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
     {
+      uint64_t begin = row * cols;
       Softmax own = { -INFINITY, 0 };
       bool counts = targets[row] >= 0;
-      float target = counts ? read_one (logits, row * cols + (uint64_t)targets[row]) : 0.0f;
+      float target = counts ? read_one (logits, begin + (unsigned)targets[row]) : 0.0f;
 
-      for (uint64_t col = first; col < cols; col += AHEAD * stride)
-        add_pieces<AHEAD> (&own, logits, row * cols, col, stride, cols);
-      float max = block_max (own.max);
-      float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * expf (own.max - max));
-      for (uint64_t col = first; col < cols; col += stride)
+      for (unsigned col = first; col < cols; col += AHEAD * stride)
+        {
+          RowPieces<AHEAD> some;
+
+          some.fetch_all (logits, begin, col, stride, cols);
+          some.add_to (&own, logits, col, stride, cols);
+        }
+      RowSoftmax all = join (own);
+      for (unsigned col = first; col < cols; col += stride)
         {
           unsigned n = piece_of (col, cols);
-          Piece piece = read (logits, row * cols + col, n);
 
-          for (unsigned i = 0; i < PIECE; i++)
-            piece.at[i] = expf (piece.at[i] - max) / sum;
-          write (prob, row * cols + col, n, piece);
+          write (prob, begin + col, n, probabilities_of (read (logits, begin + col, n), all));
         }
       if (threadIdx.x == 0 && counts)
-        exact_add_float (loss, logf (sum) - (target - max));
+        exact_add_float (loss, logf (all.sum) - (target - all.max));
     }
 }
 
-/* The gradient of a piece of a row that begins at `col`. */
-__device__ inline Piece
-gradient_of (const Piece &logits, float max, float sum, uint64_t col, uint64_t target)
+/* Makes the gradient of a piece of a row that begins at `begin`. */
+__device__ inline void
+write_gradient (const Array &logits, const Words &words, const RowSoftmax &row, uint64_t begin,
+                unsigned col, unsigned cols, unsigned target)
 {
-  Piece piece;
+  Piece piece = probabilities_of (widen (logits, words), row);
 
-  for (unsigned i = 0; i < PIECE; i++)
-    piece.at[i] = expf (logits.at[i] - max) / sum - (target == col + i ? 1.0f : 0.0f);
-  return piece;
+  if (target - col < PIECE)
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] -= target == col + i ? 1.0f : 0.0f;
+  write (logits, begin + col, piece_of (col, cols), piece);
+}
+
+/* Of pieces from `rest` on: the last that was read comes first, which is still near. */
+__device__ inline void
+write_rest (const Array &logits, const RowSoftmax &row, uint64_t begin, unsigned rest,
+            unsigned stride, unsigned cols, unsigned target)
+{
+  if (rest >= cols)
+    return;
+  for (unsigned left = (cols - rest + stride - 1) / stride; left-- > 0;)
+    {
+      unsigned col = rest + left * stride;
+
+      write_gradient (logits, fetch (logits, begin + col, piece_of (col, cols)), row, begin, col,
+                      cols, target);
+    }
 }
 
 /* Threads write where they alone read, but for the target's logit: all have read that when the
  * block's maximum is known. */
+template <bool is_half>
 __global__ void
 __launch_bounds__ (LOSS_THREADS)
-    loss_grad (uint64_t rows, uint64_t cols, Limb *loss, Array logits, const int32_t *targets)
+    loss_grad (uint64_t rows, unsigned cols, Limb *loss, Array given, const int32_t *targets)
 {
-  uint64_t first = threadIdx.x * (uint64_t)PIECE, stride = blockDim.x * (uint64_t)PIECE;
+  const unsigned n_kept = kept_pieces (is_half);
+  Array logits = of_width<is_half> (given);
+  unsigned first = threadIdx.x * PIECE, stride = blockDim.x * PIECE;
+  unsigned rest = first + n_kept * stride;
 
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
     {
-      uint64_t begin = row * cols, rest = first + KEPT * stride;
+      uint64_t begin = row * cols;
 
       if (targets[row] < 0)
         {
-          for (uint64_t col = first; col < cols; col += stride)
+          for (unsigned col = first; col < cols; col += stride)
             write (logits, begin + col, piece_of (col, cols), Piece{});
           continue;
         }
-      uint64_t target = (uint64_t)targets[row];
+      unsigned target = (unsigned)targets[row];
       float logit = read_one (logits, begin + target);
       Softmax own = { -INFINITY, 0 };
-      Words kept[KEPT];
+      RowPieces<n_kept> kept;
 
-      EXEC_CUDA_UNROLL
-      for (unsigned k = 0; k < KEPT; k++)
+      kept.fetch_all (logits, begin, first, stride, cols);
+      kept.add_to (&own, logits, first, stride, cols);
+      for (unsigned col = rest; col < cols; col += AHEAD * stride)
         {
-          uint64_t col = first + k * stride;
-          unsigned n = col < cols ? piece_of (col, cols) : 0;
+          RowPieces<AHEAD> some;
 
-          kept[k] = fetch (logits, begin + col, n);
+          some.fetch_all (logits, begin, col, stride, cols);
+          some.add_to (&own, logits, col, stride, cols);
         }
-      EXEC_CUDA_UNROLL
-      for (unsigned k = 0; k < KEPT; k++)
-        {
-          uint64_t col = first + k * stride;
-
-          add_piece (&own, widen (logits, kept[k]), col < cols ? piece_of (col, cols) : 0);
-        }
-      for (uint64_t col = rest; col < cols; col += AHEAD * stride)
-        add_pieces<AHEAD> (&own, logits, begin, col, stride, cols);
-      float max = block_max (own.max);
-      float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * expf (own.max - max));
-
-      EXEC_CUDA_UNROLL
-      for (unsigned k = 0; k < KEPT; k++)
-        {
-          uint64_t col = first + k * stride;
-
-          if (col < cols)
-            write (logits, begin + col, piece_of (col, cols),
-                   gradient_of (widen (logits, kept[k]), max, sum, col, target));
-        }
-      for (uint64_t col = rest; col < cols; col += stride)
-        {
-          unsigned n = piece_of (col, cols);
-
-          write (logits, begin + col, n,
-                 gradient_of (read (logits, begin + col, n), max, sum, col, target));
-        }
+      RowSoftmax all = join (own);
+      write_rest (logits, all, begin, rest, stride, cols, target);
+      unsigned col = first;
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < n_kept; k++, col = anew (col + stride))
+        if (col < cols)
+          write_gradient (logits, kept.words[k], all, begin, col, cols, target);
       if (threadIdx.x == 0)
-        exact_add_float (loss, logf (sum) - (logit - max));
+        exact_add_float (loss, logf (all.sum) - (logit - all.max));
     }
 }
 
@@ -210,12 +313,15 @@ exec_cuda_cross_entropy (const ExecArgs *args, void *stream)
   Array prob = operands.rows_of (1, cols), logits = operands.rows_of (2, cols);
   const int32_t *targets = operands.ints (3);
   Limb *loss = (Limb *)args->ptr[0];
-  uint64_t threads = at_most ((pieces_of (cols) + WARP - 1) / WARP * WARP, LOSS_THREADS);
+  unsigned threads = threads_of (cols, logits.is_half);
 
   operands.need (1, PLAN_DTYPE_FP32);
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (cross_entropy, shape_of_blocks (rows, (unsigned)threads), stream, rows,
+  if (logits.is_half)
+    return EXEC_CUDA_LAUNCH (cross_entropy<true>, shape_of_blocks (rows, threads), stream, rows,
+                             cols, loss, prob, logits, targets);
+  return EXEC_CUDA_LAUNCH (cross_entropy<false>, shape_of_blocks (rows, threads), stream, rows,
                            cols, loss, prob, logits, targets);
 }
 
@@ -242,10 +348,13 @@ exec_cuda_loss_grad (const ExecArgs *args, void *stream)
   Array logits = operands.rows_of (1, cols);
   const int32_t *targets = operands.ints (2);
   Limb *loss = (Limb *)args->ptr[0];
-  uint64_t threads = at_most ((pieces_of (cols) + WARP - 1) / WARP * WARP, LOSS_THREADS);
+  unsigned threads = threads_of (cols, logits.is_half);
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (loss_grad, shape_of_blocks (rows, (unsigned)threads), stream, rows, cols,
+  if (logits.is_half)
+    return EXEC_CUDA_LAUNCH (loss_grad<true>, shape_of_blocks (rows, threads), stream, rows, cols,
+                             loss, logits, targets);
+  return EXEC_CUDA_LAUNCH (loss_grad<false>, shape_of_blocks (rows, threads), stream, rows, cols,
                            loss, logits, targets);
 }
