@@ -89,18 +89,21 @@ typedef struct
 static Point
 gelu (float x)
 {
-  float share = 0.5f * (1.0f + erff (x * SQRT_HALF));
+  float share = 0.5f * erfcf (-x * SQRT_HALF);
 
   return (Point){ x * share, share + x * NORMAL_AT_0 * expf (-0.5f * x * x) };
 }
 
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
+ * which little would be right where it is small. */
 static Point
 gelu_tanh (float x)
 {
-  float t = tanhf (TANH_SCALE * (x + TANH_CUBE * x * x * x));
-  float inner = TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
+  float y = 2.0f * TANH_SCALE * (x + TANH_CUBE * x * x * x), e = EXEC_CPU_EXP (-fabsf (y));
+  float more = 1.0f / (1.0f + e), less = e * more, share = y > 0 ? more : less;
+  float inner = 2.0f * TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
 
-  return (Point){ 0.5f * x * (1.0f + t), 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner };
+  return (Point){ x * share, share + x * more * less * inner };
 }
 
 /* x * sigmoid (steepness * x) */

@@ -10,7 +10,8 @@
  * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
- *                equal bit for bit, except that expf, erff, tanhf, sin and cos are the device's.
+ *                equal bit for bit, except that sin and cos are the device's, and what activations
+ *                make of e^x is as good as powers.cuh says.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                              FLOPs
@@ -20,13 +21,13 @@
  *   accumulate     count (2 s + s)                    count
  *   sum_parts      count (s + parts s)                count (parts - 1)
  *   add            count (s + s + s)                  count
- *   swiglu         rows cols (s + 2 s)                5 rows cols, one of them expf
- *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them expf
- *   activate       rows cols (s + s), gated (s + 2 s)            up to 12 rows cols, one of them
- *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  expf, erff or tanhf
+ *   swiglu         rows cols (s + 2 s)                5 rows cols, one of them e^x
+ *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them e^x
+ *   activate       rows cols (s + s), gated (s + 2 s)            up to 20 rows cols, one of them
+ *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  e^x
  *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
-#include "exec/cuda/launch.cuh"
+#include "exec/cuda/powers.cuh"
 #include "planner/model.h"
 
 namespace
@@ -95,12 +96,6 @@ sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
 
 /* --- activations -------------------------------------------------------------------------- */
 
-__device__ inline float
-sigmoid (float x)
-{
-  return 1.0f / (1.0f + expf (-x));
-}
-
 /* Rows of `in` hold `cols` gates, then `cols` ups. */
 __global__ void
 swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
@@ -144,7 +139,6 @@ swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
       }
 }
 
-const float SQRT_HALF = 0.70710678f;   /* the root of 1/2 */
 const float NORMAL_AT_0 = 0.39894228f; /* density of the normal distribution: 1 / sqrt (2 pi) */
 const float TANH_SCALE = 0.79788456f;  /* sqrt (2 / pi) */
 const float TANH_CUBE = 0.044715f;
@@ -155,21 +149,42 @@ struct Point
   float value, slope;
 };
 
-__device__ inline Point
-gelu (float x)
+/* The share of a normal distribution below -x, x >= 0, over e^(-x^2 / 2): a polynomial of
+ * 1 / (1 + x / 4), fitted so that x times the share is good to 2^-27, and in the tail the share to
+ * 2^-15 of itself. What 1 + erff keeps of a tail is less. */
+__device__ inline float
+tail_of (float x)
 {
-  float share = 0.5f * (1.0f + erff (x * SQRT_HALF));
+  float t = inverse_of (fmaf (0.25f, x, 1.0f)), sum = -0.0924425721f;
 
-  return { x * share, share + x * NORMAL_AT_0 * expf (-0.5f * x * x) };
+  sum = fmaf (sum, t, 0.345378288f);
+  sum = fmaf (sum, t, -0.273862938f);
+  sum = fmaf (sum, t, 0.287657888f);
+  sum = fmaf (sum, t, 0.0214673847f);
+  sum = fmaf (sum, t, 0.11307544f);
+  sum = fmaf (sum, t, 0.0987265109f);
+  return sum * t;
 }
 
 __device__ inline Point
+gelu (float x)
+{
+  float bell = power_of_e (-0.5f * x * x), below = tail_of (fabsf (x)) * bell;
+  float share = x > 0 ? 1.0f - below : below;
+
+  return { x * share, share + x * NORMAL_AT_0 * bell };
+}
+
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
+ * which little would be right where it is small. */
+__device__ inline Point
 gelu_tanh (float x)
 {
-  float t = tanhf (TANH_SCALE * (x + TANH_CUBE * x * x * x));
-  float inner = TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
+  float y = 2.0f * TANH_SCALE * (x + TANH_CUBE * x * x * x), e = power_of_e (-fabsf (y));
+  float more = inverse_of (1.0f + e), less = e * more, share = y > 0 ? more : less;
+  float inner = 2.0f * TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
 
-  return { 0.5f * x * (1.0f + t), 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner };
+  return { x * share, share + x * more * less * inner };
 }
 
 /* x * sigmoid (steepness * x) */
@@ -181,8 +196,9 @@ swish (float x, float steepness)
   return { x * s, s * (1.0f + steepness * x * (1.0f - s)) };
 }
 
+template <PlanActivation kind>
 __device__ inline Point
-point_of (PlanActivation kind, float x)
+point_of (float x)
 {
   switch (kind)
     {
@@ -210,6 +226,7 @@ struct Activation
   bool is_gated;
 };
 
+template <PlanActivation kind>
 __global__ void
 activate (Activation shape, Array out, Array in)
 {
@@ -226,12 +243,12 @@ activate (Activation shape, Array out, Array in)
         gate = widen (in, gates);
         up = widen (in, ups);
         for (unsigned i = 0; i < PIECE; i++)
-          value.at[i]
-              = point_of (shape.kind, gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f);
+          value.at[i] = point_of<kind> (gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f);
         write (out, row * shape.cols + col, n, value);
       }
 }
 
+template <PlanActivation kind>
 __global__ void
 activate_bwd (Activation shape, Array din, Array dout, Array in)
 {
@@ -251,7 +268,7 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
         d = widen (dout, douts);
         for (unsigned i = 0; i < PIECE; i++)
           {
-            Point point = point_of (shape.kind, gate.at[i]);
+            Point point = point_of<kind> (gate.at[i]);
 
             dgate.at[i] = d.at[i] * point.slope * (shape.is_gated ? up.at[i] : 1.0f);
             dup.at[i] = d.at[i] * point.value;
@@ -260,6 +277,35 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
         if (shape.is_gated)
           write (din, at + shape.cols, n, dup);
       }
+}
+
+/* Calls what launches a kernel that is compiled for each kind: to choose for every element would
+ * take longer than most kinds do. */
+template <PlanActivation kind> struct Kind
+{
+  static const PlanActivation value = kind;
+};
+
+template <typename Launch>
+int
+launch_kind (PlanActivation kind, Launch launch)
+{
+  switch (kind)
+    {
+    case PLAN_ACTIVATION_SILU:
+      return launch (Kind<PLAN_ACTIVATION_SILU>{});
+    case PLAN_ACTIVATION_GELU:
+      return launch (Kind<PLAN_ACTIVATION_GELU>{});
+    case PLAN_ACTIVATION_GELU_TANH:
+      return launch (Kind<PLAN_ACTIVATION_GELU_TANH>{});
+    case PLAN_ACTIVATION_RELU:
+      return launch (Kind<PLAN_ACTIVATION_RELU>{});
+    case PLAN_ACTIVATION_RELU2:
+      return launch (Kind<PLAN_ACTIVATION_RELU2>{});
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return launch (Kind<PLAN_ACTIVATION_QUICK_GELU>{});
+    }
+  return (int)cudaErrorInvalidValue;
 }
 
 Activation
@@ -503,8 +549,10 @@ exec_cuda_activate (const ExecArgs *args, void *stream)
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (activate, shape_of_matrix (shape.rows, pieces_of (shape.cols)), stream,
-                           shape, out, in);
+  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  return launch_kind (shape.kind, [&] (auto kind) {
+    return EXEC_CUDA_LAUNCH (activate<decltype (kind)::value>, launch, stream, shape, out, in);
+  });
 }
 
 extern "C" int
@@ -517,8 +565,11 @@ exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (activate_bwd, shape_of_matrix (shape.rows, pieces_of (shape.cols)),
-                           stream, shape, din, dout, in);
+  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  return launch_kind (shape.kind, [&] (auto kind) {
+    return EXEC_CUDA_LAUNCH (activate_bwd<decltype (kind)::value>, launch, stream, shape, din, dout,
+                             in);
+  });
 }
 
 /* Frequencies are made here, as the CPU makes them: a GPU would take as long for them as for all

@@ -39,7 +39,8 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 endif
 
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/window.h \
-  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh %D%/reduce.cuh
+  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh \
+  %D%/powers.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.

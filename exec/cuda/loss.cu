@@ -24,6 +24,7 @@
  * power_of_e is off by; a row's loss by that of 1 + its own rounding. The sum of the losses, and
  * the gradient, are exact. */
 #include "exec/cuda/exact.cuh"
+#include "exec/cuda/powers.cuh"
 #include "exec/cuda/reduce.cuh"
 
 namespace
@@ -52,20 +53,6 @@ threads_of (uint64_t cols, bool is_half)
   uint64_t most = pieces > few * kept_pieces (is_half) ? (uint64_t)LOSS_THREADS : few;
 
   return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
-}
-
-/* e^x of x <= 0, good to 2^-22 (1 - x) of itself: what is smaller, and matters less in a sum, is
- * less exact. */
-__device__ inline float
-power_of_e (float x)
-{
-  float two = x * 1.44269504f;
-#ifdef __CUDA_ARCH__
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(two) : "f"(two));
-  return two;
-#else
-  return exp2f (two);
-#endif
 }
 
 /* The same number, from which the compiler keeps nothing that it made before: registers are for

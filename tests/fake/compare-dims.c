@@ -126,3 +126,58 @@ compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       return;
     }
 }
+
+void
+compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
+  out_dims[0] = plan_op_n_dims (kind) == 1 ? rows * 4096 : rows;
+  out_dims[1] = 4096;
+  switch ((int)kind)
+    {
+    case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
+      out_dims[0] = out_dims[1] = out_dims[2] = MIN (rows, 4096);
+      return;
+    case PLAN_OP_ROPE:
+      out_dims[2] = 24;
+      out_dims[3] = 4;
+      out_dims[4] = 128;
+      return;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      out_dims[0] = 1;
+      out_dims[1] = out_dims[5] = MIN (rows, 4096);
+      out_dims[2] = 32;
+      out_dims[3] = 8;
+      out_dims[4] = 128;
+      return;
+    case PLAN_OP_HEAD_NORM:
+    case PLAN_OP_HEAD_NORM_BWD:
+      out_dims[1] = 24;
+      out_dims[2] = 4;
+      out_dims[3] = 128;
+      return;
+    case PLAN_OP_SUM_PARTS:
+      out_dims[0] = rows * 4096;
+      out_dims[1] = 4;
+      return;
+    case PLAN_OP_EMBED:
+    case PLAN_OP_EMBED_BWD:
+      out_dims[2] = 2 * rows;
+      return;
+    case PLAN_OP_POSITIONS:
+    case PLAN_OP_POSITIONS_BWD:
+      out_dims[2] = MAX (rows / 4, 1);
+      return;
+    case PLAN_OP_ACTIVATE:
+    case PLAN_OP_ACTIVATE_BWD:
+      out_dims[2] = PLAN_ACTIVATION_GELU;
+      return;
+    case PLAN_OP_CLIP:
+      out_dims[0] = out_dims[1] = out_dims[2] = 8;
+      return;
+    default:
+      return;
+    }
+}

@@ -78,8 +78,9 @@ fill_numbers (CompareOperand *self, guint8 *at, GRand *rand)
   for (guint64 i = 0; i < self->count; i++)
     {
       double number = self->draw == COMPARE_POSITIVE ? g_rand_double_range (rand, 0.2, 2)
-                      : self->draw == COMPARE_UNIT
-                          ? g_rand_double_range (rand, -1, 1)
+                      : self->draw == COMPARE_UNIT   ? g_rand_double_range (rand, -1, 1)
+                      : self->draw == COMPARE_WIDE
+                          ? g_rand_double_range (rand, -12, 12)
                           : g_rand_double_range (rand, -3, 3) * g_rand_double (rand);
       float value = (float)number;
 
@@ -149,6 +150,7 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
       return;
     case COMPARE_SMALL:
     case COMPARE_UNIT:
+    case COMPARE_WIDE:
     case COMPARE_POSITIVE:
       fill_numbers (self, at, rand);
       return;

@@ -11,6 +11,7 @@ typedef enum
 {
   COMPARE_SMALL, /* in [-3, 3], many near 0 */
   COMPARE_UNIT,  /* in [-1, 1] */
+  COMPARE_WIDE,  /* in [-12, 12] */
   COMPARE_TIES,  /* numbers of 5 bits times a scale that has no good inverse; at most 448 of it */
   COMPARE_POSITIVE,   /* in [0.2, 2] */
   COMPARE_BITS,       /* any bits: infinities, NaNs, numbers of any size */

@@ -6,7 +6,6 @@
 #include "exec/cuda/kernels.h"
 #include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
-#include "planner/model.h"
 #include "planner/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
@@ -29,6 +28,7 @@ typedef enum
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
  *   k  as n, or ties of few bits    x  any quantised format, fp32 or bf16
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
+ *   v  in [-12, 12]
  *   i  indices below the last dim   t  below the second, or -1
  *   q  any quantised format */
 typedef struct
@@ -51,10 +51,10 @@ static const Kernel kernels[] = {
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nn", EXACT, TRUE },
   { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nn", EXACT, TRUE },
-  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nn", OWN_EXP, FALSE },
-  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnn", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nn", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnn", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv", OWN_EXP, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "n", LIBRARY, FALSE },
@@ -69,9 +69,9 @@ static const Kernel kernels[] = {
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--", REDUCED, FALSE },
-  { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfnt", REDUCED, FALSE },
+  { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfvt", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
-  { PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, "sntw", REDUCED, FALSE },
+  { PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, "svtw", REDUCED, FALSE },
   { PLAN_OP_NORM_SQ, exec_cuda_norm_sq, "sn", EXACT, TRUE },
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
@@ -116,6 +116,7 @@ format_of (const Call *call, guint i, GRand *rand)
     case 'n':
     case 'k':
     case 'u':
+    case 'v':
       return compare_format (rand);
     case 'm':
       return call->operand[0].dtype;
@@ -181,6 +182,9 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
       break;
     case 'u':
       self->draw = COMPARE_UNIT;
+      break;
+    case 'v':
+      self->draw = COMPARE_WIDE;
       break;
     case 'i':
     case 't':
@@ -564,6 +568,7 @@ void
 compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
   device = on;
+  compare_add_activation_tests (suite, on, setup);
   compare_add_narrow_tests (suite, on, setup);
   compare_add_square_tests (suite, on, setup);
   compare_add_norm_tests (suite, on, setup);
@@ -581,62 +586,6 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 
 /* --- speed -------------------------------------------------------------------------------- */
 
-/* Matrices of rows of 4096 elements, or nearly so; fewer rows of what takes long. */
-static void
-speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
-{
-  memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
-  out_dims[0] = plan_op_n_dims (kind) == 1 ? rows * 4096 : rows;
-  out_dims[1] = 4096;
-  switch ((int)kind)
-    {
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
-      out_dims[0] = out_dims[1] = out_dims[2] = MIN (rows, 4096);
-      return;
-    case PLAN_OP_ROPE:
-      out_dims[2] = 24;
-      out_dims[3] = 4;
-      out_dims[4] = 128;
-      return;
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-      out_dims[0] = 1;
-      out_dims[1] = out_dims[5] = MIN (rows, 4096);
-      out_dims[2] = 32;
-      out_dims[3] = 8;
-      out_dims[4] = 128;
-      return;
-    case PLAN_OP_HEAD_NORM:
-    case PLAN_OP_HEAD_NORM_BWD:
-      out_dims[1] = 24;
-      out_dims[2] = 4;
-      out_dims[3] = 128;
-      return;
-    case PLAN_OP_SUM_PARTS:
-      out_dims[0] = rows * 4096;
-      out_dims[1] = 4;
-      return;
-    case PLAN_OP_EMBED:
-    case PLAN_OP_EMBED_BWD:
-      out_dims[2] = 2 * rows;
-      return;
-    case PLAN_OP_POSITIONS:
-    case PLAN_OP_POSITIONS_BWD:
-      out_dims[2] = MAX (rows / 4, 1);
-      return;
-    case PLAN_OP_ACTIVATE:
-    case PLAN_OP_ACTIVATE_BWD:
-      out_dims[2] = PLAN_ACTIVATION_GELU;
-      return;
-    case PLAN_OP_CLIP:
-      out_dims[0] = out_dims[1] = out_dims[2] = 8;
-      return;
-    default:
-      return;
-    }
-}
-
 /* bf16 where a choice is, but sums, statistics and an optimizer's state in fp32. */
 static PlanDtype
 speed_format (const Kernel *kernel, guint i)
@@ -646,6 +595,7 @@ speed_format (const Kernel *kernel, guint i)
     case 'n':
     case 'm':
     case 'u':
+    case 'v':
     case 'k':
     case 'x':
       return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
@@ -716,7 +666,7 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
       exec_cuda_zero (
           &(ExecArgs){ .op = &zero, .ptr = { args->ptr[i] }, .dtype = { PLAN_DTYPE_U8 } }, NULL);
       device->wait ();
-      if (strchr ("nmukxfpit", what) && bytes > 0)
+      if (strchr ("nmuvkxfpit", what) && bytes > 0)
         speed_fill (args->ptr[i], bytes, args->dtype[i],
                     what == 'i'   ? op->dims[2]
                     : what == 't' ? op->dims[1]
@@ -762,7 +712,7 @@ time_kernel (const Kernel *kernel, gint64 rows, guint repeats, double copied, FI
 
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     op.refs[i] = PLAN_REF_NONE;
-  speed_dims (kernel->kind, rows, op.dims);
+  compare_speed_dims (kernel->kind, rows, op.dims);
   guint64 moved = take_operands (kernel, &op, &args);
   for (guint i = 0; i <= repeats; i++) /* the first to warm up */
     {

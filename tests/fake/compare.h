@@ -26,6 +26,9 @@ guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FI
 
 gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those cases */
 
+/* tests/fake/compare-activation.c: activations where little is left of their argument. */
+void compare_add_activation_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-narrow.c: those of the above that no table says. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 

@@ -72,10 +72,9 @@ double_never (const void *values, double scale, guint64 count)
 #define exec_exact_merge double_merge
 #define float double
 #define EXEC_CPU_EXP exp
-#define erff erf
+#define erfcf erfc
 #define fabsf fabs
 #define fminf fmin
 #define expf exp
 #define logf log
 #define sqrtf sqrt
-#define tanhf tanh
