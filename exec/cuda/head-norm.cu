@@ -151,12 +151,25 @@ head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
 
 /* --- gradients ---------------------------------------------------------------------------- */
 
-struct HeadNormBwd
+template <bool plain> struct HeadNormBwd
 {
   HeadNorm shape;
   Array din, dout, in, q, k;
   const float *rstd;
 };
+
+template <bool plain>
+__device__ inline HeadNormBwd<plain>
+known_norm (const HeadNormBwd<plain> &norm)
+{
+  return { norm.shape,
+           known<plain> (norm.din),
+           known<plain> (norm.dout),
+           known<plain> (norm.in),
+           known<plain> (norm.q),
+           known<plain> (norm.k),
+           norm.rstd };
+}
 
 /* Of a lane's piece, over heads and rows: dout * normal. */
 struct HeadSums
@@ -164,44 +177,41 @@ struct HeadSums
   Piece q, k;
 };
 
-/* din = rstd * (scaled - normal * mean (scaled * normal)), scaled = dout * weight. Where it sums, a
- * head is no more than a piece of each of its lanes. */
-template <bool sums>
+/* din = rstd * (scaled - normal * mean (scaled * normal)), scaled = dout * weight: of the one piece
+ * that a lane has of a head, if it has one. */
+template <bool plain>
 __device__ inline void
-head_norm_bwd_row (const HeadNormBwd &norm, const RowHead &head, HeadSums *own)
+head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSums *own)
 {
   const HeadNorm &shape = norm.shape;
-  uint64_t first = threadIdx.x % shape.lanes * PIECE, stride = shape.lanes * PIECE;
+  uint64_t first = threadIdx.x % shape.lanes * PIECE;
+  bool is_there = head.is_there && first < shape.dim;
+  unsigned n = !is_there ? 0 : plain ? (unsigned)PIECE : piece_of (first, shape.dim);
   Array weight = weight_of (head, norm.q, norm.k);
-  float scale = head.is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
-  float products = 0, mean = 0;
+  float scale = is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
+  Words douts = {}, ins = {}, weights = {};
+  float products = 0;
 
-  for (unsigned pass = 0; pass < 2; pass++)
+  if (is_there)
     {
-      for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
-        {
-          unsigned n = piece_of (d, shape.dim);
-          Words douts = fetch (norm.dout, head.at + d, n), ins = fetch (norm.in, head.at + d, n);
-          Piece g = widen (norm.dout, douts), x = widen (norm.in, ins), w = read (weight, d, n);
-
-          for (unsigned i = 0; i < PIECE; i++)
-            {
-              float normal = x.at[i] * scale, scaled = g.at[i] * w.at[i];
-
-              products += scaled * normal;
-              if (sums && pass == 1)
-                {
-                  own->q.at[i] += head.is_key || head.is_value ? 0.0f : g.at[i] * normal;
-                  own->k.at[i] += head.is_key ? g.at[i] * normal : 0.0f;
-                }
-              g.at[i] = head.is_value ? g.at[i] : scale * (scaled - normal * mean);
-            }
-          if (pass == 1)
-            write (norm.din, head.at + d, n, g);
-        }
-      if (pass == 0)
-        mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+      douts = fetch (norm.dout, head.at + first, n);
+      ins = fetch (norm.in, head.at + first, n);
+      weights = fetch (weight, first, n);
     }
+  Piece g = widen (norm.dout, douts), x = widen (norm.in, ins), w = widen (weight, weights);
+  for (unsigned i = 0; i < PIECE; i++)
+    products += g.at[i] * w.at[i] * (x.at[i] * scale);
+  float mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      float normal = x.at[i] * scale, term = g.at[i] * normal;
+
+      own->q.at[i] += head.is_key || head.is_value ? 0.0f : term;
+      own->k.at[i] += head.is_key ? term : 0.0f;
+      g.at[i] = head.is_value ? g.at[i] : scale * (g.at[i] * w.at[i] - normal * mean);
+    }
+  if (is_there)
+    write (norm.din, head.at + first, n, g);
 }
 
 /* Of the block's threads: each element of a head is in those that have its piece. */
@@ -224,35 +234,76 @@ store_sums (const RowParts &parts, uint64_t part, unsigned sum, const Piece &pie
     }
 }
 
-/* A block has a part of the rows; or without parts a row, and some of its heads. */
-template <bool sums>
+/* A block has a part of the rows. */
+template <bool plain>
 __global__ void
-__launch_bounds__ (THREADS, 3) head_norm_bwd (HeadNormBwd norm, RowParts parts)
+__launch_bounds__ (THREADS, plain ? 4 : 3)
+    head_norm_bwd_parts (HeadNormBwd<plain> given, RowParts parts)
 {
+  HeadNormBwd<plain> norm = known_norm (given);
   const HeadNorm &shape = norm.shape;
-  uint64_t each = sums ? parts.rows_each : 1, count = sums ? parts.count : shape.rows;
 
-  for (uint64_t part = blockIdx.y; part < count; part += gridDim.y)
+  for (uint64_t part = blockIdx.x; part < parts.count; part += gridDim.x)
     {
-      uint64_t end = at_most ((part + 1) * each, shape.rows);
+      uint64_t end = at_most ((part + 1) * parts.rows_each, shape.rows);
       HeadSums own = {};
 
-      for (uint64_t row = part * each; row < end; row++)
-        for (unsigned lane = (unsigned)first_x (); lane - threadIdx.x % WARP < lanes_of_row (shape);
-             lane += (unsigned)stride_x ())
-          head_norm_bwd_row<sums> (norm, row_head_of (shape, row, lane), &own);
-      if (!sums)
-        continue;
+      for (uint64_t row = part * parts.rows_each; row < end; row++)
+        for (unsigned lane = threadIdx.x; lane - threadIdx.x % WARP < lanes_of_row (shape);
+             lane += blockDim.x)
+          head_norm_bwd_piece (norm, row_head_of (shape, row, lane), &own);
       store_sums (parts, part, 0, own.q, shape.lanes);
       store_sums (parts, part, 1, own.k, shape.lanes);
     }
+}
+
+/* The same of any number of pieces, without the sums. */
+__global__ void
+head_norm_bwd (HeadNormBwd<false> norm)
+{
+  const HeadNorm &shape = norm.shape;
+  uint64_t first = threadIdx.x % shape.lanes * PIECE, stride = shape.lanes * PIECE;
+
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (unsigned lane = (unsigned)first_x (); lane - threadIdx.x % WARP < lanes_of_row (shape);
+         lane += (unsigned)stride_x ())
+      {
+        RowHead head = row_head_of (shape, row, lane);
+        Array weight = weight_of (head, norm.q, norm.k);
+        float scale = head.is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
+        float products = 0, mean = 0;
+
+        for (unsigned pass = 0; pass < 2; pass++)
+          {
+            for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+              {
+                unsigned n = piece_of (d, shape.dim);
+                Words douts = fetch (norm.dout, head.at + d, n);
+                Words ins = fetch (norm.in, head.at + d, n);
+                Piece g = widen (norm.dout, douts), x = widen (norm.in, ins);
+                Piece w = read (weight, d, n);
+
+                for (unsigned i = 0; i < PIECE; i++)
+                  {
+                    float normal = x.at[i] * scale, scaled = g.at[i] * w.at[i];
+
+                    products += scaled * normal;
+                    g.at[i] = head.is_value ? g.at[i] : scale * (scaled - normal * mean);
+                  }
+                if (pass == 1)
+                  write (norm.din, head.at + d, n, g);
+              }
+            if (pass == 0)
+              mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+          }
+      }
 }
 
 /* The gradient of q's or k's weight by itself: of every row `count` heads from `first` on are a row
  * each. */
 struct HeadTerm
 {
-  HeadNormBwd norm;
+  HeadNormBwd<false> norm;
   uint64_t first, count;
 
   struct Row
@@ -292,7 +343,7 @@ launch_head_term (const HeadTerm &term, Array out, void *stream)
 
 /* The sums come first: din may lie where dout is. */
 int
-launch_apart (const HeadNormBwd &norm, Array dq, Array dk, void *stream)
+launch_apart (const HeadNormBwd<false> &norm, Array dq, Array dk, void *stream)
 {
   int code = launch_head_term ({ norm, 0, norm.shape.heads }, dq, stream);
 
@@ -300,8 +351,7 @@ launch_apart (const HeadNormBwd &norm, Array dq, Array dk, void *stream)
     code = launch_head_term ({ norm, norm.shape.heads, norm.shape.kv_heads }, dk, stream);
   if (code != 0)
     return code;
-  return EXEC_CUDA_LAUNCH (head_norm_bwd<false>, shape_of_heads (norm.shape), stream, norm,
-                           RowParts{});
+  return EXEC_CUDA_LAUNCH (head_norm_bwd, shape_of_heads (norm.shape), stream, norm);
 }
 
 }
@@ -329,15 +379,20 @@ exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream)
   Array dk = operands.rows_of (2, shape.dim), dout = operands.rows_of (3, shape.dim);
   Array in = operands.rows_of (4, shape.dim), q = operands.rows_of (5, shape.dim);
   Array k = operands.rows_of (6, shape.dim);
-  HeadNormBwd norm = { shape, din, dout, in, q, k, operands.floats (7) };
+  HeadNormBwd<false> norm = { shape, din, dout, in, q, k, operands.floats (7) };
+  HeadNormBwd<true> plain = { shape, din, dout, in, q, k, norm.rstd };
   RowParts parts = parts_of (operands, 8, shape.rows, shape.dim);
-  Shape launch = shape_of_matrix (1, at_most (lanes_of_row (shape), THREADS));
+  unsigned lanes = (unsigned)at_most (lanes_of_row (shape), THREADS);
+  Shape launch = shape_of_blocks (parts.count, (lanes + WARP - 1) / WARP * WARP);
+  int code = operands.code;
 
-  if (operands.code != 0)
-    return operands.code;
+  if (code != 0)
+    return code;
   if (parts.count == 0 || shape.dim > WARP * PIECE)
     return launch_apart (norm, dq, dk, stream);
-  launch.grid.y = (unsigned)parts.count;
-  int code = EXEC_CUDA_LAUNCH (head_norm_bwd<true>, launch, stream, norm, parts);
+  if (is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (q) && is_plain (k))
+    code = EXEC_CUDA_LAUNCH (head_norm_bwd_parts, launch, stream, plain, parts);
+  else
+    code = EXEC_CUDA_LAUNCH (head_norm_bwd_parts, launch, stream, norm, parts);
   return code != 0 ? code : launch_parts (parts, dq, dk, stream);
 }

@@ -415,6 +415,35 @@ write_one (const Array &array, uint64_t at, float value)
     ((float *)array.at)[at] = value;
 }
 
+/* A piece as it is once it has been stored. */
+__device__ inline Piece
+rounded (const Array &array, const Piece &piece)
+{
+  Words words = {};
+
+  if (!array.is_half)
+    return piece;
+  Quad quad = array.is_fp16 ? to_fp16_piece (piece) : to_bf16_piece (piece);
+  for (unsigned i = 0; i < 4; i++)
+    words.at[i] = quad.word[i];
+  return widen (array, words);
+}
+
+/* Whether an array, if there is one, is whole pieces of bf16: kernels that are short of time are
+ * compiled once more for such, and ask nothing of a piece. */
+inline bool
+is_plain (const Array &array)
+{
+  return array.at == NULL || (array.is_half && !array.is_fp16 && array.is_wide);
+}
+
+template <bool plain>
+__device__ inline Array
+known (const Array &array)
+{
+  return plain ? Array{ array.at, true, false, true } : array;
+}
+
 /* --- from ExecArgs ------------------------------------------------------------------------ */
 
 /* The operands of one launch; `code` is an error once one is in a format that kernels do not

@@ -24,6 +24,7 @@ cuda_sources = \
   %D%/loss.cu \
   %D%/moments.cu \
   %D%/norm.cu \
+  %D%/norm-bwd.cu \
   %D%/optimizer.cu \
   %D%/param.cu \
   %D%/quantize.cu \

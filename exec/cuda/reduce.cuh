@@ -64,6 +64,19 @@ shape_of_rows (uint64_t rows, uint64_t cols)
   return shape_of_blocks (rows, threads > 0 ? (unsigned)at_most (threads, THREADS) : WARP);
 }
 
+/* This thread's pieces of a row. */
+__device__ inline uint64_t
+first_col ()
+{
+  return threadIdx.x * (uint64_t)PIECE;
+}
+
+__device__ inline uint64_t
+col_stride ()
+{
+  return blockDim.x * (uint64_t)PIECE;
+}
+
 /* --- sums of columns ---------------------------------------------------------------------- */
 
 /* A block sums a strip of one, two or four pieces, its threads walking down the rows side by side:

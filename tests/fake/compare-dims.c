@@ -181,3 +181,20 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
       return;
     }
 }
+
+static gint64
+whole (gint64 size, gint64 of)
+{
+  return (size + of - 1) / of * of;
+}
+
+void
+compare_whole_dims (PlanOpKind kind, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  if (kind == PLAN_OP_HEAD_NORM || kind == PLAN_OP_HEAD_NORM_BWD)
+    out_dims[3] = whole (out_dims[3], 8);
+  else if (kind == PLAN_OP_ROPE)
+    out_dims[4] = whole (out_dims[4], 16);
+  else if (plan_op_n_dims (kind) > 1 && strcmp (plan_op_dim_name (kind, 1), "cols") == 0)
+    out_dims[1] = whole (out_dims[1], 8);
+}

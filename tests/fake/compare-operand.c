@@ -223,7 +223,7 @@ compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *
 
   self->bytes = plan_dtype_bytes (self->dtype, self->count);
   self->at = GUARD;
-  if (is_number (self->dtype) && g_rand_int_range (rand, 0, 3) == 0)
+  if (!self->is_whole && is_number (self->dtype) && g_rand_int_range (rand, 0, 3) == 0)
     self->at += plan_dtype_bytes (self->dtype, (guint64)g_rand_int_range (rand, 1, 16));
   whole = whole_bytes (self);
   self->before = g_malloc (whole);

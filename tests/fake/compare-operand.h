@@ -27,6 +27,7 @@ typedef struct
   CompareDraw draw;
   gint32 limit;
   gboolean minus;
+  gboolean is_whole;    /* begins where a piece of 16 bytes does; else anywhere, now and then */
   guint64 count, bytes; /* bytes: of the array */
   /* Of an array with scales of blocks: its matrix, so that the device has the scales in tiles where
    * those are whole, and the host in row order. 0: always in row order. */

@@ -16,6 +16,7 @@
 #include "exec/cuda/loss.cu"
 #include "exec/cuda/moments.cu"
 #include "exec/cuda/norm.cu"
+#include "exec/cuda/norm-bwd.cu"
 #include "exec/cuda/optimizer.cu"
 #include "exec/cuda/param.cu"
 #include "exec/cuda/quantize.cu"
