@@ -239,7 +239,7 @@ section_bits ()
     rm -rf "$results/half"
     train cuda "$results/cuda" --model llama-tiny --gbs 4 --seq $tokens --steps 3 --set stack=native \
       --set deterministic=on --set compute=$number --format csv --save "$results/half" &&
-      same $number --ranks 2 --comm threads --resume "$results/half" || bad=1
+      same $number --ranks 4 --comm threads --resume "$results/half" || bad=1
     rm -rf "$results/half"
   done
   return $bad
