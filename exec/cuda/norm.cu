@@ -118,9 +118,34 @@ read_first (const NormIn &from, uint64_t at, unsigned n)
   return x;
 }
 
-__global__ void
-rmsnorm (Norm shape, NormOut out, float *rstd, NormIn from, Array weight)
+template <bool plain>
+__device__ inline NormOut
+known_out (const NormOut &out)
 {
+  return { known<plain> (out.plain), out.codes, out.dtype, out.tensor_scale, out.site };
+}
+
+template <bool plain>
+__device__ inline NormIn
+known_in (const NormIn &from)
+{
+  return { known<plain> (from.in), known<plain> (from.a), known<plain> (from.b) };
+}
+
+template <bool plain>
+__device__ inline unsigned
+length (uint64_t col, const Norm &shape)
+{
+  return plain ? (unsigned)PIECE : piece_of (col, shape.cols);
+}
+
+template <bool plain>
+__global__ void
+rmsnorm (Norm shape, NormOut to, float *rstd, NormIn given, Array gain)
+{
+  NormOut out = known_out<plain> (to);
+  NormIn from = known_in<plain> (given);
+  Array weight = known<plain> (gain);
   uint32_t own = 0;
 
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
@@ -129,7 +154,7 @@ rmsnorm (Norm shape, NormOut out, float *rstd, NormIn from, Array weight)
 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          Piece x = read_first (from, row * shape.cols + col, piece_of (col, shape.cols));
+          Piece x = read_first (from, row * shape.cols + col, length<plain> (col, shape));
 
           for (unsigned i = 0; i < PIECE; i++)
             squares += x.at[i] * x.at[i];
@@ -139,7 +164,7 @@ rmsnorm (Norm shape, NormOut out, float *rstd, NormIn from, Array weight)
         rstd[row] = scale;
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          unsigned n = piece_of (col, shape.cols);
+          unsigned n = length<plain> (col, shape);
           uint64_t at = row * shape.cols + col;
           Words weights = fetch (weight, col, n);
           Piece x = read_in (from, at, n), w = widen (weight, weights);
@@ -152,9 +177,13 @@ rmsnorm (Norm shape, NormOut out, float *rstd, NormIn from, Array weight)
   finish_norm (out, own);
 }
 
+template <bool plain>
 __global__ void
-layernorm (Norm shape, NormOut out, float *stats, NormIn from, Array weight, Array bias)
+layernorm (Norm shape, NormOut to, float *stats, NormIn given, Array gain, Array shift)
 {
+  NormOut out = known_out<plain> (to);
+  NormIn from = known_in<plain> (given);
+  Array weight = known<plain> (gain), bias = known<plain> (shift);
   uint32_t own = 0;
 
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
@@ -163,7 +192,7 @@ layernorm (Norm shape, NormOut out, float *stats, NormIn from, Array weight, Arr
 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          Piece x = read_first (from, row * shape.cols + col, piece_of (col, shape.cols));
+          Piece x = read_first (from, row * shape.cols + col, length<plain> (col, shape));
 
           for (unsigned i = 0; i < PIECE; i++)
             sum += x.at[i];
@@ -171,7 +200,7 @@ layernorm (Norm shape, NormOut out, float *stats, NormIn from, Array weight, Arr
       float mean = block_sum (sum) / (float)shape.cols;
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          unsigned n = piece_of (col, shape.cols);
+          unsigned n = length<plain> (col, shape);
           Piece x = read_in (from, row * shape.cols + col, n);
 
           for (unsigned i = 0; i < PIECE; i++)
@@ -186,7 +215,7 @@ layernorm (Norm shape, NormOut out, float *stats, NormIn from, Array weight, Arr
         }
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          unsigned n = piece_of (col, shape.cols);
+          unsigned n = length<plain> (col, shape);
           uint64_t at = row * shape.cols + col;
           Words weights = fetch (weight, col, n), biases = {};
           Piece x = read_in (from, at, n), w = widen (weight, weights);
@@ -244,6 +273,12 @@ norm_in (Operands *operands, uint64_t cols, bool adds)
   return { in, operands->rows_of (3, cols), operands->rows_of (4, cols) };
 }
 
+bool
+are_plain (const NormOut &out, const NormIn &in)
+{
+  return is_plain (out.plain) && is_plain (in.in) && is_plain (in.a) && is_plain (in.b);
+}
+
 int
 launch_rmsnorm (const ExecArgs *args, void *stream, bool adds)
 {
@@ -257,8 +292,10 @@ launch_rmsnorm (const ExecArgs *args, void *stream, bool adds)
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (rmsnorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
-                           rstd, in, weight);
+  Shape launch = shape_of_rows (shape.rows, shape.cols);
+  if (are_plain (out, in) && is_plain (weight))
+    return EXEC_CUDA_LAUNCH (rmsnorm<true>, launch, stream, shape, out, rstd, in, weight);
+  return EXEC_CUDA_LAUNCH (rmsnorm<false>, launch, stream, shape, out, rstd, in, weight);
 }
 
 int
@@ -275,8 +312,10 @@ launch_layernorm (const ExecArgs *args, void *stream, bool adds)
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (layernorm, shape_of_rows (shape.rows, shape.cols), stream, shape, out,
-                           stats, in, weight, bias);
+  Shape launch = shape_of_rows (shape.rows, shape.cols);
+  if (are_plain (out, in) && is_plain (weight) && is_plain (bias))
+    return EXEC_CUDA_LAUNCH (layernorm<true>, launch, stream, shape, out, stats, in, weight, bias);
+  return EXEC_CUDA_LAUNCH (layernorm<false>, launch, stream, shape, out, stats, in, weight, bias);
 }
 
 }
