@@ -6,6 +6,13 @@
 #pragma once
 #include "exec/cuda/launch.cuh"
 
+/* Before a loop over an array that shall lie in registers. */
+#ifdef __CUDACC__
+#define EXEC_CUDA_UNROLL_ALL _Pragma ("unroll")
+#else
+#define EXEC_CUDA_UNROLL_ALL
+#endif
+
 namespace
 {
 
@@ -117,6 +124,17 @@ to_e8m0_up (double value)
   if (bits >= 0x7ff0000000000000ull)
     return 0xff;
   return bits == 0 || exponent < 0 ? 0 : exponent > 254 ? 254 : (unsigned)exponent;
+}
+
+/* That of a 448th of a magnitude, given as a word: 448 is 1.75 * 2^8. */
+__device__ inline unsigned
+to_e8m0_of_448 (uint32_t magnitude)
+{
+  unsigned code = (magnitude + 0x1fffff) >> 23; /* one more for fractions above .75 */
+
+  if (magnitude >= 0x7f800000u)
+    return 0xff;
+  return code > 8 ? code - 8 : 0;
 }
 
 /* 2^(exponent - 127) */
@@ -257,12 +275,45 @@ larger (uint32_t a, uint32_t b)
   return a > b ? a : b;
 }
 
+__device__ inline uint32_t
+largest_of_piece (const Piece &piece)
+{
+  uint32_t max = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    max = larger (max, magnitude_of (piece.at[i]));
+  return max;
+}
+
+__device__ inline uint32_t
+largest_of_warp (uint32_t own)
+{
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    own = larger (own, __shfl_xor_sync (0xffffffffu, own, distance));
+  return own;
+}
+
+/* In every thread of the block, all of which come here. */
+__device__ inline uint32_t
+largest_of_block (uint32_t own)
+{
+  __shared__ uint32_t of_warp[WARP];
+  unsigned lane = threadIdx.x % WARP;
+
+  own = largest_of_warp (own);
+  __syncthreads (); /* the last call's have been read */
+  if (lane == 0)
+    of_warp[threadIdx.x / WARP] = own;
+  __syncthreads ();
+  return largest_of_warp (lane < blockDim.x / WARP ? of_warp[lane] : 0);
+}
+
 /* *max: what others found, or before. Every thread of a warp comes here. */
 __device__ inline void
 raise_max (uint32_t *max, uint32_t own)
 {
-  for (int distance = WARP / 2; distance > 0; distance /= 2)
-    own = larger (own, __shfl_xor_sync (0xffffffffu, own, distance));
+  own = largest_of_warp (own);
   if (threadIdx.x % WARP == 0)
     atomicMax (max, own);
 }

@@ -3,15 +3,15 @@
  * both ways round from one square at a time; a rank's part of a parameter, by the magnitudes of
  * whole squares; and the scales of a parameter that is turned.
  *
- * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 26 KiB of
- *                shared memory. amax_squares, quantize_squares: a thread per piece of 8 elements,
- *                256 a block, at most 2048 blocks. scale_squares, turn_squares: one per scale.
+ * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
+ *                shared memory; each thread holds 8 rows of 8 elements. amax_squares,
+ *                quantize_squares: a thread per piece of 8 elements, 256 a block, at most 2048
+ *                blocks. scale_squares, turn_squares: one per scale.
  * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
  *   op                    bytes                    instructions
- *   quantize              n (s + q), with col      a product in fp32 per element and copy, half an
- *                         n (s + 2 q)              instruction to round it (about 25 before sm_89);
- *                                                  a square is read twice, the second time from
- *                                                  cache
+ *   quantize              n (s + q), with col      a comparison and a product in fp32 per element
+ *                         n (s + 2 q)              and copy, half an instruction to round it (about
+ *                                                  25 before sm_89): some 10 in all
  *   param_amax            count s                  a comparison per element
  *   param_quantize        count (s + 1)            as quantize
  * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
@@ -25,26 +25,23 @@ namespace
 
 enum : unsigned
 {
-  SQUARE_PIECES = SQUARE_SIDE / PIECE,      /* of a row of a square; of as many threads */
-  SQUARE_ROWS = THREADS / SQUARE_PIECES,    /* rows that a block reads together */
-  SQUARE_ROUNDS = SQUARE_SIDE / SQUARE_ROWS /* until it has read a square */
+  SQUARE_PIECES = SQUARE_SIDE / PIECE,   /* of a row of a square; of as many threads */
+  SQUARE_LINES = THREADS / SQUARE_PIECES /* of such threads: each has the rows of a piece */
 };
 
 /* The scale of what has this largest magnitude. */
 __device__ inline float
 square_scale (uint32_t max)
 {
-  unsigned code = to_e8m0_up ((double)float_of (max) / 448.0);
+  unsigned code = to_e8m0_of_448 (max);
 
   return max == 0 ? 1.0f : from_e8m0 (code > 0 ? code : 1);
 }
 
 /* Products with a power of two are exact, where they are not too small for a code. */
 __device__ inline Pair
-square_codes (Piece piece, float scale)
+square_codes (Piece piece, float inverse)
 {
-  float inverse = inverse_of_power (scale);
-
   for (unsigned i = 0; i < PIECE; i++)
     piece.at[i] *= inverse;
   return to_codes (narrow_of (PLAN_DTYPE_E4M3), piece);
@@ -60,11 +57,13 @@ struct SquareTarget
   uint64_t rows, cols;
 };
 
+/* Codes of column x by pieces, that of line y at y ^ x / 8: a warp's stores, and its reads, are in
+ * different banks. */
 struct SquareTile
 {
-  uint32_t largest[SQUARE_ROWS][SQUARE_SIDE];        /* of the rows that a row of threads reads */
-  float scale[SQUARE_SIDE];                          /* of columns */
-  uint32_t turned[SQUARE_SIDE][SQUARE_SIDE / 4 + 1]; /* codes, and a word against bank conflicts */
+  uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of the rows of a line */
+  float inverse[SQUARE_SIDE];                  /* of columns' scales */
+  Pair turned[SQUARE_SIDE][SQUARE_LINES];
 };
 
 __device__ inline SquareTile &
@@ -75,118 +74,169 @@ square_tile ()
   return shared;
 }
 
-/* Of the 16 threads that have a row between them. */
+/* What a thread has of a square: as many rows as columns. */
+struct Patch
+{
+  Piece row[PIECE];
+};
+
+/* Where that is. */
+struct PatchPlace
+{
+  unsigned line, piece;
+  uint64_t row, col;
+};
+
+__device__ inline PatchPlace
+patch_place (uint64_t r, uint64_t c)
+{
+  unsigned line = threadIdx.x / SQUARE_PIECES, piece = threadIdx.x % SQUARE_PIECES;
+
+  return { line, piece, r + line * PIECE, c + piece * PIECE };
+}
+
+/* A thread asks for all of its rows before it waits for the first. */
+__device__ inline Patch
+read_patch (const Array &in, uint64_t at, uint64_t cols)
+{
+  Words words[PIECE];
+  Patch patch;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    words[k] = fetch (in, at + k * cols, PIECE);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    patch.row[k] = widen (in, words[k]);
+  return patch;
+}
+
+/* Of column i of a patch. */
 __device__ inline uint32_t
-largest_of_row (const Piece &piece)
+largest_of_column (const Patch &patch, unsigned i)
 {
   uint32_t max = 0;
 
-  for (unsigned i = 0; i < PIECE; i++)
-    max = larger (max, magnitude_of (piece.at[i]));
-  for (unsigned distance = SQUARE_PIECES / 2; distance > 0; distance /= 2)
-    max = larger (max, __shfl_xor_sync (0xffffffffu, max, (int)distance));
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max = larger (max, magnitude_of (patch.row[k].at[i]));
   return max;
 }
 
-/* Reads the square once: rows that have scales of their own are stored, columns measured. */
+/* Of row threadIdx.x % 8 of a patch, over the 16 threads that have it between them: by turns two of
+ * them share out the rows that they speak for. */
+__device__ inline uint32_t
+largest_of_row (const Patch &patch)
+{
+  uint32_t max[PIECE];
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max[k] = largest_of_piece (patch.row[k]);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned half = PIECE / 2; half > 0; half /= 2)
+    {
+      bool takes_upper = (threadIdx.x & half) != 0;
+
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < half; k++)
+        {
+          uint32_t own = takes_upper ? max[k + half] : max[k];
+          uint32_t given = takes_upper ? max[k] : max[k + half];
+
+          max[k] = larger (own, __shfl_xor_sync (0xffffffffu, given, (int)half));
+        }
+    }
+  return larger (max[0], __shfl_xor_sync (0xffffffffu, max[0], (int)PIECE));
+}
+
+/* Rows as codes. `own`: the inverse of the scale of row threadIdx.x % 8. */
 __device__ inline void
-measure_square (const SquareTarget &row, const Array &in, uint64_t r, uint64_t c, bool is_square)
+store_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place, float own)
+{
+  uint8_t *at = to.at + place.row * to.cols + place.col;
+  unsigned first = threadIdx.x % WARP / SQUARE_PIECES * SQUARE_PIECES;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      float inverse = __shfl_sync (0xffffffffu, own, (int)(first + k));
+
+      store_codes (at + k * to.cols, square_codes (patch.row[k], inverse), PIECE);
+    }
+}
+
+/* The scales of rows, then those. */
+__device__ inline void
+convert_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place)
+{
+  float scale = square_scale (largest_of_row (patch));
+
+  if (place.piece < PIECE)
+    to.scales[place.col / SQUARE_SIDE * to.rows + place.row + place.piece] = scale;
+  store_rows (to, patch, place, inverse_of_power (scale));
+}
+
+/* The scales of columns. */
+__device__ inline void
+scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &place, uint64_t r,
+               uint64_t c)
 {
   SquareTile &tile = square_tile ();
-  unsigned line = threadIdx.x / SQUARE_PIECES, col = threadIdx.x % SQUARE_PIECES * PIECE;
-  uint32_t own[PIECE] = {};
+  unsigned x = threadIdx.x;
 
-  for (unsigned round = 0; round < SQUARE_ROUNDS; round++)
-    {
-      uint64_t at = r + round * SQUARE_ROWS + line;
-      Piece piece = read (in, at * row.cols + c + col, PIECE);
-
-      for (unsigned i = 0; i < PIECE; i++)
-        own[i] = larger (own[i], magnitude_of (piece.at[i]));
-      if (is_square)
-        continue;
-      float scale = square_scale (largest_of_row (piece));
-      if (col == 0)
-        row.scales[c / SQUARE_SIDE * row.rows + at] = scale;
-      store_codes (row.at + at * row.cols + c + col, square_codes (piece, scale), PIECE);
-    }
+  EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
-    tile.largest[line][col + i] = own[i];
+    tile.largest[place.line][place.piece * PIECE + i] = largest_of_column (patch, i);
+  __syncthreads ();
+  if (x < SQUARE_SIDE)
+    {
+      uint32_t max = 0;
+
+      for (unsigned line = 0; line < SQUARE_LINES; line++)
+        max = larger (max, tile.largest[line][x]);
+      float scale = square_scale (max);
+      tile.inverse[x] = inverse_of_power (scale);
+      to.scales[r / SQUARE_SIDE * to.rows + c + x] = scale;
+    }
+  __syncthreads ();
 }
 
-/* Each column's largest, then its scale, or that of all. */
+/* A patch as codes, turned, into the tile. `inverse`: of the scale of a square. */
 __device__ inline void
-scale_columns (bool is_square)
+turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
 {
   SquareTile &tile = square_tile ();
-  unsigned col = threadIdx.x;
-  uint32_t max = 0;
 
-  __syncthreads ();
-  if (col < SQUARE_SIDE)
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
     {
-      for (unsigned line = 0; line < SQUARE_ROWS; line++)
-        max = larger (max, tile.largest[line][col]);
-      tile.scale[col] = square_scale (max);
-      tile.largest[0][col] = max; /* nobody else reads this column */
-    }
-  __syncthreads ();
-  if (!is_square)
-    return;
-  if (col == 0)
-    {
-      for (unsigned i = 0; i < SQUARE_SIDE; i++)
-        max = larger (max, tile.largest[0][i]);
-      tile.scale[0] = square_scale (max);
-    }
-  __syncthreads ();
-  if (col > 0 && col < SQUARE_SIDE)
-    tile.scale[col] = tile.scale[0];
-  __syncthreads ();
-}
+      unsigned x = place.piece * PIECE + i;
+      Piece column;
 
-/* Reads it again: what waited for the scale is stored, and columns are collected. */
-__device__ inline void
-convert_square (const SquareTarget &row, const SquareTarget &col, const Array &in, uint64_t r,
-                uint64_t c, bool is_square)
-{
-  SquareTile &tile = square_tile ();
-  unsigned line = threadIdx.x / SQUARE_PIECES, first = threadIdx.x % SQUARE_PIECES * PIECE;
-
-  for (unsigned round = 0; round < SQUARE_ROUNDS; round++)
-    {
-      unsigned y = round * SQUARE_ROWS + line;
-      uint64_t at = (r + y) * row.cols + c + first;
-      Piece piece = read (in, at, PIECE);
-
-      if (is_square)
-        store_codes (row.at + at, square_codes (piece, tile.scale[0]), PIECE);
-      if (col.at == NULL)
-        continue;
-      for (unsigned i = 0; i < PIECE; i++)
-        piece.at[i] *= inverse_of_power (tile.scale[first + i]);
-      Pair codes = to_codes (narrow_of (PLAN_DTYPE_E4M3), piece);
-      for (unsigned i = 0; i < PIECE; i++)
-        ((uint8_t *)tile.turned[first + i])[y] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        column.at[k] = patch.row[k].at[i];
+      tile.turned[x][place.line ^ place.piece]
+          = square_codes (column, is_square ? inverse : tile.inverse[x]);
     }
 }
 
-/* Columns become rows, with their scales. */
+/* Columns become rows. */
 __device__ inline void
-store_columns (const SquareTarget &col, uint64_t r, uint64_t c, bool is_square)
+store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
 {
   const SquareTile &tile = square_tile ();
-  unsigned line = threadIdx.x / SQUARE_PIECES, first = threadIdx.x % SQUARE_PIECES * PIECE;
+  unsigned piece = threadIdx.x % SQUARE_PIECES;
 
-  for (unsigned round = 0; round < SQUARE_ROUNDS; round++)
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned round = 0; round < PIECE; round++)
     {
-      unsigned x = round * SQUARE_ROWS + line;
-      const uint32_t *codes = tile.turned[x] + first / 4;
+      unsigned x = round * SQUARE_LINES + threadIdx.x / SQUARE_PIECES;
 
-      store_codes (col.at + (c + x) * col.cols + r + first, { { codes[0], codes[1] } }, PIECE);
+      store_codes (to.at + (c + x) * to.cols + r + piece * PIECE, tile.turned[x][piece ^ x / PIECE],
+                   PIECE);
     }
-  if (threadIdx.x < SQUARE_SIDE && !is_square)
-    col.scales[r / SQUARE_SIDE * col.rows + c + threadIdx.x] = tile.scale[threadIdx.x];
 }
 
 /* Whoever has the last square of a row fills the row of scales up. */
@@ -202,30 +252,52 @@ store_square_scale (const SquareTarget &to, uint64_t r, uint64_t c, float scale)
       at[x] = 1.0f;
 }
 
+/* The scale of a square, and its rows. */
+__device__ inline float
+convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &patch,
+                const PatchPlace &place, uint64_t r, uint64_t c)
+{
+  uint32_t max = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max = larger (max, largest_of_piece (patch.row[k]));
+  float scale = square_scale (largest_of_block (max)), inverse = inverse_of_power (scale);
+  store_rows (row, patch, place, inverse);
+  if (threadIdx.x == 0)
+    {
+      store_square_scale (row, r, c, scale);
+      if (col.at != NULL)
+        store_square_scale (col, c, r, scale);
+    }
+  return inverse;
+}
+
+/* What one round writes in shared memory the next does not before two barriers. */
 __global__ void
-quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
+__launch_bounds__ (THREADS, 2)
+    quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
 {
   uint64_t across = row.cols / SQUARE_SIDE, squares = row.rows / SQUARE_SIDE * across;
 
   for (uint64_t square = blockIdx.x; square < squares; square += gridDim.x)
     {
       uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
+      PatchPlace place = patch_place (r, c);
+      Patch patch = read_patch (in, place.row * row.cols + place.col, row.cols);
+      float inverse = 0.0f;
 
-      __syncthreads (); /* the last square has been stored */
-      measure_square (row, in, r, c, is_square);
-      if (!is_square && col.at == NULL)
+      if (is_square)
+        inverse = convert_square (row, col, patch, place, r, c);
+      else
+        convert_rows (row, patch, place);
+      if (col.at == NULL)
         continue;
-      scale_columns (is_square);
-      convert_square (row, col, in, r, c, is_square);
+      if (!is_square)
+        scale_columns (col, patch, place, r, c);
+      turn_patch (patch, place, is_square, inverse);
       __syncthreads ();
-      if (col.at != NULL)
-        store_columns (col, r, c, is_square);
-      if (is_square && threadIdx.x == 0)
-        {
-          store_square_scale (row, r, c, square_tile ().scale[0]);
-          if (col.at != NULL)
-            store_square_scale (col, c, r, square_tile ().scale[0]);
-        }
+      store_columns (col, r, c);
     }
 }
 

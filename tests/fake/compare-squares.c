@@ -5,8 +5,10 @@
 
 #include "exec/cuda/kernels.h"
 #include "exec/kernels-cpu-private.h"
+#include "exec/number.h"
 #include "tests/fake/compare-operand.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -41,6 +43,34 @@ must (int code, const char *what)
   const char *error = device->wait ();
   ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", what, code,
                  error ? error : "");
+}
+
+/* Some rows, or columns, of other sizes: zeros, the least and the largest numbers, and those next
+ * to where scales double. */
+static void
+plant_sizes (CompareOperand *self, guint64 rows, guint64 cols, GRand *rand)
+{
+  static const float edges[] = { 1.75f, 1.75f + FLT_EPSILON, 1, 0, 2 - FLT_EPSILON };
+
+  for (guint line = 0; line < 8; line++)
+    {
+      const gboolean is_row = g_rand_boolean (rand);
+      const guint64 at = (guint64)g_rand_int_range (rand, 0, (gint32)(is_row ? rows : cols));
+      const gint exponent = g_rand_int_range (rand, -150, 128);
+      const float edge = edges[g_rand_int_range (rand, 0, G_N_ELEMENTS (edges))];
+
+      for (guint64 i = 0; i < (is_row ? cols : rows); i++)
+        {
+          const float part = i % 128 == 3 ? 1 : (float)g_rand_double_range (rand, -1, 1);
+          const float value = (float)ldexp ((double)(edge * part), exponent);
+
+          exec_number_narrow (
+              self->want + self->at
+                  + plan_dtype_bytes (self->dtype, is_row ? at * cols + i : i * cols + at),
+              self->dtype, &value, 1);
+        }
+    }
+  compare_operand_keep (self, device);
 }
 
 /* Codes, then scales: equal, whichever NaN; whatever lies behind them is untouched. */
@@ -79,7 +109,7 @@ START_TEST (matrices_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_FP8_128X128 : PLAN_DTYPE_FP8_1X128;
-  const PlanDtype source = _i / 2 % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+  const PlanDtype source = compare_format (rand);
   const guint64 rows = sides (rand, 3), cols = sides (rand, 6), n = rows * cols;
   const gboolean turns = _i / 4 % 3 > 0;
   PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { (gint64)rows, (gint64)cols } };
@@ -88,6 +118,8 @@ START_TEST (matrices_are_the_cpus)
   take (&row, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
   take (&col, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
   take (&in, source, _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, n, rand);
+  if (_i % 5 > 1)
+    plant_sizes (&in, rows, cols, rand);
   point (&cpu, &cuda, 0, &row, dtype);
   if (turns)
     point (&cpu, &cuda, 1, &col, dtype);
