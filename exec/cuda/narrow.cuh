@@ -29,6 +29,32 @@ struct __attribute__ ((aligned (8), may_alias)) Pair
   uint32_t word[2];
 };
 
+/* What divides many numbers below 2^63: a product and one correction each. */
+struct Divisor
+{
+  uint64_t by, inverse; /* 2^64 over that, less than one too small */
+};
+
+struct Quotient
+{
+  uint64_t whole, rest;
+};
+
+inline Divisor
+divisor_of (uint64_t by)
+{
+  return { by, by > 0 ? UINT64_MAX / by : 0 };
+}
+
+__device__ inline Quotient
+divide (uint64_t number, const Divisor &divisor)
+{
+  uint64_t whole = (uint64_t)((unsigned __int128)number * divisor.inverse >> 64);
+  uint64_t rest = number - whole * divisor.by;
+
+  return rest < divisor.by ? Quotient{ whole, rest } : Quotient{ whole + 1, rest - divisor.by };
+}
+
 struct Narrow
 {
   unsigned fraction, bias; /* bits; of the exponent */
@@ -309,13 +335,29 @@ largest_of_block (uint32_t own)
   return largest_of_warp (lane < blockDim.x / WARP ? of_warp[lane] : 0);
 }
 
-/* *max: what others found, or before. Every thread of a warp comes here. */
+/* *max: what others found, or before. Every thread of the block comes here: atomics on one word
+ * wait for each other. */
 __device__ inline void
 raise_max (uint32_t *max, uint32_t own)
 {
-  own = largest_of_warp (own);
-  if (threadIdx.x % WARP == 0)
+  own = largest_of_block (own);
+  if (threadIdx.x == 0 && own > 0)
     atomicMax (max, own);
+}
+
+enum : unsigned
+{
+  LARGEST_AT_ONCE = 4, /* pieces that a thread has asked for before it waits for the first */
+  LARGEST_BLOCKS = 512 /* as many as keep the memory busy by that, each of which raises one word */
+};
+
+inline Shape
+shape_of_largest (uint64_t count)
+{
+  Shape shape = shape_of_pieces (count);
+
+  shape.grid.x = (unsigned)at_most (shape.grid.x, LARGEST_BLOCKS);
+  return shape;
 }
 
 /* The largest magnitude among the elements that the thread takes of `count`. */
@@ -324,13 +366,20 @@ largest_here (const Array &in, uint64_t count)
 {
   uint32_t own = 0;
 
-  EXEC_CUDA_UNROLL
-  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+  for (uint64_t first = first_piece (); first < count; first += LARGEST_AT_ONCE * piece_stride ())
     {
-      Piece piece = read (in, at, piece_of (at, count));
+      Words words[LARGEST_AT_ONCE];
 
-      for (unsigned i = 0; i < PIECE; i++)
-        own = larger (own, magnitude_of (piece.at[i]));
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < LARGEST_AT_ONCE; i++)
+        {
+          uint64_t at = first + i * piece_stride ();
+
+          words[i] = at < count ? fetch (in, at, piece_of (at, count)) : Words{};
+        }
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < LARGEST_AT_ONCE; i++)
+        own = larger (own, largest_of_piece (widen (in, words[i])));
     }
   return own;
 }

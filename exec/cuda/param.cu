@@ -332,8 +332,8 @@ quantize_blocks (const ExecArgs *args, const Part &part, Array in, Array amax, v
 
       code = (int)cudaMemsetAsync (unit, 0, sizeof *unit, (cudaStream_t)stream);
       if (code == 0)
-        code = EXEC_CUDA_LAUNCH (param_amax, shape_of_pieces (magnitudes), stream, magnitudes, word,
-                                 amax);
+        code = EXEC_CUDA_LAUNCH (param_amax, shape_of_largest (magnitudes), stream, magnitudes,
+                                 word, amax);
       if (code == 0)
         code = EXEC_CUDA_LAUNCH (param_unit, shape_of_blocks (1, 1), stream, unit);
     }
@@ -470,7 +470,7 @@ exec_cuda_param_amax (const ExecArgs *args, void *stream)
   if (code != 0 || count == 0)
     return code;
   if (part.block == 0)
-    return EXEC_CUDA_LAUNCH (param_amax, shape_of_pieces (count), stream, count, word, in);
+    return EXEC_CUDA_LAUNCH (param_amax, shape_of_largest (count), stream, count, word, in);
   code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_items (count / part.block + 2), stream, part,
                            amax, in);
   if (code == 0)

@@ -339,7 +339,7 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
     {
       code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
       if (code == 0)
-        code = EXEC_CUDA_LAUNCH (largest, shape_of_pieces (rows * cols), stream, rows * cols,
+        code = EXEC_CUDA_LAUNCH (largest, shape_of_largest (rows * cols), stream, rows * cols,
                                  (uint32_t *)row.scale, all);
       if (code == 0)
         code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col);

@@ -4,16 +4,18 @@
  * whole squares; and the scales of a parameter that is turned.
  *
  * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
- *                shared memory; each thread holds 8 rows of 8 elements. amax_squares,
- *                quantize_squares: a thread per piece of 8 elements, 256 a block, at most 2048
- *                blocks. scale_squares, turn_squares: one per scale.
+ *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
+ *                amax_squares, of parts that cut pieces of 8 elements, and quantize_squares: a
+ *                thread per piece, 256 a block, at most 2048 blocks. scale_squares, turn_squares:
+ *                one per scale.
  * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
  *   op                    bytes                    instructions
  *   quantize              n (s + q), with col      a comparison and a product in fp32 per element
  *                         n (s + 2 q)              and copy, half an instruction to round it (about
  *                                                  25 before sm_89): some 10 in all
- *   param_amax            count s                  a comparison per element
- *   param_quantize        count (s + 1)            as quantize
+ *   param_amax            count s                  a comparison per element, one atomic a square
+ *   param_quantize        count (s + 1)            as quantize, of one copy; 4 per element to find
+ *                                                  its square
  * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
  *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
  *                NaN. Scales are powers of two: a product with an inverse is what the CPU divides.
@@ -109,6 +111,17 @@ read_patch (const Array &in, uint64_t at, uint64_t cols)
   for (unsigned k = 0; k < PIECE; k++)
     patch.row[k] = widen (in, words[k]);
   return patch;
+}
+
+__device__ inline uint32_t
+largest_of_patch (const Patch &patch)
+{
+  uint32_t max = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max = larger (max, largest_of_piece (patch.row[k]));
+  return max;
 }
 
 /* Of column i of a patch. */
@@ -257,12 +270,9 @@ __device__ inline float
 convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &patch,
                 const PatchPlace &place, uint64_t r, uint64_t c)
 {
-  uint32_t max = 0;
+  float scale = square_scale (largest_of_block (largest_of_patch (patch)));
+  float inverse = inverse_of_power (scale);
 
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    max = larger (max, largest_of_piece (patch.row[k]));
-  float scale = square_scale (largest_of_block (max)), inverse = inverse_of_power (scale);
   store_rows (row, patch, place, inverse);
   if (threadIdx.x == 0)
     {
@@ -305,7 +315,8 @@ __launch_bounds__ (THREADS, 2)
 
 struct SquarePart
 {
-  uint64_t cols, first, count;
+  uint64_t first, count;
+  Divisor cols; /* of the parameter */
 };
 
 /* Where an element of the parameter is. */
@@ -317,22 +328,31 @@ struct SquarePlace
 __device__ inline SquarePlace
 place_in (const SquarePart &part, uint64_t element)
 {
-  return { element / part.cols, element % part.cols };
+  Quotient place = divide (element, part.cols);
+
+  return { place.whole, place.rest };
 }
 
 __device__ inline void
 go_on (const SquarePart &part, SquarePlace &place)
 {
-  if (++place.col < part.cols)
+  if (++place.col < part.cols.by)
     return;
   place.col = 0;
   place.row++;
 }
 
+/* Elements of a part that follow each other in one square. */
+__device__ inline bool
+are_together (const SquarePart &part, const SquarePlace &place, unsigned n)
+{
+  return place.col + n <= part.cols.by && place.col % SQUARE_SIDE + n <= SQUARE_SIDE;
+}
+
 __device__ inline uint64_t
 square_at (const SquarePart &part, const SquarePlace &place)
 {
-  return place.row / SQUARE_SIDE * squares_apart (part.cols) + place.col / SQUARE_SIDE;
+  return place.row / SQUARE_SIDE * squares_apart (part.cols.by) + place.col / SQUARE_SIDE;
 }
 
 /* Neighbouring threads have neighbouring pieces: the first of those that are in one square speaks
@@ -358,6 +378,57 @@ raise_together (uint32_t *amax, uint64_t square, uint32_t max)
     atomicMax (amax + square, max);
 }
 
+/* The largest magnitude of what a thread takes of the square there, where pieces of the parameter
+ * are pieces of the part. */
+__device__ inline uint32_t
+largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
+{
+  uint64_t end = part.first + part.count;
+  PatchPlace place = patch_place (r, c);
+  uint64_t at = place.row * part.cols.by + place.col;
+  uint32_t max = 0;
+
+  if (r * part.cols.by + c >= part.first
+      && (r + SQUARE_SIDE - 1) * part.cols.by + c + SQUARE_SIDE <= end
+      && c + SQUARE_SIDE <= part.cols.by)
+    return largest_of_patch (read_patch (in, at - part.first, part.cols.by));
+  for (unsigned k = 0; k < PIECE && place.col < part.cols.by; k++, at += part.cols.by)
+    if (at >= part.first && at < end)
+      max = larger (max, largest_of_piece (read (in, at - part.first, piece_of (at, end))));
+  return max;
+}
+
+/* Squares that may have elements of a part. */
+struct SquaresMet
+{
+  uint64_t first_row, rows, across;
+};
+
+__host__ __device__ inline SquaresMet
+squares_met (const SquarePart &part)
+{
+  uint64_t height = part.cols.by * SQUARE_SIDE, from = part.first / height;
+
+  return { from, (part.first + part.count - 1) / height - from + 1,
+           (part.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE };
+}
+
+/* A block per square. */
+__global__ void
+__launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
+{
+  SquaresMet met = squares_met (part);
+
+  for (uint64_t square = blockIdx.x; square < met.rows * met.across; square += gridDim.x)
+    {
+      uint64_t row = met.first_row + square / met.across, col = square % met.across;
+      uint32_t max = largest_in_square (part, in, row * SQUARE_SIDE, col * SQUARE_SIDE);
+
+      raise_max (amax + row * squares_apart (part.cols.by) + col, max);
+    }
+}
+
+/* The same where they are not. */
 __global__ void
 amax_squares (SquarePart part, uint32_t *amax, Array in)
 {
@@ -403,14 +474,19 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
       Piece piece = read (in, at, n);
 
       SquarePlace place = place_in (part, part.first + at);
+      float inverse = inverse_of_power (scales[square_at (part, place)]);
 
-      for (unsigned i = 0; i < PIECE; i++)
-        if (i < n)
-          {
-            piece.at[i] *= inverse_of_power (scales[square_at (part, place)]);
-            go_on (part, place);
-          }
-      store_codes (out + at, to_codes (narrow_of (PLAN_DTYPE_E4M3), piece), n);
+      if (!are_together (part, place, n))
+        {
+          for (unsigned i = 0; i < PIECE; i++)
+            if (i < n)
+              {
+                piece.at[i] *= inverse_of_power (scales[square_at (part, place)]);
+                go_on (part, place);
+              }
+          inverse = 1.0f;
+        }
+      store_codes (out + at, square_codes (piece, inverse), n);
     }
 }
 
@@ -422,6 +498,12 @@ turn_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
 
   for (uint64_t i = first_x (); i < count; i += stride_x ())
     out[i] = i % to < rows / SQUARE_SIDE ? in[i % to * from + i / to] : 1.0f;
+}
+
+SquarePart
+square_part (const ExecArgs *args, uint64_t count)
+{
+  return { args->param.first, count, divisor_of (args->param.cols) };
 }
 
 SquareTarget
@@ -456,11 +538,18 @@ exec_cuda_param_amax_squares (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Array in = operands.array (1);
-  SquarePart part = { args->param.cols, args->param.first, operands.dim (0) };
+  SquarePart part = square_part (args, operands.dim (0));
   uint32_t *amax = (uint32_t *)operands.floats (0);
 
   if (operands.code != 0 || part.count == 0)
     return operands.code;
+  if (part.first % PIECE == 0 && part.cols.by % PIECE == 0)
+    {
+      SquaresMet met = squares_met (part);
+
+      return EXEC_CUDA_LAUNCH (amax_whole_squares, shape_of_blocks (met.rows * met.across, THREADS),
+                               stream, part, amax, in);
+    }
   return EXEC_CUDA_LAUNCH (amax_squares, shape_of_pieces (part.count), stream, part, amax, in);
 }
 
@@ -472,7 +561,7 @@ exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream)
   Array in = operands.array (2);
   const uint32_t *amax = (const uint32_t *)operands.floats (3);
   float *scales = operands.floats (4);
-  SquarePart part = { args->param.cols, args->param.first, operands.dim (0) };
+  SquarePart part = square_part (args, operands.dim (0));
   uint8_t *out = (uint8_t *)args->ptr[0];
   int code = operands.code;
 

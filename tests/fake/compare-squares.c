@@ -144,21 +144,29 @@ enum
   N_OPERANDS
 };
 
+/* All of it; a part that cuts squares, or pieces of eight elements too. */
+static guint64
+draw_part (ExecParam *param, int seed, GRand *rand)
+{
+  const guint64 n = param->rows * param->cols, unit = seed % 3 == 1 ? 8 : 1;
+
+  param->first = 0;
+  if (seed % 3 == 0)
+    return n;
+  param->first = unit * (guint64)g_rand_int_range (rand, 0, (gint32)(n / unit));
+  return (guint64)g_rand_int_range (rand, 0, (gint32)(n - param->first) + 1);
+}
+
 /* A rank's part of a parameter: magnitudes raised, then quantised, then all of it turned. */
 START_TEST (parts_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const guint64 rows = sides (rand, 3), cols = sides (rand, 5), n = rows * cols;
   const guint64 squares = plan_dtype_square_scales (rows, cols);
-  const PlanDtype source = _i % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
-  ExecParam param = { rows, cols, (guint64)g_rand_int_range (rand, 0, (gint32)n), PLAN_DTYPE_SIDE };
-  guint64 count = (guint64)g_rand_int_range (rand, 0, (gint32)(n - param.first) + 1);
+  const PlanDtype source = compare_format (rand);
+  ExecParam param = { rows, cols, 0, PLAN_DTYPE_SIDE };
+  const guint64 count = draw_part (&param, _i, rand);
   CompareOperand operand[N_OPERANDS];
-  if (_i % 3 == 0)
-    {
-      param.first = 0;
-      count = n;
-    }
   take (&operand[OUT], PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
   take (&operand[AMAX], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
   take (&operand[SCALES], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
