@@ -40,7 +40,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 endif
 
 EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/window.h \
-  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh \
+  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh %D%/patch.cuh \
   %D%/powers.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 

@@ -195,7 +195,7 @@ cut (double value)
   return float_of (word_of (shorter) | (((uint32_t)bits_of (value) & 0x1fffffffu) != 0));
 }
 
-/* Eight codes of a byte each of what to_narrow takes; NaNs are alike. */
+/* Eight codes of a byte each, to nearest; NaNs are alike. */
 __device__ inline Pair
 to_codes (const Narrow &format, const Piece &piece)
 {
@@ -219,6 +219,33 @@ to_codes (const Narrow &format, const Piece &piece)
       codes.word[i / 4] |= both << i % 4 * 8;
     }
   return codes;
+}
+
+/* And back. */
+__device__ inline Piece
+from_codes (const Narrow &format, const Pair &codes)
+{
+  Piece piece;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i += 2)
+    {
+      uint32_t both = codes.word[i / 4] >> i % 4 * 8;
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890
+      uint32_t halves;
+
+      if (format.fraction == 2)
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)both));
+      else
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)both));
+      piece.at[i] = from_fp16 (halves & 0xffff);
+      piece.at[i + 1] = from_fp16 (halves >> 16);
+#else
+      piece.at[i] = from_narrow (format, both & 0xff);
+      piece.at[i + 1] = from_narrow (format, both >> 8 & 0xff);
+#endif
+    }
+  return piece;
 }
 
 /* The first n of them, from `at` on. */
@@ -261,6 +288,128 @@ narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t coun
     return scaled (code, dtype, in[count / 2 + i / NV_BLOCK], scale);
   return dtype == PLAN_DTYPE_MXFP8 ? scaled (code, dtype, in[count + i / MX_BLOCK], scale)
                                    : code * *scale;
+}
+
+/* --- quotients ---------------------------------------------------------------------------- */
+
+/* What elements of one scale are multiplied with, or divided by: `high` + `low`, numbers of 24 bits
+ * and few more, in units of which elements are first made multiples, so that no remainder is too
+ * small for fp32. */
+struct Scaling
+{
+  bool is_product;
+  float factor; /* of a product; of a quotient less than the inverse, by 2^-22 to 2^-20 of it */
+  float back;   /* minus the inverse, and 2^-21 or more of it */
+  float high, low, unit;
+};
+
+__device__ inline Scaling
+product_with (float factor)
+{
+  return { true, factor, 0.0f, 0.0f, 0.0f, 1.0f };
+}
+
+/* A power of two that takes any number to one of a middling size. */
+__device__ inline float
+unit_of (float scale)
+{
+  return scale < 0x1p-60f ? 0x1p100f : scale > 0x1p60f ? 0x1p-100f : 1.0f;
+}
+
+/* Good to 2^-23. */
+__device__ inline float
+inverse_near (float value)
+{
+#ifdef __CUDA_ARCH__
+  float inverse;
+
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
+  return inverse;
+#else
+  return 1.0f / value;
+#endif
+}
+
+/* By high + low, in those units. By 0, infinity and NaN a quotient is a product too. */
+__device__ inline Scaling
+quotient_by (float high, float low, float unit)
+{
+  float inverse = inverse_near (high);
+
+  if (!(high > 0.0f && high < INFINITY))
+    return product_with (1.0f / high);
+  return { false, inverse * (1.0f - 0x1p-21f), inverse * (-1.0f - 0x1p-20f), high, low, unit };
+}
+
+__device__ inline Scaling
+quotient_by_float (float scale)
+{
+  float unit = unit_of (scale);
+
+  return quotient_by (scale * unit, 0.0f, unit);
+}
+
+/* a * b + c, rounded once, towards 0. */
+__device__ inline float
+fma_down (float a, float b, float c)
+{
+#ifdef __CUDA_ARCH__
+  return __fmaf_rz (a, b, c);
+#else
+  double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+  double error = (product - (sum - part)) + ((double)c - part); /* of that sum, exactly */
+  float value = (float)sum;
+  double beyond = ((double)value - sum) - error;
+
+  if (value > 0 ? beyond > 0 : value < 0 && beyond < 0)
+    value = float_of (word_of (value) - 1);
+  return value;
+#endif
+}
+
+/* A float that rounds to a number of at most five bits as the quotient of a finite number does. One
+ * that is not half way between two of these is 2^-31 of itself away from there, so it is enough to
+ * know the float that is not above it, but by 2^-38, and in lower bits than those numbers have
+ * whether there is a remainder: some of its upper bits. Remainders are exact wherever that float is
+ * such a number. `is_long`: by more than 24 bits. */
+__device__ inline float
+quotient_of (float value, const Scaling &by, bool is_long)
+{
+  float scaled = value * by.unit, near = fma_down (scaled, by.factor, -0.0f);
+  float over = fmaf (near, by.high, -scaled), below;
+
+  if (is_long)
+    over = fmaf (near, by.low, over);
+  below = fma_down (over, by.back, near);
+  over = fmaf (below, by.high, -scaled);
+  if (is_long)
+    over = fmaf (below, by.low, over);
+  return float_of (word_of (below) | (word_of (over) >> 14 & 0x1ffff));
+}
+
+/* As codes are made of it, by a scale that is finite only where all numbers are. */
+__device__ inline Piece
+scaled_piece (Piece piece, const Scaling &by, bool is_long)
+{
+  if (by.is_product)
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] *= by.factor;
+  else
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] = quotient_of (piece.at[i], by, is_long);
+  return piece;
+}
+
+/* A code of half a byte, to nearest, ties to even: by a sum whose last bit is the format's. */
+__device__ inline unsigned
+to_e2m1 (float value)
+{
+  uint32_t word = word_of (value);
+  float size = fminf (float_of (word & 0x7fffffffu), 6.0f);
+  uint32_t place = word_of (fmaxf (size, 1.0f)) & 0x7f800000u; /* the power of two in it, or 1 */
+  uint32_t sum = word_of (size + float_of (place + (22u << 23)));
+
+  return (word >> 28 & 0x8) | ((sum & 0x7) + (place >> 22) - 2 * 127);
 }
 
 /* --- scales that are known before --------------------------------------------------------- */
@@ -414,6 +563,13 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
     return places.is_turned ? inner * places.outers + outer : outer * places.inners + inner;
   return tile * (SCALE_ROWS * SCALE_COLS) + outer % 32 * 16 + outer % SCALE_ROWS / 32 * SCALE_COLS
          + inner % SCALE_COLS;
+}
+
+/* From a place to that of the next row, among eight of which the first is a multiple of eight. */
+__device__ inline uint64_t
+place_step (const ScalePlaces &places)
+{
+  return places.is_tiled ? 16 : places.is_turned ? 1 : places.inners;
 }
 
 /* Scales from a row of squares to the next, as plan_dtype_squares_apart has it. */

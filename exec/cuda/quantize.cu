@@ -3,20 +3,25 @@
  * per tensor, mxfp8 and nvfp4 in blocks along a row. The copy for products over the other dimension
  * is made from the same reading, turned.
  *
- * Launch shape   largest: a thread per piece of 8 elements, 256 a block, at most 2048 blocks; a
- *                thread then makes the scale of it. quantize: 256 threads per tile of 64 x 64, at
- *                most 2048 blocks; 17 KiB of shared memory. dequantize: a thread per piece.
+ * Launch shape   largest: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks; a
+ *                thread then makes the scale of it. quantize: 256 threads per square of 128 x 128,
+ *                at most 2048 blocks; 24 KiB of shared memory; each thread holds 8 rows of 8
+ *                elements. dequantize: a thread per piece.
  * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
- *   op                       bytes                   instructions
- *   quantize, mxfp8          n (s + q), with col     a product in fp32 per element and copy, half
- * an n (s + 2 q)             instruction to round it (about 25 before sm_89) quantize, by a given
- * scale: as mxfp8 quantize, the others     n s more: their scales need the largest element first; a
- * product in fp64, two conversions, and for nvfp4 about 25 of integers dequantize               n
- * (q + s)               a product per element Checked with   exec_cpu_quantize and
- * exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte for byte, whichever NaN. What the
- * CPU divides in fp64 is multiplied here by the inverse and freed of the error that makes: see
- * settle. */
-#include "exec/cuda/narrow.cuh"
+ *   op                       bytes                 instructions
+ *   quantize, mxfp8          n (s + q), with col   a comparison and a product in fp32 per element
+ *                            n (s + 2 q)           and copy, half an instruction to round it (about
+ *                                                  25 before sm_89)
+ *   quantize, by a given     as mxfp8              the same, once for both copies
+ *   scale
+ *   quantize, the others     n s more: scales      quotients in fp32, of 9 instructions once for
+ *                            need the largest      both copies, or for nvfp4 some 20 for each
+ *                            element first
+ *   dequantize               n (q + s)             a product per element
+ * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
+ *                for byte, whichever NaN. What the CPU divides in fp64 is a quotient in fp32 and a
+ *                bit for its remainder here: see quotient_of. */
+#include "exec/cuda/patch.cuh"
 
 namespace
 {
@@ -38,7 +43,7 @@ struct Target
   float *scale; /* of the tensor */
   uint64_t cols, count;
   ScalePlaces places;
-  const float *given; /* what elements are multiplied with; NULL: see inverse_of */
+  const float *given; /* what elements are multiplied with; NULL: see tensor_scaling */
 };
 
 __device__ inline double
@@ -68,208 +73,292 @@ set_given (Target row, Target col)
     *col.scale = *row.scale;
 }
 
-/* --- tiles -------------------------------------------------------------------------------- */
+/* --- eight rows at a time, or columns ----------------------------------------------------- */
 
-enum : unsigned
+/* Where eight rows of a copy begin, of eight elements each; how many of both there are. */
+struct Lines
 {
-  QUANTIZE_TILE = 64,
-  SEGMENT = NV_BLOCK /* elements that a thread converts: a block of nvfp4, half one of mxfp8 */
+  uint64_t row, col;
+  unsigned rows, cols;
 };
 
-struct QuantizeTile
+__device__ inline Lines
+lines_at (uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
 {
-  float at[QUANTIZE_TILE][QUANTIZE_TILE + 1];
+  return { row, col, row < rows ? piece_of (row, rows) : 0, col < cols ? piece_of (col, cols) : 0 };
+}
+
+/* PatchCodes of eight rows: of a byte each, or of half a one in the first word. */
+struct PatchCodes
+{
+  Pair row[PIECE];
 };
 
-__device__ inline QuantizeTile &
-quantize_tile ()
+__device__ inline bool
+has_blocks (const Target &to)
 {
-  __shared__ QuantizeTile shared;
-
-  return shared;
+  return to.dtype == PLAN_DTYPE_MXFP8 || to.dtype == PLAN_DTYPE_NVFP4;
 }
 
-struct Segment
+/* Of threads that have a block between them, along a row or down a column. */
+__device__ inline unsigned
+block_threads (const Target &to)
 {
-  float at[SEGMENT];
-};
-
-/* This thread's part of a row of the tile, or of a column; zeros behind the end. */
-__device__ inline Segment
-segment_of (bool is_turned)
-{
-  const QuantizeTile &tile = quantize_tile ();
-  unsigned row = threadIdx.x / 4, col = threadIdx.x % 4 * SEGMENT;
-  Segment segment;
-
-  for (unsigned i = 0; i < SEGMENT; i++)
-    segment.at[i] = is_turned ? tile.at[col + i][row] : tile.at[row][col + i];
-  return segment;
+  return (to.dtype == PLAN_DTYPE_MXFP8 ? MX_BLOCK : NV_BLOCK) / PIECE;
 }
 
-__device__ inline uint32_t
-largest_of (const Segment &segment)
+/* What a tensor's elements are scaled by; of nvfp4 the largest of blocks. */
+__device__ inline Scaling
+tensor_scaling (const Target &to)
 {
-  uint32_t max = 0;
+  float unit, high;
 
-  for (unsigned i = 0; i < SEGMENT; i++)
-    max = larger (max, magnitude_of (segment.at[i]));
-  return max;
-}
-
-/* What elements are multiplied with; stores the scale of a block. Every thread of a warp comes
- * here. */
-__device__ inline double
-inverse_of (const Target &to, const Segment &segment, uint64_t row, uint64_t col, unsigned n)
-{
-  double tensor = to.dtype == PLAN_DTYPE_MXFP8 ? 1.0 : (double)*to.scale, scale;
-  uint32_t max;
-  unsigned code;
-
-  if (to.dtype == PLAN_DTYPE_E4M3 || to.dtype == PLAN_DTYPE_E5M2)
-    return 1.0 / tensor;
-  max = largest_of (segment);
+  if (to.given != NULL)
+    return product_with (*to.given);
   if (to.dtype == PLAN_DTYPE_MXFP8)
-    {
-      max = larger (max, __shfl_xor_sync (0xffffffffu, max, 1));
-      code = to_e8m0_up ((double)float_of (max) / 448.0);
-      if (n > 0 && col % MX_BLOCK == 0)
-        to.at[to.count + place_of (to.places, row, col / MX_BLOCK)] = (uint8_t)code;
-      return (double)inverse_of_power (from_e8m0 (code));
-    }
-  code = to_narrow (narrow_of (PLAN_DTYPE_E4M3), (double)float_of (max) / 6.0 / tensor);
-  if (n > 0)
-    to.at[to.count / 2 + place_of (to.places, row, col / SEGMENT)] = (uint8_t)code;
-  scale = (double)from_narrow (narrow_of (PLAN_DTYPE_E4M3), code) * tensor;
-  return scale == 0 ? 0.0 : 1.0 / scale;
+    return product_with (1.0f);
+  if (to.dtype != PLAN_DTYPE_NVFP4)
+    return quotient_by_float (*to.scale);
+  unit = unit_of (*to.scale);
+  high = *to.scale * unit * 6.0f;
+  return quotient_by (high, fmaf (*to.scale * unit, 6.0f, -high), unit);
 }
 
-/* Eight elements from the first-th on as codes are made of them. By a power of two products are
- * exact in fp32, where they are not too small for a code. */
-__device__ inline Piece
-scaled_piece (const Target &to, const Segment &segment, unsigned first, double inverse)
+/* PatchCodes of the scales of eight blocks that have these largest magnitudes. */
+__device__ inline Pair
+block_scales (const Target &to, const Scaling &tensor, const uint32_t largest[PIECE])
 {
+  Pair codes = {};
   Piece piece;
 
-  for (unsigned i = 0; i < PIECE; i++)
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
     {
-      float value = segment.at[first + i];
-
-      if (to.given != NULL)
-        piece.at[i] = value * *to.given;
-      else if (to.dtype == PLAN_DTYPE_MXFP8)
-        piece.at[i] = value * (float)inverse;
-      else
-        piece.at[i] = cut (settle ((double)value * inverse));
+      if (to.dtype == PLAN_DTYPE_MXFP8)
+        codes.word[k / 4] |= to_e8m0_of_448 (largest[k]) << k % 4 * 8;
+      piece.at[k] = float_of (largest[k]);
     }
-  return piece;
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    return codes;
+  return to_codes (narrow_of (PLAN_DTYPE_E4M3), scaled_piece (piece, tensor, true));
 }
 
-/* Stores n elements from a column of a row on as codes, n being SEGMENT wherever codes have half a
- * byte. */
+/* By the thread that has the beginning of the blocks. */
 __device__ inline void
-convert (const Target &to, const Segment &segment, uint64_t row, uint64_t col, unsigned n)
+store_scales (const Target &to, const Lines &lines, const Pair &codes)
+{
+  unsigned block = to.dtype == PLAN_DTYPE_MXFP8 ? MX_BLOCK : NV_BLOCK;
+  uint8_t *at = to.at + (to.dtype == PLAN_DTYPE_MXFP8 ? to.count : to.count / 2);
+  uint64_t place = place_of (to.places, lines.row, lines.col / block),
+           step = place_step (to.places);
+
+  if (lines.cols > 0 && lines.col % block == 0)
+    for (unsigned k = 0; k < PIECE; k++)
+      if (k < lines.rows)
+        at[place + k * step] = (uint8_t)(codes.word[k / 4] >> k % 4 * 8);
+}
+
+/* Eight elements that have a scale of e4m3 in units of the tensor's, as codes of half a byte. */
+__device__ inline uint32_t
+half_codes (const Piece &piece, float scale, float tensor, float unit)
+{
+  float high = scale * (tensor * unit), low = fmaf (scale, tensor * unit, -high);
+  Piece scaled = scaled_piece (piece, quotient_by (high, low, unit), true);
+  uint32_t codes = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    codes |= to_e2m1 (scaled.at[i]) << i * 4;
+  return high == 0.0f ? 0 : codes;
+}
+
+/* By a power of two products are exact in fp32, where they are not too small for a code. */
+__device__ inline PatchCodes
+codes_of_blocks (const Target &to, const Patch &patch, const Pair &scales)
+{
+  PatchCodes codes = {};
+
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      float scale = from_e8m0 (scales.word[k / 4] >> k % 4 * 8 & 0xff);
+
+      codes.row[k]
+          = site_codes (narrow_of (PLAN_DTYPE_E4M3), patch.row[k], inverse_of_power (scale));
+    }
+  else
+  {
+    Piece scale = from_codes (narrow_of (PLAN_DTYPE_E4M3), scales);
+    float unit = unit_of (*to.scale);
+
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < PIECE; k++)
+      codes.row[k].word[0] = half_codes (patch.row[k], scale.at[k], *to.scale, unit);
+  }
+  return codes;
+}
+
+__device__ inline PatchCodes
+codes_of_tensor (const Target &to, const Scaling &tensor, const Patch &patch)
 {
   Narrow format = narrow_of (to.dtype);
-  double inverse = to.given != NULL ? 0.0 : inverse_of (to, segment, row, col, n);
-  unsigned bits = to.dtype == PLAN_DTYPE_NVFP4 ? 4 : 8;
-  uint8_t *at = to.at + (row * to.cols + col) * bits / 8;
-  Quad codes = {};
+  PatchCodes codes;
 
-  if (bits == 4)
-    {
-      for (unsigned i = 0; i < SEGMENT && inverse != 0; i++)
-        codes.word[i / 8] |= to_narrow (format, settle ((double)segment.at[i] * inverse))
-                             << i % 8 * 4;
-    }
-  else
-    for (unsigned i = 0; i < SEGMENT; i += PIECE)
-      {
-        Pair half = to_codes (format, scaled_piece (to, segment, i, inverse));
-
-        codes.word[i / 4] = half.word[0];
-        codes.word[i / 4 + 1] = half.word[1];
-      }
-  if (n == SEGMENT && bits == 8 && (uintptr_t)at % sizeof (Quad) == 0)
-    *(Quad *)at = codes;
-  else if (n == SEGMENT && bits == 4 && (uintptr_t)at % sizeof (Pair) == 0)
-    *(Pair *)at = { { codes.word[0], codes.word[1] } };
-  else
-    for (unsigned i = 0; i < SEGMENT; i++)
-      if (i < n * bits / 8)
-        at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    codes.row[k] = to_codes (format, scaled_piece (patch.row[k], tensor, false));
+  return codes;
 }
 
-/* Elements of a segment that begins at `at` of a row of `count`. */
-__device__ inline unsigned
-segment_length (uint64_t at, uint64_t count)
+/* Columns of codes of a byte. */
+__device__ inline PatchCodes
+turned_codes (const PatchCodes &codes)
 {
-  return at >= count ? 0 : count - at < SEGMENT ? (unsigned)(count - at) : (unsigned)SEGMENT;
+  PatchCodes turned = {};
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    turned.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff) << k % 4 * 8;
+  return turned;
 }
 
-/* Where one of a thread's pieces is in the tile. */
-struct PiecePlace
-{
-  unsigned row, col;
-};
-
-__device__ inline PiecePlace
-place_in_tile (unsigned round)
-{
-  unsigned i = round * THREADS + threadIdx.x;
-
-  return { i / (QUANTIZE_TILE / PIECE), i % (QUANTIZE_TILE / PIECE) * PIECE };
-}
-
-/* Threads ask for all of their pieces before they wait for the first. */
+/* The first n codes of a row, from a column on; of those of half a byte all. */
 __device__ inline void
-load_tile (uint64_t rows, uint64_t cols, const Array &in, uint64_t first_row, uint64_t first_col)
+store_line (const Target &to, uint64_t row, uint64_t col, const Pair &codes, unsigned n)
 {
-  const unsigned rounds = QUANTIZE_TILE * QUANTIZE_TILE / PIECE / THREADS;
-  QuantizeTile &tile = quantize_tile ();
-  Words words[rounds];
+  uint64_t at = row * to.cols + col;
 
-  EXEC_CUDA_UNROLL
-  for (unsigned round = 0; round < rounds; round++)
+  if (to.dtype != PLAN_DTYPE_NVFP4)
+    store_codes (to.at + at, codes, n);
+  else if (n > 0 && (uintptr_t)to.at % sizeof (uint32_t) == 0)
+    *(uint32_t *)(to.at + at / 2) = codes.word[0];
+  else if (n > 0)
+    store_codes (to.at + at / 2, codes, PIECE / 2);
+}
+
+/* --- both ways round ---------------------------------------------------------------------- */
+
+/* Zeros behind the end. */
+__device__ inline Patch
+read_within (const Array &in, const PatchPlace &place, uint64_t rows, uint64_t cols)
+{
+  uint64_t bottom = place.row - place.line * PIECE + SQUARE_SIDE;
+  uint64_t right = place.col - place.piece * PIECE + SQUARE_SIDE;
+  Patch patch;
+
+  if (bottom <= rows && right <= cols)
+    return read_patch (in, place.row * cols + place.col, cols);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
     {
-      PiecePlace place = place_in_tile (round);
-      uint64_t r = first_row + place.row, c = first_col + place.col;
+      bool is_in = place.row + k < rows && place.col < cols;
 
-      words[round] = r < rows && c < cols ? fetch (in, r * cols + c, piece_of (c, cols)) : Words{};
+      patch.row[k] = is_in
+                         ? read (in, (place.row + k) * cols + place.col, piece_of (place.col, cols))
+                         : Piece{};
     }
-  EXEC_CUDA_UNROLL
-  for (unsigned round = 0; round < rounds; round++)
-    {
-      PiecePlace place = place_in_tile (round);
-      Piece piece = widen (in, words[round]);
+  return patch;
+}
 
-      for (unsigned k = 0; k < PIECE; k++)
-        tile.at[place.row][place.col + k] = piece.at[k];
+/* Rows as codes, whose blocks' scales it stores. */
+__device__ inline PatchCodes
+convert_rows (const Target &to, const Scaling &tensor, const Patch &patch, const Lines &lines)
+{
+  uint32_t largest[PIECE];
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      largest[k] = largest_of_piece (patch.row[k]);
+      for (unsigned distance = 1; distance < block_threads (to); distance *= 2)
+        largest[k] = larger (largest[k], __shfl_xor_sync (0xffffffffu, largest[k], (int)distance));
+    }
+  Pair scales = block_scales (to, tensor, largest);
+  store_scales (to, lines, scales);
+  return codes_of_blocks (to, patch, scales);
+}
+
+/* Columns as codes, whose blocks' scales it stores. */
+__device__ inline PatchCodes
+convert_columns (const Target &to, const Scaling &tensor, const Patch &patch,
+                 const PatchPlace &place, const Lines &lines)
+{
+  uint32_t largest[PIECE] = {};
+  unsigned first = place.line / block_threads (to) * block_threads (to);
+
+  share_largest (patch, place);
+  __syncthreads ();
+  for (unsigned line = first; line < first + block_threads (to); line++)
+    EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    largest[i] = larger (largest[i], square_tile ().largest[line][place.piece * PIECE + i]);
+  Pair scales = block_scales (to, tensor, largest);
+  store_scales (to, lines, scales);
+  return codes_of_blocks (to, turned_patch (patch), scales);
+}
+
+__device__ inline void
+store_rows (const Target &to, const Lines &lines, const PatchCodes &codes)
+{
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    if (k < lines.rows)
+      store_line (to, lines.row + k, lines.col, codes.row[k], lines.cols);
+}
+
+/* Columns become rows. */
+__device__ inline void
+store_columns (const Target &to, uint64_t r, uint64_t c, uint64_t rows, uint64_t cols)
+{
+  unsigned line = threadIdx.x % SQUARE_PIECES;
+  uint64_t row = r + line * PIECE;
+  unsigned n = row < rows ? piece_of (row, rows) : 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned round = 0; round < PIECE; round++)
+    {
+      unsigned x = round * SQUARE_LINES + threadIdx.x / SQUARE_PIECES;
+
+      if (c + x < cols)
+        store_line (to, c + x, row, shared_column (x, line), n);
     }
 }
 
 __global__ void
-quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in, uint32_t *amax)
+__launch_bounds__ (THREADS, 2)
+    quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in, uint32_t *amax)
 {
   uint32_t own = 0;
-  uint64_t across = (cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE;
-  uint64_t tiles = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * across;
+  uint64_t across = (cols + SQUARE_SIDE - 1) / SQUARE_SIDE;
+  uint64_t squares = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * across;
+  Scaling tensor = tensor_scaling (row);
 
-  for (uint64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+  for (uint64_t square = blockIdx.x; square < squares; square += gridDim.x)
     {
-      uint64_t r = tile / across * QUANTIZE_TILE, c = tile % across * QUANTIZE_TILE;
-      unsigned line = threadIdx.x / 4, part = threadIdx.x % 4 * SEGMENT;
+      uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
+      PatchPlace place = patch_place (r, c);
+      Patch patch = read_within (in, place, rows, cols);
 
-      __syncthreads (); /* the last tile has been read */
-      load_tile (rows, cols, in, r, c);
-      __syncthreads ();
       if (amax != NULL)
-        own = larger (own, largest_of (segment_of (false)));
-      convert (row, segment_of (false), r + line, c + part,
-               r + line < rows ? segment_length (c + part, cols) : 0);
-      if (col.at != NULL)
-        convert (col, segment_of (true), c + line, r + part,
-                 c + line < cols ? segment_length (r + part, rows) : 0);
+        own = larger (own, largest_of_patch (patch));
+      Lines lines = lines_at (place.row, place.col, rows, cols);
+      PatchCodes codes = has_blocks (row) ? convert_rows (row, tensor, patch, lines)
+                                          : codes_of_tensor (row, tensor, patch);
+      store_rows (row, lines, codes);
+      if (col.at == NULL)
+        continue;
+      lines = lines_at (place.col, place.row, cols, rows);
+      codes = has_blocks (row) ? convert_columns (col, tensor, patch, place, lines)
+                               : turned_codes (codes);
+      __syncthreads (); /* the last square's columns have been stored */
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < PIECE; i++)
+        share_column (place, i, codes.row[i]);
+      __syncthreads ();
+      store_columns (col, r, c, rows, cols);
     }
   if (amax != NULL)
     raise_max (amax, own);
@@ -325,8 +414,8 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
   Array in = operands.rows_of (2, cols);
   Array all = operands.array (2);
   uint32_t *amax = site_of (args, 3).amax;
-  uint64_t tiles
-      = (rows + QUANTIZE_TILE - 1) / QUANTIZE_TILE * ((cols + QUANTIZE_TILE - 1) / QUANTIZE_TILE);
+  uint64_t squares
+      = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * ((cols + SQUARE_SIDE - 1) / SQUARE_SIDE);
   int code = operands.code;
 
   if (code != 0 || block == 0 || cols % block != 0
@@ -345,7 +434,7 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
         code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col);
     }
   if (code == 0)
-    code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (tiles, THREADS), stream, rows, cols, row,
+    code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (squares, THREADS), stream, rows, cols, row,
                              col, in, amax);
   return code;
 }

@@ -20,16 +20,10 @@
  *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
  *                NaN. Scales are powers of two: a product with an inverse is what the CPU divides.
  */
-#include "exec/cuda/narrow.cuh"
+#include "exec/cuda/patch.cuh"
 
 namespace
 {
-
-enum : unsigned
-{
-  SQUARE_PIECES = SQUARE_SIDE / PIECE,   /* of a row of a square; of as many threads */
-  SQUARE_LINES = THREADS / SQUARE_PIECES /* of such threads: each has the rows of a piece */
-};
 
 /* The scale of what has this largest magnitude. */
 __device__ inline float
@@ -59,81 +53,12 @@ struct SquareTarget
   uint64_t rows, cols;
 };
 
-/* Codes of column x by pieces, that of line y at y ^ x / 8: a warp's stores, and its reads, are in
- * different banks. */
-struct SquareTile
+__device__ inline float *
+column_inverses ()
 {
-  uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of the rows of a line */
-  float inverse[SQUARE_SIDE];                  /* of columns' scales */
-  Pair turned[SQUARE_SIDE][SQUARE_LINES];
-};
-
-__device__ inline SquareTile &
-square_tile ()
-{
-  __shared__ SquareTile shared;
+  __shared__ float shared[SQUARE_SIDE];
 
   return shared;
-}
-
-/* What a thread has of a square: as many rows as columns. */
-struct Patch
-{
-  Piece row[PIECE];
-};
-
-/* Where that is. */
-struct PatchPlace
-{
-  unsigned line, piece;
-  uint64_t row, col;
-};
-
-__device__ inline PatchPlace
-patch_place (uint64_t r, uint64_t c)
-{
-  unsigned line = threadIdx.x / SQUARE_PIECES, piece = threadIdx.x % SQUARE_PIECES;
-
-  return { line, piece, r + line * PIECE, c + piece * PIECE };
-}
-
-/* A thread asks for all of its rows before it waits for the first. */
-__device__ inline Patch
-read_patch (const Array &in, uint64_t at, uint64_t cols)
-{
-  Words words[PIECE];
-  Patch patch;
-
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    words[k] = fetch (in, at + k * cols, PIECE);
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    patch.row[k] = widen (in, words[k]);
-  return patch;
-}
-
-__device__ inline uint32_t
-largest_of_patch (const Patch &patch)
-{
-  uint32_t max = 0;
-
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    max = larger (max, largest_of_piece (patch.row[k]));
-  return max;
-}
-
-/* Of column i of a patch. */
-__device__ inline uint32_t
-largest_of_column (const Patch &patch, unsigned i)
-{
-  uint32_t max = 0;
-
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    max = larger (max, magnitude_of (patch.row[k].at[i]));
-  return max;
 }
 
 /* Of row threadIdx.x % 8 of a patch, over the 16 threads that have it between them: by turns two of
@@ -195,43 +120,35 @@ __device__ inline void
 scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &place, uint64_t r,
                uint64_t c)
 {
-  SquareTile &tile = square_tile ();
   unsigned x = threadIdx.x;
 
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned i = 0; i < PIECE; i++)
-    tile.largest[place.line][place.piece * PIECE + i] = largest_of_column (patch, i);
+  share_largest (patch, place);
   __syncthreads ();
   if (x < SQUARE_SIDE)
     {
       uint32_t max = 0;
 
       for (unsigned line = 0; line < SQUARE_LINES; line++)
-        max = larger (max, tile.largest[line][x]);
+        max = larger (max, square_tile ().largest[line][x]);
       float scale = square_scale (max);
-      tile.inverse[x] = inverse_of_power (scale);
+      column_inverses ()[x] = inverse_of_power (scale);
       to.scales[r / SQUARE_SIDE * to.rows + c + x] = scale;
     }
   __syncthreads ();
 }
 
-/* A patch as codes, turned, into the tile. `inverse`: of the scale of a square. */
+/* Codes of columns. `inverse`: of the scale of a square. */
 __device__ inline void
 turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
 {
-  SquareTile &tile = square_tile ();
+  Patch turned = turned_patch (patch);
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
     {
-      unsigned x = place.piece * PIECE + i;
-      Piece column;
+      float own = is_square ? inverse : column_inverses ()[place.piece * PIECE + i];
 
-      EXEC_CUDA_UNROLL_ALL
-      for (unsigned k = 0; k < PIECE; k++)
-        column.at[k] = patch.row[k].at[i];
-      tile.turned[x][place.line ^ place.piece]
-          = square_codes (column, is_square ? inverse : tile.inverse[x]);
+      share_column (place, i, square_codes (turned.row[i], own));
     }
 }
 
@@ -239,7 +156,6 @@ turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float i
 __device__ inline void
 store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
 {
-  const SquareTile &tile = square_tile ();
   unsigned piece = threadIdx.x % SQUARE_PIECES;
 
   EXEC_CUDA_UNROLL_ALL
@@ -247,8 +163,7 @@ store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
     {
       unsigned x = round * SQUARE_LINES + threadIdx.x / SQUARE_PIECES;
 
-      store_codes (to.at + (c + x) * to.cols + r + piece * PIECE, tile.turned[x][piece ^ x / PIECE],
-                   PIECE);
+      store_codes (to.at + (c + x) * to.cols + r + piece * PIECE, shared_column (x, piece), PIECE);
     }
 }
 

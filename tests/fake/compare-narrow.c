@@ -213,6 +213,76 @@ START_TEST (quantised_parts_are_the_cpus)
 }
 END_TEST
 
+/* --- quotients ---------------------------------------------------------------------------- */
+
+/* The float next to a number of few bits times a scale, or one of its neighbours: half way between
+ * two codes, or as near to there as quotients come. */
+static float
+draw_near_tie (double scale, double most, GRand *rand)
+{
+  const double number = ldexp (g_rand_int_range (rand, 0, 32), g_rand_int_range (rand, -14, 5));
+  float value = (float)MIN (number * scale, most);
+
+  for (gint step = g_rand_int_range (rand, -2, 3); step != 0; step += step < 0 ? 1 : -1)
+    value = nextafterf (value, step < 0 ? 0 : (float)most);
+  return g_rand_boolean (rand) ? value : -value;
+}
+
+/* Numbers whose largest is of any size; in blocks of 16 that have scales of their own. */
+static void
+fill_near_ties (CompareOperand *self, PlanDtype dtype, GRand *rand)
+{
+  float *values = (gpointer)(self->want + self->at), scale, block = 1;
+  const double limit = dtype == PLAN_DTYPE_E4M3 ? 448 : dtype == PLAN_DTYPE_E5M2 ? 57344 : 2688;
+  const double most
+      = (double)(float)ldexp (g_rand_double_range (rand, 1, 2), g_rand_int_range (rand, -150, 128));
+
+  scale = (float)(most / limit);
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      if (i % 16 == 0)
+        block = exec_number_from_e4m3 ((guint8)g_rand_int_range (rand, 0, 0x7f));
+      values[i] = i == 0                      ? (float)most
+                  : dtype != PLAN_DTYPE_NVFP4 ? draw_near_tie ((double)scale, most, rand)
+                  : i % 16 == 1               ? (float)MIN (6 * (double)block * (double)scale, most)
+                                : draw_near_tie ((double)block * (double)scale / 16, most, rand);
+    }
+  compare_operand_keep (self, device);
+}
+
+START_TEST (quotients_are_the_cpus)
+{
+  static const PlanDtype formats[] = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_NVFP4 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const PlanDtype dtype = formats[_i % 3];
+  const guint64 unit = dtype == PLAN_DTYPE_NVFP4 ? 16 : 1;
+  const guint64 rows = unit * (guint64)from_to (rand, 1, 150 / unit);
+  const guint64 cols = unit * (guint64)from_to (rand, 1, 300 / unit);
+  PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { (gint64)rows, (gint64)cols } };
+  ExecArgs cpu = { .op = &op }, cuda = cpu;
+  CompareOperand out[2], in;
+
+  for (guint i = 0; i < 2; i++)
+    {
+      out[i] = (CompareOperand){ .dtype = dtype, .draw = COMPARE_SMALL, .count = rows * cols };
+      out[i].rows = i == 0 ? rows : cols;
+      out[i].cols = i == 0 ? cols : rows;
+      compare_operand_init (&out[i], device, rand);
+      cpu.scale[i] = &out[i].want_scale;
+      cuda.scale[i] = out[i].device_scale;
+      point (&cpu, &cuda, i, &out[i]);
+    }
+  take (&in, PLAN_DTYPE_FP32, COMPARE_SMALL, rows * cols, rand);
+  fill_near_ties (&in, dtype, rand);
+  point (&cpu, &cuda, 2, &in);
+  exec_cpu_quantize (&cpu);
+  must (exec_cuda_quantize (&cuda, NULL), "quantize");
+  check_and_clear (&out[0], "quotients");
+  check_and_clear (&out[1], "quotients, turned");
+  check_and_clear (&in, "in");
+}
+END_TEST
+
 /* --- scales that are known before --------------------------------------------------------- */
 
 /* A site: its scale, and its largest magnitude, which may be larger already. */
@@ -550,6 +620,7 @@ compare_add_narrow_tests (Suite *suite, const CompareDevice *on, SFun setup)
     tcase_add_checked_fixture (tcase, setup, NULL);
   tcase_add_loop_test (tcase, magnitudes_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, quantised_parts_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, quotients_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, quantised_by_a_site_is_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, parts_by_a_site_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, next_scales_are_the_cpus, 0, ROUNDS / 2);
