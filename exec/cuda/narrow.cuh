@@ -179,22 +179,6 @@ inverse_of_power (float power)
   return from_e8m0 (code > 254 ? 0xff : 254 - code);
 }
 
-/* A float that has so many bits more than a code that rounding it to one gives the double's: what
- * is cut off is told by its last bit. */
-__device__ inline float
-cut (double value)
-{
-#ifdef __CUDA_ARCH__
-  float shorter = __double2float_rz (value);
-#else
-  float shorter = (float)value;
-
-  if (fabs ((double)shorter) > fabs (value))
-    shorter = float_of (word_of (shorter) - 1);
-#endif
-  return float_of (word_of (shorter) | (((uint32_t)bits_of (value) & 0x1fffffffu) != 0));
-}
-
 /* Eight codes of a byte each, to nearest; NaNs are alike. */
 __device__ inline Pair
 to_codes (const Narrow &format, const Piece &piece)
@@ -258,6 +242,36 @@ store_codes (uint8_t *at, const Pair &codes, unsigned n)
     for (unsigned i = 0; i < PIECE; i++)
       if (i < n)
         at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+}
+
+/* The first n bytes from `at` on; the others are 0. */
+__device__ inline Pair
+load_codes (const uint8_t *at, unsigned n)
+{
+  Pair codes = {};
+
+  if (n == PIECE && (uintptr_t)at % sizeof (Pair) == 0)
+    return *(const Pair *)at;
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      codes.word[i / 4] |= (uint32_t)at[i] << i % 4 * 8;
+  return codes;
+}
+
+/* Eight of half a byte: as the upper bits of floats they count in 2^-126. */
+__device__ inline Piece
+from_half_codes (uint32_t codes)
+{
+  Piece piece;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      uint32_t code = codes >> i * 4;
+
+      piece.at[i] = float_of ((code & 0x8) << 28 | (code & 0x7) << 22) * 0x1p126f;
+    }
+  return piece;
 }
 
 /* The code of element i by itself. */
@@ -349,6 +363,24 @@ quotient_by_float (float scale)
   return quotient_by (scale * unit, 0.0f, unit);
 }
 
+/* What elements are divided by that have a scale of e4m3 in units of the tensor's. By 0 all of them
+ * are 0, none -0. */
+__device__ inline Scaling
+half_scaling (float scale, float tensor)
+{
+  float unit = unit_of (tensor), high = scale * (tensor * unit);
+
+  if (high == 0.0f)
+    return { true, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
+  return quotient_by (high, fmaf (scale, tensor * unit, -high), unit);
+}
+
+__device__ inline bool
+is_of_zeros (const Scaling &by)
+{
+  return by.unit == 0.0f;
+}
+
 /* a * b + c, rounded once, towards 0. */
 __device__ inline float
 fma_down (float a, float b, float c)
@@ -397,6 +429,25 @@ scaled_piece (Piece piece, const Scaling &by, bool is_long)
   else
     for (unsigned i = 0; i < PIECE; i++)
       piece.at[i] = quotient_of (piece.at[i], by, is_long);
+  return piece;
+}
+
+/* The same of any number, by any scale. */
+__device__ inline float
+scaled_value (float value, const Scaling &by)
+{
+  float scaled = value * by.unit;
+
+  if (by.is_product)
+    return is_of_zeros (by) ? 0.0f : value * by.factor;
+  return fabsf (scaled) == INFINITY ? scaled : quotient_of (value, by, true);
+}
+
+__device__ inline Piece
+scaled_any (Piece piece, const Scaling &by)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] = scaled_value (piece.at[i], by);
   return piece;
 }
 

@@ -3,23 +3,26 @@
  * e5m2 by one, or by a scale that is known before, mxfp8 and nvfp4 by those of blocks of each row,
  * and once more of each column. Scales of sites, bytes transposed, and one factor for two scales.
  *
- * Launch shape   param_amax: a thread per piece of 8 elements, or per block of a row and per block
- *                of a column of the part, 256 a block, at most 2048 blocks. param_quantize: one per
- *                magnitude, then one per piece. rescale: a warp per site. transpose: 256 threads
- *                per tile of 64 x 64, 5 KiB of shared memory.
+ * Launch shape   param_amax: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks.
+ *                Of blocks: a thread per piece, then one per block of each of 8 columns, at most
+ *                2048 blocks; of parts that cut pieces one per block of a row, and of a column.
+ *                param_quantize: one per magnitude, then one per piece. rescale: a warp per site.
+ *                transpose: 256 threads per tile of 64 x 64, 5 KiB of shared memory.
  * Per call       s: bytes per element of `in`, q: of the result, b: elements of a block
  *   op                    bytes                      instructions
  *   param_amax            count s                    a comparison per element
  *     of blocks           2 count s, 8 count / b     the same, twice
- *   param_quantize        count (s + q)              a product in fp64, about 8 others (on GPUs
- *                                                    before sm_89 about 30)
- *     by a given scale    count (s + q)              a product in fp32, and the same
- *     of blocks           count (s + 2 q), 3 parts   of either, per element and copy
+ *   param_quantize        count (s + q)              a quotient in fp32: 13 per element (on GPUs
+ *                                                    before sm_89 about 35)
+ *     by a given scale    count (s + q)              a product in fp32, half an instruction to
+ *                                                    round it
+ *     of mxfp8            count (s + 2 q), 3 parts   the same per element and copy, 6 for scales
+ *     of nvfp4            count (s + 2 q), 3 parts   some 25 per element and copy
  *   rescale               8 count length             a comparison per number
  *   transpose             2 rows cols
  * Checked with   exec_cpu_param_amax, exec_cpu_param_quantize, exec_cpu_rescale and
  *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
- *                NaN. See settle for divisions. */
+ *                NaN. See quotient_of for divisions, and settle. */
 #include "exec/cuda/narrow.cuh"
 
 #include "planner/sites.h"
@@ -30,7 +33,8 @@ namespace
 /* A part of a parameter, and which blocks of it there are. */
 struct Part
 {
-  uint64_t cols, first, count, block;
+  Divisor cols;
+  uint64_t first, count, block;
   unsigned shift;      /* of a block's power of two */
   uint64_t row_blocks; /* of the whole parameter: so many magnitudes come before those of columns */
 };
@@ -41,8 +45,15 @@ part_of (const ExecArgs *args)
   const ExecParam &param = args->param;
   uint64_t block = param.block, row_blocks = block > 0 ? param.rows * param.cols / block : 0;
 
-  return { param.cols, param.first,           (uint64_t)args->op->dims[0],
-           block,      block == 32 ? 5u : 4u, row_blocks };
+  return { divisor_of (param.cols), param.first, (uint64_t)args->op->dims[0], block,
+           block == 32 ? 5u : 4u,   row_blocks };
+}
+
+/* Whether pieces of the parameter are pieces of the part, and of its rows. */
+__host__ __device__ inline bool
+is_of_pieces (const Part &part)
+{
+  return part.first % PIECE == 0 && part.cols.by % PIECE == 0;
 }
 
 /* --- magnitudes --------------------------------------------------------------------------- */
@@ -68,6 +79,82 @@ raise_to (const Array &amax, uint64_t at, uint32_t word)
     write_one (amax, at, float_of (word));
 }
 
+/* A thread per piece; those of a block are neighbours. */
+__global__ void
+param_amax_pieces (Part part, Array amax, Array in)
+{
+  uint64_t from = part.first >> part.shift << part.shift, end = part.first + part.count;
+
+  for (uint64_t begin = from; begin < end; begin += piece_stride ())
+    {
+      uint64_t e = begin + first_piece ();
+      bool is_in = e >= part.first && e < end;
+      uint32_t max = is_in ? largest_of_piece (read (in, e - part.first, piece_of (e, end))) : 0;
+
+      for (unsigned distance = 1; distance < part.block / PIECE; distance *= 2)
+        max = larger (max, __shfl_xor_sync (0xffffffffu, max, (int)distance));
+      if (e < end && e % part.block == 0)
+        raise_to (amax, e >> part.shift, max);
+    }
+}
+
+enum : unsigned
+{
+  STRIP_ROWS = 4 /* that a thread has asked for before it waits for the first */
+};
+
+/* Of eight columns of a block of rows, the largest of each into `largest`. */
+__device__ inline void
+largest_of_columns (const Part &part, const Array &in, uint64_t begin, uint32_t largest[PIECE])
+{
+  uint64_t end = part.first + part.count;
+
+  for (uint64_t row = 0; row < part.block; row += STRIP_ROWS)
+    {
+      Words words[STRIP_ROWS];
+
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < STRIP_ROWS; k++)
+        {
+          uint64_t e = begin + (row + k) * part.cols.by;
+          bool is_in = e >= part.first && e < end;
+
+          words[k] = is_in ? fetch (in, e - part.first, piece_of (e, end)) : Words{};
+        }
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < STRIP_ROWS; k++)
+        {
+          Piece piece = widen (in, words[k]);
+
+          EXEC_CUDA_UNROLL_ALL
+          for (unsigned i = 0; i < PIECE; i++)
+            largest[i] = larger (largest[i], magnitude_of (piece.at[i]));
+        }
+    }
+}
+
+/* A thread per block of each of eight columns. */
+__global__ void
+param_amax_strips (Part part, Array amax, Array in)
+{
+  uint64_t end = part.first + part.count, height = part.block * part.cols.by;
+  uint64_t from = part.first / height, across = part.cols.by / PIECE;
+  uint64_t strips = ((end - 1) / height - from + 1) * across;
+
+  for (uint64_t strip = first_x (); strip < strips; strip += stride_x ())
+    {
+      uint64_t block = from + strip / across, col = strip % across * PIECE;
+      uint32_t largest[PIECE] = {};
+
+      largest_of_columns (part, in, block * height + col, largest);
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < PIECE; i++)
+        if (largest[i] > 0)
+          raise_to (amax, part.row_blocks + block * part.cols.by + col + i, largest[i]);
+    }
+}
+
+/* Of parts that cut pieces. */
 __global__ void
 param_amax_rows (Part part, Array amax, Array in)
 {
@@ -88,15 +175,15 @@ param_amax_rows (Part part, Array amax, Array in)
 __global__ void
 param_amax_columns (Part part, Array amax, Array in)
 {
-  uint64_t end = part.first + part.count, height = part.block * part.cols;
-  uint64_t from = part.first / height * part.cols; /* the first block that may have an element */
+  uint64_t end = part.first + part.count, height = part.block * part.cols.by;
+  uint64_t from = part.first / height * part.cols.by; /* the first block that may have an element */
 
-  for (uint64_t b = from + first_x (); b / part.cols * height < end; b += stride_x ())
+  for (uint64_t b = from + first_x (); b / part.cols.by * height < end; b += stride_x ())
     {
-      uint64_t begin = b / part.cols * height + b % part.cols;
+      uint64_t begin = b / part.cols.by * height + b % part.cols.by;
       uint32_t max = 0;
 
-      for (uint64_t e = begin; e < begin + height; e += part.cols)
+      for (uint64_t e = begin; e < begin + height; e += part.cols.by)
         if (e >= part.first && e < end)
           max = larger (max, magnitude_at (in, e - part.first));
       if (max > 0)
@@ -123,18 +210,15 @@ param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Arr
 {
   Narrow format = narrow_of (dtype);
   float own = tensor_scale (read_one (amax, 0), dtype == PLAN_DTYPE_E4M3 ? 448.0 : 57344.0);
-  double inverse = 1.0 / (double)own;
+  Scaling by = quotient_by_float (own);
 
   if (first_x () == 0)
     *scale = own;
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
       unsigned n = piece_of (at, count);
-      Piece piece = read (in, at, n);
 
-      for (unsigned i = 0; i < PIECE; i++)
-        piece.at[i] = cut (settle ((double)piece.at[i] * inverse));
-      store_codes (out + at, to_codes (format, piece), n);
+      store_codes (out + at, to_codes (format, scaled_any (read (in, at, n), by)), n);
     }
 }
 
@@ -240,8 +324,8 @@ param_scales (uint64_t magnitudes, Part part, BlockScales scales, Array amax)
       uint64_t column = i - part.row_blocks;
 
       scales.at[i < part.row_blocks
-                    ? place_by_row (scales, i, (i << part.shift) / part.cols)
-                    : place_by_column (scales, part, column / part.cols, column % part.cols)]
+                    ? place_by_row (scales, i, (i << part.shift) / part.cols.by)
+                    : place_by_column (scales, part, column / part.cols.by, column % part.cols.by)]
           = (uint8_t)code;
     }
 }
@@ -283,6 +367,103 @@ store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, 
         out[(at + i) / 2] = (uint8_t)(codes[i] | codes[i + 1] << 4);
 }
 
+/* The same of many elements. */
+__device__ inline Scaling
+scaling_of (const BlockScales &scales, unsigned code)
+{
+  return scales.unit == NULL
+             ? product_with (inverse_of_power (from_e8m0 (code)))
+             : half_scaling (from_narrow (narrow_of (PLAN_DTYPE_E4M3), code), *scales.unit);
+}
+
+/* Eight codes, of a byte or of half a one each. */
+__device__ inline Pair
+pack (const Narrow &format, const Piece &piece)
+{
+  Pair codes = {};
+
+  if (format.sign != 0x8)
+    return to_codes (format, piece);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    codes.word[0] |= to_e2m1 (piece.at[i]) << i * 4;
+  return codes;
+}
+
+__device__ inline void
+store_whole (uint8_t *out, uint64_t at, const Pair &codes, bool is_half)
+{
+  if (!is_half)
+    store_codes (out + at, codes, PIECE);
+  else if ((uintptr_t)out % sizeof (uint32_t) == 0 && at % PIECE == 0)
+    *(uint32_t *)(out + at / 2) = codes.word[0];
+  else
+    store_codes (out + at / 2, codes, PIECE / 2);
+}
+
+/* Where a piece of the part is, of one row of the parameter, and of one block of it. */
+struct PartPlace
+{
+  uint64_t at, element, row, col;
+};
+
+/* The codes of eight neighbouring columns' scales in a block of rows. */
+__device__ inline Pair
+column_codes (const Part &part, const BlockScales &scales, const PartPlace &place)
+{
+  uint64_t at = place_by_column (scales, part, place.row >> part.shift, place.col);
+  uint64_t step = place_step (scales.columns);
+  Pair codes = {};
+
+  if (step == 1)
+    return load_codes (scales.at + at, PIECE);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    codes.word[i / 4] |= (uint32_t)scales.at[at + i * step] << i % 4 * 8;
+  return codes;
+}
+
+__device__ inline void
+quantize_piece (const Part &part, uint8_t *out, uint8_t *col, const Narrow &format,
+                const BlockScales &scales, const PartPlace &place, const Piece &piece)
+{
+  bool is_half = format.sign == 0x8;
+  unsigned own = scales.at[place_by_row (scales, place.element >> part.shift, place.row)];
+  Pair codes = column_codes (part, scales, place);
+  Piece down;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    down.at[i]
+        = scaled_value (piece.at[i], scaling_of (scales, codes.word[i / 4] >> i % 4 * 8 & 0xff));
+  store_whole (out, place.at, pack (format, scaled_any (piece, scaling_of (scales, own))), is_half);
+  store_whole (col, place.at, pack (format, down), is_half);
+}
+
+/* One that is not. */
+__device__ inline void
+quantize_elements (const Part &part, uint8_t *out, uint8_t *col, const Narrow &format,
+                   const BlockScales &scales, PartPlace place, const Piece &piece, unsigned n)
+{
+  uint8_t by_row[PIECE] = {}, by_column[PIECE] = {};
+
+  for (unsigned i = 0; i < n; i++, place.element++)
+    {
+      uint64_t by = place_by_row (scales, place.element >> part.shift, place.row);
+
+      by_row[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
+      by = place_by_column (scales, part, place.row >> part.shift, place.col);
+      by_column[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
+      if (++place.col == part.cols.by)
+        {
+          place.col = 0;
+          place.row++;
+        }
+    }
+  store_piece (out, place.at, by_row, n, format.sign == 0x8);
+  store_piece (col, place.at, by_column, n, format.sign == 0x8);
+}
+
 __global__ void
 param_quantize_blocks (Part part, uint8_t *out, uint8_t *col, PlanDtype dtype, BlockScales scales,
                        Array in)
@@ -293,31 +474,20 @@ param_quantize_blocks (Part part, uint8_t *out, uint8_t *col, PlanDtype dtype, B
     {
       unsigned n = piece_of (at, part.count);
       Piece piece = read (in, at, n);
-      uint8_t by_row[PIECE] = {}, by_column[PIECE] = {};
-      uint64_t e = part.first + at, row = e / part.cols, c = e % part.cols;
+      Quotient element = divide (part.first + at, part.cols);
+      PartPlace place = { at, part.first + at, element.whole, element.rest };
 
-      for (unsigned i = 0; i < n; i++, e++)
-        {
-          uint64_t by = place_by_row (scales, e >> part.shift, row);
-
-          by_row[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
-          by = place_by_column (scales, part, row >> part.shift, c);
-          by_column[i] = (uint8_t)block_code (format, piece.at[i], inverse_at (scales, by));
-          if (++c == part.cols)
-            {
-              c = 0;
-              row++;
-            }
-        }
-      store_piece (out, at, by_row, n, format.sign == 0x8);
-      store_piece (col, at, by_column, n, format.sign == 0x8);
+      if (n == PIECE && is_of_pieces (part))
+        quantize_piece (part, out, col, format, scales, place, piece);
+      else
+        quantize_elements (part, out, col, format, scales, place, piece, n);
     }
 }
 
 int
 quantize_blocks (const ExecArgs *args, const Part &part, Array in, Array amax, void *stream)
 {
-  uint64_t magnitudes = (uint64_t)args->op->dims[1], rows = args->param.rows, cols = part.cols;
+  uint64_t magnitudes = (uint64_t)args->op->dims[1], rows = args->param.rows, cols = part.cols.by;
   PlanDtype dtype = args->dtype[0];
   uint8_t *out = (uint8_t *)args->ptr[0], *col = (uint8_t *)args->ptr[1];
   float *unit = dtype == PLAN_DTYPE_E2M1 ? args->scale[0] : NULL;
@@ -471,12 +641,22 @@ exec_cuda_param_amax (const ExecArgs *args, void *stream)
     return code;
   if (part.block == 0)
     return EXEC_CUDA_LAUNCH (param_amax, shape_of_largest (count), stream, count, word, in);
+  if (is_of_pieces (part))
+    {
+      uint64_t strips = (count / (part.block * part.cols.by) + 2) * (part.cols.by / PIECE);
+
+      code = EXEC_CUDA_LAUNCH (param_amax_pieces, shape_of_pieces (count + part.block), stream,
+                               part, amax, in);
+      return code != 0 ? code
+                       : EXEC_CUDA_LAUNCH (param_amax_strips, shape_of_items (strips), stream, part,
+                                           amax, in);
+    }
   code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_items (count / part.block + 2), stream, part,
                            amax, in);
   if (code == 0)
-    code
-        = EXEC_CUDA_LAUNCH (param_amax_columns, shape_of_items (count / part.block + 2 * part.cols),
-                            stream, part, amax, in);
+    code = EXEC_CUDA_LAUNCH (param_amax_columns,
+                             shape_of_items (count / part.block + 2 * part.cols.by), stream, part,
+                             amax, in);
   return code;
 }
 

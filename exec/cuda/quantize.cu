@@ -17,7 +17,7 @@
  *   quantize, the others     n s more: scales      quotients in fp32, of 9 instructions once for
  *                            need the largest      both copies, or for nvfp4 some 20 for each
  *                            element first
- *   dequantize               n (q + s)             a product per element
+ *   dequantize               n (q + s)             a conversion and a product per element, or two
  * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
  *                for byte, whichever NaN. What the CPU divides in fp64 is a quotient in fp32 and a
  *                bit for its remainder here: see quotient_of. */
@@ -158,18 +158,17 @@ store_scales (const Target &to, const Lines &lines, const Pair &codes)
         at[place + k * step] = (uint8_t)(codes.word[k / 4] >> k % 4 * 8);
 }
 
-/* Eight elements that have a scale of e4m3 in units of the tensor's, as codes of half a byte. */
+/* Eight elements by one scale, as codes of half a byte. */
 __device__ inline uint32_t
-half_codes (const Piece &piece, float scale, float tensor, float unit)
+half_codes (const Piece &piece, const Scaling &by)
 {
-  float high = scale * (tensor * unit), low = fmaf (scale, tensor * unit, -high);
-  Piece scaled = scaled_piece (piece, quotient_by (high, low, unit), true);
+  Piece scaled = scaled_piece (piece, by, true);
   uint32_t codes = 0;
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
     codes |= to_e2m1 (scaled.at[i]) << i * 4;
-  return high == 0.0f ? 0 : codes;
+  return is_of_zeros (by) ? 0 : codes;
 }
 
 /* By a power of two products are exact in fp32, where they are not too small for a code. */
@@ -179,23 +178,24 @@ codes_of_blocks (const Target &to, const Patch &patch, const Pair &scales)
   PatchCodes codes = {};
 
   if (to.dtype == PLAN_DTYPE_MXFP8)
-    EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
     {
-      float scale = from_e8m0 (scales.word[k / 4] >> k % 4 * 8 & 0xff);
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        {
+          float scale = from_e8m0 (scales.word[k / 4] >> k % 4 * 8 & 0xff);
 
-      codes.row[k]
-          = site_codes (narrow_of (PLAN_DTYPE_E4M3), patch.row[k], inverse_of_power (scale));
+          codes.row[k]
+              = site_codes (narrow_of (PLAN_DTYPE_E4M3), patch.row[k], inverse_of_power (scale));
+        }
     }
   else
-  {
-    Piece scale = from_codes (narrow_of (PLAN_DTYPE_E4M3), scales);
-    float unit = unit_of (*to.scale);
+    {
+      Piece scale = from_codes (narrow_of (PLAN_DTYPE_E4M3), scales);
 
-    EXEC_CUDA_UNROLL_ALL
-    for (unsigned k = 0; k < PIECE; k++)
-      codes.row[k].word[0] = half_codes (patch.row[k], scale.at[k], *to.scale, unit);
-  }
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        codes.row[k].word[0] = half_codes (patch.row[k], half_scaling (scale.at[k], *to.scale));
+    }
   return codes;
 }
 
@@ -366,19 +366,36 @@ __launch_bounds__ (THREADS, 2)
 
 /* --- back --------------------------------------------------------------------------------- */
 
+/* Eight elements of an array of `count`: blocks are of whole pieces. */
+__device__ inline Piece
+narrow_piece (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t at)
+{
+  unsigned n = piece_of (at, count);
+  float block = dtype == PLAN_DTYPE_MXFP8 ? 1.0f : *scale;
+  Piece piece;
+
+  if (dtype == PLAN_DTYPE_NVFP4)
+    {
+      float inner = from_narrow (narrow_of (PLAN_DTYPE_E4M3), in[count / 2 + at / NV_BLOCK]);
+
+      piece = from_half_codes (load_codes (in + at / 2, PIECE / 2).word[0]);
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] *= inner;
+    }
+  else
+    piece = from_codes (narrow_of (dtype), load_codes (in + at, n));
+  if (dtype == PLAN_DTYPE_MXFP8)
+    block = from_e8m0 (in[count + at / MX_BLOCK]);
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= block;
+  return piece;
+}
+
 __global__ void
 dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const float *scale)
 {
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
-    {
-      unsigned n = piece_of (at, count);
-      Piece piece = {};
-
-      for (unsigned i = 0; i < PIECE; i++)
-        if (i < n)
-          piece.at[i] = narrow_at (in, dtype, scale, count, at + i);
-      write (out, at, n, piece);
-    }
+    write (out, at, piece_of (at, count), narrow_piece (in, dtype, scale, count, at));
 }
 
 }

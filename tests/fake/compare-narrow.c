@@ -47,7 +47,8 @@ draw_case (Case *c, int seed, GRand *rand)
   c->param.cols = side == block && seed / 4 % 3 == 1 ? (guint64)from_to (rand, 1, 40)
                                                      : side * (guint64)from_to (rand, 1, 3);
   const guint64 all = c->param.rows * c->param.cols, even = c->dtype == PLAN_DTYPE_E2M1 ? 2 : 1;
-  c->param.first = (guint64)from_to (rand, 0, all) / even * even;
+  const guint64 step = g_rand_boolean (rand) ? 8 : even; /* else it may cut pieces of eight */
+  c->param.first = (guint64)from_to (rand, 0, all) / step * step;
   c->count = (guint64)from_to (rand, 0, all - c->param.first) / even * even;
   if (g_rand_int_range (rand, 0, 4) == 0)
     {
@@ -111,6 +112,27 @@ START_TEST (magnitudes_are_the_cpus)
   check_and_clear (&in, "the parameter");
 }
 END_TEST
+
+/* Some of any size, or 0; e2m1 has no NaN to compare. */
+static void
+plant_magnitudes (CompareOperand *self, gboolean has_nan, GRand *rand)
+{
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      const gint choice = g_rand_int_range (rand, 0, 8);
+      const float value = choice == 0              ? 0
+                          : choice == 1 && has_nan ? INFINITY
+                          : choice == 2 && has_nan
+                              ? NAN
+                              : (float)ldexp (g_rand_double_range (rand, 1, 2),
+                                              g_rand_int_range (rand, -150, 128));
+
+      if (choice < 5)
+        exec_number_narrow (self->want + self->at + plan_dtype_bytes (self->dtype, i), self->dtype,
+                            &value, 1);
+    }
+  compare_operand_keep (self, device);
+}
 
 /* What the CPU makes of whole tiles is in row order. */
 static void
@@ -191,6 +213,8 @@ START_TEST (quantised_parts_are_the_cpus)
         _i % 5 == 0 && c.dtype != PLAN_DTYPE_E2M1 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
   take (&operand[AMAX], c.param.block > 0 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, COMPARE_POSITIVE,
         c.magnitudes, rand);
+  if (_i % 3 == 0)
+    plant_magnitudes (&operand[AMAX], c.dtype != PLAN_DTYPE_E2M1, rand);
   take (&operand[SCALES], PLAN_DTYPE_U8, COMPARE_BYTES, c.magnitudes, rand);
   for (guint i = 0; i < n_operands; i++)
     point (&cpu, &cuda, i, &operand[i]);
