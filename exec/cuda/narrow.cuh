@@ -4,14 +4,7 @@
  * 128 rows by 4 blocks where those are whole, as cuBLASLt reads them (the cuBLAS documentation, 1D
  * block scaling). */
 #pragma once
-#include "exec/cuda/launch.cuh"
-
-/* Before a loop over an array that shall lie in registers. */
-#ifdef __CUDACC__
-#define EXEC_CUDA_UNROLL_ALL _Pragma ("unroll")
-#else
-#define EXEC_CUDA_UNROLL_ALL
-#endif
+#include "exec/cuda/powers.cuh"
 
 namespace
 {
@@ -330,25 +323,11 @@ unit_of (float scale)
   return scale < 0x1p-60f ? 0x1p100f : scale > 0x1p60f ? 0x1p-100f : 1.0f;
 }
 
-/* Good to 2^-23. */
-__device__ inline float
-inverse_near (float value)
-{
-#ifdef __CUDA_ARCH__
-  float inverse;
-
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
-  return inverse;
-#else
-  return 1.0f / value;
-#endif
-}
-
 /* By high + low, in those units. By 0, infinity and NaN a quotient is a product too. */
 __device__ inline Scaling
 quotient_by (float high, float low, float unit)
 {
-  float inverse = inverse_near (high);
+  float inverse = inverse_of (high);
 
   if (!(high > 0.0f && high < INFINITY))
     return product_with (1.0f / high);

@@ -56,9 +56,11 @@ turned_patch (const Patch &patch)
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
-    EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    turned.row[i].at[k] = patch.row[k].at[i];
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        turned.row[i].at[k] = patch.row[k].at[i];
+    }
   return turned;
 }
 

@@ -88,7 +88,7 @@ lines_at (uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
   return { row, col, row < rows ? piece_of (row, rows) : 0, col < cols ? piece_of (col, cols) : 0 };
 }
 
-/* PatchCodes of eight rows: of a byte each, or of half a one in the first word. */
+/* Codes of eight rows: of a byte each, or of half a one in the first word. */
 struct PatchCodes
 {
   Pair row[PIECE];
@@ -124,7 +124,7 @@ tensor_scaling (const Target &to)
   return quotient_by (high, fmaf (*to.scale * unit, 6.0f, -high), unit);
 }
 
-/* PatchCodes of the scales of eight blocks that have these largest magnitudes. */
+/* Codes of the scales of eight blocks that have these largest magnitudes. */
 __device__ inline Pair
 block_scales (const Target &to, const Scaling &tensor, const uint32_t largest[PIECE])
 {
@@ -219,9 +219,11 @@ turned_codes (const PatchCodes &codes)
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
-    EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    turned.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff) << k % 4 * 8;
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        turned.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff) << k % 4 * 8;
+    }
   return turned;
 }
 
@@ -292,9 +294,11 @@ convert_columns (const Target &to, const Scaling &tensor, const Patch &patch,
   share_largest (patch, place);
   __syncthreads ();
   for (unsigned line = first; line < first + block_threads (to); line++)
-    EXEC_CUDA_UNROLL_ALL
-  for (unsigned i = 0; i < PIECE; i++)
-    largest[i] = larger (largest[i], square_tile ().largest[line][place.piece * PIECE + i]);
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < PIECE; i++)
+        largest[i] = larger (largest[i], square_tile ().largest[line][place.piece * PIECE + i]);
+    }
   Pair scales = block_scales (to, tensor, largest);
   store_scales (to, lines, scales);
   return codes_of_blocks (to, turned_patch (patch), scales);
