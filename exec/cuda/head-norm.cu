@@ -4,7 +4,7 @@
  * Launch shape   as many lanes of a warp per head as it has pieces of 8 elements, up to 32; those
  *                of a row's heads along x in blocks of up to 256 threads, rows along y, or parts of
  *                them, which a block goes through and sums; 8 KiB of shared memory. dq, dk: the sum
- *                of the parts, as in norm.cu, a block of 512 threads per 8 elements of a head.
+ *                of the parts, as in norm-bwd.cu, a block of 512 threads per 8 elements of a head.
  * Per call       s: bytes per element, of each operand's own format; n = rows (heads + 2 kv_heads)
  *                head_dim, h = rows (heads + kv_heads)
  *   op              bytes                       FLOPs

@@ -108,7 +108,7 @@ int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
  * is room for another number. */
 int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
 
-/* exec/cuda/norm.cu */
+/* exec/cuda/norm.cu; gradients of norms: norm-bwd.cu */
 int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_add_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream);
