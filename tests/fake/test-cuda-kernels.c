@@ -92,7 +92,7 @@ START_TEST (fake_logs_each_launch)
                                       "add grid 1 1 block 256 shared 0 stream 2\n"
                                       "add grid 1 1 block 256 shared 0 stream 2\n"
                                       "adamw grid 1 1 block 256 shared 0 stream 2\n"
-                                      "rmsnorm grid 2 1 block 64 shared 0 stream 1\n"
+                                      "rmsnorm<false> grid 2 1 block 64 shared 0 stream 1\n"
                                       "swiglu grid 1 2 block 64 shared 0 stream 1\n"
                                       "swiglu_bwd grid 1 2 block 64 shared 0 stream 1\n"
                                       "rope grid 1 1 block 256 shared 0 stream 1\n");
