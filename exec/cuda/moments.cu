@@ -46,33 +46,13 @@ moment_of (Operands *operands, int i)
   return moment;
 }
 
-/* Eight codes as they lie in memory. */
-struct __attribute__ ((aligned (8), may_alias)) Codes
-{
-  uint32_t word[2];
-};
-
-__device__ inline bool
-are_aligned (const uint8_t *codes, unsigned n)
-{
-  return n == PIECE && (uintptr_t)codes % sizeof (Codes) == 0;
-}
-
 __device__ inline Piece
 read_codes (const uint8_t *codes, unsigned n, float scale)
 {
-  const Narrow format = narrow_of (PLAN_DTYPE_E4M3);
-  Codes all = {};
-  Piece piece;
+  Piece piece = from_codes (narrow_of (PLAN_DTYPE_E4M3), load_codes (codes, n));
 
-  if (are_aligned (codes, n))
-    all = *(const Codes *)codes;
-  else
-    for (unsigned i = 0; i < PIECE; i++)
-      if (i < n)
-        all.word[i / 4] |= (uint32_t)codes[i] << i % 4 * 8;
   for (unsigned i = 0; i < PIECE; i++)
-    piece.at[i] = from_narrow (format, all.word[i / 4] >> i % 4 * 8 & 0xff) * scale;
+    piece.at[i] *= scale;
   return piece;
 }
 
@@ -82,16 +62,11 @@ write_codes (uint8_t *codes, unsigned n, const Piece &piece, float scale)
 {
   const Narrow format = narrow_of (PLAN_DTYPE_E4M3);
   const double inverse = 1.0 / (double)scale;
-  Codes all = {};
+  Pair all = {};
 
   for (unsigned i = 0; i < PIECE; i++)
     all.word[i / 4] |= to_narrow (format, settle ((double)piece.at[i] * inverse)) << i % 4 * 8;
-  if (are_aligned (codes, n))
-    *(Codes *)codes = all;
-  else
-    for (unsigned i = 0; i < PIECE; i++)
-      if (i < n)
-        codes[i] = (uint8_t)(all.word[i / 4] >> i % 4 * 8);
+  store_codes (codes, all, n);
 }
 
 __device__ inline Piece

@@ -285,18 +285,6 @@ scaled (float code, PlanDtype dtype, unsigned scale, const float *tensor)
   return code * from_e8m0 (scale);
 }
 
-/* Element i of an array of `count`, in fp32; scales in row order. */
-__device__ inline float
-narrow_at (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t i)
-{
-  float code = code_at (in, dtype, i);
-
-  if (dtype == PLAN_DTYPE_NVFP4)
-    return scaled (code, dtype, in[count / 2 + i / NV_BLOCK], scale);
-  return dtype == PLAN_DTYPE_MXFP8 ? scaled (code, dtype, in[count + i / MX_BLOCK], scale)
-                                   : code * *scale;
-}
-
 /* --- quotients ---------------------------------------------------------------------------- */
 
 /* What elements of one scale are multiplied with, or divided by: `high` + `low`, numbers of 24 bits

@@ -199,12 +199,6 @@ tensor_scale (float max, double limit)
   return max == 0 ? 1.0f : (float)((double)max / limit);
 }
 
-__device__ inline unsigned
-code_of (const Narrow &format, float value, double inverse)
-{
-  return to_narrow (format, settle ((double)value * inverse));
-}
-
 __global__ void
 param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Array amax, Array in)
 {
@@ -238,8 +232,7 @@ param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scal
       unsigned n = piece_of (at, count);
       Piece piece = read (in, at, n);
 
-      for (unsigned i = 0; i < PIECE; i++)
-        own = larger (own, magnitude_of (piece.at[i]));
+      own = larger (own, largest_of_piece (piece));
       store_codes (out + at, site_codes (format, piece, given), n);
     }
   if (site.amax != NULL)
@@ -346,7 +339,9 @@ inverse_at (const BlockScales &scales, uint64_t place)
 __device__ inline unsigned
 block_code (const Narrow &format, float value, double inverse)
 {
-  return format.sign == 0x8 && inverse == 0 ? 0 : code_of (format, value, inverse);
+  if (format.sign == 0x8 && inverse == 0)
+    return 0;
+  return to_narrow (format, settle ((double)value * inverse));
 }
 
 /* Of e2m1 two in a byte, the first in its lower half; `n` is even then. */
