@@ -246,6 +246,9 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
   Plan relaxed = *plan;
   shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
   narrow (&relaxed);
+  /* No optimizer that Megatron-LM does not distribute takes gradients as they are. */
+  if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    SET (&relaxed, PRECISION_AWARE, OFF);
   SET (&relaxed, EXP_AVG, FP32);
   SET (&relaxed, EXP_AVG_SQ, FP32);
   SET (&relaxed, PARAM_GATHER, COMPUTE);

@@ -63,7 +63,6 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
   plan_emit_refuse_common (subject, FALSE, reasons);
-  plan_emit_refuse (reasons, value[PLAN_PP] > 1, "pp: the call knows no pipeline: use 1");
   plan_emit_refuse (reasons, value[PLAN_EP] > 1, "ep: a mesh of experts is not written: use 1");
   plan_emit_refuse (reasons, value[PLAN_COMM_UNIT] != PLAN_UNSET,
                     "comm_unit: the call takes none: use auto, or --as megatron");

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/emit-private.h"
+#include "planner/megatron-models.h"
 #include "planner/megatron-table.h"
 #include "planner/units.h"
 
@@ -46,53 +47,12 @@ has_all_biases (const PlanModel *m)
   return m->qkv_bias && m->proj_bias && m->mlp_bias;
 }
 
-/* Properties without a flag. */
-static void
-refuse_properties (const PlanModel *m, GPtrArray *reasons)
-{
-  const gboolean is_rms = m->norm == PLAN_NORM_RMSNORM;
-  const gboolean is_rope = m->positions == PLAN_POSITIONS_ROPE;
-  plan_emit_refuse (reasons, m->experts > 0 || m->kv_lora > 0,
-                    "model experts, kv_lora: only dense models with plain attention are written");
-  plan_emit_refuse (reasons, m->positions == PLAN_POSITIONS_ALIBI,
-                    "model positions=alibi: Megatron-LM has rope, learned and none");
-  plan_emit_refuse (reasons, !is_rms && !m->norm_bias,
-                    "model norm_bias=off: its layer norms add biases: only norm_bias=on, or "
-                    "norm=rmsnorm");
-  plan_emit_refuse (reasons, is_rms && m->norm_bias,
-                    "model norm_bias=on: its RMS norms add none: only norm_bias=off, or "
-                    "norm=layernorm");
-  plan_emit_refuse (reasons, m->post_norms,
-                    "model post_norms=on: it has no norms behind attention and MLP: only off");
-  plan_emit_refuse (reasons, m->qk_norm && !is_rms,
-                    "model qk_norm=on: its layer norms of queries and keys add biases: only off, "
-                    "or norm=rmsnorm");
-  plan_emit_refuse (reasons, m->proj_bias != m->mlp_bias || (m->proj_bias && !m->qkv_bias),
-                    "model qkv_bias, proj_bias, mlp_bias: it has all three, qkv_bias alone, or "
-                    "none");
-  plan_emit_refuse (reasons, m->parallel,
-                    "model parallel=on: its MLP reads what attention has written: only off");
-  plan_emit_refuse (reasons, m->embed_scale,
-                    "model embed_scale=on: it does not scale embeddings: only off");
-  plan_emit_refuse (reasons, m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim,
-                    "model attn_scalar: it divides scores by the root of head_dim: only 0");
-  plan_emit_refuse (reasons, m->attn_softcap > 0,
-                    "model attn_softcap: it does not bound attention scores: only 0");
-  plan_emit_refuse (reasons, m->logit_softcap > 0,
-                    "model logit_softcap: it does not bound logits: only 0");
-  plan_emit_refuse (reasons, is_rope && m->rope_theta != (double)(gint64)m->rope_theta,
-                    "model rope_theta: --rotary-base takes whole numbers only");
-  plan_emit_refuse (reasons, m->mtp > 0 && !is_rms,
-                    "model mtp: its prediction modules need norm=rmsnorm");
-}
-
 /* Flags that choose an activation, by megatron/training/argument_utils.py. Gelu is the fused one,
  * by tanh, where biases are added to it and fusion is not switched off. */
 static void
-add_activation (const PlanModel *m, GPtrArray *lines, GPtrArray *reasons)
+add_activation (const PlanModel *m, GPtrArray *lines)
 {
   const PlanActivation a = m->activation;
-  const gboolean is_fused = a == PLAN_ACTIVATION_GELU_TANH && !m->gated && m->mlp_bias;
   const gboolean is_exact = a == PLAN_ACTIVATION_GELU && !m->gated;
   const gboolean is_swiglu = a == PLAN_ACTIVATION_SILU && m->gated;
   const gboolean is_quick = a == PLAN_ACTIVATION_QUICK_GELU && m->gated;
@@ -101,9 +61,6 @@ add_activation (const PlanModel *m, GPtrArray *lines, GPtrArray *reasons)
   add_if (lines, is_quick, PLAN_MEGATRON_QUICK_GEGLU);
   add_if (lines, is_squared, PLAN_MEGATRON_SQUARED_RELU);
   add_if (lines, is_exact && m->mlp_bias, PLAN_MEGATRON_BIAS_GELU_FUSION);
-  plan_emit_refuse (reasons, !is_fused && !is_exact && !is_swiglu && !is_quick && !is_squared,
-                    "model activation, gated: Megatron-LM has silu and quick_gelu gated, gelu and "
-                    "relu2 not gated, and gelu_tanh not gated with mlp_bias=on");
 }
 
 /* The token itself is one of the window, which the flag does not count. Of the layers from `from`
@@ -150,7 +107,9 @@ add_positions (const PlanModel *m, GPtrArray *lines)
 void
 plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtrArray *reasons)
 {
-  refuse_properties (m, reasons);
+  const char *reason;
+  for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
+    plan_emit_refuse (reasons, TRUE, "%s", reason);
   plan_emit_line (lines, "--use-mcore-models");
   add_word (lines, PLAN_MEGATRON_TRANSFORMER_IMPL, "transformer_engine");
   add_int (lines, PLAN_MEGATRON_NUM_LAYERS, m->layers);
@@ -171,7 +130,7 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   add_real (lines, PLAN_MEGATRON_NORM_EPSILON, m->norm_eps);
   add_if (lines, m->norm_1p, PLAN_MEGATRON_NORM_ONE_PLUS);
   add_if (lines, m->qk_norm, PLAN_MEGATRON_QK_LAYERNORM);
-  add_activation (m, lines, reasons);
+  add_activation (m, lines);
   add_if (lines, !has_all_biases (m), PLAN_MEGATRON_ADD_BIAS_LINEAR);
   add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);
   add_window (m, lines);

@@ -239,67 +239,20 @@ add_data_and_training (const Emit *e)
     plan_emit_line (e->command->groups[PLAN_EMIT_GROUP_TRAINING], "%s", training[i]);
 }
 
-/* What stack=megatron has no flag for. */
-static void
-refuse_ddp (const Emit *e)
-{
-  GPtrArray *const reasons = e->reasons;
-  const gboolean is_aware = IS (PRECISION_AWARE, ON), is_plain = IS (STRATEGY, NO_SHARD);
-  const gint64 weights = IS (COMPUTE, FP32)   ? PLAN_MAIN_GRADS_FP32
-                         : IS (COMPUTE, FP16) ? PLAN_MAIN_GRADS_FP16
-                                              : PLAN_MAIN_GRADS_BF16;
-  const gint64 grads = e->value[PLAN_MAIN_GRADS];
-  const gboolean may_be_half = is_aware && !is_plain;
-  plan_emit_refuse (reasons, !IS (MAIN_PARAMS, FP32) && !(may_be_half && IS (MAIN_PARAMS, FP16)),
-                    "main_params: stack=megatron keeps fp32, or fp16 with precision_aware=on and a "
-                    "sharded optimizer");
-  plan_emit_refuse (reasons, grads != PLAN_MAIN_GRADS_FP32 && grads != weights,
-                    "main_grads: stack=megatron adds gradients up in fp32 or the weights' format");
-  plan_emit_refuse (reasons, e->value[PLAN_GRAD_COMM] != grads,
-                    "grad_comm: stack=megatron sends gradients as it keeps them, by main_grads");
-  plan_emit_refuse (reasons,
-                    IS (REDUCE_ALGO, A2A)
-                        && (is_plain || e->value[PLAN_DP_OUTER] > 1 || IS (MAIN_GRADS, FP32)),
-                    "reduce_algo=a2a: Megatron-LM has it with strategy=optim, dp_outer=1 and "
-                    "main_grads other than fp32: use rs"); /* param_and_grad_buffer.py */
-  plan_emit_refuse (reasons, is_plain && IS (OVERLAP_PARAM_GATHER, OFF),
-                    "overlap_param_gather=off: strategy=no_shard gathers nothing: use on");
-  plan_emit_refuse (reasons, is_plain && e->value[PLAN_DP_OUTER] > 1,
-                    "dp_outer: without a sharded optimizer all are replicas: use 1, or "
-                    "strategy=optim");
-  plan_emit_refuse (reasons, is_plain && is_aware,
-                    "precision_aware=on: it is of the sharded optimizer: use off, or "
-                    "strategy=optim");
-  plan_emit_refuse (reasons, IS (KEEP_TRANSPOSE, ON),
-                    "keep_transpose=on: only Megatron-FSDP has a flag for it: use off");
-}
-
 /* What no flag says, or another flag of the plan rules out. */
 static void
 refuse (const Emit *e)
 {
   GPtrArray *const reasons = e->reasons;
-  const gboolean checks_loss = IS (NAN_CHECK, LOSS);
   plan_emit_refuse_common (e->subject, TRUE, reasons);
-  if (e->is_ddp)
-    refuse_ddp (e);
   plan_emit_refuse (reasons, IS (NAN_CHECK, PARAMS),
                     "nan_check=params: there is no flag for it: use loss or off, or --as "
                     "fully_shard");
-  plan_emit_refuse (reasons, checks_loss && IS (COMPUTE, FP16),
-                    "nan_check=loss: Megatron-LM does not check where fp16 scales its loss: use "
-                    "off"); /* arguments.py */
-  plan_emit_refuse (reasons, checks_loss && IS (CUDA_GRAPH, ON),
-                    "nan_check=loss: Megatron-LM refuses it with cuda_graph=on: use off");
+  plan_emit_refuse (reasons, e->is_ddp && IS (STRATEGY, NO_SHARD) && IS (OVERLAP_PARAM_GATHER, OFF),
+                    "overlap_param_gather=off: strategy=no_shard gathers nothing: use on");
   plan_emit_refuse (reasons, IS (SYNC_EVERY_MICRO_BATCH, ON),
                     "sync_every_micro_batch=on: Megatron-LM's loop does not: use off, or --as "
                     "fully_shard");
-  plan_emit_refuse (reasons, IS (DETERMINISTIC, ON) && IS (CE_FUSION, ON),
-                    "deterministic=on: Megatron-LM refuses it with ce_fusion=on: use "
-                    "ce_fusion=off"); /* determinism.py */
-  plan_emit_refuse (reasons, e->value[PLAN_OFFLOAD_LAYERS] >= e->subject->model->layers,
-                    "offload_layers: Megatron-LM takes at most one fewer than the model has, %d",
-                    (int)e->subject->model->layers - 1); /* transformer_config.py */
   plan_emit_refuse (reasons, IS (TASK, EVAL),
                     "task=eval: Megatron-LM evaluates within training only: use train");
 }

@@ -139,24 +139,6 @@ refuse_stack (const PlanEmitSubject *subject, gboolean takes_megatron, GPtrArray
                     plan_field_names (PLAN_STACK)[id]);
 }
 
-/* What Megatron-FSDP does whatever it is asked for. */
-static void
-refuse_fsdp (const gint64 *value, GPtrArray *reasons)
-{
-  const gboolean is_full = value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
-  const gboolean shards_grads = is_full || value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS;
-  plan_emit_refuse (reasons, value[PLAN_REDUCE_ALGO] != PLAN_REDUCE_ALGO_RS,
-                    "reduce_algo=a2a: Megatron-FSDP has only reduce-scatter: use rs");
-  plan_emit_refuse (reasons,
-                    shards_grads && value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF,
-                    "overlap_grad_reduce=off: where gradients are sharded Megatron-FSDP overlaps "
-                    "them whatever is asked for: use on, or strategy no_shard or optim");
-  plan_emit_refuse (reasons,
-                    is_full && value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF,
-                    "overlap_param_gather=off: where parameters are sharded Megatron-FSDP overlaps "
-                    "them whatever is asked for: use on, or another strategy");
-}
-
 void
 plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron,
                          GPtrArray *reasons)
@@ -165,14 +147,10 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron
   refuse_stack (subject, takes_megatron, reasons);
   plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
                     "unit=block: its units are layers: use layer");
-  plan_emit_refuse (reasons, value[PLAN_COMPILE] == PLAN_COMPILE_ON,
-                    "compile=on: its steps are not compiled: use off");
   plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
                     "fused_masters=on: that version's optimizer keeps none: use off");
   plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
                     "cluster %s: has no GPUs, which Megatron-LM needs", subject->cluster->name);
-  if (!takes_megatron || value[PLAN_STACK] % PLAN_STACK_BASE != PLAN_STACK_MEGATRON)
-    refuse_fsdp (value, reasons);
 }
 
 static gboolean

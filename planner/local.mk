@@ -40,6 +40,7 @@ libplanner_a_SOURCES = \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \
   %D%/megatron-log.c \
+  %D%/megatron-models.c %D%/megatron-models.h \
   %D%/megatron-pattern.c %D%/megatron-pattern.h \
   %D%/megatron-rules.c %D%/megatron-rules.h \
   %D%/megatron-settings.c %D%/megatron-settings.h \

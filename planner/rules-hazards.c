@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is legal and likely to surprise: costs, silent losses of overlap or precision, and known
- * faults of the frameworks. Each row with a predicate that is true when it applies. */
+ * faults of the frameworks. Each row with a predicate that is true when it applies, and whether it
+ * changes what is learned. */
 #include "config.h"
 
 #include "planner/rules-private.h"
@@ -137,13 +138,13 @@ static const PlanRuleEntry hazards[] = {
     recomputes_fused_norms, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "sync-reduces-again", "sync_every_micro_batch reduces the same buffer in every micro batch where gradients are not "
       "sharded, or replicated: the caller must zero it each time", "Megatron-LM PR #3067", 0 },
-    syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER) },
+    syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER), PLAN_CHANGES_LEARNING },
   { { "norm-per-replica", "the gradient norm is taken within one replica, which under outer_strategy=optim holds only "
       "its part: clipping sees a smaller norm", "Megatron-LM distrib_optimizer.py, as read", 0 },
-    norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER) },
+    norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER), PLAN_CHANGES_LEARNING },
   { { "grad-pool-may-race", "the pool of gradient buffers is reused after a wait on the reduction stream only; the gather "
       "that hides this is on another communicator or absent here", "Megatron-LM param_and_grad_buffer.py, as read", 0 },
-    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY) },
+    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY), PLAN_CHANGES_LEARNING },
   { { "double-buffer-unused", "double_buffer has no effect with strategy=no_shard, which has no units",
       "Megatron-LM param_and_grad_buffer.py", 0 },
     pool_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER) },
@@ -166,7 +167,7 @@ static const PlanRuleEntry hazards[] = {
   { { "fp8-loses-small-squares", "exp_avg_sq=fp8 has one scale per parameter tensor: squares below a 450,000th of the "
       "largest become 0, and their weights take steps that are too long; bf16 keeps them",
       "fsdplan run, 0.8M parameters: after 150 steps a loss of 2.10 where fp32 and bf16 have 1.76", 0 },
-    loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ) },
+    loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ), PLAN_CHANGES_LEARNING },
 };
 /* clang-format on */
 

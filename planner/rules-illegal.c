@@ -367,12 +367,6 @@ offloads_proj_alone (const PlanFacts *f)
 }
 
 static gboolean
-compiles_elsewhere (const PlanFacts *f)
-{
-  return IS (f, COMPILE, ON) && !is_stack (f, PLAN_STACK_FSDP2);
-}
-
-static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
   return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
@@ -569,9 +563,6 @@ static const PlanRuleEntry rules[] = {
   { { "offload-proj-needs-core", "offload_modules with attn_proj needs core_attn beside it",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_proj_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
-  { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
-      "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
-    compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
   { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
       "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
       "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },

@@ -6,10 +6,25 @@
 
 #include "planner/rules-private.h"
 
+#include "planner/megatron-models.h"
+
 static gboolean
 is_megatron (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+static gboolean
+is_megatron_fsdp (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+/* The stacks that Megatron-LM's training loop runs. */
+static gboolean
+runs_megatron (const PlanFacts *f)
+{
+  return is_megatron (f) || is_megatron_fsdp (f);
 }
 
 static gboolean
@@ -129,6 +144,13 @@ modules_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+recomputes_some_layers (const PlanFacts *f)
+{
+  return is_nanotron (f) && IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, BLOCK)
+         && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
+}
+
+static gboolean
 op_sac_elsewhere (const PlanFacts *f)
 {
   return !is_torch (f) && IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC);
@@ -181,6 +203,115 @@ async_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+compiles_elsewhere (const PlanFacts *f)
+{
+  return IS (f, COMPILE, ON) && !is_stack (f, PLAN_STACK_FSDP2);
+}
+
+static gboolean
+all_to_all_elsewhere (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && !is_megatron (f) && !is_stack (f, PLAN_STACK_NATIVE);
+}
+
+/* param_and_grad_buffer.py of Megatron-LM's own DDP. */
+static gboolean
+all_to_all_of_megatron (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && is_megatron (f)
+         && (!IS (f, STRATEGY, OPTIM) || f->value[PLAN_DP_OUTER] > 1 || IS (f, MAIN_GRADS, FP32));
+}
+
+static gboolean
+reduces_late (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, OVERLAP_GRAD_REDUCE, OFF)
+         && (IS (f, STRATEGY, OPTIM_GRADS) || IS (f, STRATEGY, OPTIM_GRADS_PARAMS));
+}
+
+static gboolean
+gathers_late (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, OVERLAP_PARAM_GATHER, OFF)
+         && IS (f, STRATEGY, OPTIM_GRADS_PARAMS);
+}
+
+static gboolean
+main_params_of_megatron (const PlanFacts *f)
+{
+  const gboolean may_be_half = IS (f, PRECISION_AWARE, ON) && IS (f, STRATEGY, OPTIM);
+  return is_megatron (f) && !IS (f, MAIN_PARAMS, FP32)
+         && !(may_be_half && IS (f, MAIN_PARAMS, FP16));
+}
+
+static gboolean
+main_grads_of_megatron (const PlanFacts *f)
+{
+  const gint64 weights = IS (f, COMPUTE, FP32)   ? PLAN_MAIN_GRADS_FP32
+                         : IS (f, COMPUTE, FP16) ? PLAN_MAIN_GRADS_FP16
+                                                 : PLAN_MAIN_GRADS_BF16;
+  const gint64 grads = f->value[PLAN_MAIN_GRADS];
+  return is_megatron (f)
+         && ((grads != PLAN_MAIN_GRADS_FP32 && grads != weights)
+             || f->value[PLAN_GRAD_COMM] != grads);
+}
+
+/* Replicas, and an optimizer that reads gradients as they are, belong to the distributed optimizer;
+ * a communicator for each. */
+static gboolean
+optimizer_not_distributed (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, STRATEGY, NO_SHARD)
+         && (f->value[PLAN_DP_OUTER] > 1 || IS (f, PRECISION_AWARE, ON));
+}
+
+static gboolean
+transpose_elsewhere (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, KEEP_TRANSPOSE, ON);
+}
+
+static gboolean
+nan_check_of_params (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, NAN_CHECK, PARAMS);
+}
+
+static gboolean
+nan_check_of_loss (const PlanFacts *f)
+{
+  return runs_megatron (f) && IS (f, NAN_CHECK, LOSS)
+         && (IS (f, COMPUTE, FP16) || IS (f, CUDA_GRAPH, ON));
+}
+
+static gboolean
+deterministic_fused (const PlanFacts *f)
+{
+  return runs_megatron (f) && IS (f, DETERMINISTIC, ON) && IS (f, CE_FUSION, ON);
+}
+
+static gboolean
+offloads_every_layer (const PlanFacts *f)
+{
+  return runs_megatron (f) && f->value[PLAN_OFFLOAD_LAYERS] >= f->model->layers;
+}
+
+static gboolean
+model_of_megatron (const PlanFacts *f)
+{
+  return is_megatron (f) && plan_megatron_lacks (f->model, 0);
+}
+
+/* Megatron-FSDP's call takes any model; what Megatron-LM puts around it does not come with it. */
+static gboolean
+settings_of_megatron_lm (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && plan_megatron_lacks (f->model, 0)
+         && IS_ANY_CHANGED (f, PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER,
+                            PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
+}
+
+static gboolean
 drops_elsewhere (const PlanFacts *f)
 {
   return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
@@ -223,9 +354,12 @@ static const PlanRuleEntry rules[] = {
   { { "selective-is-op-sac", "recompute=selective on stack=fsdp2 and stack=fsdp1 needs recompute_modules=op-sac alone; "
       "stack=nanotron has none", "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
     modules_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
+  { { "nanotron-recomputes-all", "recompute=full on stack=nanotron needs all layers, as recompute_method=uniform recomputes "
+      "them: it has one switch", "nanotron config/parallelism_config.py, recompute_layer", PLAN_ERROR_INVALID },
+    recomputes_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
   { { "op-sac-is-torch-s", "recompute_modules=op-sac needs stack=fsdp2 or fsdp1",
       "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
-    op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+    op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
   { { "nanotron-gradients-are-fp32", "stack=nanotron needs main_grads=fp32, grad_comm=fp32 and reduce_algo=rs: "
       "its accumulator is summed in place",
       "nanotron optim/gradient_accumulator.py", PLAN_ERROR_INVALID },
@@ -237,7 +371,7 @@ static const PlanRuleEntry rules[] = {
     flat_parameters_split, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_CP) },
   { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
       "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
-    graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+    graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH) },
   { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
       "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
     empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },
@@ -250,6 +384,57 @@ static const PlanRuleEntry rules[] = {
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
       "nanotron models/llama.py", PLAN_ERROR_INVALID },
     drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
+  { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
+      "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
+    compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPILE) },
+  { { "all-to-all-of-stack", "reduce_algo=a2a needs stack=native or stack=megatron: Megatron-FSDP, PyTorch and nanotron have "
+      "only reduce-scatter", "Megatron-LM param_and_grad_buffer.py of megatron_fsdp", PLAN_ERROR_INVALID },
+    all_to_all_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_REDUCE_ALGO) },
+  { { "all-to-all-sums-halves", "reduce_algo=a2a on stack=megatron needs strategy=optim, dp_outer=1 and main_grads other "
+      "than fp32", "Megatron-LM distributed/param_and_grad_buffer.py", PLAN_ERROR_INVALID },
+    all_to_all_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_REDUCE_ALGO, PLAN_STRATEGY, PLAN_DP_OUTER, PLAN_MAIN_GRADS) },
+  { { "sharded-gradients-overlap", "overlap_grad_reduce=off on stack=megatron-fsdp needs strategy=no_shard or optim: where "
+      "gradients are sharded it overlaps their reduction whatever is asked for",
+      "Megatron-LM megatron_fsdp.py, MegatronFSDP.__init__", PLAN_ERROR_INVALID },
+    reduces_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_GRAD_REDUCE, PLAN_STRATEGY) },
+  { { "sharded-params-overlap", "overlap_param_gather=off on stack=megatron-fsdp needs a strategy other than "
+      "optim_grads_params: where parameters are sharded it overlaps their gathers whatever is asked for",
+      "Megatron-LM megatron_fsdp.py, MegatronFSDP.__init__", PLAN_ERROR_INVALID },
+    gathers_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_PARAM_GATHER, PLAN_STRATEGY) },
+  { { "megatron-main-params", "stack=megatron needs main_params=fp32; with strategy=optim and precision_aware=on also fp16",
+      "Megatron-LM arguments.py, --main-params-dtype", PLAN_ERROR_INVALID },
+    main_params_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_PARAMS, PLAN_PRECISION_AWARE, PLAN_STRATEGY) },
+  { { "megatron-main-grads", "stack=megatron needs main_grads=fp32 or the weights' format, and grad_comm as main_grads: it "
+      "sends gradients as it accumulates them", "Megatron-LM arguments.py, --accumulate-allreduce-grads-in-fp32", PLAN_ERROR_INVALID },
+    main_grads_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_GRAD_COMM, PLAN_COMPUTE) },
+  { { "megatron-optimizer-is-distributed", "dp_outer above 1 and precision_aware=on on stack=megatron need strategy=optim: "
+      "they are settings of the distributed optimizer", "Megatron-LM arguments.py, --num-distributed-optimizer-instances",
+      PLAN_ERROR_INVALID },
+    optimizer_not_distributed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER, PLAN_PRECISION_AWARE) },
+  { { "transposes-are-megatron-fsdp-s", "keep_transpose=on needs stack=megatron-fsdp or native",
+      "Megatron-LM arguments.py, --keep-fp8-transpose-cache", PLAN_ERROR_INVALID },
+    transpose_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_KEEP_TRANSPOSE) },
+  { { "megatron-checks-the-loss", "nan_check=params needs another stack than megatron, which looks at the loss and at whole "
+      "buckets of gradients", "Megatron-LM arguments.py, --no-check-for-nan-in-loss-and-grad", PLAN_ERROR_INVALID },
+    nan_check_of_params, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_NAN_CHECK) },
+  { { "nan-check-needs-the-host", "nan_check=loss on stack=megatron-fsdp and stack=megatron needs compute other than fp16, whose "
+      "loss is scaled, and cuda_graph=off: a graph cannot look at a value", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+    nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH) },
+  { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
+      "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
+    deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION) },
+  { { "last-layer-stays", "offload_layers on stack=megatron-fsdp and stack=megatron must be below the model's layers",
+      "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+    offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS) },
+  { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron-LM's flags can describe (fsdplan emit --as megatron "
+      "names the property that they cannot): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
+      "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
+    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "settings-of-megatron-lm", "comm_unit, sharp and offloading on stack=megatron-fsdp need a model that Megatron-LM's flags "
+      "can describe: Megatron-FSDP's call, which takes any other, has no such arguments",
+      "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
+    settings_of_megatron_lm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS,
+                                                        PLAN_OFFLOAD_MODULES) },
 };
 /* clang-format on */
 

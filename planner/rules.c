@@ -80,6 +80,20 @@ plan_rules_check_block (const Plan *resolved, const PlanModel *model, const Plan
   return TRUE;
 }
 
+gboolean
+plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n, const PlanModel *model,
+                      const PlanCluster *cluster)
+{
+  const PlanFacts facts = facts_of (plan, model, cluster);
+  const PlanRuleEntry *entry;
+  for (guint i = 0; (entry = plan_rules_of_stacks (i)); i++)
+    for (guint shown = 0; shown < entry->n_shown; shown++)
+      for (guint f = 0; f < n; f++)
+        if (entry->shown[shown] == fields[f] && entry->is_broken (&facts))
+          return FALSE;
+  return TRUE;
+}
+
 guint
 plan_rules_n (void)
 {
@@ -105,10 +119,26 @@ plan_rules_hazards (const Plan *resolved, const PlanModel *model, const PlanClus
   for (guint i = 0; plan_rules_hazard (i); i++)
     if (plan_rules_hazard (i)->is_broken (&facts))
       {
-        g_autofree char *text = describe (plan_rules_hazard (i), &facts);
-        g_ptr_array_add (texts, g_strdup_printf ("%s: %s", plan_rules_hazard (i)->rule.name, text));
+        const PlanRuleEntry *const entry = plan_rules_hazard (i);
+        g_autofree char *text = describe (entry, &facts);
+        g_ptr_array_add (
+            texts,
+            g_strdup_printf ("%s: %s%s", entry->rule.name,
+                             entry->changes_learning ? "changes what is learned: " : "", text));
       }
   return texts;
+}
+
+gboolean
+plan_rules_changes_learning (const Plan *resolved, const PlanModel *model,
+                             const PlanCluster *cluster)
+{
+  const PlanFacts facts = facts_of (resolved, model, cluster);
+  const PlanRuleEntry *entry;
+  for (guint i = 0; (entry = plan_rules_hazard (i)); i++)
+    if (entry->changes_learning && entry->is_broken (&facts))
+      return TRUE;
+  return FALSE;
 }
 
 guint

@@ -16,7 +16,7 @@ typedef struct
   const char *name;     /* "hfsdp-needs-full-sharding" */
   const char *reason;   /* the rule as a sentence, with what would be legal */
   const char *citation; /* where it comes from */
-  PlanErrorCode code;   /* of the error when it is broken */
+  PlanErrorCode code;   /* of the error when it is broken; of hazards it means nothing */
 } PlanRule;
 
 /* Checks a resolved plan; the error starts with "rule NAME: " of the first rule it breaks. */
@@ -28,15 +28,25 @@ gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const P
 gboolean plan_rules_check_block (const Plan *resolved, const PlanModel *model,
                                  const PlanCluster *cluster);
 
+/* FALSE where a rule of the stack that looks at one of these fields is broken: the stack has no
+ * such value. The plan need not be resolved. */
+gboolean plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n,
+                               const PlanModel *model, const PlanCluster *cluster);
+
 guint plan_rules_n (void);
 const PlanRule *plan_rules_get (guint i);
 
-/* What to know about a legal plan before it runs: one text per hazard, "NAME: ..."; owned by the
- * array. */
+/* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", or "NAME:
+ * changes what is learned: ..."; owned by the array. */
 GPtrArray *plan_rules_hazards (const Plan *resolved, const PlanModel *model,
                                const PlanCluster *cluster);
 
+/* Whether one of its hazards changes what is learned: wrong gradients or norms, lost updates.
+ * Others cost time, memory or a rounding that was asked for. */
+gboolean plan_rules_changes_learning (const Plan *resolved, const PlanModel *model,
+                                      const PlanCluster *cluster);
+
 guint plan_rules_n_hazards (void);
-const PlanRule *plan_rules_get_hazard (guint i); /* its code means nothing */
+const PlanRule *plan_rules_get_hazard (guint i);
 
 G_END_DECLS

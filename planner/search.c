@@ -119,7 +119,8 @@ first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_reso
     {
       Plan plan;
       if (plan_space_at (s->space, point, &plan)
-          && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL))
+          && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL)
+          && plan_space_admits (s->space, out_resolved))
         return TRUE;
     }
   return FALSE;
@@ -273,6 +274,7 @@ filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64
   const PlanStack *stack = NULL;
   if (!plan_space_at (s->space, point, &plan)
       || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
+      || !plan_space_admits (s->space, &resolved)
       || !(stack = plan_stack_of (&resolved, s->cluster->kind, NULL)))
     {
       counts->by_rule++;

@@ -5,6 +5,7 @@
 
 #include "planner/error.h"
 #include "planner/layout.h"
+#include "planner/rules.h"
 #include "planner/stack.h"
 #include "planner/text.h"
 
@@ -89,8 +90,11 @@ add_sharding (PlanSpace *self)
   GArray *axis = new_axis (self);
   if (is_alone (self))
     {
+      /* Or whatever the stack calls it that has nothing else. */
       ADD (axis, SET (STRATEGY, NO_SHARD), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
            SET (AG_GROUP, OFF));
+      ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1,
+           SET (OUTER_STRATEGY, NO_SHARD), SET (AG_GROUP, OFF));
       return;
     }
   for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
@@ -123,7 +127,7 @@ add_powers (PlanSpace *self, PlanField field, gint64 most)
 #define NO_MODULES PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN
 #define NO_METHOD SET (RECOMPUTE_METHOD, UNIFORM), PLAN_RECOMPUTE_LAYERS, 1
 
-/* Nothing, MLPs, all layers, or as many of them as needed, in sixteenths. */
+/* Nothing, MLPs, cheap ops one by one, all layers, or as many of them as needed, in sixteenths. */
 static void
 add_recompute (PlanSpace *self)
 {
@@ -131,6 +135,8 @@ add_recompute (PlanSpace *self)
   const gint64 layers = self->model->layers, step = (layers + 15) / 16;
   ADD (axis, SET (RECOMPUTE, NONE), NO_MODULES, NO_METHOD);
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_MLP,
+       NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_OP_SAC,
        NO_METHOD);
   for (gint64 n = step; n < layers; n += step)
     ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
@@ -183,9 +189,13 @@ add_gradients (PlanSpace *self)
       ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, OFF),
            SET (REDUCE_ALGO, A2A));
     }
-  if (allows (self, PLAN_ALLOW_MIXED))
+  if (!allows (self, PLAN_ALLOW_MIXED))
+    return;
+  ADD (grads, SET (MAIN_GRADS, BF16), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, ON),
+       SET (REDUCE_ALGO, RS));
+  if (!is_alone (self))
     ADD (grads, SET (MAIN_GRADS, BF16), SET (GRAD_COMM, BF16), SET (PRECISION_AWARE, ON),
-         SET (REDUCE_ALGO, RS));
+         SET (REDUCE_ALGO, A2A));
 }
 
 static void
@@ -237,6 +247,14 @@ add_fusion (PlanSpace *self)
 {
   if (self->cluster->kind == PLAN_DEVICE_GPU)
     ADD (new_axis (self), SET (GRAD_ACCUM_FUSION, ON));
+}
+
+static void
+add_compile (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  ADD (axis, SET (COMPILE, OFF));
+  ADD (axis, SET (COMPILE, ON));
 }
 
 static gboolean
@@ -377,6 +395,50 @@ pin (PlanSpace *self, PlanField field)
     }
 }
 
+static void
+choose (const PlanChoice *choice, Plan *plan)
+{
+  for (guint i = 0; i < choice->n; i++)
+    plan->value[choice->field[i]] = choice->value[i];
+}
+
+/* Whether the stack has what a choice sets, with this way of sharding. */
+static gboolean
+has_choice (const PlanSpace *self, const PlanChoice *sharding, const PlanChoice *choice)
+{
+  Plan plan = self->base;
+  choose (sharding, &plan);
+  choose (choice, &plan);
+  return plan_rules_stack_has (&plan, choice->field, choice->n, self->model, self->cluster);
+}
+
+/* Takes out what the stack does not have with any way of sharding. Rules would refuse it point by
+ * point, and an axis of which nothing is left stays as it is in the base. */
+static void
+leave_to_stack (PlanSpace *self)
+{
+  const PlanChoice none = { .n = 0 };
+  GArray *shardings = self->axes->pdata[0];
+  for (guint c = shardings->len; c-- > 0;)
+    if (!has_choice (self, &none, &g_array_index (shardings, PlanChoice, c)))
+      g_array_remove_index (shardings, c);
+  if (is_alone (self) && shardings->len > 1)
+    g_array_set_size (shardings, 1);
+  for (guint a = 1; a < self->axes->len; a++)
+    {
+      GArray *axis = self->axes->pdata[a];
+      for (guint c = axis->len; c-- > 0;)
+        {
+          const PlanChoice *choice = &g_array_index (axis, PlanChoice, c);
+          gboolean is_there = shardings->len == 0 && has_choice (self, &none, choice);
+          for (guint i = 0; i < shardings->len && !is_there; i++)
+            is_there = has_choice (self, &g_array_index (shardings, PlanChoice, i), choice);
+          if (!is_there)
+            g_array_remove_index (axis, c);
+        }
+    }
+}
+
 PlanSpace *
 plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
                 const gboolean pinned[PLAN_N_FIELDS], guint allow)
@@ -399,6 +461,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
   add_recompute (self);
+  add_compile (self);
   add_recipes (self);
   add_extras (self);
   add_more (self);
@@ -408,6 +471,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
         leave_out_extras (self, f);
         pin (self, f);
       }
+  leave_to_stack (self);
   /* A field that was pinned where no choice has it leaves the base as it is. */
   for (guint a = self->axes->len; a-- > 0;)
     if (((GArray *)self->axes->pdata[a])->len == 0)
@@ -560,11 +624,11 @@ is_exact_enough (const PlanSpace *self, const Plan *plan)
          || self->base.value[PLAN_GRAD_COMM] == PLAN_GRAD_COMM_BF16 || sums_in_fp32 (self, plan);
 }
 
-static void
-choose (const PlanChoice *choice, Plan *plan)
+gboolean
+plan_space_admits (const PlanSpace *self, const Plan *resolved)
 {
-  for (guint i = 0; i < choice->n; i++)
-    plan->value[choice->field[i]] = choice->value[i];
+  return allows (self, PLAN_ALLOW_HAZARDS)
+         || !plan_rules_changes_learning (resolved, self->model, self->cluster);
 }
 
 gboolean

@@ -16,7 +16,8 @@ G_BEGIN_DECLS
   X (MIXED, "mixed", "bf16 sums and bf16 main gradients") \
   X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
   X (MOMENTS, "moments", "optimizer states in less than fp32") \
-  X (OFFLOAD, "offload", "optimizer states and activations on the host")
+  X (OFFLOAD, "offload", "optimizer states and activations on the host") \
+  X (HAZARDS, "hazards", "plans whose known faults change what is learned")
 
 typedef enum
 {
@@ -37,8 +38,8 @@ typedef struct
 
 typedef struct _PlanSpace PlanSpace;
 
-/* `base` is not resolved; `pinned` marks the fields that stay as they are in it. `allow` is a bit
- * mask of PlanAllow. */
+/* Choices that the stack of `base` does not have are left out. `base` is not resolved; `pinned`
+ * marks the fields that stay as they are in it. `allow` is a bit mask of PlanAllow. */
 PlanSpace *plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
                            const gboolean pinned[PLAN_N_FIELDS], guint allow);
 void plan_space_free (PlanSpace *self);
@@ -48,7 +49,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
 gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                               GError **error);
 
-/* "mixed", "lowbit", "moments", "offload" joined by commas. */
+/* Names of PLAN_ALLOW_LIST joined by commas. */
 gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
 
 guint64 plan_space_size (const PlanSpace *self);
@@ -61,6 +62,10 @@ guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 
 /* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
+
+/* Whether a legal plan may be recommended: FALSE where a hazard of it changes what is learned, and
+ * that is not allowed. */
+gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved);
 
 /* Every plan that is one choice away from this one, not resolved: choices of the axes, and of
  * fields that are not searched. Pinned fields stay, and sums are no less exact than this plan's or

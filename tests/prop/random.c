@@ -3,6 +3,8 @@
 
 #include "tests/prop/random.h"
 
+#include "planner/megatron-models.h"
+
 #include <string.h>
 
 PlanModel *
@@ -101,16 +103,19 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
     default:
       break;
     }
-  if (g_rand_int_range (rand, 0, 4) == 0)
+  const gboolean is_native = strcmp (stack, "native") == 0;
+  if (g_rand_int_range (rand, 0, 4) == 0
+      && (is_native || plan.value[PLAN_STRATEGY] <= PLAN_STRATEGY_OPTIM))
     {
       set (&plan, "overlap_grad_reduce", "off");
       set (&plan, "overlap_param_gather", "off");
     }
   if (g_rand_int_range (rand, 0, 4) == 0)
     set (&plan, "ce_fusion", "off");
-  if (g_rand_boolean (rand)) /* from no prefetch to everything at once */
+  /* From no prefetch to everything at once. */
+  if (g_rand_boolean (rand) && (is_native || !plan_megatron_lacks (model, 0)))
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
-  if (strcmp (stack, "native") == 0)
+  if (is_native)
     set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ]);
   if (!plan_resolve (&plan, model, cluster, &resolved, &error))
     g_error ("seed %u: %s", seed, error->message);
@@ -202,6 +207,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
   const gint64 devices = plan_cluster_devices (cluster);
   const char *stack = stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))];
   Plan plan, resolved;
+  if (strcmp (stack, "megatron") == 0 && plan_megatron_lacks (model, 0))
+    stack = "fsdp2"; /* which takes any model */
   do
     {
       const gint32 mbs = g_rand_int_range (rand, 1, 3);
