@@ -152,7 +152,7 @@ static const PlanRuleEntry hazards[] = {
       "all-reduced", "Megatron-LM param_and_grad_buffer.py", 0 },
     all_to_all_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_REDUCE_ALGO, PLAN_STRATEGY) },
   { { "sum-rounds-per-hop", "grad_comm narrower than main_grads rounds the sum at every hop of a ring; nccl_ub=on with "
-      "NCCL 2.27 or newer (inside NVLink, where its symmetric kernel is taken) or reduce_algo=a2a sums in fp32",
+      "NCCL 2.27 or newer (inside NVLink, where its symmetric kernel is taken) or, on stack=native, reduce_algo=a2a sums in fp32",
       "NCCL symmetric kernels; Megatron-LM PR #3067", 0 },
     rounds_per_hop, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_GRAD_COMM, PLAN_MAIN_GRADS, PLAN_NCCL_UB, PLAN_NCCL) },
   { { "scales-in-bf16", "per_token_loss=off scales every bf16 bucket by 1/DP before it is reduced: one more pass over it, "

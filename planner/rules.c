@@ -124,7 +124,7 @@ plan_rules_hazards (const Plan *resolved, const PlanModel *model, const PlanClus
         g_ptr_array_add (
             texts,
             g_strdup_printf ("%s: %s%s", entry->rule.name,
-                             entry->changes_learning ? "changes what is learned: " : "", text));
+                             entry->changes_learning ? PLAN_RULES_CHANGES_LEARNING : "", text));
       }
   return texts;
 }

@@ -38,6 +38,7 @@ const PlanRule *plan_rules_get (guint i);
 
 /* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", or "NAME:
  * changes what is learned: ..."; owned by the array. */
+#define PLAN_RULES_CHANGES_LEARNING "changes what is learned: "
 GPtrArray *plan_rules_hazards (const Plan *resolved, const PlanModel *model,
                                const PlanCluster *cluster);
 

@@ -575,6 +575,16 @@ plan_space_allow_parse (const char *text, guint *out_allow, GError **error)
   return TRUE;
 }
 
+char *
+plan_space_allow_print (guint allow)
+{
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < PLAN_N_ALLOW; i++)
+    if (allow >> i & 1)
+      g_string_append_printf (text, "%s%s", text->len ? "," : "", allow_names[i]);
+  return g_string_free (text, FALSE);
+}
+
 guint64
 plan_space_size (const PlanSpace *self)
 {

@@ -51,6 +51,7 @@ gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *va
 
 /* Names of PLAN_ALLOW_LIST joined by commas. */
 gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
+char *plan_space_allow_print (guint allow); /* the caller frees */
 
 guint64 plan_space_size (const PlanSpace *self);
 

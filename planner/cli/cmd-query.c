@@ -70,10 +70,18 @@ find_clusters (int argc, char **argv)
   return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
 }
 
-/* What a step is for; a better plan does the same. */
-static const PlanField tasks[]
-    = { PLAN_STACK,          PLAN_NCCL,      PLAN_GBS,  PLAN_SEQ,           PLAN_OPTIMIZER,
-        PLAN_PER_TOKEN_LOSS, PLAN_NAN_CHECK, PLAN_TASK, PLAN_DETERMINISTIC, PLAN_MAIN_PARAMS };
+/* Fields that say what is trained and how; a better plan does the same. */
+static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
+                                   PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
+                                   PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,
+                                   PLAN_MAIN_PARAMS, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT };
+
+static void
+keep_task (const Plan *mine, Plan *plan)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (tasks); i++)
+    plan->value[tasks[i]] = mine->value[tasks[i]];
+}
 
 /* The formats of a plan, each with the class of arithmetic that opens it. */
 static const struct
@@ -91,8 +99,7 @@ choose_like (const Request *request, const CliOptions *options, const Plan *mine
              CliChoice *out, GError **error)
 {
   plan_init (&input->plan);
-  for (guint i = 0; i < G_N_ELEMENTS (tasks); i++)
-    input->plan.value[tasks[i]] = mine->value[tasks[i]];
+  keep_task (mine, &input->plan);
   for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
     input->plan.value[formats[i].field] = mine->value[formats[i].field];
   for (char **s = options->set; s && *s; s++)
@@ -130,10 +137,15 @@ explain (const Request *request, const CliOptions *options, CliInput *input, Cli
 {
   Plan mine = input->plan;
   CliChoice choice;
-  if (request->explain && is_settings (request->explain)
-          ? !apply_settings (request->explain, &mine, error)
-                || !cli_choice_init (&choice, &request->question, input, error)
-          : !choose_like (request, options, &mine, input, &choice, error))
+  if (request->explain && is_settings (request->explain))
+    {
+      if (!apply_settings (request->explain, &mine, error))
+        return FALSE;
+      keep_task (&mine, &input->plan);
+      if (!cli_choice_init (&choice, &request->question, input, error))
+        return FALSE;
+    }
+  else if (!choose_like (request, options, &mine, input, &choice, error))
     return FALSE;
   return cli_query_explain (&choice, &mine, format, error);
 }

@@ -2,9 +2,13 @@
 /* Nothing fits: what comes closest, and what would make it fit, each tried. */
 #include "config.h"
 
+#include "planner/bound.h"
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
 #include "planner/error.h"
+#include "planner/rules.h"
+
+#include <string.h>
 
 #define MOST_DOUBLINGS 10
 
@@ -51,6 +55,95 @@ cli_query_fits (const CliChoice *choice, gboolean *out_fits, GError **error)
   return TRUE;
 }
 
+#define MOST_TRIED 20000 /* points whose rules are looked up for words */
+
+/* What stands in the way of points of a space: how many, and what is said of the first. */
+typedef struct
+{
+  guint n;
+  char *words;
+} Obstacle;
+
+static void
+obstacle_free (gpointer data)
+{
+  Obstacle *self = data;
+  g_free (self->words);
+  g_free (self);
+}
+
+static void
+count_obstacle (GHashTable *obstacles, const char *name, const char *words)
+{
+  Obstacle *known = g_hash_table_lookup (obstacles, name);
+  if (!known)
+    {
+      known = g_new0 (Obstacle, 1);
+      known->words = g_strdup (words);
+      g_hash_table_insert (obstacles, g_strdup (name), known);
+    }
+  known->n++;
+}
+
+/* Why this point is not chosen from; the hazard that leaves out a legal one goes to `out_hazard`.
+ */
+static void
+look_at_point (const CliChoice *choice, const PlanSpace *space, guint64 point,
+               GHashTable *obstacles, char **out_hazard)
+{
+  const CliInput *input = choice->input;
+  g_autoptr (GError) why = NULL;
+  Plan plan, resolved;
+  if (!plan_space_at (space, point, &plan))
+    return; /* it sums less exactly than another point */
+  if (!plan_resolve (&plan, input->model, input->cluster, &resolved, &why))
+    {
+      g_autofree char *name = g_strndup (why->message, strcspn (why->message, ";"));
+      count_obstacle (obstacles, name, why->message);
+    }
+  else if (!*out_hazard && !plan_space_admits (space, &resolved))
+    {
+      g_autoptr (GPtrArray) hazards = plan_rules_hazards (&resolved, input->model, input->cluster);
+      for (guint i = 0; i < hazards->len && !*out_hazard; i++)
+        if (strstr (hazards->pdata[i], PLAN_RULES_CHANGES_LEARNING))
+          *out_hazard = g_strdup (hazards->pdata[i]);
+    }
+}
+
+/* Names what forbids most points of a space of which none is chosen from. */
+static void
+say_what_forbids (const CliChoice *choice, guint64 total, GError **error)
+{
+  g_autoptr (PlanSpace) space = cli_choice_space (choice, NULL);
+  g_autoptr (GHashTable) obstacles
+      = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, obstacle_free);
+  g_autofree char *hazard = NULL;
+  const guint64 step = total / MOST_TRIED + 1;
+  const Obstacle *most = NULL;
+  guint n = 0;
+  for (guint64 point = 0; space && point < total; point += step)
+    look_at_point (choice, space, point, obstacles, &hazard);
+  GHashTableIter iter;
+  g_hash_table_iter_init (&iter, obstacles);
+  for (gpointer value; g_hash_table_iter_next (&iter, NULL, &value);)
+    {
+      const Obstacle *obstacle = value;
+      n += obstacle->n;
+      if (!most || obstacle->n > most->n
+          || (obstacle->n == most->n && strcmp (obstacle->words, most->words) < 0))
+        most = obstacle;
+    }
+  if (hazard)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "each legal plan of these %" G_GUINT64_FORMAT
+                 " has a hazard: --allow hazards takes it all the same; %s",
+                 total, hazard);
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of %" G_GUINT64_FORMAT " plans is legal here; %.0f %% break %s", total,
+                 most ? 100.0 * most->n / n : 0, most ? most->words : "");
+}
+
 gboolean
 cli_query_least (const CliChoice *choice, Plan *out_plan, guint64 *out_bytes, GError **error)
 {
@@ -59,10 +152,7 @@ cli_query_least (const CliChoice *choice, Plan *out_plan, guint64 *out_bytes, GE
     return FALSE;
   if (result.found->len == 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                   "none of %" G_GUINT64_FORMAT " plans is legal here: sim says for one of them "
-                   "which rule it breaks",
-                   result.total);
+      say_what_forbids (choice, result.total, error);
       return FALSE;
     }
   *out_plan = g_array_index (result.found, PlanFound, 0).plan;
@@ -70,15 +160,20 @@ cli_query_least (const CliChoice *choice, Plan *out_plan, guint64 *out_bytes, GE
   return TRUE;
 }
 
-/* Device memory of a plan on a cluster; 0 where it is not legal there. */
+/* Device memory of a plan on a cluster; 0 where it is not legal there, or takes `enough` or more.
+ */
 static guint64
-memory_of (const CliInput *input, const Plan *plan)
+memory_below (const CliInput *input, const Plan *plan, guint64 enough)
 {
   g_autoptr (CliScorer) scorer = cli_scorer_new (input);
+  const PlanStack *stack;
   Plan resolved;
   PlanScore score;
   return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
+                 && (stack = plan_stack_of (&resolved, input->cluster->kind, NULL))
+                 && plan_bound_memory (input->model, input->cluster, &resolved, stack) < enough
                  && cli_scorer_score (&resolved, NULL, scorer, &score)
+                 && score.memory_bytes < enough
              ? score.memory_bytes
              : 0;
 }
@@ -100,8 +195,8 @@ try_more_devices (const CliChoice *choice, const Plan *plan, GString *ways)
       g_autoptr (PlanCluster) cluster = cli_query_resize (choice->input->cluster, now << i, NULL);
       CliInput larger = *choice->input;
       larger.cluster = cluster;
-      const guint64 bytes = cluster ? memory_of (&larger, &shared) : 0;
-      if (bytes == 0 || bytes > choice->memory_bytes)
+      const guint64 bytes = cluster ? memory_below (&larger, &shared, choice->memory_bytes + 1) : 0;
+      if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf (
           "%" G_GINT64_FORMAT " devices that share all state, in place of %" G_GINT64_FORMAT,
@@ -117,8 +212,8 @@ try_shorter (const CliChoice *choice, const Plan *plan, GString *ways)
   Plan shorter = *plan;
   while ((shorter.value[PLAN_SEQ] /= 2) >= 128)
     {
-      const guint64 bytes = memory_of (choice->input, &shorter);
-      if (bytes == 0 || bytes > choice->memory_bytes)
+      const guint64 bytes = memory_below (choice->input, &shorter, choice->memory_bytes + 1);
+      if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf ("seq=%" G_GINT64_FORMAT, shorter.value[PLAN_SEQ]);
       add_way (ways, bytes, what);
@@ -126,39 +221,92 @@ try_shorter (const CliChoice *choice, const Plan *plan, GString *ways)
     }
 }
 
-/* One change of a field; `allow` names the class that permits it, NULL where it is permitted. */
-static void
-try_changes (const CliChoice *choice, const Plan *plan, const char *allow, GString *ways)
+#define MOST_CHANGES 6
+
+/* Changes one field after the other, each time the one that saves most memory, until the plan fits;
+ * the bytes it takes then, 0 where it never does. */
+static guint64
+descend (const CliChoice *choice, guint allow, Plan *plan)
 {
-  CliQuestion question = { .allow = (char *)allow };
   CliChoice wider = *choice;
-  if (allow && !plan_space_allow_parse (question.allow, &wider.allow, NULL))
-    return;
+  wider.allow = allow;
   g_autoptr (PlanSpace) space = cli_choice_space (&wider, NULL);
-  g_autoptr (GArray) plans = space ? plan_space_neighbours (space, plan) : NULL;
-  guint64 least = choice->memory_bytes + 1;
-  Plan best = *plan;
-  for (guint i = 0; plans && i < plans->len; i++)
+  guint64 least = memory_below (choice->input, plan, G_MAXUINT64);
+  for (guint n = 0; space && n < MOST_CHANGES && least > choice->memory_bytes; n++)
     {
-      const Plan *other = &g_array_index (plans, Plan, i);
-      const guint64 bytes = memory_of (choice->input, other);
-      if (bytes == 0 || bytes >= least)
-        continue;
-      least = bytes;
-      best = *other;
+      g_autoptr (GArray) plans = plan_space_neighbours (space, plan);
+      const guint64 before = least;
+      for (guint i = 0; i < plans->len; i++)
+        {
+          const Plan *other = &g_array_index (plans, Plan, i);
+          const guint64 bytes = memory_below (choice->input, other, least);
+          if (bytes == 0)
+            continue;
+          least = bytes;
+          *plan = *other;
+        }
+      if (least == before)
+        break;
     }
-  if (least > choice->memory_bytes)
-    return;
-  g_autofree char *fields = cli_query_differences (&best, plan);
+  return least <= choice->memory_bytes ? least : 0;
+}
+
+/* A few changes; more than is allowed where `allow` says so. TRUE where that fits. */
+static gboolean
+try_changes (const CliChoice *choice, const Plan *closest, guint allow, GString *ways)
+{
+  Plan plan = *closest;
+  const guint64 bytes = descend (choice, allow, &plan);
+  if (bytes == 0)
+    return FALSE;
+  g_autofree char *fields = cli_query_differences (&plan, closest);
+  g_autofree char *classes = plan_space_allow_print (allow & ~choice->allow);
   g_autofree char *what
-      = g_strdup_printf ("%s%s%s", fields, allow ? " by --allow " : "", allow ? allow : "");
-  add_way (ways, least, what);
+      = g_strdup_printf ("%s%s%s", fields, *classes ? " by --allow " : "", classes);
+  add_way (ways, bytes, what);
+  return TRUE;
+}
+
+static guint
+count_bits (guint mask)
+{
+  guint n = 0;
+  for (; mask; mask &= mask - 1)
+    n++;
+  return n;
+}
+
+/* As few more classes as possible; all sets of so many that help. */
+static void
+try_classes (const CliChoice *choice, const Plan *closest, GString *ways)
+{
+  const guint all = ((1u << PLAN_N_ALLOW) - 1) & ~(1u << PLAN_ALLOW_HAZARDS);
+  Plan plan = *closest;
+  gboolean is_found = FALSE;
+  if (descend (choice, choice->allow | all, &plan) == 0)
+    return;
+  for (guint n = 1; n <= PLAN_N_ALLOW && !is_found; n++)
+    for (guint mask = 1; mask <= all; mask++)
+      if (count_bits (mask) == n && (mask & all) == mask && (mask & choice->allow) == 0)
+        is_found |= try_changes (choice, closest, choice->allow | mask, ways);
+}
+
+/* The category that takes most at the fullest moment, as "optimizer takes most, 1.5 MiB". */
+static char *
+most_of (const PlanMemory *memory)
+{
+  guint most = 0;
+  for (guint c = 1; c < PLAN_N_CATEGORIES; c++)
+    if (memory->by_category[c] > memory->by_category[most])
+      most = c;
+  return g_strdup_printf ("%s take%s most, %.1f", plan_category_name (most),
+                          g_str_has_suffix (plan_category_name (most), "s") ? "" : "s",
+                          cli_mib (memory->by_category[most]));
 }
 
 gboolean
 cli_query_refuse (const CliChoice *choice, GError **error)
 {
-  static const char *const classes[] = { "mixed", "moments", "lowbit" };
   CliInput chosen = *choice->input;
   g_auto (CliPrediction) p = { 0 };
   g_autoptr (GString) ways = g_string_new (NULL);
@@ -167,16 +315,19 @@ cli_query_refuse (const CliChoice *choice, GError **error)
     return FALSE;
   try_more_devices (choice, &chosen.plan, ways);
   try_shorter (choice, &chosen.plan, ways);
-  try_changes (choice, &chosen.plan, NULL, ways);
-  for (guint i = 0; i < G_N_ELEMENTS (classes); i++)
-    try_changes (choice, &chosen.plan, classes[i], ways);
+  if (!try_changes (choice, &chosen.plan, choice->allow, ways))
+    try_classes (choice, &chosen.plan, ways);
   g_autofree char *plan = cli_query_differences (&chosen.plan, &choice->input->plan);
+  g_autofree char *most = most_of (&p.trace->memory);
   g_set_error (
       error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
       "nothing fits in %.1f MiB; closest is %s with %.1f MiB on the device, %.1f too much, "
-      "of which %.1f stay between steps; %s%s",
+      "of which %.1f stay between steps and %s; %s%s",
       cli_mib (choice->memory_bytes), plan, cli_mib (p.trace->memory.device),
       cli_mib (p.trace->memory.device - choice->memory_bytes), cli_mib (p.trace->memory.allocated),
-      ways->len ? "it would fit with " : "no single change that was tried makes it fit", ways->str);
+      most,
+      ways->len ? "it would fit with "
+                : "neither more devices, shorter sequences nor any class of --allow makes it fit",
+      ways->str);
   return FALSE;
 }

@@ -116,7 +116,7 @@ keep_best_of_each (Explanation *self)
 }
 
 /* Everything that can be changed at once, also what the best was not allowed to: all but what was
- * set by name. */
+ * set by name, and what would bring a hazard that the plan does not have. */
 static gboolean
 find_changes (Explanation *self, GError **error)
 {
@@ -127,11 +127,13 @@ find_changes (Explanation *self, GError **error)
   g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);
   g_autoptr (CliScorer) scorer = cli_scorer_new (input);
   self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
+  const gboolean is_admitted = self->illegal || plan_space_admits (space, &self->prediction.plan);
   for (guint i = 0; i < plans->len; i++)
     {
       Change change;
       if (plan_resolve (&g_array_index (plans, Plan, i), input->model, input->cluster, &change.plan,
                         NULL)
+          && (!is_admitted || plan_space_admits (space, &change.plan))
           && cli_scorer_score (&change.plan, NULL, scorer, &change.score))
         g_array_append_val (self->changes, change);
     }
@@ -322,6 +324,8 @@ print_table (const Explanation *self)
   printf ("\none change of it, the best of each field, of %u that are legal:\n", self->n_legal);
   cli_table_print (changes, CLI_FORMAT_TABLE);
   print_idle (self);
+  for (guint i = 0; self->prediction.hazards && i < self->prediction.hazards->len; i++)
+    printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)self->prediction.hazards->pdata[i]);
 }
 
 static void
