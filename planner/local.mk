@@ -53,6 +53,7 @@ libplanner_a_SOURCES = \
   %D%/model-json.c \
   %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
   %D%/model-text.c \
+  %D%/native.c %D%/native.h \
   %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h %D%/values.h \
   %D%/op.c %D%/op.h %D%/op-list.h \

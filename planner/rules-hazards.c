@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is legal and likely to surprise: costs, silent losses of overlap or precision, and known
- * faults of the frameworks. Each row with a predicate that is true when it applies, and whether it
- * changes what is learned. */
+ * faults of the frameworks. Each row with a predicate that is true when it applies, and a level
+ * where it is more than a cost. */
 #include "config.h"
 
+#include "planner/native.h"
 #include "planner/rules-private.h"
 
 static gboolean
@@ -120,8 +121,19 @@ loses_small_squares (const PlanFacts *f)
   return IS (f, EXP_AVG_SQ, FP8);
 }
 
+static gboolean
+is_not_run (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE)
+         && !plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL);
+}
+
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
+  { { "native-runs-less", "fsdplan's own runtime does not execute tensor and context parallelism, offloading, dropout and "
+      "some kinds of models yet, which are modelled; fsdplan run names which", "a limit of this version", 0 },
+    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+    PLAN_LEVEL (NOT_RUN) },
   { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },
@@ -138,13 +150,13 @@ static const PlanRuleEntry hazards[] = {
     recomputes_fused_norms, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "sync-reduces-again", "sync_every_micro_batch reduces the same buffer in every micro batch where gradients are not "
       "sharded, or replicated: the caller must zero it each time", "Megatron-LM PR #3067", 0 },
-    syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER), PLAN_CHANGES_LEARNING },
+    syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
   { { "norm-per-replica", "the gradient norm is taken within one replica, which under outer_strategy=optim holds only "
       "its part: clipping sees a smaller norm", "Megatron-LM distrib_optimizer.py, as read", 0 },
-    norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER), PLAN_CHANGES_LEARNING },
+    norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
   { { "grad-pool-may-race", "the pool of gradient buffers is reused after a wait on the reduction stream only; the gather "
       "that hides this is on another communicator or absent here", "Megatron-LM param_and_grad_buffer.py, as read", 0 },
-    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY), PLAN_CHANGES_LEARNING },
+    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY), PLAN_LEVEL (LEARNING) },
   { { "double-buffer-unused", "double_buffer has no effect with strategy=no_shard, which has no units",
       "Megatron-LM param_and_grad_buffer.py", 0 },
     pool_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER) },
@@ -167,7 +179,7 @@ static const PlanRuleEntry hazards[] = {
   { { "fp8-loses-small-squares", "exp_avg_sq=fp8 has one scale per parameter tensor: squares below a 450,000th of the "
       "largest become 0, and their weights take steps that are too long; bf16 keeps them",
       "fsdplan run, 0.8M parameters: after 150 steps a loss of 2.10 where fp32 and bf16 have 1.76", 0 },
-    loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ), PLAN_CHANGES_LEARNING },
+    loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ), PLAN_LEVEL (LEARNING) },
 };
 /* clang-format on */
 

@@ -367,6 +367,12 @@ offloads_proj_alone (const PlanFacts *f)
 }
 
 static gboolean
+graphs_without_gpu (const PlanFacts *f)
+{
+  return IS (f, CUDA_GRAPH, ON) && f->cluster->kind != PLAN_DEVICE_GPU;
+}
+
+static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
   return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
@@ -563,6 +569,9 @@ static const PlanRuleEntry rules[] = {
   { { "offload-proj-needs-core", "offload_modules with attn_proj needs core_attn beside it",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_proj_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
+  { { "graphs-need-gpus", "cuda_graph=on needs a cluster of GPUs, which run ops by themselves: use off",
+      "CUDA runtime, graphs", PLAN_ERROR_INVALID },
+    graphs_without_gpu, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_CUDA_GRAPH) },
   { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
       "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
       "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },

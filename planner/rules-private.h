@@ -38,14 +38,14 @@ typedef struct
   PlanRuleAddition addition;
   guint n_shown;
   PlanField shown[6];
-  gboolean changes_learning; /* of hazards: what is learned, not what it costs */
-  gboolean of_blocks;        /* looks only at what the points of a block of PlanSpace share */
+  PlanHazardLevel level; /* of hazards */
+  gboolean of_blocks;    /* looks only at what the points of a block of PlanSpace share */
 } PlanRuleEntry;
 
 #define PLAN_SHOW(...) \
   .n_shown = sizeof ((PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField), .shown = { __VA_ARGS__ }
 #define PLAN_OF_BLOCKS .of_blocks = TRUE
-#define PLAN_CHANGES_LEARNING .changes_learning = TRUE
+#define PLAN_LEVEL(id) .level = PLAN_HAZARD_##id
 
 /* The tables, in the order in which they are tried; an entry past the end is NULL. */
 const PlanRuleEntry *plan_rules_illegal (guint i);   /* what no version could do */

@@ -114,31 +114,36 @@ plan_rules_get (guint i)
 GPtrArray *
 plan_rules_hazards (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
+  static const char *const beginnings[] = {
+#define X(id, words) words,
+    PLAN_HAZARD_LEVELS (X)
+#undef X
+  };
   const PlanFacts facts = facts_of (resolved, model, cluster);
   GPtrArray *texts = g_ptr_array_new_with_free_func (g_free);
-  for (guint i = 0; plan_rules_hazard (i); i++)
-    if (plan_rules_hazard (i)->is_broken (&facts))
+  for (guint level = G_N_ELEMENTS (beginnings); level-- > 0;)
+    for (guint i = 0; plan_rules_hazard (i); i++)
       {
         const PlanRuleEntry *const entry = plan_rules_hazard (i);
+        if (entry->level != level || !entry->is_broken (&facts))
+          continue;
         g_autofree char *text = describe (entry, &facts);
-        g_ptr_array_add (
-            texts,
-            g_strdup_printf ("%s: %s%s", entry->rule.name,
-                             entry->changes_learning ? PLAN_RULES_CHANGES_LEARNING : "", text));
+        g_ptr_array_add (texts,
+                         g_strdup_printf ("%s: %s%s", entry->rule.name, beginnings[level], text));
       }
   return texts;
 }
 
-gboolean
-plan_rules_changes_learning (const Plan *resolved, const PlanModel *model,
-                             const PlanCluster *cluster)
+PlanHazardLevel
+plan_rules_hazard_level (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
   const PlanFacts facts = facts_of (resolved, model, cluster);
+  PlanHazardLevel level = PLAN_HAZARD_COST;
   const PlanRuleEntry *entry;
   for (guint i = 0; (entry = plan_rules_hazard (i)); i++)
-    if (entry->changes_learning && entry->is_broken (&facts))
-      return TRUE;
-  return FALSE;
+    if (entry->level > level && entry->is_broken (&facts))
+      level = entry->level;
+  return level;
 }
 
 guint
@@ -151,9 +156,11 @@ plan_rules_n_hazards (void)
 }
 
 const PlanRule *
-plan_rules_get_hazard (guint i)
+plan_rules_get_hazard (guint i, PlanHazardLevel *out_level)
 {
   const PlanRuleEntry *entry = plan_rules_hazard (i);
   g_return_val_if_fail (entry, NULL);
+  if (out_level)
+    *out_level = entry->level;
   return &entry->rule;
 }

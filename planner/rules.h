@@ -36,18 +36,29 @@ gboolean plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint 
 guint plan_rules_n (void);
 const PlanRule *plan_rules_get (guint i);
 
-/* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", or "NAME:
- * changes what is learned: ..."; owned by the array. */
-#define PLAN_RULES_CHANGES_LEARNING "changes what is learned: "
+/* How grave a hazard is: X (ID, "what its text begins with"). */
+#define PLAN_HAZARD_LEVELS(X) \
+  X (COST, "")                              /* time, memory, or a rounding that was asked for */ \
+  X (LEARNING, "changes what is learned: ") /* wrong gradients or norms, lost updates */ \
+  X (NOT_RUN, "cannot be run yet: ")        /* by the stack that the plan is for */
+
+typedef enum
+{
+#define X(id, words) PLAN_HAZARD_##id,
+  PLAN_HAZARD_LEVELS (X)
+#undef X
+} PlanHazardLevel;
+
+/* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", those of the
+ * gravest level first; owned by the array. */
 GPtrArray *plan_rules_hazards (const Plan *resolved, const PlanModel *model,
                                const PlanCluster *cluster);
 
-/* Whether one of its hazards changes what is learned: wrong gradients or norms, lost updates.
- * Others cost time, memory or a rounding that was asked for. */
-gboolean plan_rules_changes_learning (const Plan *resolved, const PlanModel *model,
-                                      const PlanCluster *cluster);
+/* The gravest level of its hazards. */
+PlanHazardLevel plan_rules_hazard_level (const Plan *resolved, const PlanModel *model,
+                                         const PlanCluster *cluster);
 
 guint plan_rules_n_hazards (void);
-const PlanRule *plan_rules_get_hazard (guint i);
+const PlanRule *plan_rules_get_hazard (guint i, PlanHazardLevel *out_level); /* may be NULL */
 
 G_END_DECLS

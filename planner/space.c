@@ -152,7 +152,8 @@ add_buffers (PlanSpace *self)
   if (is_alone (self))
     return;
   ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, OFF));
-  ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
+  if (self->cluster->kind == PLAN_DEVICE_GPU)
+    ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
 }
 
 /* What the framework takes by itself, no prefetch, and one unit ahead with two or three gradient
@@ -611,7 +612,8 @@ plan_space_n_plain_blocks (const PlanSpace *self)
 }
 
 /* bf16 on the wire is still summed in fp32 by NCCL's symmetric kernels: registered buffers, inside
- * NVLink, 2.27 or newer; or by an all-to-all and a local sum. */
+ * NVLink, 2.27 or newer; by an all-to-all and a local sum; and between processors, in rank order.
+ */
 static gboolean
 sums_in_fp32 (const PlanSpace *self, const Plan *plan)
 {
@@ -620,7 +622,7 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
   const gboolean inside
       = all * value[PLAN_TP] / value[PLAN_DP_OUTER] <= plan_cluster_linked_devices (self->cluster)
         && value[PLAN_DP_OUTER] == 1;
-  return value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_A2A
+  return value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_A2A || self->cluster->kind == PLAN_DEVICE_CPU
          || (value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON && value[PLAN_NCCL] >= 2027 && inside
              && value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS);
 }
@@ -638,7 +640,7 @@ gboolean
 plan_space_admits (const PlanSpace *self, const Plan *resolved)
 {
   return allows (self, PLAN_ALLOW_HAZARDS)
-         || !plan_rules_changes_learning (resolved, self->model, self->cluster);
+         || plan_rules_hazard_level (resolved, self->model, self->cluster) == PLAN_HAZARD_COST;
 }
 
 gboolean

@@ -17,7 +17,8 @@ G_BEGIN_DECLS
   X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
   X (MOMENTS, "moments", "optimizer states in less than fp32") \
   X (OFFLOAD, "offload", "optimizer states and activations on the host") \
-  X (HAZARDS, "hazards", "plans whose known faults change what is learned")
+  X (HAZARDS, "hazards", \
+     "plans that cannot be run yet, or whose known faults change what is learned")
 
 typedef enum
 {
@@ -64,8 +65,8 @@ guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 /* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 
-/* Whether a legal plan may be recommended: FALSE where a hazard of it changes what is learned, and
- * that is not allowed. */
+/* Whether a legal plan may be recommended: FALSE where a hazard of it is more than a cost, and that
+ * is not allowed. */
 gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved);
 
 /* Every plan that is one choice away from this one, not resolved: choices of the axes, and of

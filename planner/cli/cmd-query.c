@@ -220,7 +220,9 @@ add_options (Request *request, CliContext *context)
     { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
       "PERCENT" },
     { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
-      "beyond exact sums and states on the device: mixed, lowbit, moments, offload", "CLASS,…" },
+      "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
+      "moments, offload, hazards",
+      "CLASS,…" },
     { "top", 0, 0, G_OPTION_ARG_INT, &question->top, "answers, best first; 5 unless said", "N" },
     { "apart", 0, 0, G_OPTION_ARG_DOUBLE, &question->apart,
       "each answer is so much slower than the one before; 0.5 unless said", "PCT" },

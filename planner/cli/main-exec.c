@@ -20,7 +20,9 @@
 
 /* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
 #define RUN_OPTION_LIST(X) \
-  X (ranks, "ranks", "N", "data-parallel ranks; the launcher's number, without one 1") \
+  X (ranks, "ranks", "N", \
+     "data-parallel ranks; the launcher's number, without one the plan's where it is for CPUs of " \
+     "one machine, else 1") \
   X (steps, "steps", "N", "training steps, those before --resume included; 10 unless said") \
   X (seed, "seed", "N", "of weights and data; 1 unless said") \
   X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
@@ -343,6 +345,20 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
   return open_sources (training, options, error) && plan_evaluation (training, input, error);
 }
 
+/* How many ranks a plan has that is for processors like those here; 1 where it is for anything
+ * else, or can be read only once. */
+static gint64
+ranks_of_plan (const CliOptions *options)
+{
+  g_auto (CliInput) input = { 0 };
+  if (cli_backend.device != PLAN_DEVICE_CPU || cli_backend.is_launched ()
+      || g_strcmp0 (options->plan, "-") == 0 || g_strcmp0 (options->from_megatron, "-") == 0
+      || !cli_input_read (options, "local-cpu:1", &input, NULL)
+      || input.cluster->kind != PLAN_DEVICE_CPU || input.cluster->nodes > 1)
+    return 1;
+  return plan_cluster_devices (input.cluster);
+}
+
 static gboolean
 run (int argc, char **argv, CliTraining *training, GError **error)
 {
@@ -365,7 +381,8 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       return FALSE;
     }
   if (!cli_format_parse (options.format, &format, error)
-      || !parse_int (run_options.ranks, "--ranks", 1, 4096, 1, &ranks, error)
+      || !parse_int (run_options.ranks, "--ranks", 1, 4096,
+                     run_options.ranks ? 1 : ranks_of_plan (&options), &ranks, error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
       || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;

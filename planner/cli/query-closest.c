@@ -104,9 +104,7 @@ look_at_point (const CliChoice *choice, const PlanSpace *space, guint64 point,
   else if (!*out_hazard && !plan_space_admits (space, &resolved))
     {
       g_autoptr (GPtrArray) hazards = plan_rules_hazards (&resolved, input->model, input->cluster);
-      for (guint i = 0; i < hazards->len && !*out_hazard; i++)
-        if (strstr (hazards->pdata[i], PLAN_RULES_CHANGES_LEARNING))
-          *out_hazard = g_strdup (hazards->pdata[i]);
+      *out_hazard = g_strdup (hazards->pdata[0]);
     }
 }
 

@@ -178,9 +178,12 @@ cli_show_rules (CliFormat format)
   const guint n = plan_rules_n ();
   for (guint i = 0; i < n + plan_rules_n_hazards (); i++)
     {
-      const PlanRule *rule = i < n ? plan_rules_get (i) : plan_rules_get_hazard (i - n);
+      PlanHazardLevel level = PLAN_HAZARD_COST;
+      const PlanRule *rule = i < n ? plan_rules_get (i) : plan_rules_get_hazard (i - n, &level);
       cli_table_add (table, rule->name);
-      cli_table_add (table, i < n ? "is refused" : "is noted");
+      cli_table_add (table, i < n                       ? "is refused"
+                            : level == PLAN_HAZARD_COST ? "is noted"
+                                                        : "is not recommended");
       cli_table_add (table, rule->reason);
       cli_table_add (table, rule->citation);
     }

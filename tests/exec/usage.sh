@@ -105,7 +105,7 @@ expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny 
   --set sync_every_micro_batch=on --set strategy=optim
 expect 1 "task=eval is modelled and not executed" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set task=eval
-expect 1 "cuda_graph=on is for devices that run ops by themselves, which the CPU does not" \
+expect 2 "rule graphs-need-gpus: cuda_graph=on needs a cluster of GPUs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cuda_graph=on
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
