@@ -153,7 +153,7 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
     {
       const gboolean is_last = i == job->steps - 1;
       walk->step = job->first_step + i;
-      walk->trace = is_last ? result->trace : NULL;
+      walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
       if (!run_step (walk, &step, error) || !pause_training (walk, is_last, &step.eval_loss, error))
@@ -170,7 +170,8 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   plan_meter_report (&walk->meter, 0, &result->trace->memory);
   result->trace->memory.reserved = result->trace->memory.device = walk->arena.size_bytes;
   result->trace->step_ns = step.step_ns;
-  plan_trace_attribute (result->trace, walk->schedule);
+  if (!job->is_unlisted)
+    plan_trace_attribute (result->trace, walk->schedule);
   return TRUE;
 }
 

@@ -69,6 +69,7 @@ typedef struct
   gint64 save_every;     /* steps; 0: only then */
   const Plan *eval_plan; /* `plan` with task=eval, resolved */
   gint64 eval_every;     /* steps; 0: never */
+  gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */
 
   /* TRUE on any rank: all end before the next step, with a checkpoint; NULL: never. */
   gboolean (*is_stopping) (void);
@@ -82,7 +83,7 @@ typedef struct
   double *eval_losses; /* [steps]; NAN where there was no evaluation */
   gint64 *step_ns;     /* [steps] */
   gint64 *own_ns;      /* [steps], of it, outside of collectives; all where those do not block */
-  PlanTrace *trace;    /* of the last step */
+  PlanTrace *trace;    /* of the last step; unlisted: its time and memory alone */
   guint64 arena_bytes; /* taken from the system for buffers */
   GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
 } ExecResult;

@@ -77,9 +77,10 @@ void plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns
 /* Splits step_ns into compute, exposed communication by kind and host, from the spans. */
 void plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule);
 
-/* Most bytes that buffers hold in each part; what lies outside the plan is not counted. */
-void plan_trace_phase_peaks (const PlanTrace *self, const PlanSchedule *schedule,
-                             guint64 out_bytes[PLAN_N_PHASES]);
+/* Most bytes that buffers, in whole granules, hold in each part of a step that begins with what
+ * rests between steps; what lies outside the plan is not counted. */
+void plan_memory_phase_peaks (const PlanMemory *self, const PlanSchedule *schedule, guint64 granule,
+                              guint64 out_bytes[PLAN_N_PHASES]);
 
 /* Spans within the step, in order per stream; memory never negative, peak where it says. */
 gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, GError **error);

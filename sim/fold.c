@@ -25,6 +25,7 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
   self->n_open = 0;
   sim_engine_init (&self->engine, schedule, cost);
   sim_busy_begin (&self->busy, 0);
+  sim_tally_begin (&self->tally, plan_schedule_n_nodes (schedule));
   sim_recall_begin (&self->recall, program, self->engine.n_clocks);
   sim_rejoin_reset (&self->rejoin, self->engine.n_clocks);
   for (guint i = 0; i < SIM_LEVELS; i++)
@@ -40,6 +41,7 @@ sim_fold_clear (SimFold *self)
 {
   sim_engine_clear (&self->engine);
   sim_busy_clear (&self->busy);
+  sim_tally_clear (&self->tally);
   sim_recall_clear (&self->recall);
   sim_rejoin_clear (&self->rejoin);
   for (guint i = 0; i < SIM_LEVELS; i++)
@@ -62,7 +64,7 @@ note_start (SimFold *self, const SimIssue *issue, const SimClock *start, gint64 
 }
 
 static void
-walk_op (SimFold *self, SimOp *op)
+walk_op (SimFold *self, SimOp *op, guint node)
 {
   SimIssue *issue = &op->issue;
   for (guint i = 0; i < issue->n_waits; i++)
@@ -76,7 +78,10 @@ walk_op (SimFold *self, SimOp *op)
   if (issue->kind != SIM_ISSUE_HOLD)
     note_start (self, issue, &start, issued_ns);
   if (self->splits && issue->kind == SIM_ISSUE_WORK)
-    sim_busy_add (&self->busy, issue->stream, &start, ns);
+    {
+      sim_busy_add (&self->busy, issue->stream, &start, ns);
+      sim_tally_add (&self->tally, node, ns);
+    }
   self->n_ops++;
   self->n_walked++;
 }
@@ -120,7 +125,10 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   engine->proof_begin[level] = engine->n_issued + 1;
   engine->holds[level] = turns_after;
   if (self->splits)
-    sim_busy_begin_pattern (&self->busy, level);
+    {
+      sim_busy_begin_pattern (&self->busy, level);
+      sim_tally_begin_pattern (&self->tally, level);
+    }
 }
 
 /* Limits the proof to the iterations that find in the event's place what is said of it. */
@@ -196,7 +204,10 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
         g_array_index (engine->recorded, guint64, event) = engine->n_issued;
       }
   if (self->splits)
-    sim_busy_repeat (&self->busy, level, turns);
+    {
+      sim_busy_repeat (&self->busy, level, turns);
+      sim_tally_repeat (&self->tally, level, turns);
+    }
   self->slack_ns += turns * MIN (self->gain[level], 0);
   self->values[level] += turns * engine->shift[level];
 }
@@ -495,7 +506,7 @@ walk (SimFold *self, guint begin, guint end)
         }
       else
         {
-          walk_op (self, &g_array_index (self->program->ops, SimOp, item->index));
+          walk_op (self, &g_array_index (self->program->ops, SimOp, item->index), item->node);
           i++;
         }
     }
@@ -536,6 +547,7 @@ sim_fold_run (SimFold *self, PlanSection section)
   const SimRange *range = &self->program->time.sections[section];
   const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
   sim_busy_begin (&self->busy, begin_ns);
+  sim_tally_begin (&self->tally, self->tally.ns->len);
   self->compares = section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial;
   self->is_over = FALSE;
   if (self->compares)

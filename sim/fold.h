@@ -8,6 +8,7 @@
 #include "sim/program.h"
 #include "sim/recall.h"
 #include "sim/rejoin.h"
+#include "sim/tally.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -16,6 +17,7 @@ typedef struct
   const SimProgram *program;
   SimEngine engine;
   SimBusy busy;
+  SimTally tally;
   SimRecall recall;
   SimRejoin rejoin;
   gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
@@ -29,7 +31,7 @@ typedef struct
   gboolean compares;       /* parts of steps with one another */
   gboolean is_over;        /* the step is, as the one before was */
   guint64 n_ops, n_walked; /* of them all, those that were issued one by one */
-  gboolean splits;         /* notes in `busy` what streams do; recalls nothing */
+  gboolean splits;         /* notes in `busy` and `tally` what streams and ops do; recalls nothing */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

@@ -28,5 +28,6 @@ libsim_a_SOURCES = \
   %D%/rejoin.c %D%/rejoin.h \
   %D%/sharing.c %D%/sharing.h \
   %D%/sim.c %D%/sim.h \
+  %D%/tally.c %D%/tally.h \
   %D%/timings.c %D%/timings.h
 EXTRA_DIST += %D%/README.md

@@ -44,6 +44,12 @@ sim_workspace_free (SimWorkspace *self)
   g_free (self);
 }
 
+const gint64 *
+sim_measure_node_ns (const SimWorkspace *self)
+{
+  return (const gint64 *)(gconstpointer)self->fold.tally.ns->data;
+}
+
 /* What is not later than the host is as good as now: nothing begins before the host issues it. */
 static void
 note_ahead (SimWorkspace *self)

@@ -41,7 +41,8 @@ predict_subject (const CliOptions *options, Subject *subject, GError **error)
 {
   g_auto (CliInput) input = { 0 };
   g_auto (CliPrediction) prediction = { 0 };
-  if (!cli_input_read (options, NULL, &input, error) || !cli_predict (&input, &prediction, error))
+  if (!cli_input_read (options, NULL, &input, error) || !cli_predict (&input, &prediction, error)
+      || !cli_prediction_expand (&prediction, &input, error))
     return FALSE;
   g_autofree char *label = cli_plan_label (&prediction.plan);
   subject->title = cli_plot_title (&input, label, NULL);

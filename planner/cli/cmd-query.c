@@ -47,8 +47,6 @@ answer (const Request *request, const CliInput *input, CliFormat format, GError 
     return FALSE;
   if (query.answers->len == 0)
     return cli_query_refuse (&choice, error);
-  if (format == CLI_FORMAT_JSON && !cli_query_predict_in_full (&query, input, error))
-    return FALSE;
   cli_query_keep_answers (&request->question, input, query.answers);
   cli_query_print (&query, &choice, format);
   return TRUE;

@@ -167,7 +167,7 @@ static void
 print_peaks (const CliPrediction *p)
 {
   guint64 peaks[PLAN_N_PHASES];
-  plan_trace_phase_peaks (p->trace, p->schedule, peaks);
+  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->stack->allocation_bytes, peaks);
   printf ("most in each part of the step:");
   const char *comma = "";
   for (guint i = 0; i < PLAN_N_PHASES; i++)
@@ -251,7 +251,8 @@ run_one (const CliInput *input, CliTraining *training, const char *trace_path, C
          GError **error)
 {
   g_auto (CliPrediction) prediction = { 0 };
-  if (!cli_predict (input, &prediction, error))
+  if (!cli_predict (input, &prediction, error)
+      || (trace_path && !cli_prediction_expand (&prediction, input, error)))
     return CLI_FAILED;
   cli_training_take (training, prediction.tokens_per_s_per_gpu,
                      plan_cluster_devices (input->cluster));

@@ -329,6 +329,9 @@ prepare (CliTraining *training, CliInput *input, const RunOptions *options, GErr
                    "each rank needs %s and this machine has %s for it", needs, has);
       return FALSE;
     }
+  training->job.is_unlisted = !cli_prediction_can_expand (&training->prediction);
+  if (!training->job.is_unlisted && !cli_prediction_expand (&training->prediction, input, error))
+    return FALSE;
   training->input = input;
   training->job.model = input->model;
   training->job.plan = &training->prediction.plan;

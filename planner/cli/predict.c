@@ -28,21 +28,52 @@ cli_mib (guint64 bytes)
   return (double)bytes / 1048576.0;
 }
 
-static void
-count_spans (CliPrediction *self, const SimCost *cost)
+/* Goes through the nodes of a step, with how often each of them runs in it. */
+typedef struct
 {
-  double total = 0;
-  for (guint i = 0; i < self->trace->spans->len; i++)
+  const PlanSchedule *schedule;
+  PlanTimes times;
+  guint node; /* the next one */
+} Nodes;
+
+static Nodes
+nodes_of_step (const PlanSchedule *schedule)
+{
+  return (Nodes){ .schedule = schedule,
+                  .node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP) };
+}
+
+/* The next node that is an op; FALSE at the end. */
+static gboolean
+nodes_next (Nodes *self, guint *out_node, gint64 *out_times)
+{
+  const guint end = plan_schedule_section_node (self->schedule, PLAN_SECTION_TEARDOWN);
+  while (self->node < end)
     {
-      const PlanSpan *span = &g_array_index (self->trace->spans, PlanSpan, i);
-      const double ns = (double)(span->end_ns - span->start_ns);
-      self->provenance_pct[sim_cost_provenance (cost, span->node)] += ns;
-      total += ns;
-      if (plan_schedule_node (self->schedule, span->node)->stream == PLAN_STREAM_COMPUTE)
-        self->slowed_ms += 1e-6 * (ns - (double)sim_cost_ns (cost, span->node));
+      *out_node = self->node++;
+      *out_times = plan_times_next (&self->times, plan_schedule_node (self->schedule, *out_node));
+      if (*out_times > 0)
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* What the time of each op tells, as it ran beside others. */
+static void
+take_times (CliPrediction *self, const SimCost *cost, const gint64 *node_ns)
+{
+  gint64 of[SIM_N_PROVENANCES] = { 0 }, total = 0, slowed = 0, times;
+  Nodes nodes = nodes_of_step (self->schedule);
+  for (guint node; nodes_next (&nodes, &node, &times);)
+    {
+      of[sim_cost_provenance (cost, node)] += node_ns[node];
+      total += node_ns[node];
+      if (plan_schedule_node (self->schedule, node)->stream == PLAN_STREAM_COMPUTE)
+        slowed += node_ns[node] - times * sim_cost_ns (cost, node);
     }
   for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
-    self->provenance_pct[p] *= 100.0 / total;
+    self->provenance_pct[p] = 100.0 * (double)of[p] / (double)total;
+  self->slowed_ms = 1e-6 * (double)slowed;
 }
 
 SimCost *
@@ -87,9 +118,9 @@ cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_s
   return cost && sim_measure (schedule, cost, stack, cli_workspace (), out_summary, error);
 }
 
-/* The totals of a trace, and nothing that they are made of. */
+/* The totals of a trace, and what its ops took. */
 static PlanTrace *
-measure (const CliPrediction *self, const SimCost *cost, GError **error)
+measure (CliPrediction *self, const SimCost *cost, GError **error)
 {
   SimSummary summary;
   if (!sim_measure (self->schedule, cost, self->stack, cli_workspace (), &summary, error))
@@ -104,6 +135,7 @@ measure (const CliPrediction *self, const SimCost *cost, GError **error)
   trace->host_ns = summary.host_ns;
   trace->idle_ns = summary.idle_ns;
   trace->memory = summary.memory;
+  take_times (self, cost, sim_measure_node_ns (cli_workspace ()));
   return trace;
 }
 
@@ -122,16 +154,14 @@ note_shared_cores (CliPrediction *self, const PlanCluster *cluster)
 }
 
 static gboolean
-predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **error)
+predict (const CliInput *input, CliPrediction *self, GError **error)
 {
   if (!plan_resolve (&input->plan, input->model, input->cluster, &self->plan, error)
       || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
       || !(self->schedule = cli_lower (input, &self->plan, 0, error)))
     return FALSE;
   g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
-  if (!cost
-      || !(self->trace = in_full ? sim_run (self->schedule, cost, self->stack, error)
-                                 : measure (self, cost, error)))
+  if (!cost || !(self->trace = measure (self, cost, error)))
     return FALSE;
   self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
   self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
@@ -139,7 +169,6 @@ predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **
                                              : -1;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   note_shared_cores (self, input->cluster);
-  count_spans (self, cost);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
   const gint64 vocab
@@ -160,27 +189,63 @@ predict (const CliInput *input, gboolean in_full, CliPrediction *self, GError **
   return TRUE;
 }
 
-static gboolean
-predict_into (const CliInput *input, gboolean in_full, CliPrediction *out, GError **error)
+gboolean
+cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error)
 {
   g_auto (CliPrediction) self = { 0 };
-  if (!predict (input, in_full, &self, error))
+  if (!predict (input, &self, error))
     return FALSE;
-  *out = self;
+  *out_prediction = self;
   self = (CliPrediction){ 0 };
   return TRUE;
 }
 
-gboolean
-cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error)
+guint64
+cli_prediction_n_ops (const CliPrediction *self)
 {
-  return predict_into (input, TRUE, out_prediction, error);
+  Nodes nodes = nodes_of_step (self->schedule);
+  guint64 n = 0;
+  gint64 times;
+  for (guint node; nodes_next (&nodes, &node, &times);)
+    n += (guint64)times;
+  return n;
 }
 
 gboolean
-cli_predict_totals (const CliInput *input, CliPrediction *out_prediction, GError **error)
+cli_prediction_can_expand (const CliPrediction *self)
 {
-  return predict_into (input, FALSE, out_prediction, error);
+  return cli_prediction_n_ops (self) <= CLI_MAX_SPANS;
+}
+
+/* The micro batches between the first and the last are alike. */
+static gboolean
+check_expansion (const CliPrediction *self, const CliInput *input, GError **error)
+{
+  if (cli_prediction_can_expand (self))
+    return TRUE;
+  const gint64 at_once
+      = self->plan.value[PLAN_MBS] * plan_data_parallel (&self->plan, input->cluster);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "a step of %" G_GINT64_FORMAT " micro batches has %" G_GUINT64_FORMAT
+               " ops, and at most %d are listed one by one: gbs=%" G_GINT64_FORMAT
+               " has 8 micro batches, and those between the first and the last are alike",
+               self->plan.value[PLAN_GBS] / at_once, cli_prediction_n_ops (self), CLI_MAX_SPANS,
+               8 * at_once);
+  return FALSE;
+}
+
+gboolean
+cli_prediction_expand (CliPrediction *self, const CliInput *input, GError **error)
+{
+  if (!check_expansion (self, input, error))
+    return FALSE;
+  g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
+  PlanTrace *trace = cost ? sim_run (self->schedule, cost, self->stack, error) : NULL;
+  if (!trace)
+    return FALSE;
+  plan_trace_free (self->trace);
+  self->trace = trace;
+  return TRUE;
 }
 
 char *
@@ -233,7 +298,8 @@ add_peaks (const CliPrediction *self, JsonBuilder *builder)
   static const char *const names[PLAN_N_PHASES]
       = { "loss", "backward", "backward_end", "optimizer" };
   guint64 peaks[PLAN_N_PHASES];
-  plan_trace_phase_peaks (self->trace, self->schedule, peaks);
+  plan_memory_phase_peaks (&self->trace->memory, self->schedule, self->stack->allocation_bytes,
+                           peaks);
   json_builder_set_member_name (builder, "peaks_mib");
   json_builder_begin_object (builder);
   for (guint p = 0; p < PLAN_N_PHASES; p++)

@@ -14,7 +14,7 @@ typedef struct
   Plan plan; /* resolved */
   const PlanStack *stack;
   PlanSchedule *schedule;
-  PlanTrace *trace;
+  PlanTrace *trace; /* totals; spans and samples once they are asked for */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
   double uncertainty_pct; /* of four steps in five like this one; below 0: not known */
@@ -29,9 +29,15 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPrediction, cli_prediction_clear)
 
 gboolean cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **error);
 
-/* The same without going through a step op by op: its trace has totals only, and what is made of
- * spans, slowed_ms and provenance_pct, is nothing. */
-gboolean cli_predict_totals (const CliInput *input, CliPrediction *out_prediction, GError **error);
+#define CLI_MAX_SPANS 500000
+
+/* How many ops a step has, micro batch by micro batch; whether that is at most CLI_MAX_SPANS. */
+guint64 cli_prediction_n_ops (const CliPrediction *self);
+gboolean cli_prediction_can_expand (const CliPrediction *self);
+
+/* Goes through a step op by op, for what wants its spans. UNSUPPORTED where there are more than
+ * CLI_MAX_SPANS: says which global batch would do. */
+gboolean cli_prediction_expand (CliPrediction *self, const CliInput *input, GError **error);
 
 /* What a resolved plan's schedule costs, from the best sources there are. */
 SimCost *cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSchedule *schedule,

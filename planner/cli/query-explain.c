@@ -369,9 +369,7 @@ gboolean
 cli_query_explain (const CliChoice *choice, const Plan *mine, CliFormat format, GError **error)
 {
   g_auto (Explanation) self = { 0 };
-  if (!find_out (&self, choice, mine, error)
-      || (format == CLI_FORMAT_JSON
-          && !cli_query_predict_in_full (&self.query, choice->input, error)))
+  if (!find_out (&self, choice, mine, error))
     return FALSE;
   keep (&self);
   if (format == CLI_FORMAT_TABLE)

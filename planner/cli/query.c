@@ -141,7 +141,6 @@ answer_clear (gpointer data)
 typedef struct
 {
   const CliInput *input;
-  gboolean (*predict) (const CliInput *input, CliPrediction *out_prediction, GError **error);
   GArray *answers;
   GError **errors; /* one each */
   gint next;
@@ -156,8 +155,7 @@ predict_thread (gpointer data)
       CliAnswer *answer = &g_array_index (self->answers, CliAnswer, i);
       CliInput chosen = *self->input;
       chosen.plan = answer->found->plan;
-      cli_prediction_clear (&answer->prediction);
-      self->predict (&chosen, &answer->prediction, &self->errors[i]);
+      cli_predict (&chosen, &answer->prediction, &self->errors[i]);
     }
   return NULL;
 }
@@ -215,15 +213,8 @@ take_answers (const PlanSearchResult *result, const CliInput *input, guint k, do
         }
       g_array_append_val (answers, answer);
     }
-  Predicting work = { .input = input, .predict = cli_predict_totals, .answers = answers };
+  Predicting work = { .input = input, .answers = answers };
   return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
-}
-
-gboolean
-cli_query_predict_in_full (CliQuery *self, const CliInput *input, GError **error)
-{
-  Predicting work = { .input = input, .predict = cli_predict, .answers = self->answers };
-  return predict_answers (&work, error);
 }
 
 void

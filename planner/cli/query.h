@@ -39,7 +39,7 @@ typedef struct
   const PlanFound *found;
   guint n_equal;
   gboolean is_free[PLAN_N_FIELDS]; /* what differs among those */
-  CliPrediction prediction;        /* totals */
+  CliPrediction prediction;
   gint64 id;                       /* in the store; 0: not kept */
 } CliAnswer;
 
@@ -66,9 +66,6 @@ PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
 
 /* Searches for the `top` best that differ in cost. That nothing fits is no error here. */
 gboolean cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error);
-
-/* Predicts the answers op by op, for what totals do not tell. */
-gboolean cli_query_predict_in_full (CliQuery *self, const CliInput *input, GError **error);
 
 /* The best answer; NULL where nothing fits. */
 const CliAnswer *cli_query_best (const CliQuery *self);

@@ -174,9 +174,10 @@ static gboolean
 store_traces (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
               GError **error)
 {
-  return db_store_add_trace (store, run_id, 0, self->prediction.trace, self->prediction.schedule,
-                             error)
-         && db_store_add_trace (store, run_id, 0, result->trace, self->prediction.schedule, error)
+  const PlanSchedule *schedule = self->prediction.schedule;
+  return (self->job.is_unlisted
+          || (db_store_add_trace (store, run_id, 0, self->prediction.trace, schedule, error)
+              && db_store_add_trace (store, run_id, 0, result->trace, schedule, error)))
          && db_store_finish_run (store, run_id, "done", NULL, self->prediction.trace->step_ns,
                                  (gint64)(1e6 * step_ms (self, result, 0.5)), error);
 }
@@ -317,6 +318,22 @@ comparison_table (const CliTraining *self, const ExecResult *result)
   return table;
 }
 
+/* Where the run is, and what draws it. */
+static void
+print_place (const CliTraining *self, gint64 run_id)
+{
+  if (self->record)
+    printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
+  else if (run_id > 0 && self->job.is_unlisted)
+    printf ("stored as run %" G_GINT64_FORMAT ", without a timeline: a step has %" G_GUINT64_FORMAT
+            " ops, and at most %d are listed one by one\n",
+            run_id, cli_prediction_n_ops (&self->prediction), CLI_MAX_SPANS);
+  else if (run_id > 0)
+    printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
+            "%s%s\n",
+            run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
+}
+
 static void
 print_result (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
               gint64 run_id, CliFormat format)
@@ -340,12 +357,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   cli_ranks_print (self, times);
   putchar ('\n');
   cli_table_print (comparison, format);
-  if (self->record)
-    printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
-  else if (run_id > 0)
-    printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
-            "%s%s\n",
-            run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
+  print_place (self, run_id);
 }
 
 /* This process's rank, and then the times of all. */

@@ -26,6 +26,91 @@ assert_same_memory (const PlanMemory *a, const PlanMemory *b, int seed)
                  seed);
 }
 
+/* What the ops of each node took, span by span. */
+static void
+assert_same_times (const PlanSchedule *schedule, const PlanTrace *trace, const gint64 *node_ns,
+                   int seed)
+{
+  g_autofree gint64 *sums = g_new0 (gint64, plan_schedule_n_nodes (schedule));
+  for (guint i = 0; i < trace->spans->len; i++)
+    {
+      const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
+      sums[span->node] += span->end_ns - span->start_ns;
+    }
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    ck_assert_msg (sums[node] == node_ns[node],
+                   "seed %d: the ops of node %u take %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT,
+                   seed, node, node_ns[node], sums[node]);
+}
+
+static gboolean
+is_of_loss (PlanOpKind kind, gboolean is_training)
+{
+  return kind == PLAN_OP_CROSS_ENTROPY_BWD || (kind == PLAN_OP_LOSS_GRAD && is_training);
+}
+
+static gboolean
+is_training (const PlanSchedule *schedule)
+{
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    if (plan_schedule_node (schedule, i)->kind == PLAN_OP_EMBED_BWD)
+      return TRUE;
+  return FALSE;
+}
+
+/* The part of a step that an op is in, after the one before. */
+static PlanPhase
+phase_after (PlanPhase phase, PlanOpKind last, PlanOpKind kind, gboolean trains)
+{
+  if (is_of_loss (last, trains) && !is_of_loss (kind, trains))
+    return PLAN_PHASE_BACKWARD;
+  if (kind == PLAN_OP_LOAD || kind == PLAN_OP_EMBED || kind == PLAN_OP_CROSS_ENTROPY_BWD
+      || kind == PLAN_OP_LOSS_GRAD)
+    return PLAN_PHASE_LOSS;
+  if (kind == PLAN_OP_EMBED_BWD || kind == PLAN_OP_POSITIONS_BWD)
+    return PLAN_PHASE_BACKWARD_END;
+  return kind == PLAN_OP_NORM_SQ || kind == PLAN_OP_CLIP ? PLAN_PHASE_OPTIMIZER : phase;
+}
+
+/* The fullest moment of each part of a step, sample by sample: what is taken between two ops is
+ * for the second one. */
+static void
+assert_same_peaks (const PlanSchedule *schedule, const PlanTrace *trace, guint64 granule, int seed)
+{
+  const gboolean trains = is_training (schedule);
+  gint64 live[PLAN_N_CATEGORIES], total = 0;
+  guint64 peaks[PLAN_N_PHASES] = { 0 }, found[PLAN_N_PHASES];
+  PlanPhase phase = PLAN_PHASE_LOSS;
+  PlanOpKind last = PLAN_OP_LOAD;
+  guint next = 0;
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    total += live[c] = (gint64)trace->memory.resting[c];
+  for (guint i = 0; i <= trace->spans->len; i++)
+    {
+      if (i < trace->spans->len)
+        {
+          const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
+          const PlanOpKind kind = plan_schedule_node (schedule, span->node)->kind;
+          phase = phase_after (phase, last, kind, trains);
+          last = kind;
+          peaks[phase] = MAX (peaks[phase], (guint64)total);
+        }
+      for (; next < trace->samples->len; next++)
+        {
+          const PlanMemorySample *s = &g_array_index (trace->samples, PlanMemorySample, next);
+          if (s->span > i)
+            break;
+          total += s->live_bytes - live[s->category];
+          live[s->category] = s->live_bytes;
+          peaks[phase] = MAX (peaks[phase], (guint64)total);
+        }
+    }
+  plan_memory_phase_peaks (&trace->memory, schedule, granule, found);
+  for (guint p = 0; p < PLAN_N_PHASES; p++)
+    ck_assert_msg (found[p] == peaks[p], "seed %d: %s peaks at %.0f, not %.0f", seed,
+                   plan_phase_name ((PlanPhase)p), (double)found[p], (double)peaks[p]);
+}
+
 /* Returns the share of ops that was gone through; 0 where both refuse. */
 static double
 assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, int seed)
@@ -40,6 +125,7 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
       ck_assert_str_eq (error->message, same->message);
       return 0;
     }
+  assert_same_peaks (schedule, trace, stack ? stack->allocation_bytes : 1, seed);
   for (guint i = 0; i < 2; i++) /* a workspace that was used is as good as a new one */
     {
       ck_assert_msg (sim_measure (schedule, cost, stack, workspace, &s, &error), "seed %d: %s",
@@ -59,6 +145,7 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
                        "seed %d: total %u is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed, p,
                        pairs[p][0], pairs[p][1]);
       assert_same_memory (&s.memory, &trace->memory, seed);
+      assert_same_times (schedule, trace, sim_measure_node_ns (workspace), seed);
       /* The first one would know it from the totals. */
       const gint64 step_ns = sim_measure_step (schedule, cost, i == 0 ? alone : workspace);
       ck_assert_msg (step_ns == trace->step_ns,
