@@ -363,6 +363,7 @@ golden_tests = \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-fsdp1.test \
+  %D%/golden/sim-gbs-in-tokens.test \
   %D%/golden/sim-fsdp2.test \
   %D%/golden/sim-megatron.test \
   %D%/golden/sim-nanotron.test \

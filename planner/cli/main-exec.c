@@ -390,6 +390,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;
   const gboolean is_root = !training->comm || training->comm->rank == 0;
+  options.is_silent = !is_root;
   training->ranks = (guint)ranks;
   training->db = options.db;
   training->record = run_options.record;

@@ -410,6 +410,26 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
   return cli_options_apply (options, &input->plan, error);
 }
 
+#define USUAL_TOKENS (G_GINT64_CONSTANT (1) << 27) /* a step has no more */
+
+/* A batch is counted in tokens elsewhere, and here in sequences. */
+static void
+hint_at_sequences (const CliInput *input)
+{
+  const gint64 gbs = input->plan.value[PLAN_GBS], said = input->plan.value[PLAN_SEQ];
+  const gint64 seq = said == PLAN_UNSET ? input->model->max_seq : said;
+  if (gbs == PLAN_UNSET || seq <= 0 || gbs <= USUAL_TOKENS / seq)
+    return;
+  fprintf (stderr,
+           "fsdplan: hint: gbs counts sequences, and %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+           " tokens are %.4g tokens a step",
+           gbs, seq, (double)gbs * (double)seq);
+  if (gbs >= seq)
+    fprintf (stderr, "; %" G_GINT64_FORMAT " tokens would be gbs=%" G_GINT64_FORMAT, gbs,
+             gbs / seq);
+  fputc ('\n', stderr);
+}
+
 gboolean
 cli_input_read (const CliOptions *options, const char *default_cluster, CliInput *out_input,
                 GError **error)
@@ -417,6 +437,8 @@ cli_input_read (const CliOptions *options, const char *default_cluster, CliInput
   g_auto (CliInput) input = { 0 };
   if (!read_input (options, default_cluster, &input, error))
     return FALSE;
+  if (!options->is_silent)
+    hint_at_sequences (&input);
   *out_input = input;
   input = (CliInput){ 0 };
   return TRUE;

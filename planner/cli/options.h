@@ -14,6 +14,7 @@ typedef struct
   char *model, *cluster, *plan, *from_megatron, *gbs, *seq, *mbs;
   char **set;
   char *format, *db, *params;
+  gboolean is_silent; /* gives no hints: another process does */
 } CliOptions;
 
 void cli_options_clear (CliOptions *self);

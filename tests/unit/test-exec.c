@@ -112,6 +112,31 @@ START_TEST (ranks_do_not_matter_where_the_sums_are_the_same)
 }
 END_TEST
 
+/* Of steps with too many ops to list, time and memory are known as of any other. */
+START_TEST (unlisted_steps_have_totals)
+{
+  ExecResult listed[2] = { { 0 } }, unlisted[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  Case c;
+  case_init (&c, 2, "optim_grads", "fp32", 2);
+  ck_assert (exec_run_threads (&c.job, 2, FALSE, NULL, NULL, listed, &error));
+  c.job.is_unlisted = TRUE;
+  ck_assert (exec_run_threads (&c.job, 2, FALSE, NULL, NULL, unlisted, &error));
+  const PlanTrace *a = listed[0].trace, *b = unlisted[0].trace;
+  ck_assert_uint_gt (a->spans->len, 0);
+  ck_assert_uint_eq (b->spans->len + b->samples->len, 0);
+  ck_assert_int_gt (b->step_ns, 0);
+  ck_assert_mem_eq (&a->memory, &b->memory, sizeof a->memory);
+  ck_assert (memcmp (listed[0].losses, unlisted[0].losses, 2 * sizeof (double)) == 0);
+  for (guint r = 0; r < 2; r++)
+    {
+      exec_result_clear (&listed[r]);
+      exec_result_clear (&unlisted[r]);
+    }
+  case_clear (&c);
+}
+END_TEST
+
 static void
 case_set (Case *c, const char *fields)
 {
@@ -584,6 +609,7 @@ main (void)
   tcase_set_timeout (tcase, 300);
   tcase_add_test (tcase, training_learns);
   tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
+  tcase_add_test (tcase, unlisted_steps_have_totals);
   tcase_add_loop_test (tcase, pieces_of_the_loss_add_up, 0, 4);
   tcase_add_test (tcase, planted_bugs_are_caught);
   tcase_add_test (tcase, stale_copies_of_parameters_are_caught);
