@@ -77,6 +77,7 @@ libplanner_a_SOURCES = \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
+  %D%/step-ops.c %D%/step-ops.h \
   %D%/text.c %D%/text.h \
   %D%/topology.c %D%/topology.h %D%/topology-private.h \
   %D%/topology-matrix.c \

@@ -14,6 +14,7 @@ typedef struct
 {
   const char *name;
   PlanOpClass class;
+  PlanWork work;
   const char *operands;
   const char *dims;
   char ref_name[PLAN_MAX_REFS][MAX_NAME];
@@ -23,10 +24,12 @@ typedef struct
 } OpFacts;
 
 static OpFacts op_facts[PLAN_N_OPS] = {
-#define X(id, op_name, op_class, op_operands, op_dims, summary) \
-  [PLAN_OP_##id] = { \
-    .name = op_name, .class = PLAN_CLASS_##op_class, .operands = op_operands, .dims = op_dims \
-  },
+#define X(id, op_name, op_class, op_work, op_operands, op_dims, summary) \
+  [PLAN_OP_##id] = { .name = op_name, \
+                     .class = PLAN_CLASS_##op_class, \
+                     .work = PLAN_WORK_##op_work, \
+                     .operands = op_operands, \
+                     .dims = op_dims },
   PLAN_OP_LIST (X)
 #undef X
 };
@@ -91,6 +94,33 @@ const char *
 plan_op_name (PlanOpKind kind)
 {
   return facts_of (kind)->name;
+}
+
+PlanWork
+plan_op_work (PlanOpKind kind)
+{
+  return facts_of (kind)->work;
+}
+
+static const struct
+{
+  const char *key, *name;
+} works[] = {
+#define X(id, key, name) { key, name },
+  PLAN_WORK_LIST (X)
+#undef X
+};
+
+const char *
+plan_work_key (PlanWork work)
+{
+  return works[work].key;
+}
+
+const char *
+plan_work_name (PlanWork work)
+{
+  return works[work].name;
 }
 
 const char *

@@ -10,7 +10,7 @@ G_BEGIN_DECLS
 
 typedef enum
 {
-#define X(id, name, class, operands, dims, summary) PLAN_OP_##id,
+#define X(id, name, class, work, operands, dims, summary) PLAN_OP_##id,
   PLAN_OP_LIST (X)
 #undef X
       PLAN_N_OPS,
@@ -25,6 +25,14 @@ typedef enum
   PLAN_CLASS_COMPUTE,
   PLAN_CLASS_COLLECTIVE,
 } PlanOpClass;
+
+typedef enum
+{
+#define X(id, key, name) PLAN_WORK_##id,
+  PLAN_WORK_LIST (X)
+#undef X
+      PLAN_N_WORKS
+} PlanWork;
 
 typedef enum
 {
@@ -117,6 +125,9 @@ plan_op_ref_access (PlanOpKind kind, guint i)
 
 /* The others. */
 const char *plan_op_name (PlanOpKind kind);
+PlanWork plan_op_work (PlanOpKind kind);
+const char *plan_work_key (PlanWork work);
+const char *plan_work_name (PlanWork work);
 const char *plan_op_ref_name (PlanOpKind kind, guint i);
 gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
 const char *plan_op_dim_name (PlanOpKind kind, guint i);

@@ -130,15 +130,34 @@ format_of (PlanDtype dtype)
     }
 }
 
+static gboolean
+rounds_to_tf32 (const SimCostInput *input, PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 && input->stack->rounds_to_tf32
+         && input->cluster->peak_tf32_flops > 0;
+}
+
+static double
+sheet_rate (const SimCostInput *input, PlanDtype dtype)
+{
+  return rounds_to_tf32 (input, dtype) ? input->cluster->peak_tf32_flops
+                                       : input->cluster->peak_flops[dtype];
+}
+
+double
+sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op)
+{
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD;
+  return sheet_rate (input, operand (input, op, is_product ? 1 : 2)->dtype);
+}
+
 /* The rate a format is multiplied at, and the share of it that products reach; 0 with an error. */
 static double
 peak_of (const SimCostInput *input, PlanDtype dtype, double *out_share, GError **error)
 {
   const PlanCluster *c = input->cluster;
-  const gboolean rounds
-      = dtype == PLAN_DTYPE_FP32 && input->stack->rounds_to_tf32 && c->peak_tf32_flops > 0;
-  const double peak = rounds ? c->peak_tf32_flops : c->peak_flops[dtype];
-  const SimFormat format = rounds ? SIM_FORMAT_BF16 : format_of (dtype);
+  const double peak = sheet_rate (input, dtype);
+  const SimFormat format = rounds_to_tf32 (input, dtype) ? SIM_FORMAT_BF16 : format_of (dtype);
   *out_share = input->params->value[SIM_PARAM_PRODUCT_FP32 + (SimParam)format];
   if (peak <= 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,

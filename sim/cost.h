@@ -76,6 +76,10 @@ guint64 sim_cost_memory_bytes (const SimCost *self, guint node);
 
 SimLoad sim_cost_load (const SimCost *self, guint node);
 
+/* The rate at which a device multiplies in the format of a product or of attention, by its data
+ * sheet; 0 where that has none. */
+double sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op);
+
 /* What sets an op's time: "product", "attention", "collective", or a class of traffic's name. */
 const char *sim_cost_class (PlanOpKind kind);
 

@@ -31,7 +31,7 @@ typedef struct
   gboolean compares;       /* parts of steps with one another */
   gboolean is_over;        /* the step is, as the one before was */
   guint64 n_ops, n_walked; /* of them all, those that were issued one by one */
-  gboolean splits;         /* notes in `busy` and `tally` what streams and ops do; recalls nothing */
+  gboolean splits; /* notes in `busy` and `tally` what streams and ops do; recalls nothing */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

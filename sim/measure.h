@@ -28,8 +28,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
 gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                       SimWorkspace *workspace, SimSummary *out_summary, GError **error);
 
-/* What the ops of each node took, as they ran beside others, in the steady step that sim_measure was
- * last asked for, all repeats together; until the workspace is used again. */
+/* What the ops of each node took, as they ran beside others, in the steady step that sim_measure
+ * was last asked for, all repeats together; until the workspace is used again. */
 const gint64 *sim_measure_node_ns (const SimWorkspace *self);
 
 /* The steady step's time alone; and what it takes on the device, for those who then want that, too:

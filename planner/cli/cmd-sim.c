@@ -162,6 +162,13 @@ print_time (const CliPrediction *p)
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 
+static void
+print_compute (const CliPrediction *p)
+{
+  g_autoptr (CliTable) table = cli_split_table (&p->split, p->trace->step_ns);
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
 /* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
 static void
 print_peaks (const CliPrediction *p)
@@ -199,6 +206,8 @@ print_details (const CliPrediction *p, const CliInput *input)
   g_autofree char *costs = cli_describe_costs (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
           p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
+  print_compute (p);
+  putchar ('\n');
   print_memory (p);
   print_peaks (p);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,

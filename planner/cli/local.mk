@@ -9,6 +9,7 @@ cli_shared = \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/predict.c %D%/predict.h \
+  %D%/split.c %D%/split.h \
   %D%/timings.c %D%/timings.h \
   %D%/workspaces.c %D%/workspaces.h
 

@@ -9,6 +9,7 @@
 #include "planner/cli/workspaces.h"
 #include "planner/error.h"
 #include "planner/rules.h"
+#include "planner/step-ops.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 
@@ -28,52 +29,27 @@ cli_mib (guint64 bytes)
   return (double)bytes / 1048576.0;
 }
 
-/* Goes through the nodes of a step, with how often each of them runs in it. */
-typedef struct
-{
-  const PlanSchedule *schedule;
-  PlanTimes times;
-  guint node; /* the next one */
-} Nodes;
-
-static Nodes
-nodes_of_step (const PlanSchedule *schedule)
-{
-  return (Nodes){ .schedule = schedule,
-                  .node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP) };
-}
-
-/* The next node that is an op; FALSE at the end. */
-static gboolean
-nodes_next (Nodes *self, guint *out_node, gint64 *out_times)
-{
-  const guint end = plan_schedule_section_node (self->schedule, PLAN_SECTION_TEARDOWN);
-  while (self->node < end)
-    {
-      *out_node = self->node++;
-      *out_times = plan_times_next (&self->times, plan_schedule_node (self->schedule, *out_node));
-      if (*out_times > 0)
-        return TRUE;
-    }
-  return FALSE;
-}
-
 /* What the time of each op tells, as it ran beside others. */
 static void
-take_times (CliPrediction *self, const SimCost *cost, const gint64 *node_ns)
+take_times (CliPrediction *self, const CliInput *input, const SimCost *cost, const gint64 *node_ns)
 {
-  gint64 of[SIM_N_PROVENANCES] = { 0 }, total = 0, slowed = 0, times;
-  Nodes nodes = nodes_of_step (self->schedule);
-  for (guint node; nodes_next (&nodes, &node, &times);)
+  const SimCostInput costs
+      = { .schedule = self->schedule, .cluster = input->cluster, .stack = self->stack };
+  g_autofree gint64 *times = plan_schedule_step_times (self->schedule);
+  gint64 of[SIM_N_PROVENANCES] = { 0 }, total = 0, slowed = 0;
+  for (guint node = 0; node < plan_schedule_n_nodes (self->schedule); node++)
     {
+      if (times[node] == 0)
+        continue;
       of[sim_cost_provenance (cost, node)] += node_ns[node];
       total += node_ns[node];
       if (plan_schedule_node (self->schedule, node)->stream == PLAN_STREAM_COMPUTE)
-        slowed += node_ns[node] - times * sim_cost_ns (cost, node);
+        slowed += node_ns[node] - times[node] * sim_cost_ns (cost, node);
     }
   for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
     self->provenance_pct[p] = 100.0 * (double)of[p] / (double)total;
   self->slowed_ms = 1e-6 * (double)slowed;
+  cli_split_init (&self->split, &costs, cost, node_ns);
 }
 
 SimCost *
@@ -120,7 +96,7 @@ cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_s
 
 /* The totals of a trace, and what its ops took. */
 static PlanTrace *
-measure (CliPrediction *self, const SimCost *cost, GError **error)
+measure (CliPrediction *self, const CliInput *input, const SimCost *cost, GError **error)
 {
   SimSummary summary;
   if (!sim_measure (self->schedule, cost, self->stack, cli_workspace (), &summary, error))
@@ -135,7 +111,7 @@ measure (CliPrediction *self, const SimCost *cost, GError **error)
   trace->host_ns = summary.host_ns;
   trace->idle_ns = summary.idle_ns;
   trace->memory = summary.memory;
-  take_times (self, cost, sim_measure_node_ns (cli_workspace ()));
+  take_times (self, input, cost, sim_measure_node_ns (cli_workspace ()));
   return trace;
 }
 
@@ -161,7 +137,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
       || !(self->schedule = cli_lower (input, &self->plan, 0, error)))
     return FALSE;
   g_autoptr (SimCost) cost = cli_cost_of (input, &self->plan, self->schedule, self->stack, error);
-  if (!cost || !(self->trace = measure (self, cost, error)))
+  if (!cost || !(self->trace = measure (self, input, cost, error)))
     return FALSE;
   self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
   self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
@@ -203,11 +179,10 @@ cli_predict (const CliInput *input, CliPrediction *out_prediction, GError **erro
 guint64
 cli_prediction_n_ops (const CliPrediction *self)
 {
-  Nodes nodes = nodes_of_step (self->schedule);
+  g_autofree gint64 *times = plan_schedule_step_times (self->schedule);
   guint64 n = 0;
-  gint64 times;
-  for (guint node; nodes_next (&nodes, &node, &times);)
-    n += (guint64)times;
+  for (guint node = 0; node < plan_schedule_n_nodes (self->schedule); node++)
+    n += (guint64)times[node];
   return n;
 }
 
@@ -330,6 +305,7 @@ add_time (const CliPrediction *self, JsonBuilder *builder)
   json_builder_end_object (builder);
   add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
   add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);
+  cli_split_to_json (&self->split, t->step_ns, builder);
   json_builder_end_object (builder);
 }
 

@@ -1,6 +1,7 @@
 /* CliPrediction: a plan lowered and simulated, with the figures people ask for. */
 #pragma once
 #include "planner/cli/options.h"
+#include "planner/cli/split.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"
 #include "planner/trace.h"
@@ -20,6 +21,7 @@ typedef struct
   double uncertainty_pct; /* of four steps in five like this one; below 0: not known */
   double slowed_ms;       /* that compute takes longer for what runs beside it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
+  CliSplit split;                           /* of compute */
   gboolean fits;                            /* device memory within the cluster's */
   GPtrArray *hazards;                       /* texts: what to know before it runs */
 } CliPrediction;

@@ -40,7 +40,7 @@ typedef struct
   guint n_equal;
   gboolean is_free[PLAN_N_FIELDS]; /* what differs among those */
   CliPrediction prediction;
-  gint64 id;                       /* in the store; 0: not kept */
+  gint64 id; /* in the store; 0: not kept */
 } CliAnswer;
 
 typedef struct

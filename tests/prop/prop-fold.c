@@ -216,6 +216,24 @@ cost_of_plan (const PlanSchedule *schedule, const PlanCluster *cluster, const Pl
   return cost;
 }
 
+/* A step of a plan computes for as long as its ops do. */
+static void
+assert_all_compute (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                    int seed)
+{
+  g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  SimSummary s;
+  gint64 compute_ns = 0;
+  if (!sim_measure (schedule, cost, stack, workspace, &s, NULL))
+    return;
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    if (plan_schedule_node (schedule, node)->stream == PLAN_STREAM_COMPUTE)
+      compute_ns += sim_measure_node_ns (workspace)[node];
+  ck_assert_msg (compute_ns == s.compute_ns,
+                 "seed %d: ops compute for %" G_GINT64_FORMAT ", the step for %" G_GINT64_FORMAT,
+                 seed, compute_ns, s.compute_ns);
+}
+
 /* A plan as search meets it: any fields, any rates. */
 static void
 assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan, int seed)
@@ -227,6 +245,7 @@ assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan
   ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
   g_autoptr (SimCost) cost = cost_of_plan (schedule, cluster, plan, rand);
   assert_same (schedule, cost, stack, seed);
+  assert_all_compute (schedule, cost, stack, seed);
 }
 
 START_TEST (any_plan)

@@ -4,6 +4,7 @@
 #include "planner/layout.h"
 #include "planner/lower.h"
 #include "planner/stack.h"
+#include "planner/step-ops.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
@@ -332,7 +333,7 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   if (value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON)
     moments += 4 * here;
   guint64 peaks[PLAN_N_PHASES], highest = 0;
-  plan_trace_phase_peaks (trace, c.schedule, peaks);
+  plan_memory_phase_peaks (&trace->memory, c.schedule, 1, peaks);
   for (guint p = 0; p < PLAN_N_PHASES; p++)
     highest = MAX (highest, peaks[p]);
   ck_assert_uint_eq (highest, trace->memory.max_allocated);
@@ -722,6 +723,54 @@ START_TEST (buckets_that_recur_are_folded)
 }
 END_TEST
 
+/* Of all a step's products and attention, and of what is said to be computed again. */
+typedef struct
+{
+  double all, again;
+} Flops;
+
+static Flops
+flops_of (const PlanSchedule *schedule)
+{
+  g_autofree gint64 *times = plan_schedule_step_times (schedule);
+  g_autofree gboolean *is_again = plan_schedule_recomputed (schedule);
+  Flops flops = { 0, 0 };
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    {
+      const double these
+          = (double)times[node] * plan_op_flops (plan_schedule_node (schedule, node));
+      flops.all += these;
+      flops.again += is_again[node] ? these : 0;
+    }
+  return flops;
+}
+
+/* What is computed again is what the same plan, which keeps everything, does not do. */
+START_TEST (only_what_is_computed_again_is_said_to_be)
+{
+  static const PlanField fields[]
+      = { PLAN_RECOMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS, PLAN_RECOMPUTE_MODULES };
+  g_autoptr (GError) error = NULL;
+  Plan initial;
+  Case c;
+  wide_case_init (&c, _i);
+  plan_init (&initial);
+  Plan keeps = c.plan;
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    keeps.value[fields[i]] = initial.value[fields[i]];
+  keeps.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
+  const Flops found = flops_of (c.schedule);
+  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &keeps, 0, &error);
+  ck_assert_msg (schedule != NULL, "seed %d: %s", _i, error ? error->message : "");
+  const Flops kept = flops_of (schedule);
+  ck_assert_msg (kept.again == 0, "seed %d: %.0f of %.0f again in a plan that keeps all", _i,
+                 kept.again, kept.all);
+  ck_assert_msg (found.again == found.all - kept.all, "seed %d: %.0f again, not %.0f", _i,
+                 found.again, found.all - kept.all);
+  case_clear (&c);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -732,6 +781,7 @@ main (void)
   test_add_share (tcase, wide_resting_memory_is_the_formula_s, 300);
   test_add_share (tcase, wide_traffic_follows_the_strategy, 300);
   test_add_share (tcase, schedules_pass_their_check, 150);
+  test_add_share (tcase, only_what_is_computed_again_is_said_to_be, 300);
   test_add_share (tcase, print_then_parse_is_identity, 60);
   test_add_share (tcase, every_alloc_is_freed, 100);
   test_add_share (tcase, all_ranks_issue_the_same_collectives, 60);

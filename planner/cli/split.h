@@ -1,0 +1,48 @@
+/* CliSplit: what the compute stream's time of a step goes into, and how fast each part goes. */
+#pragma once
+#include "planner/cli/output.h"
+#include "planner/schedule.h"
+#include "sim/cost.h"
+#include <glib.h>
+#include <json-glib/json-glib.h>
+G_BEGIN_DECLS
+
+/* Of one kind of work. */
+typedef struct
+{
+  gint64 ns;           /* beside what runs with it */
+  double flops, bytes; /* computed, and read or written, meanwhile */
+  double peak_flop_ns; /* that its products would take at the rate of the data sheet */
+} CliWork;
+
+typedef struct
+{
+  CliWork work[PLAN_N_WORKS]; /* but for what is computed again */
+  CliWork recomputed;         /* of whatever kind */
+  double memory_bytes_per_s;  /* of the device, by its data sheet */
+} CliSplit;
+
+/* Adds up to the time that the compute stream is busy. `node_ns`: what the ops of each node took;
+ * `costs`: what they alone are made of. */
+void cli_split_init (CliSplit *self, const SimCostInput *costs, const SimCost *cost,
+                     const gint64 *node_ns);
+
+/* How fast it goes, by the limit that it is nearer to: arithmetic or memory. */
+typedef struct
+{
+  gboolean is_arithmetic;
+  double per_s;       /* FLOP or bytes; 0: does neither */
+  double of_peak_pct; /* below 0: the data sheet has no such rate */
+} CliPace;
+
+CliPace cli_split_pace (const CliSplit *self, const CliWork *work);
+
+/* Its parts that take any time: PLAN_N_WORKS kinds, then what is recomputed; NULL at the end. */
+const CliWork *cli_split_next (const CliSplit *self, guint *index, const char **out_key,
+                               const char **out_name);
+
+/* A row per part; `step_ns` is what shares are of. The member "compute", an array. */
+CliTable *cli_split_table (const CliSplit *self, gint64 step_ns);
+void cli_split_to_json (const CliSplit *self, gint64 step_ns, JsonBuilder *builder);
+
+G_END_DECLS
