@@ -98,7 +98,7 @@
   X (LOSS, "loss", "loss") \
   X (OPTIMIZER, "optimizer", "optimizer") \
   X (QUANTISE, "quantise", "quantise and transpose") \
-  X (COPY, "copy", "zero, cast, copy, sum") \
+  X (COPY, "copy", "copies and sums") \
   X (OTHER, "other", "other")
 
 /* Streams of one rank: X (ID, "name", "summary"). Ops of one stream run in issue order. */

@@ -43,7 +43,7 @@ fsdplan_SOURCES = \
   %D%/plot-plans.c \
   %D%/plot-scaling.c \
   %D%/query.c %D%/query.h \
-  %D%/query-closest.c \
+  %D%/query-card.c %D%/query-closest.c \
   %D%/query-explain.c \
   %D%/query-keep.c \
   %D%/query-largest.c \

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct _CliTable
 {
@@ -125,18 +126,71 @@ print_csv (const CliTable *self)
       }
 }
 
+/* Breaks a text between words, where it can, into lines of at most so many columns. */
+static char *
+break_lines (const char *text, gsize width)
+{
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  GString *lines = g_string_new (NULL);
+  gsize column = 0;
+  for (char **word = words; *word; word++)
+    {
+      const gsize length = (gsize)g_utf8_strlen (*word, -1);
+      const gboolean is_over = column > 0 && column + 1 + length > width;
+      if (word != words)
+        g_string_append_c (lines, is_over ? '\n' : ' ');
+      g_string_append (lines, *word);
+      column = is_over || word == words ? length : column + 1 + length;
+    }
+  return g_string_free (lines, FALSE);
+}
+
+/* Columns of the terminal that are left for the last one of the table: as many as it wants where
+ * there is no terminal, or no room. */
+static gsize
+last_width (const CliTable *self, struct libscols_table *table)
+{
+  const gsize terminal = scols_table_get_termwidth (table), least = 20;
+  gsize others = 0;
+  if (!isatty (STDOUT_FILENO) || terminal == 0)
+    return G_MAXSIZE;
+  for (guint c = 0; c + 1 < self->n_columns; c++)
+    {
+      gsize widest = strlen (self->columns[c].name);
+      for (guint r = 0; r < n_rows (self); r++)
+        if (cell (self, r, c))
+          widest = MAX (widest, (gsize)g_utf8_strlen (cell (self, r, c), -1));
+      others += widest + 1;
+    }
+  return terminal > others + least ? terminal - others : G_MAXSIZE;
+}
+
 static void
 print_table (const CliTable *self)
 {
   struct libscols_table *table = scols_new_table ();
+  const guint last = self->n_columns - 1;
+  const gsize width = last_width (self, table);
   for (guint c = 0; c < self->n_columns; c++)
-    scols_table_new_column (table, self->columns[c].name, 0,
-                            self->columns[c].is_number ? SCOLS_FL_RIGHT : 0);
+    {
+      const gboolean is_broken = c == last && width < G_MAXSIZE;
+      struct libscols_column *column
+          = scols_table_new_column (table, self->columns[c].name, 0,
+                                    self->columns[c].is_number ? SCOLS_FL_RIGHT
+                                    : is_broken                ? SCOLS_FL_WRAP
+                                                               : 0);
+      if (!is_broken)
+        continue;
+      scols_column_set_safechars (column, "\n");
+      scols_column_set_wrapfunc (column, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
+    }
   for (guint r = 0; r < n_rows (self); r++)
     {
       struct libscols_line *line = scols_table_new_line (table, NULL);
-      for (guint c = 0; c < self->n_columns; c++)
+      for (guint c = 0; c < last; c++)
         scols_line_set_data (line, c, cell (self, r, c) ? cell (self, r, c) : "");
+      g_autofree char *text = break_lines (cell (self, r, last) ? cell (self, r, last) : "", width);
+      scols_line_set_data (line, last, text);
     }
   scols_print_table (table);
   scols_unref_table (table);
@@ -206,6 +260,30 @@ cli_table_print (const CliTable *self, CliFormat format)
       g_autoptr (JsonNode) root = cli_table_to_json (self);
       cli_print_json (root);
     }
+}
+
+#define ROW_WIDTH 80
+#define ROW_INDENT 10
+
+void
+cli_print_row (const char *label, const char *text)
+{
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  int column = ROW_INDENT;
+  printf ("%-*s", ROW_INDENT, label);
+  for (char **word = words; *word; word++)
+    {
+      const int length = (int)g_utf8_strlen (*word, -1);
+      const gboolean is_first = column == ROW_INDENT;
+      const gboolean is_over = !is_first && column + 1 + length > ROW_WIDTH;
+      if (is_over)
+        printf ("\n%*s", ROW_INDENT, "");
+      else if (!is_first)
+        putchar (' ');
+      fputs (*word, stdout);
+      column = (is_over ? ROW_INDENT : column + !is_first) + length;
+    }
+  putchar ('\n');
 }
 
 gboolean

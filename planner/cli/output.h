@@ -37,6 +37,9 @@ void cli_table_add_real (CliTable *self, double value, int decimals);
 /* To stdout, with a newline at the end. */
 void cli_table_print (const CliTable *self, CliFormat format);
 
+/* A label of at most nine columns, then words, in lines of 80 columns. */
+void cli_print_row (const char *label, const char *text);
+
 /* An array of objects. */
 JsonNode *cli_table_to_json (const CliTable *self);
 

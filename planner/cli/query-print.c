@@ -93,6 +93,31 @@ answer_table (const GArray *answers, const Plan *base)
   return table;
 }
 
+/* For people: the figures that they compare by, and how each plan differs from the best. */
+static CliTable *
+short_table (const GArray *answers)
+{
+  static const CliColumn columns[]
+      = { { "rank", TRUE },       { "id", FALSE },       { "step_ms", TRUE }, { "mfu", TRUE },
+          { "device_mib", TRUE }, { "bound_by", FALSE }, { "instead", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const CliAnswer *best = &g_array_index (answers, CliAnswer, 0);
+  for (guint i = 0; i < answers->len; i++)
+    {
+      const CliAnswer *answer = &g_array_index (answers, CliAnswer, i);
+      const CliPrediction *p = &answer->prediction;
+      g_autofree char *instead = cli_query_differences (&answer->found->plan, &best->found->plan);
+      cli_table_add_int (table, i + 1);
+      cli_query_add_id (table, answer->id);
+      cli_table_add_real (table, p->step_ms, 1);
+      cli_table_add_real (table, p->mfu, 3);
+      cli_table_add_real (table, cli_mib (p->trace->memory.device), 0);
+      cli_table_add (table, cli_query_bound_by (p->trace));
+      cli_table_add (table, i == 0 ? "" : instead);
+    }
+  return table;
+}
+
 static const CliAnswer *
 answer_at (const GArray *answers, guint i)
 {
@@ -111,43 +136,69 @@ next_shown (guint i, guint n)
              : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
 }
 
+/* Why each answer is better than the next, and what does not matter to it. */
 static void
-print_words (const CliQuery *self, const CliChoice *choice)
+print_reasons (const CliQuery *self, const CliChoice *choice)
 {
   const GArray *answers = self->answers;
-  const PlanSearchResult *result = &self->result;
-  const CliInput *input = choice->input;
-  printf ("\n");
   for (guint i = 0; i < answers->len; i++)
     {
-      g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
-      g_autofree char *fields = free_fields (answer_at (answers, i));
       const guint64 device = answer_at (answers, i)->prediction.trace->memory.device;
       const double spare = 100.0 * (1 - (double)device / (double)MAX (choice->memory_bytes, 1));
-      printf ("%u: %s%s%s", i + 1, why, *fields ? "; free: " : "", fields);
-      if (spare < LITTLE)
-        printf ("; only %.1f %% of memory to spare", spare);
-      printf ("\n");
+      g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
+      g_autofree char *fields = free_fields (answer_at (answers, i));
+      g_autofree char *rank = g_strdup_printf ("%u", i + 1);
+      g_autofree char *little
+          = spare < LITTLE ? g_strdup_printf ("; only %.1f %% of memory to spare", spare) : NULL;
+      g_autofree char *text = g_strconcat (why, *fields ? "; free: " : "", fields, little, NULL);
+      cli_print_row (rank, text);
     }
+}
+
+static void
+print_front (const CliQuery *self, const CliChoice *choice)
+{
+  const PlanSearchResult *result = &self->result;
   g_autoptr (GArray) front = plan_search_front (result);
-  printf ("\nfront of memory and time, device_mib at step_ms, up to %.0f %% more time:",
-          choice->question->front);
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_string_printf (text, "memory and time, MiB on the device at ms, up to %.0f %% more time:",
+                   choice->question->front);
   for (guint i = 0; i < front->len; i = next_shown (i, front->len))
     {
       const PlanFound *f
           = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
-      printf ("%s %.0f at %.1f", i ? "," : "", cli_mib (f->score.memory_bytes),
-              1e-6 * (double)f->score.time_ns);
+      g_string_append_printf (text, "%s %.0f at %.1f", i ? "," : "",
+                              cli_mib (f->score.memory_bytes), 1e-6 * (double)f->score.time_ns);
     }
-  printf ("\n%" G_GUINT64_FORMAT " plans for %s on %s in %.1f MiB: %" G_GUINT64_FORMAT
-          " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
-          " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
-          " schedules)\n%.2f s, %.0f plans/s, %.0f simulations/s%s\n",
-          result->total, input->model->name, input->cluster->name, cli_mib (choice->memory_bytes),
-          result->by_rule, result->by_memory, result->by_bound, result->by_simulation,
-          self->n_simulated, self->seconds, (double)result->total / self->seconds,
-          (double)self->n_simulated / self->seconds,
-          result->is_whole ? "" : "; interrupted: the best so far");
+  cli_print_row ("front", text->str);
+}
+
+static void
+print_counts (const CliQuery *self, const CliChoice *choice)
+{
+  const PlanSearchResult *result = &self->result;
+  g_autofree char *text = g_strdup_printf (
+      "%" G_GUINT64_FORMAT " plans in %.1f MiB: %" G_GUINT64_FORMAT
+      " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
+      " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
+      " schedules), in %.2f s%s",
+      result->total, cli_mib (choice->memory_bytes), result->by_rule, result->by_memory,
+      result->by_bound, result->by_simulation, self->n_simulated, self->seconds,
+      result->is_whole ? "" : "; interrupted: the best so far");
+  cli_print_row ("searched", text);
+}
+
+static void
+print_text (const CliQuery *self, const CliChoice *choice)
+{
+  g_autoptr (CliTable) table = short_table (self->answers);
+  cli_query_print_card (self, choice);
+  putchar ('\n');
+  cli_table_print (table, CLI_FORMAT_TABLE);
+  putchar ('\n');
+  print_reasons (self, choice);
+  print_front (self, choice);
+  print_counts (self, choice);
 }
 
 static void
@@ -242,8 +293,11 @@ cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format
       print_json (self, choice->input);
       return;
     }
+  if (format == CLI_FORMAT_TABLE)
+    {
+      print_text (self, choice);
+      return;
+    }
   g_autoptr (CliTable) table = answer_table (self->answers, &choice->input->plan);
   cli_table_print (table, format);
-  if (format == CLI_FORMAT_TABLE)
-    print_words (self, choice);
 }

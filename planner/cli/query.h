@@ -76,8 +76,11 @@ char *cli_query_differences (const Plan *a, const Plan *b);
 /* The largest part of a step that is not arithmetic, if it is a tenth of it. */
 const char *cli_query_bound_by (const PlanTrace *trace);
 
-/* Table, words, front and counts; or all of it as JSON. */
+/* The card of the best, a table of all, words, front and counts; or all of it as JSON. */
 void cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format);
+
+/* The best answer, as much as fits a card; it is to be predicted in full. */
+void cli_query_print_card (const CliQuery *self, const CliChoice *choice);
 
 /* Whether any plan fits. */
 gboolean cli_query_fits (const CliChoice *choice, gboolean *out_fits, GError **error);
