@@ -6,6 +6,7 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define NEXT_LINE " \\\n  "
+#define SRUN "srun --cpu-bind=none --kill-on-bad-exit=1" NEXT_LINE
 
 static const char *const group_names[] = {
 #define X(id, name) name,
@@ -117,6 +118,13 @@ plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *co
 
 #define OWN_STEPS " --steps 100\n"
 
+/* Options of fsdplan run that are no part of a plan. */
+static const char *
+own_options (const PlanCluster *cluster)
+{
+  return cluster->kind == PLAN_DEVICE_GPU ? " --backend cuda" OWN_STEPS : OWN_STEPS;
+}
+
 char *
 plan_emit_script_line_own (const PlanEmitSubject *subject)
 {
@@ -135,7 +143,7 @@ plan_emit_script_line_own (const PlanEmitSubject *subject)
   for (char **line = lines; *line; line++)
     if (**line)
       g_string_append_printf (text, " --set %s", *line);
-  g_string_append (text, OWN_STEPS);
+  g_string_append (text, own_options (c));
   return g_string_free (text, FALSE);
 }
 
@@ -156,6 +164,15 @@ append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node
             "# Yours to add: --partition, --account, --time, and srun's --container-image\n");
 }
 
+/* The first node's name, which torchrun meets at. */
+static void
+append_address (GString *text, const PlanCluster *cluster)
+{
+  if (cluster->nodes > 1)
+    g_string_append (text, "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | "
+                           "sed -n 1p)\nexport MASTER_ADDR\n");
+}
+
 char *
 plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *command)
 {
@@ -164,11 +181,27 @@ plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *c
   append_versions (text, subject);
   g_string_append (text, "# Submit it in Megatron-LM's folder\nset -euo pipefail\n\n");
   append_environment (text, command);
-  if (subject->cluster->nodes > 1)
-    g_string_append (text, "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | "
-                           "sed -n 1p)\nexport MASTER_ADDR\n");
+  append_address (text, subject->cluster);
   append_arrays (text, command);
-  append_launch (text, subject, command, "srun --cpu-bind=none --kill-on-bad-exit=1" NEXT_LINE);
+  append_launch (text, subject, command, SRUN);
+  return g_string_free (text, FALSE);
+}
+
+char *
+plan_emit_script_slurm_file (const PlanEmitSubject *subject, const char *file, const char *name,
+                             const char *environment, const char *program, const char *folder)
+{
+  GString *text = g_string_new (NULL);
+  g_autofree char *launch = plan_emit_torchrun (subject->cluster, NEXT_LINE);
+  append_job (text, subject, 1);
+  g_string_append_printf (text,
+                          "# Submit it in %s folder, which all nodes share\nset -euo pipefail\n\n"
+                          "cat >%s <<'END'\n%sEND\n\n",
+                          folder, name, file);
+  if (environment)
+    g_string_append_printf (text, "export %s\n", environment);
+  append_address (text, subject->cluster);
+  g_string_append_printf (text, SRUN "%s %s\n", launch, program);
   return g_string_free (text, FALSE);
 }
 
@@ -182,7 +215,7 @@ plan_emit_script_slurm_own (const PlanEmitSubject *subject)
                           "# Submit it in a folder that all nodes share\nset -euo pipefail\n\n"
                           "PLAN=plan-$SLURM_JOB_ID.txt\ncat >\"$PLAN\" <<'END'\n%sEND\n\n"
                           "srun --mpi=pmix --kill-on-bad-exit=1 "
-                          "fsdplan run --plan \"$PLAN\"" OWN_STEPS,
-                          plan);
+                          "fsdplan run --plan \"$PLAN\"%s",
+                          plan, own_options (subject->cluster));
   return g_string_free (text, FALSE);
 }

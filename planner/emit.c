@@ -7,6 +7,7 @@
 #include "planner/rules.h"
 #include "planner/stack.h"
 #include "planner/text.h"
+#include "planner/units.h"
 
 #include <string.h>
 
@@ -41,10 +42,23 @@ plan_emit_kinds (void)
   return kinds;
 }
 
+/* Megatron-FSDP's call had the name of PyTorch's. */
+static gboolean
+check_renamed (const char *name, GError **error)
+{
+  if (strcmp (name, "fully_shard") == 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "--as: there is no 'fully_shard': Megatron-FSDP's is megatron_fsdp, PyTorch's "
+                 "fsdp2");
+  return strcmp (name, "fully_shard") != 0;
+}
+
 gboolean
 plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error)
 {
   guint at;
+  if (!check_renamed (name, error))
+    return FALSE;
   if (!find_name (name, kinds, "--as", &at, error))
     return FALSE;
   *out_kind = (PlanEmitKind)at;
@@ -121,22 +135,123 @@ plan_emit_plan (const PlanEmitSubject *subject)
   return g_string_free (text, FALSE);
 }
 
+/* The names of the values whose bits are set, joined by " or "; the caller frees. */
+static char *
+join_names (PlanField field, guint64 values)
+{
+  const char *const *const names = plan_field_names (field);
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; names[i]; i++)
+    if (values >> i & 1)
+      g_string_append_printf (text, "%s%s", text->len > 0 ? " or " : "", names[i]);
+  return g_string_free (text, FALSE);
+}
+
 static void
-refuse_stack (const PlanEmitSubject *subject, gboolean takes_megatron, GPtrArray *reasons)
+refuse_stack (const PlanEmitSubject *subject, guint taken, const char *version, GPtrArray *reasons)
 {
   const gint64 value = subject->plan->value[PLAN_STACK];
   const gint64 date = value / PLAN_STACK_BASE, id = value % PLAN_STACK_BASE;
-  const gboolean is_taken
-      = id == PLAN_STACK_MEGATRON_FSDP || (takes_megatron && id == PLAN_STACK_MEGATRON);
+  const gboolean is_taken = taken >> id & 1;
   const PlanStack *const stack = plan_stack_of (subject->plan, subject->cluster->kind, NULL);
   g_autofree char *name = plan_field_print (PLAN_STACK, value);
-  plan_emit_refuse (reasons, !is_taken,
-                    "stack=%s: what is written is for stack=megatron-fsdp%s; --as mpirun and "
-                    "--as slurm start stack=native",
-                    name, takes_megatron ? " or megatron" : "");
+  g_autofree char *others = join_names (PLAN_STACK, taken);
+  plan_emit_refuse (reasons, !is_taken, "stack=%s: what is written is for stack=%s: use --as %s",
+                    name, others, kinds[plan_emit_kind_of (subject->plan, subject->cluster)]);
   plan_emit_refuse (reasons, is_taken && date != 0 && stack && date != stack->newest,
-                    "stack=%s: what is written is for " PLAN_EMIT_VERSION ": use stack=%s", name,
+                    "stack=%s: what is written is for %s: use stack=%s", name, version,
                     plan_field_names (PLAN_STACK)[id]);
+}
+
+static const PlanEmitSaid *
+find_said (const PlanEmitTarget *target, PlanField field)
+{
+  for (guint i = 0; i < target->n_said; i++)
+    if (target->said[i].field == field)
+      return &target->said[i];
+  return NULL;
+}
+
+/* Whether the target can say that value, or, not knowing the field, is as if it were so. */
+static gboolean
+can_say (const PlanEmitTarget *target, PlanField field, gint64 value)
+{
+  const PlanEmitSaid *const said = find_said (target, field);
+  Plan initial;
+  if (said)
+    return said->values == PLAN_EMIT_ANY || (value >= 0 && value < 64 && said->values >> value & 1);
+  plan_init (&initial);
+  return value == initial.value[field] || field == PLAN_STACK || field == PLAN_NCCL;
+}
+
+static void
+refuse_field (const PlanEmitTarget *target, PlanField field, gint64 value, GPtrArray *reasons)
+{
+  const PlanEmitSaid *const said = find_said (target, field);
+  Plan initial;
+  plan_init (&initial);
+  g_autofree char *shown = plan_field_print (field, value);
+  g_autofree char *others = said && plan_field_names (field)
+                                ? join_names (field, said->values)
+                                : plan_field_print (field, initial.value[field]);
+  plan_emit_refuse (reasons, TRUE, "%s=%s: %s has no option for that: use %s",
+                    plan_field_name (field), shown, target->name, others);
+}
+
+void
+plan_emit_refuse_target (const PlanEmitSubject *subject, const PlanEmitTarget *target,
+                         GPtrArray *reasons)
+{
+  const gint64 *const value = subject->plan->value;
+  refuse_stack (subject, target->stacks, target->version, reasons);
+  plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
+                    "cluster %s: has no GPUs, which %s needs", subject->cluster->name,
+                    target->name);
+  for (guint f = 0; f < PLAN_N_FIELDS; f++)
+    if (!can_say (target, (PlanField)f, value[f]))
+      refuse_field (target, (PlanField)f, value[f], reasons);
+}
+
+void
+plan_emit_refuse_experts (const PlanModel *model, GPtrArray *reasons)
+{
+  plan_emit_refuse (reasons, model->experts > 0 || model->kv_lora > 0,
+                    "model experts, kv_lora: only dense models with plain attention are written");
+}
+
+void
+plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarget *target)
+{
+  Plan initial;
+  plan_init (&initial);
+  for (guint i = 0; i < target->n_said; i++)
+    {
+      const PlanEmitSaid *const said = &target->said[i];
+      const gint64 value = subject->plan->value[said->field];
+      const gboolean is_idle = said->field == PLAN_SP && subject->plan->value[PLAN_TP] == 1;
+      if (!said->own || is_idle
+          || (value == initial.value[said->field] && said->field != PLAN_COMPUTE))
+        continue;
+      g_autofree char *shown = plan_field_print (said->field, value);
+      g_string_append_printf (text, "#   %s=%s: %s\n", plan_field_name (said->field), shown,
+                              said->own);
+    }
+}
+
+const char *
+plan_emit_python (gboolean is_so)
+{
+  return is_so ? "True" : "False";
+}
+
+char *
+plan_emit_real (double value)
+{
+  g_autofree char *shown = plan_units_format_real (value);
+  const gsize mantissa = strcspn (shown, "e");
+  if (memchr (shown, '.', mantissa))
+    return g_steal_pointer (&shown);
+  return g_strdup_printf ("%.*s.0%s", (int)mantissa, shown, shown + mantissa);
 }
 
 void
@@ -144,7 +259,9 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron
                          GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
-  refuse_stack (subject, takes_megatron, reasons);
+  const guint taken
+      = 1 << PLAN_STACK_MEGATRON_FSDP | (takes_megatron ? 1 << PLAN_STACK_MEGATRON : 0);
+  refuse_stack (subject, taken, PLAN_EMIT_VERSION, reasons);
   plan_emit_refuse (reasons, value[PLAN_UNIT] != PLAN_UNIT_LAYER,
                     "unit=block: its units are layers: use layer");
   plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
@@ -178,21 +295,88 @@ emit_megatron (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error
                                       : plan_emit_script_megatron (subject, &command);
 }
 
-static char *
-emit_fully_shard (const PlanEmitSubject *subject, GError **error)
+/* The kinds that are one file, and how a job starts a program on it; no `program` where a program
+ * of the user's own comes in between. */
+static const struct
 {
+  PlanEmitKind kind;
+  char *(*write) (const PlanEmitSubject *subject, GPtrArray *reasons);
+  const char *name, *environment, *program, *folder;
+} files[] = {
+  { PLAN_EMIT_MEGATRON_FSDP, plan_emit_megatron_fsdp, NULL, NULL, NULL, NULL },
+  { PLAN_EMIT_FSDP1, plan_emit_fsdp1, NULL, NULL, NULL, NULL },
+  { PLAN_EMIT_FSDP2, plan_emit_fsdp2, NULL, NULL, NULL, NULL },
+  { PLAN_EMIT_ACCELERATE, plan_emit_accelerate, NULL, NULL, NULL, NULL },
+  { PLAN_EMIT_BRIDGE, plan_emit_bridge, "bridge_plan.py", NULL, "bridge_plan.py",
+    "Megatron-Bridge's" },
+  { PLAN_EMIT_TORCHTITAN, plan_emit_torchtitan, "torchtitan_plan.py",
+    "PYTORCH_ALLOC_CONF=expandable_segments:True",
+    "-m torchtitan.train --module torchtitan_plan --config config", "torchtitan's" },
+  { PLAN_EMIT_NANOTRON, plan_emit_nanotron, "nanotron_plan.yaml", "CUDA_DEVICE_MAX_CONNECTIONS=1",
+    "run_train.py --config-file nanotron_plan.yaml", "nanotron's" },
+};
+
+/* `kind`, or a job around it; `named` is what was asked for. */
+static char *
+emit_file (PlanEmitKind kind, PlanEmitKind named, const PlanEmitSubject *subject, GError **error)
+{
+  guint i = 0;
+  while (i < G_N_ELEMENTS (files) && files[i].kind != kind)
+    i++;
+  g_return_val_if_fail (i < G_N_ELEMENTS (files), NULL);
   g_autoptr (GPtrArray) reasons = g_ptr_array_new_with_free_func (g_free);
-  g_autofree char *text = plan_emit_fully_shard (subject, reasons);
-  return check_reasons (PLAN_EMIT_FULLY_SHARD, reasons, error) ? g_steal_pointer (&text) : NULL;
+  const gboolean is_job = named == PLAN_EMIT_SLURM;
+  plan_emit_refuse (
+      reasons, is_job && !files[i].program,
+      "stack=%s: a program of your own trains: start it in a job of yours, with "
+      "what --as %s writes",
+      plan_field_names (PLAN_STACK)[subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE],
+      kinds[kind]);
+  g_autofree char *text = files[i].write (subject, reasons);
+  if (!check_reasons (named, reasons, error))
+    return NULL;
+  if (!is_job)
+    return g_steal_pointer (&text);
+  return plan_emit_script_slurm_file (subject, text, files[i].name, files[i].environment,
+                                      files[i].program, files[i].folder);
+}
+
+PlanEmitKind
+plan_emit_kind_of (const Plan *plan, const PlanCluster *cluster)
+{
+  static const PlanEmitKind natural[PLAN_STACK_N_VALUES] = {
+    [PLAN_STACK_MEGATRON_FSDP] = PLAN_EMIT_MEGATRON, [PLAN_STACK_MEGATRON] = PLAN_EMIT_MEGATRON,
+    [PLAN_STACK_FSDP2] = PLAN_EMIT_TORCHTITAN,       [PLAN_STACK_FSDP1] = PLAN_EMIT_FSDP1,
+    [PLAN_STACK_NANOTRON] = PLAN_EMIT_NANOTRON,      [PLAN_STACK_NATIVE] = PLAN_EMIT_MPIRUN,
+  };
+  const gint64 stack = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
+  return stack == PLAN_STACK_NATIVE && cluster->nodes > 1 ? PLAN_EMIT_SLURM : natural[stack];
+}
+
+static gboolean
+is_of_megatron (PlanEmitKind kind)
+{
+  return kind == PLAN_EMIT_MEGATRON || kind == PLAN_EMIT_TORCHRUN;
+}
+
+/* A job starts what `runtime` says, or the natural kind of the stack. */
+static char *
+emit_job (PlanEmitRuntime runtime, const PlanEmitSubject *subject, GError **error)
+{
+  const gint64 stack = subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE;
+  const PlanEmitKind natural = plan_emit_kind_of (subject->plan, subject->cluster);
+  if (runtime == PLAN_EMIT_RUNTIME_FSDPLAN
+      || (runtime == PLAN_EMIT_RUNTIME_OF_STACK && stack == PLAN_STACK_NATIVE))
+    return plan_emit_script_slurm_own (subject);
+  if (runtime == PLAN_EMIT_RUNTIME_MEGATRON || is_of_megatron (natural))
+    return emit_megatron (PLAN_EMIT_SLURM, subject, error);
+  return emit_file (natural, PLAN_EMIT_SLURM, subject, error);
 }
 
 char *
 plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *subject,
            GError **error)
 {
-  const gint64 stack = subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE;
-  const gboolean is_own = runtime == PLAN_EMIT_RUNTIME_FSDPLAN
-                          || (runtime == PLAN_EMIT_RUNTIME_OF_STACK && stack == PLAN_STACK_NATIVE);
   if (runtime != PLAN_EMIT_RUNTIME_OF_STACK && kind != PLAN_EMIT_SLURM)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -203,9 +387,8 @@ plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *su
     return plan_emit_plan (subject);
   if (kind == PLAN_EMIT_MPIRUN)
     return plan_emit_script_line_own (subject);
-  if (kind == PLAN_EMIT_SLURM && is_own)
-    return plan_emit_script_slurm_own (subject);
-  if (kind == PLAN_EMIT_FULLY_SHARD)
-    return emit_fully_shard (subject, error);
-  return emit_megatron (kind, subject, error);
+  if (kind == PLAN_EMIT_SLURM)
+    return emit_job (runtime, subject, error);
+  return is_of_megatron (kind) ? emit_megatron (kind, subject, error)
+                               : emit_file (kind, kind, subject, error);
 }

@@ -12,10 +12,17 @@ G_BEGIN_DECLS
 /* X (ID, "name", "what it is") */
 #define PLAN_EMIT_LIST(X) \
   X (MEGATRON, "megatron", "a script that starts Megatron-LM, with every flag") \
-  X (FULLY_SHARD, "fully_shard", "Megatron-FSDP's call for models of one's own, in Python") \
   X (TORCHRUN, "torchrun", "Megatron-LM's command alone, on one line") \
+  X (BRIDGE, "bridge", "Megatron-Bridge's configuration, in Python") \
+  X (MEGATRON_FSDP, "megatron_fsdp", \
+     "Megatron-FSDP's call for models of one's own, in Python: its fully_shard") \
+  X (TORCHTITAN, "torchtitan", "torchtitan's configuration, in Python, as it reads it") \
+  X (FSDP2, "fsdp2", "PyTorch's calls of fully_shard for models of one's own, in Python") \
+  X (FSDP1, "fsdp1", "PyTorch's FullyShardedDataParallel for models of one's own, in Python") \
+  X (ACCELERATE, "accelerate", "Accelerate's configuration of FSDP 1 or 2, in YAML") \
+  X (NANOTRON, "nanotron", "nanotron's configuration, in YAML") \
   X (MPIRUN, "mpirun", "fsdplan run's command alone, on one line") \
-  X (SLURM, "slurm", "a job for sbatch, around Megatron-LM or fsdplan run") \
+  X (SLURM, "slurm", "a job for sbatch, around what the plan's stack starts") \
   X (PLAN, "plan", "the plan itself, as --plan reads it")
 
 typedef enum
@@ -46,6 +53,10 @@ typedef struct
 const char *const *plan_emit_kinds (void);
 
 gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
+
+/* The natural one of the plan's stack on that cluster. */
+PlanEmitKind plan_emit_kind_of (const Plan *plan, const PlanCluster *cluster);
+
 gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);
 
 /* The text; `runtime` matters to jobs only. UNSUPPORTED where the target cannot express the plan,

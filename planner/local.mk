@@ -11,10 +11,17 @@ libplanner_a_SOURCES = \
   %D%/csv.c %D%/csv.h \
   %D%/dtype.c %D%/dtype.h \
   %D%/emit.c %D%/emit.h %D%/emit-private.h \
-  %D%/emit-fully-shard.c \
+  %D%/emit-accelerate.c \
+  %D%/emit-bridge.c \
+  %D%/emit-fsdp1.c \
+  %D%/emit-fsdp2.c \
   %D%/emit-megatron.c \
+  %D%/emit-megatron-fsdp.c \
   %D%/emit-megatron-model.c \
+  %D%/emit-nanotron.c \
   %D%/emit-script.c \
+  %D%/emit-torch.c \
+  %D%/emit-torchtitan.c \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
   %D%/lines.c %D%/lines.h \

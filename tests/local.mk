@@ -274,8 +274,8 @@ golden_tests = \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
   %D%/golden/emit-from-megatron.test \
-  %D%/golden/emit-fully-shard.test \
-  %D%/golden/emit-fully-shard-hybrid.test \
+  %D%/golden/emit-megatron-fsdp.test \
+  %D%/golden/emit-megatron-fsdp-hybrid.test \
   %D%/golden/emit-megatron.test \
   %D%/golden/emit-megatron-ddp.test \
   %D%/golden/emit-megatron-nodes.test \

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-static const char help[] = "What can be written:"
+static const char help[] = "What can be written, as TARGET:"
 #define X(id, name, summary) "\n  " name ": " summary
     PLAN_EMIT_LIST (X)
 #undef X
@@ -20,13 +20,7 @@ parse_kind (const char *as, const char *runtime, PlanEmitKind *out_kind,
             PlanEmitRuntime *out_runtime, GError **error)
 {
   *out_runtime = PLAN_EMIT_RUNTIME_OF_STACK;
-  if (!as)
-    {
-      g_autofree char *names = g_strjoinv (", ", (char **)plan_emit_kinds ());
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--as is needed, one of %s", names);
-      return FALSE;
-    }
-  return plan_emit_kind_parse (as, out_kind, error)
+  return (!as || plan_emit_kind_parse (as, out_kind, error))
          && (!runtime || plan_emit_runtime_parse (runtime, out_runtime, error));
 }
 
@@ -36,12 +30,12 @@ cmd_emit (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
   g_autofree char *as = NULL, *runtime_name = NULL, *path = NULL;
-  g_autofree char *names = g_strjoinv ("|", (char **)plan_emit_kinds ());
-  PlanEmitKind kind;
+  PlanEmitKind kind = PLAN_EMIT_PLAN;
   PlanEmitRuntime runtime;
   Plan plan;
   const GOptionEntry entries[] = {
-    { "as", 0, 0, G_OPTION_ARG_STRING, &as, "what is written", names },
+    { "as", 0, 0, G_OPTION_ARG_STRING, &as,
+      "what is written, of those below; by the plan's stack unless said", "TARGET" },
     { "runtime", 0, 0, G_OPTION_ARG_STRING, &runtime_name,
       "what a job starts; by the plan's stack unless said", "stack|megatron|fsdplan" },
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output unless said",
@@ -59,6 +53,8 @@ cmd_emit (int argc, char **argv, GError **error)
       || !cli_input_read (&options, NULL, &input, error)
       || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
     return CLI_FAILED;
+  if (!as)
+    kind = plan_emit_kind_of (&plan, input.cluster);
   const PlanEmitSubject subject = { .model = input.model,
                                     .cluster = input.cluster,
                                     .cluster_spec = input.cluster_spec,

@@ -7,6 +7,7 @@
 
 #include "db/tables.h"
 #include "planner/cluster.h"
+#include "planner/emit.h"
 #include "planner/model.h"
 #include "planner/plan.h"
 
@@ -131,6 +132,8 @@ complete_value (const char *what, const char *kept, const char *typed)
     complete_cluster (kept, typed);
   else if (strcmp (what, "KIND") == 0)
     complete_kind (kept, typed);
+  else if (strcmp (what, "TARGET") == 0)
+    print_words (kept, typed, plan_emit_kinds (), "", "");
   else if (g_str_has_prefix (what, "FIELD"))
     complete_field (kept, typed, what[strlen ("FIELD")] == '[');
   else if (strstr (what, "FILE") || strstr (what, "PLAN"))

@@ -46,7 +46,7 @@ offers "sim --model --set stack=meg" "" # --set is the model's value here
 offers "sim --format ," "table csv json"
 offers "plot mem" "memory"
 offers "emit --as m" "megatron"
-offers "emit --as=f" "--as=fully_shard"
+offers "emit --as=f" "--as=fsdp2 --as=fsdp1"
 offers "emit --runtime ," "stack megatron fsdplan"
 offers "plot --run 3 time" "timeline"
 offers "db ," "list show export import delete check path"

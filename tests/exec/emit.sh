@@ -84,7 +84,7 @@ plan="--model llama3-8b --cluster dgx-h100:2 --gbs 128 --set stack=native"
 fsdplan emit --as slurm $plan >"$work/own" && fsdplan emit --as plan $plan >"$work/plan"
 (cd "$work/run" && PATH=$work/bin:$PATH SLURM_JOB_ID=7 bash "$work/own") || complain "the own job fails"
 cmp "$work/plan" "$work/run/plan-7.txt" || complain "the job's plan is another"
-grep -q "fsdplan run --plan plan-7.txt" "$work/run/srun-words" || complain "the job runs another plan"
+grep -q "fsdplan run --plan plan-7.txt --backend cuda " "$work/run/srun-words" || complain "the job runs another plan"
 fsdplan show --plan "$work/run/plan-7.txt" >/dev/null || complain "the job's plan is none"
 rm "$work/bin/fsdplan"
 
@@ -92,9 +92,14 @@ rm "$work/bin/fsdplan"
 fsdplan emit --as mpirun $plan --set tp=2 --set sp=off --set recompute=selective \
   --set recompute_modules=mlp+core_attn >"$work/line" || complain "no line"
 grep -q "^mpirun -n 16 --map-by ppr:8:node fsdplan run " "$work/line" || complain "ranks of the line"
-sed 's/.*fsdplan run /fsdplan emit --as plan /; s/ --steps .*//' "$work/line" | sh >"$work/said"
+sed 's/.*fsdplan run /fsdplan emit --as plan /; s/ --backend cuda --steps .*//' "$work/line" | sh >"$work/said"
 fsdplan emit --as plan $plan --set tp=2 --set sp=off --set recompute=selective \
   --set recompute_modules=mlp+core_attn | cmp - "$work/said" || complain "the line is of another plan"
+
+# On processors there is no backend to name.
+fsdplan emit --model llama-tiny --cluster local-cpu:2 --gbs 8 --set stack=native >"$work/line" || complain "no line"
+grep -q "^mpirun -n 2 fsdplan run .* --steps" "$work/line" || complain "not the line of the stack"
+grep -q backend "$work/line" && complain "a backend of GPUs on processors"
 
 # A file is written whole or stays as it was.
 echo precious >"$work/file"
@@ -168,7 +173,7 @@ END
       "fine_grained=on main_params=auto" "fine_grained=on dp_outer=2 outer_strategy=optim"; do
     plan="--model llama3-8b --cluster dgx-h100:4 --gbs 128"
     for option in $options; do plan="$plan --set $option"; done
-    fsdplan emit --as fully_shard $plan -o "$work/py/call.py" || complain "fully_shard: $options"
+    fsdplan emit --as megatron_fsdp $plan -o "$work/py/call.py" || complain "megatron_fsdp: $options"
     (cd "$work/py" && PYTHONDONTWRITEBYTECODE=1 python3 -I -c \
       'import sys; sys.path.insert(0, "."); import train' >"$work/out" 2>&1) ||
       complain "the call fails: $options: $(cat "$work/out")"

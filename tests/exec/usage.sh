@@ -45,7 +45,7 @@ expect 2 "llama3-8" fsdplan show --model llama3-8
 expect 2 "diff: give two plans" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8
 expect 2 "plan b: rule" fsdplan diff --model llama-tiny --cluster dgx-h100:1 --gbs 8 --to gbs=9
 expect 2 "one picture is needed" fsdplan plot
-expect 2 "--as is needed" fsdplan emit
+expect 2 "PyTorch's fsdp2" fsdplan emit --as fully_shard
 expect 2 "did you mean 'slurm'" fsdplan emit --as slrum
 expect 2 "did you mean 'fsdplan'" fsdplan emit --as slurm --runtime fsdplam
 expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model llama3-8b \
@@ -53,7 +53,7 @@ expect 2 "it is for --as slurm" fsdplan emit --as plan --runtime fsdplan --model
 expect 2 "a model is needed" fsdplan emit --as megatron
 expect 2 "pipeline" fsdplan emit --as megatron --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set pp=2
 expect 1 "has no GPUs" fsdplan emit --as torchrun --model llama-tiny --cluster local-cpu:2 --gbs 8
-expect 1 "cannot express this plan: stack=native" fsdplan emit --as fully_shard --model llama3-8b \
+expect 1 "cannot express this plan: stack=native" fsdplan emit --as megatron_fsdp --model llama3-8b \
   --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 plot_tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"

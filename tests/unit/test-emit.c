@@ -68,17 +68,17 @@ static const struct
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=native",
     "stack=native: what is written is for stack=megatron-fsdp" },
   { PLAN_EMIT_TORCHRUN, DENSE, "dgx-h100:1", "stack=native",
-    "--as mpirun and --as slurm start stack=native" },
+    "what is written is for stack=megatron-fsdp or megatron: use --as mpirun" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
     "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "nan_check=params",
-    "nan_check=params: there is no flag for it: use loss or off, or --as fully_shard" },
+    "nan_check=params: there is no flag for it: use loss or off, or --as megatron_fsdp" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "sync_every_micro_batch=on",
     "sync_every_micro_batch=on: " },
   { PLAN_EMIT_SLURM, DENSE, "dgx-h100:1", "task=eval", "task=eval: " },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "task=eval nan_check=params",
     "--as megatron cannot express this plan: nan_check=params: there is no flag for it: use loss "
-    "or off, or --as fully_shard; task=eval: Megatron-LM evaluates within training only: use "
+    "or off, or --as megatron_fsdp; task=eval: Megatron-LM evaluates within training only: use "
     "train" },
   { PLAN_EMIT_MEGATRON, "mpt-7b", "dgx-h100:1", "", "model positions=alibi: " },
   { PLAN_EMIT_MEGATRON, "mpt-7b", "dgx-h100:1", "", "model norm_bias=off: " },
@@ -100,16 +100,17 @@ static const struct
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=fsdp2", "stack=fsdp2: " },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1",
     "stack=megatron strategy=no_shard overlap_param_gather=off", "no_shard gathers nothing" },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", DDP, "stack=megatron: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "stack=native", "stack=native: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "comm_unit=1000",
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", DDP, "stack=megatron: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "stack=native", "stack=native: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "comm_unit=1000",
     "comm_unit: the call takes none" },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "sharp=ib", "sharp: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "precision_aware=on offload_optimizer=0.5",
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "sharp=ib", "sharp: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "precision_aware=on offload_optimizer=0.5",
     "offload_optimizer: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "offload_layers=2", "offload_layers: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "offload_modules=core_attn", "offload_modules: " },
-  { PLAN_EMIT_FULLY_SHARD, DENSE, "dgx-h100:1", "nan_check=loss", "nan_check=loss: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "offload_layers=2", "offload_layers: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "offload_modules=core_attn",
+    "offload_modules: " },
+  { PLAN_EMIT_MEGATRON_FSDP, DENSE, "dgx-h100:1", "nan_check=loss", "nan_check=loss: " },
 };
 
 START_TEST (what_cannot_be_said_is_named)
@@ -149,7 +150,7 @@ START_TEST (what_is_not_built_is_named)
   } unbuilt[] = { { PLAN_UNIT, PLAN_UNIT_BLOCK, "unit=block: ", FALSE },
                   { PLAN_FUSED_MASTERS, PLAN_FUSED_MASTERS_ON, "fused_masters=on: ", FALSE },
                   { PLAN_EP, 2, "ep: ", TRUE } };
-  static const PlanEmitKind kinds[] = { PLAN_EMIT_FULLY_SHARD, PLAN_EMIT_MEGATRON };
+  static const PlanEmitKind kinds[] = { PLAN_EMIT_MEGATRON_FSDP, PLAN_EMIT_MEGATRON };
   for (guint i = 0; i < G_N_ELEMENTS (unbuilt); i++)
     for (guint k = 0; k < (unbuilt[i].is_call ? 1 : 2); k++)
       {
@@ -407,7 +408,7 @@ START_TEST (calls_take_what_there_is)
   g_autoptr (GError) error = NULL;
   ck_assert_msg (case_init (&c, DENSE, "dgx-h100:2", calls[_i].fields, &error), "%s",
                  error ? error->message : "");
-  g_autofree char *text = emit (&c, PLAN_EMIT_FULLY_SHARD, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON_FSDP, PLAN_EMIT_RUNTIME_OF_STACK, &error);
   ck_assert_msg (text && strstr (text, calls[_i].said), "%s", text ? text : error->message);
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   for (char **line = lines; *line; line++)
@@ -455,7 +456,8 @@ START_TEST (words_are_checked)
   g_autoptr (GError) error = NULL, other = NULL, third = NULL;
   PlanEmitKind kind;
   PlanEmitRuntime runtime;
-  ck_assert (plan_emit_kind_parse ("fully_shard", &kind, NULL) && kind == PLAN_EMIT_FULLY_SHARD);
+  ck_assert (plan_emit_kind_parse ("megatron_fsdp", &kind, NULL)
+             && kind == PLAN_EMIT_MEGATRON_FSDP);
   ck_assert (!plan_emit_kind_parse ("slrm", &kind, &error));
   ck_assert_str_eq (error->message, "--as: there is no 'slrm': did you mean 'slurm'?");
   ck_assert (!plan_emit_runtime_parse ("megatrn", &runtime, &other));

@@ -25,38 +25,40 @@ static const struct
 };
 
 /* Fields that the program around the call keeps: its model, its optimizer, its loop. */
-static const struct
-{
-  PlanField field;
-  const char *how;
-} around[] = {
-  { PLAN_MBS, "sequences in a micro batch" },
-  { PLAN_GBS, "sequences in a step" },
-  { PLAN_SEQ, "tokens in a sequence" },
-  { PLAN_COMPUTE, "bf16 and fp16 by the model's dtype, fp8 by Transformer Engine's autocast" },
-  { PLAN_PARAM_GATHER, "quantised weights by Transformer Engine's quantized_model_init" },
-  { PLAN_TP, "the model's own layers, on the mesh's \"tp\"" },
-  { PLAN_TP_OVERLAP,
+static const PlanEmitSaid around[] = {
+  { PLAN_MBS, PLAN_EMIT_ANY, "sequences in a micro batch" },
+  { PLAN_GBS, PLAN_EMIT_ANY, "sequences in a step" },
+  { PLAN_SEQ, PLAN_EMIT_ANY, "tokens in a sequence" },
+  { PLAN_COMPUTE, PLAN_EMIT_ANY,
+    "bf16 and fp16 by the model's dtype, fp8 by Transformer Engine's autocast" },
+  { PLAN_PARAM_GATHER, PLAN_EMIT_ANY,
+    "quantised weights by Transformer Engine's quantized_model_init" },
+  { PLAN_TP, PLAN_EMIT_ANY, "the model's own layers, on the mesh's \"tp\"" },
+  { PLAN_TP_OVERLAP, PLAN_EMIT_ANY,
     "user buffers of Transformer Engine's layers, or torch.compile of the model's" },
-  { PLAN_CP, "attention's own, within \"dp_shard\"" },
-  { PLAN_NCCL_UB, "symmetric memory is of megatron-core's allocator, which must be there too" },
-  { PLAN_OPTIMIZER, "which one is given" },
-  { PLAN_PRECISION_AWARE, "use_decoupled_grad of Transformer Engine's FusedAdam" },
-  { PLAN_EXP_AVG, "a setting of Transformer Engine's FusedAdam" },
-  { PLAN_EXP_AVG_SQ, "a setting of Transformer Engine's FusedAdam" },
-  { PLAN_RECOMPUTE, "torch.utils.checkpoint in the model" },
-  { PLAN_RECOMPUTE_METHOD, "which layers" },
-  { PLAN_RECOMPUTE_LAYERS, "how many of them" },
-  { PLAN_RECOMPUTE_MODULES, "which modules" },
-  { PLAN_GRAD_ACCUM_FUSION, "fuse_wgrad_accumulation of Transformer Engine's layers" },
-  { PLAN_CE_FUSION, "the loss" },
-  { PLAN_HIDDEN_DROPOUT, "of the model's own layers" },
-  { PLAN_ATTENTION_DROPOUT, "of the model's own attention" },
-  { PLAN_CUDA_GRAPH, "the loop's capture" },
-  { PLAN_EMPTY_CACHE, "torch.cuda.empty_cache before the optimizer's step" },
-  { PLAN_DETERMINISTIC, "torch.use_deterministic_algorithms" },
-  { PLAN_TASK, "evaluation is forward only, under torch.no_grad" },
+  { PLAN_CP, PLAN_EMIT_ANY, "attention's own, within \"dp_shard\"" },
+  { PLAN_NCCL_UB, PLAN_EMIT_ANY,
+    "symmetric memory is of megatron-core's allocator, which must be there too" },
+  { PLAN_OPTIMIZER, PLAN_EMIT_ANY, "which one is given" },
+  { PLAN_PRECISION_AWARE, PLAN_EMIT_ANY, "use_decoupled_grad of Transformer Engine's FusedAdam" },
+  { PLAN_EXP_AVG, PLAN_EMIT_ANY, "a setting of Transformer Engine's FusedAdam" },
+  { PLAN_EXP_AVG_SQ, PLAN_EMIT_ANY, "a setting of Transformer Engine's FusedAdam" },
+  { PLAN_RECOMPUTE, PLAN_EMIT_ANY, "torch.utils.checkpoint in the model" },
+  { PLAN_RECOMPUTE_METHOD, PLAN_EMIT_ANY, "which layers" },
+  { PLAN_RECOMPUTE_LAYERS, PLAN_EMIT_ANY, "how many of them" },
+  { PLAN_RECOMPUTE_MODULES, PLAN_EMIT_ANY, "which modules" },
+  { PLAN_GRAD_ACCUM_FUSION, PLAN_EMIT_ANY,
+    "fuse_wgrad_accumulation of Transformer Engine's layers" },
+  { PLAN_CE_FUSION, PLAN_EMIT_ANY, "the loss" },
+  { PLAN_HIDDEN_DROPOUT, PLAN_EMIT_ANY, "of the model's own layers" },
+  { PLAN_ATTENTION_DROPOUT, PLAN_EMIT_ANY, "of the model's own attention" },
+  { PLAN_CUDA_GRAPH, PLAN_EMIT_ANY, "the loop's capture" },
+  { PLAN_EMPTY_CACHE, PLAN_EMIT_ANY, "torch.cuda.empty_cache before the optimizer's step" },
+  { PLAN_DETERMINISTIC, PLAN_EMIT_ANY, "torch.use_deterministic_algorithms" },
+  { PLAN_TASK, PLAN_EMIT_ANY, "evaluation is forward only, under torch.no_grad" },
 };
+static const PlanEmitTarget target
+    = { .name = "megatron_fsdp", .said = around, .n_said = G_N_ELEMENTS (around) };
 
 static void
 refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
@@ -99,23 +101,14 @@ append_head (GString *text, const PlanEmitSubject *subject)
   const gint64 *const value = subject->plan->value;
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, value[PLAN_NCCL]);
-  Plan initial;
-  plan_init (&initial);
-  plan_emit_head (text, subject, PLAN_EMIT_FULLY_SHARD);
+  plan_emit_head (text, subject, PLAN_EMIT_MEGATRON_FSDP);
   g_string_append_printf (text,
                           "# For megatron_fsdp of %s, with NCCL %s\n#\n"
                           "# One process per GPU, for a program train.py that imports this:\n"
                           "#   env -u CUDA_DEVICE_MAX_CONNECTIONS %s train.py\n#\n"
                           "# The program's own part of the plan:\n",
                           PLAN_EMIT_VERSION, nccl, launch);
-  for (guint i = 0; i < G_N_ELEMENTS (around); i++)
-    {
-      const PlanField field = around[i].field;
-      g_autofree char *shown = plan_field_print (field, value[field]);
-      if (value[field] != initial.value[field] || field == PLAN_COMPUTE)
-        g_string_append_printf (text, "#   %s=%s: %s\n", plan_field_name (field), shown,
-                                around[i].how);
-    }
+  plan_emit_own (text, subject, &target);
   if (value[PLAN_TP] > 1)
     g_string_append_printf (text, "#   sp=%s: the same layers' too\n", IS (SP, ON) ? "on" : "off");
   if (IS (SYNC_EVERY_MICRO_BATCH, OFF))
@@ -184,7 +177,7 @@ append_arguments (GString *text, const PlanEmitSubject *subject)
 }
 
 char *
-plan_emit_fully_shard (const PlanEmitSubject *subject, GPtrArray *reasons)
+plan_emit_megatron_fsdp (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
   /* fully_shard takes enable_fine_grained_param_gather and does not pass it on. */
