@@ -5,6 +5,7 @@
 
 #include "planner/csv.h"
 #include "planner/error.h"
+#include "planner/json.h"
 #include "planner/text.h"
 #include "planner/units.h"
 
@@ -37,21 +38,26 @@ tables_new (void)
   return g_ptr_array_new_with_free_func ((GDestroyNotify)db_table_free);
 }
 
-/* The kind that has just these columns; DB_N_KINDS: none. */
+static gboolean
+has_name (const GPtrArray *header, const char *name)
+{
+  for (guint i = 0; i < header->len; i++)
+    if (g_strcmp0 (g_ptr_array_index (header, i), name) == 0)
+      return TRUE;
+  return FALSE;
+}
+
+/* The kind that has just these columns, each once; DB_N_KINDS: none. */
 static DbKind
 kind_of_header (const GPtrArray *header)
 {
   for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
     {
-      guint n_known = 0;
+      guint n_found = 0;
 
-      for (guint i = 0; i < header->len; i++)
-        {
-          const char *name = g_ptr_array_index (header, i);
-
-          n_known += name && find_column (kind, name) < db_kind_n_columns (kind);
-        }
-      if (n_known == header->len && header->len == db_kind_n_columns (kind))
+      for (guint c = 0; c < db_kind_n_columns (kind); c++)
+        n_found += has_name (header, db_kind_column_name (kind, c));
+      if (n_found == header->len && n_found == db_kind_n_columns (kind))
         return kind;
     }
   return DB_N_KINDS;
@@ -280,21 +286,10 @@ db_tables_parse_json (const char *text, const char *origin, GError **error)
   g_autoptr (GHashTable) objects = g_hash_table_new (NULL, NULL);
   g_autoptr (GArray) open = g_array_new (FALSE, FALSE, sizeof (guint));
   JsonLines lines = { .lines = objects, .open = open };
-  g_autoptr (GError) why = NULL;
-  JsonNode *root;
+  JsonObject *root;
 
   g_signal_connect (parser, "object-start", G_CALLBACK (object_begins), &lines);
   g_signal_connect (parser, "object-end", G_CALLBACK (object_ends), &lines);
-  if (!json_parser_load_from_data (parser, text, -1, &why))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", origin, why->message);
-      return NULL;
-    }
-  root = json_parser_get_root (parser);
-  if (!root || !JSON_NODE_HOLDS_OBJECT (root))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: is no JSON object", origin);
-      return NULL;
-    }
-  return read_members (json_node_get_object (root), &lines, origin, error);
+  root = plan_json_load (parser, text, origin, error);
+  return root ? read_members (root, &lines, origin, error) : NULL;
 }

@@ -24,6 +24,7 @@ libplanner_a_SOURCES = \
   %D%/emit-torchtitan.c \
   %D%/error.c %D%/error.h \
   %D%/layout.c %D%/layout.h \
+  %D%/json.c %D%/json.h \
   %D%/lines.c %D%/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \

@@ -7,6 +7,7 @@
 #include "planner/model-private.h"
 
 #include "planner/error.h"
+#include "planner/json.h"
 #include "planner/text.h"
 
 #include <string.h>
@@ -595,8 +596,10 @@ plan_model_parse_config (const char *text, gsize length, const char *origin, GEr
   const Family *family = NULL;
   g_autofree char *copy = g_strndup (text, length);
   g_autoptr (JsonParser) parser = json_parser_new_immutable ();
-  JsonObject *const object = plan_model_json_load (parser, copy, length, error);
-  g_autoptr (PlanModel) self = object ? begin (object, origin, &family, error) : NULL;
+  JsonObject *const object = plan_json_load (parser, copy, origin, error);
+  if (!object)
+    return NULL;
+  g_autoptr (PlanModel) self = begin (object, origin, &family, error);
   if (!self || !read_config (self, family, object, error))
     {
       g_prefix_error (error, "%s: ", origin);

@@ -26,10 +26,6 @@ double plan_model_elements (const PlanModel *self);
 /* "layers=4,hidden=64,...". */
 PlanModel *plan_model_parse (const char *spec, GError **error);
 
-/* Loads a JSON object, strictly: no bent numbers, no deep nesting, no repeated keys. */
-JsonObject *plan_model_json_load (JsonParser *parser, const char *text, gsize length,
-                                  GError **error);
-
 /* Members by key and type. Errors name the key. An absent key leaves the output as it is; null is
  * as absent unless said otherwise. */
 JsonNode *plan_model_json_find (JsonObject *object, const char *key);

@@ -50,8 +50,9 @@ refuse_family (const char *name, GError **error)
     names[f] = families[f].name;
   g_autofree char *shown = plan_text_quote (name);
   g_autofree char *hint = plan_text_suggest (name, names);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "family: %s is not one of these tables: %s",
-               shown, hint);
+  g_autofree char *wrong = *name ? g_strconcat (shown, " is not one of these tables", NULL)
+                                 : g_strdup ("it may not be empty");
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "family: %s: %s", wrong, hint);
   return FALSE;
 }
 
@@ -121,10 +122,11 @@ lacks_something (PlanRunRow *row)
 const PlanModel *
 plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
 {
-  const guint family = find_family (self->cell[PLAN_RUN_FAMILY]);
+  const char *const name = self->cell[PLAN_RUN_FAMILY];
+  const guint family = find_family (name ? name : "");
   if (family == G_N_ELEMENTS (families))
     {
-      refuse_family (self->cell[PLAN_RUN_FAMILY], error);
+      refuse_family (name ? name : "", error);
       return NULL;
     }
   if (families[family].reason)

@@ -4,6 +4,7 @@
 #include "planner/safetensors.h"
 
 #include "planner/error.h"
+#include "planner/json.h"
 #include "planner/model-private.h"
 #include "planner/text.h"
 
@@ -207,7 +208,7 @@ read_header (PlanSafetensors *self, const guint8 *bytes, gsize size, GError **er
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, "the header is not UTF-8 text");
       return FALSE;
     }
-  JsonObject *root = plan_model_json_load (parser, text, length, error);
+  JsonObject *root = plan_json_load (parser, text, "header", error);
   return root && read_members (self, root, PLAN_SAFETENSORS_PREFIX + length, (guint64)size, error);
 }
 

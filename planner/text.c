@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <glib/gstdio.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SHOWN_BYTES 40
@@ -60,6 +61,46 @@ plan_text_read_file (const char *path, char **out_text, gsize *out_length, GErro
   *out_text = g_steal_pointer (&text);
   *out_length = length;
   return TRUE;
+}
+
+static gboolean
+fail (const char *path, int code, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (code));
+  return FALSE;
+}
+
+static gboolean
+write_through (const char *path, const char *bytes, gsize length, GError **error)
+{
+  FILE *const file = g_fopen (path, "we");
+  if (!file)
+    return fail (path, errno, error);
+  const gboolean is_written = fwrite (bytes, 1, length, file) == length;
+  const int code = errno;
+  if (fclose (file) != 0)
+    return fail (path, errno, error);
+  return is_written || fail (path, code, error);
+}
+
+gboolean
+plan_text_write_file (const char *path, const char *bytes, gsize length, GError **error)
+{
+  GStatBuf info;
+  g_autoptr (GError) why = NULL;
+  const gboolean is_there = g_lstat (path, &info) == 0;
+  if (is_there && !S_ISREG (info.st_mode))
+    return write_through (path, bytes, length, error);
+  if (is_there && g_access (path, W_OK) != 0)
+    return fail (path, errno, error);
+  const int mode = is_there ? (int)(info.st_mode & 07777) : 0666;
+  if (!g_file_set_contents_full (path, bytes, (gssize)length, G_FILE_SET_CONTENTS_CONSISTENT, mode,
+                                 &why))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, why->message);
+      return FALSE;
+    }
+  return !is_there || g_chmod (path, mode) == 0 || fail (path, errno, error);
 }
 
 char *

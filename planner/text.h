@@ -1,5 +1,5 @@
-/* PlanText: what every reader of the user's text shares: a small file read whole, a value shown in
- * a message, and the name that was probably meant. */
+/* PlanText: what every reader of the user's text shares: a small file read whole, a result written
+ * whole, a value shown in a message, and the name that was probably meant. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -9,6 +9,11 @@ G_BEGIN_DECLS
 
 /* Reads a regular file of at most PLAN_TEXT_MAX_BYTES that holds UTF-8 without NUL. */
 gboolean plan_text_read_file (const char *path, char **out_text, gsize *out_length, GError **error);
+
+/* Writes a result to the file that the user named. A regular file is replaced whole or stays as it
+ * is, and keeps its mode; what else is there (a device, a pipe, a symbolic link) is written
+ * through. */
+gboolean plan_text_write_file (const char *path, const char *bytes, gsize length, GError **error);
 
 /* The same check for text that is there already. */
 gboolean plan_text_check (const char *text, gsize length, const char *origin, GError **error);

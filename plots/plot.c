@@ -4,6 +4,7 @@
 #include "plots/plot-private.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <errno.h>
@@ -390,12 +391,8 @@ tidy_text (const char *drawn, const char *footer)
 static gboolean
 deliver (const PlotFigure *self, const char *result, gsize length, char **out_text, GError **error)
 {
-  GError *cause = NULL;
-
-  if (self->path
-      && !g_file_set_contents_full (self->path, result, (gssize)length,
-                                    G_FILE_SET_CONTENTS_CONSISTENT, 0666, &cause))
-    return io_error (error, cause);
+  if (self->path && !plan_text_write_file (self->path, result, length, error))
+    return FALSE;
   if (out_text)
     *out_text = self->path ? NULL : g_strdup (result);
   return TRUE;

@@ -43,6 +43,7 @@ check_tests = \
   %D%/unit/test-cost-calls.tap \
   %D%/unit/test-cost-curves.tap \
   %D%/unit/test-csv.tap \
+  %D%/unit/test-json.tap \
   %D%/unit/test-dtype.tap \
   %D%/unit/test-emit.tap \
   %D%/unit/test-exact.tap \

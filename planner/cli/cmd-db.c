@@ -403,16 +403,10 @@ export_stored (const Request *request, GError **error)
   g_autoptr (DbStore) store = db_store_open_readonly (request->db, error);
   if (!store)
     return FALSE;
-  const gboolean ok = is_sql                    ? db_store_dump (store, print_text, NULL, error)
-                      : !word                   ? export_all_json (store, error)
-                      : g_ascii_isdigit (*word) ? export_traces (store, word, error)
-                                                : export_kind (store, word, format, error);
-  if (ok && (fflush (stdout) != 0 || ferror (stdout)))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "standard output: %s", g_strerror (errno));
-      return FALSE;
-    }
-  return ok;
+  return is_sql                    ? db_store_dump (store, print_text, NULL, error)
+         : !word                   ? export_all_json (store, error)
+         : g_ascii_isdigit (*word) ? export_traces (store, word, error)
+                                   : export_kind (store, word, format, error);
 }
 
 static void

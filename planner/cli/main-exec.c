@@ -8,6 +8,7 @@
 #include "planner/cli/backend.h"
 #include "planner/cli/bench.h"
 #include "planner/cli/commands.h"
+#include "planner/cli/output.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/train.h"
 #include "planner/cli/workspaces.h"
@@ -433,10 +434,13 @@ main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
   CliTraining training = { 0 };
+  g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
+  cli_output_begin ();
   setlocale (LC_CTYPE, "");
-  const gboolean ok = run_command (argc, argv, &training, &error) == CLI_DONE;
+  const gboolean ok
+      = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);
   if (!ok && (!training.comm || training.comm->rank == 0))
-    fprintf (stderr, "fsdplan: %s\n", error->message);
+    cli_output_fail (argc, words, error, cli_exit_code (error));
   cli_training_clear (&training);
   if (training.comm)
     {

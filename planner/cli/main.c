@@ -3,6 +3,7 @@
 
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
+#include "planner/cli/output.h"
 #include "planner/error.h"
 #include "planner/text.h"
 
@@ -120,31 +121,37 @@ complete (int n_words, char **words, GError **error)
   return CLI_DONE;
 }
 
-int
-main (int argc, char **argv)
+static int
+run (int argc, char **argv, GError **error)
 {
-  g_autoptr (GError) error = NULL;
-  setlocale (LC_CTYPE, "");
-  g_set_prgname ("fsdplan");
   if (argc < 2)
     {
       print_help (stderr);
       return 2;
     }
   if (strcmp (argv[1], "--help") == 0 || strcmp (argv[1], "-h") == 0)
-    {
-      print_help (stdout);
-      return 0;
-    }
-  if (strcmp (argv[1], "--version") == 0)
-    {
-      puts ("fsdplan " PACKAGE_VERSION);
-      return 0;
-    }
-  const int result = strcmp (argv[1], "__complete") == 0 ? complete (argc - 2, argv + 2, &error)
-                                                         : run_command (argc - 1, argv + 1, &error);
+    print_help (stdout);
+  else if (strcmp (argv[1], "--version") == 0)
+    puts ("fsdplan " PACKAGE_VERSION);
+  else if (strcmp (argv[1], "__complete") == 0)
+    return complete (argc - 2, argv + 2, error);
+  else
+    return run_command (argc - 1, argv + 1, error);
+  return CLI_DONE;
+}
+
+int
+main (int argc, char **argv)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
+  cli_output_begin ();
+  setlocale (LC_CTYPE, "");
+  g_set_prgname ("fsdplan");
+  const int result = run (argc, argv, &error);
+  cli_output_end (error ? NULL : &error);
   if (!error)
     return result;
-  fprintf (stderr, "fsdplan: %s\n", error->message);
+  cli_output_fail (argc, words, error, cli_exit_code (error));
   return cli_exit_code (error);
 }

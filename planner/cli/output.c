@@ -6,11 +6,15 @@
 #include "planner/error.h"
 #include "planner/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <glib/gstdio.h>
 #include <libsmartcols.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct _CliTable
@@ -20,6 +24,64 @@ struct _CliTable
   guint n_columns;
   GPtrArray *cells; /* char *, row after row */
 };
+
+/* Standard output holds a JSON document, and may hold no other. */
+static gboolean has_document;
+
+void
+cli_output_begin (void)
+{
+  /* A file that is opened later would else become standard output. What is open the wrong way round
+   * fails when it is used, as it should. */
+  static const int wrong_way[] = { O_WRONLY, O_RDONLY, O_RDONLY };
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl (fd, F_GETFD) == -1 && errno == EBADF && open ("/dev/null", wrong_way[fd]) != fd)
+      abort ();
+}
+
+gboolean
+cli_output_end (GError **error)
+{
+  const gboolean had_error = ferror (stdout) != 0;
+  const gboolean is_flushed = fflush (stdout) == 0;
+  if (is_flushed && !had_error)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "standard output: %s",
+               is_flushed ? "not all of it could be written" : g_strerror (errno));
+  return FALSE;
+}
+
+/* The same words as those of the command's own option, before anything was parsed. */
+static gboolean
+asks_for_json (int argc, char **argv)
+{
+  for (int i = 1; i < argc; i++)
+    if (strcmp (argv[i], "--format=json") == 0
+        || (strcmp (argv[i], "--format") == 0 && g_strcmp0 (argv[i + 1], "json") == 0))
+      return TRUE;
+  return FALSE;
+}
+
+void
+cli_output_fail (int argc, char **argv, const GError *failure, int status)
+{
+  fprintf (stderr, "fsdplan: %s\n", failure->message);
+  if (has_document || !asks_for_json (argc, argv))
+    return;
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  json_builder_set_member_name (builder, "error");
+  json_builder_begin_object (builder);
+  json_builder_set_member_name (builder, "status");
+  json_builder_add_int_value (builder, status);
+  json_builder_set_member_name (builder, "message");
+  json_builder_add_string_value (builder, failure->message);
+  json_builder_end_object (builder);
+  json_builder_end_object (builder);
+  g_autoptr (JsonNode) root = json_builder_get_root (builder);
+  cli_print_json (root);
+  fflush (stdout);
+}
 
 gboolean
 cli_format_parse (const char *text, CliFormat *out_format, GError **error)
@@ -246,6 +308,7 @@ cli_print_json (JsonNode *root)
   json_generator_set_indent (generator, 2);
   g_autofree char *text = json_generator_to_data (generator, NULL);
   puts (text);
+  has_document = TRUE;
 }
 
 void
@@ -286,19 +349,22 @@ cli_print_row (const char *label, const char *text)
   putchar ('\n');
 }
 
+/* /dev/stdout and its other names: what stands there already is not to be cut off. */
+static gboolean
+is_standard_output (const char *path)
+{
+  struct stat here, there;
+  return stat (path, &there) == 0 && fstat (STDOUT_FILENO, &here) == 0
+         && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
 gboolean
 cli_write (const char *path, const char *text, GError **error)
 {
-  if (strcmp (path, "-") == 0)
-    {
-      fputs (text, stdout);
-      return TRUE;
-    }
-  g_autoptr (GError) why = NULL;
-  if (g_file_set_contents (path, text, -1, &why))
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, why->message);
-  return FALSE;
+  if (strcmp (path, "-") != 0 && !is_standard_output (path))
+    return plan_text_write_file (path, text, strlen (text), error);
+  fputs (text, stdout);
+  return TRUE;
 }
 
 /* What can be read only once and tells no size: standard input, and a pipe such as <(...). */

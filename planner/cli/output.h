@@ -4,6 +4,15 @@
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
+/* First and last in a program: standard streams that are closed stay so; what was printed arrived,
+ * or it is an error. */
+void cli_output_begin (void);
+gboolean cli_output_end (GError **error);
+
+/* Why the program ends, on standard error; with --format=json among its words and no document on
+ * standard output also there, as {"error": {"status": N, "message": "..."}}. */
+void cli_output_fail (int argc, char **argv, const GError *failure, int status);
+
 typedef enum
 {
   CLI_FORMAT_TABLE,
@@ -46,7 +55,7 @@ JsonNode *cli_table_to_json (const CliTable *self);
 /* Any JSON, indented, to stdout. */
 void cli_print_json (JsonNode *root);
 
-/* Text to a file, whole or not at all; "-" is stdout. */
+/* Text to a file, by the rules of plan_text_write_file; "-" is stdout. */
 gboolean cli_write (const char *path, const char *text, GError **error);
 
 /* The text of a file, by the rules of plan_text_read_file, or of a pipe; "-" is stdin. */

@@ -215,6 +215,8 @@ static const struct
   { "gpus=12", NULL, "gpus: 12 are no whole nodes of 8", NULL, NULL },
   { "family=lama", NULL, NULL, "family: 'lama' is not one of these tables: did you mean 'llama'?",
     NULL },
+  { "family=", NULL, NULL, "family: it may not be empty: known are llama, qwen2,", NULL },
+  { "family=  ", NULL, NULL, "family: it may not be empty", NULL },
   { "layers=many", NULL, NULL, "layers: ", NULL },
   { "heads=7|head_dim=|kv_heads=", NULL, NULL, "model: head_dim: missing", NULL },
   { "step_ms=-1", NULL, NULL, "step_ms: ", NULL },
