@@ -439,6 +439,7 @@ script_tests = \
   %D%/exec/store.sh \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
+  %D%/exec/output.sh \
   %D%/exec/usage.sh \
   %D%/exec/workspaces.sh \
   %D%/golden/readme.sh
@@ -458,11 +459,15 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
-# A library that the probe loads instead of the driver's, and one that makes a rank slow.
-check_DATA = %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
-CLEANFILES += %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
-EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c
+# A library that the probe loads instead of the driver's, one that makes a rank slow, and one that
+# presses Ctrl-C.
+check_DATA = %D%/fake/nvml-fake.so %D%/fake/slow-rank.so %D%/fake/interrupt.so
+CLEANFILES += %D%/fake/nvml-fake.so %D%/fake/slow-rank.so %D%/fake/interrupt.so
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c %D%/fake/interrupt.c
 %D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
+
+%D%/fake/interrupt.so: %D%/fake/interrupt.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
 
 %D%/fake/slow-rank.so: %D%/fake/slow-rank.c

@@ -9,6 +9,7 @@
 #include "db/transfer.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/model.h"
 #include "planner/text.h"
@@ -16,7 +17,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 30)
 
@@ -189,13 +189,12 @@ collect (Asking *self, const PlanCluster *cluster, GError **error)
 static gboolean
 ask_all (Asking *self, GError **error)
 {
-  const gboolean is_shown = isatty (STDERR_FILENO);
   g_autoptr (GArray) answered = g_array_new (FALSE, FALSE, sizeof (Question));
   for (guint i = 0; i < self->questions->len; i++)
     {
       Question *question = &g_array_index (self->questions, Question, i);
       g_autoptr (GError) why = NULL;
-      if (is_shown)
+      if (cli_watch_is_due ())
         fprintf (stderr, "\rbench: %u of %u shapes \033[K", i, self->questions->len);
       if (cli_backend.cudnn->ask (question->capability, &question->row, &why))
         g_array_append_vals (answered, question, 1);
@@ -210,8 +209,7 @@ ask_all (Asking *self, GError **error)
                  ", %s: %s\n",
                  question->row.dims[4], plan_pass_name (question->row.pass), why->message);
     }
-  if (is_shown)
-    fputs ("\r\033[K", stderr);
+  cli_watch_erase ();
   g_array_unref (self->questions);
   self->questions = g_steal_pointer (&answered);
   return TRUE;

@@ -3,6 +3,7 @@
 
 #include "planner/cli/commands.h"
 #include "planner/cli/query.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
@@ -45,6 +46,8 @@ answer (const Request *request, const CliInput *input, CliFormat format, GError 
   if (!cli_choice_init (&choice, &request->question, input, error)
       || !cli_query_ask (&choice, (guint)request->question.top, &query, error))
     return FALSE;
+  if (query.answers->len == 0 && cli_watch_is_interrupted ())
+    return cli_watch_refuse ("no plan that fits was found yet", error);
   if (query.answers->len == 0)
     return cli_query_refuse (&choice, error);
   cli_query_keep_answers (&request->question, input, query.answers);

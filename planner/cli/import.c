@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/cli/import.h"
+#include "planner/cli/watch.h"
 
 #include "db/tables.h"
 #include "planner/csv.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define CHUNK_BYTES 65536
 #define MAX_EXPORT_BYTES (G_GUINT64_CONSTANT (1) << 30)
@@ -229,7 +229,7 @@ find_kind (const char *start, const char **out_name)
 static void
 show_progress (const char *path, guint64 done, guint64 total)
 {
-  if (total > 16 * CHUNK_BYTES && isatty (STDERR_FILENO) && done / CHUNK_BYTES % 64 == 0)
+  if (total > 16 * CHUNK_BYTES && cli_watch_is_due ())
     fprintf (stderr, "\r%5.1f %% of %s", 100.0 * (double)done / (double)total, path);
 }
 
@@ -310,8 +310,8 @@ read_stream (Stream *stream, const CliImportRequest *request, CliImport *import,
   const FileKind kind = find_kind (stream->buffer, &import->kind);
   const gboolean is_read = readers[kind](stream, length, &reader, error);
   g_clear_pointer (&reader.header, g_ptr_array_unref);
-  if (isatty (STDERR_FILENO) && stream->total > 16 * CHUNK_BYTES)
-    fprintf (stderr, "\r%60s\r", "");
+  if (stream->total > 16 * CHUNK_BYTES)
+    cli_watch_erase ();
   if (is_read && ferror (stream->file))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", import->origin, g_strerror (errno));

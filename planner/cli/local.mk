@@ -11,6 +11,7 @@ cli_shared = \
   %D%/predict.c %D%/predict.h \
   %D%/split.c %D%/split.h \
   %D%/timings.c %D%/timings.h \
+  %D%/watch.c %D%/watch.h \
   %D%/workspaces.c %D%/workspaces.h
 
 plan_archives = libplots.a libdb.a libsim.a libprobe.a libplanner.a

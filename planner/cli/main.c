@@ -4,6 +4,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/output.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/text.h"
 
@@ -41,7 +42,7 @@ print_help (FILE *out)
          "  --help      this text; fsdplan COMMAND --help for a command's\n"
          "  --version   the version\n"
          "\nExit status: 0 done, 1 failed, 2 wrong usage, 3 nothing feasible, 4 ended early as "
-         "SIGTERM asked.\n",
+         "SIGTERM asked, 130 as Ctrl-C did.\n",
          out);
 }
 
@@ -149,6 +150,8 @@ main (int argc, char **argv)
   setlocale (LC_CTYPE, "");
   g_set_prgname ("fsdplan");
   const int result = run (argc, argv, &error);
+  if (!error && cli_watch_is_interrupted ())
+    cli_watch_refuse ("this is the best so far", &error);
   cli_output_end (error ? NULL : &error);
   if (!error)
     return result;

@@ -9,6 +9,7 @@
 #include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/megatron.h"
 #include "planner/units.h"
@@ -35,7 +36,7 @@ cli_exit_code (const GError *error)
     case PLAN_ERROR_CORRUPT:
       return 1;
     case PLAN_ERROR_STOPPED:
-      return 4;
+      return cli_watch_is_interrupted () ? CLI_INTERRUPTED : 4;
     }
   return 1;
 }

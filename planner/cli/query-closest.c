@@ -5,6 +5,7 @@
 #include "planner/bound.h"
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/rules.h"
 
@@ -40,9 +41,13 @@ search_memory (const CliChoice *choice, gboolean any, PlanSearchResult *out, GEr
                               .least_memory = TRUE,
                               .one_is_enough = any,
                               .score = score_memory,
+                              .progress = cli_query_progress,
                               .user_data = scorer };
+  cli_watch_interrupts ();
   plan_search_run (&search, out);
-  return TRUE;
+  cli_watch_erase ();
+  return !cli_watch_is_interrupted ()
+         || cli_watch_refuse ("whether a plan fits, and in how little, was not found yet", error);
 }
 
 gboolean

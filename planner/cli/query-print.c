@@ -268,6 +268,8 @@ print_json (const CliQuery *self, const CliInput *input)
                   { "by_simulation", result->by_simulation } };
   g_autoptr (JsonBuilder) b = json_builder_new ();
   json_builder_begin_object (b);
+  json_builder_set_member_name (b, "complete");
+  json_builder_add_boolean_value (b, result->is_whole);
   add_json_answers (b, self->answers, input);
   add_json_front (b, result, &input->plan);
   json_builder_set_member_name (b, "decided");

@@ -8,6 +8,7 @@
 
 #include "planner/cli/query.h"
 #include "planner/cli/training.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
@@ -193,11 +194,12 @@ answer_row (Sizes *self, Row *row, const char *price, GError **error)
     return FALSE;
   row->best = cli_query_best (&row->query);
   self->has_price |= row->price > 0;
+  if (!row->query.result.is_whole)
+    row->note = g_strdup (row->best ? "interrupted: the best so far" : "interrupted");
+  else if (!row->best)
+    row->note = why_none (row);
   if (!row->best)
-    {
-      row->note = why_none (row);
-      return TRUE;
-    }
+    return TRUE;
   const double devices = (double)plan_cluster_devices (row->input.cluster);
   row->seconds = self->tokens / (row->best->prediction.tokens_per_s_per_gpu * devices);
   row->gpu_hours = row->seconds * devices / 3600;
@@ -419,7 +421,7 @@ cli_query_sizes (const CliQuestion *question, const CliSizes *asked, const CliIn
   cli_table_print (table, format);
   if (format == CLI_FORMAT_TABLE)
     printf ("\n");
-  if (answer (&self, format == CLI_FORMAT_TABLE))
+  if (cli_watch_is_interrupted () || answer (&self, format == CLI_FORMAT_TABLE))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                "none of these keeps the %s: ask for more sizes, or give it more",

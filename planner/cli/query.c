@@ -4,32 +4,23 @@
 #include "planner/cli/query.h"
 
 #include "planner/cli/score.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/units.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
-static volatile sig_atomic_t is_interrupted;
-
-static void
-interrupt (int signal_number)
+gboolean
+cli_query_progress (guint64 done, guint64 total, gpointer user_data)
 {
-  is_interrupted = 1;
-}
-
-static gboolean
-show_progress (guint64 done, guint64 total, gpointer user_data)
-{
-  if (isatty (STDERR_FILENO))
+  if (cli_watch_is_due ())
     fprintf (stderr, "\r%5.1f %% of %" G_GUINT64_FORMAT " plans",
              100.0 * (double)done / (double)total, total);
-  return !is_interrupted;
+  return !cli_watch_is_interrupted ();
 }
 
 /* "FIELD=VALUE": the field. */
@@ -258,17 +249,15 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
                               .score = cli_scorer_score,
                               .floor = cli_scorer_floor,
                               .plan_floor = cli_scorer_plan_floor,
-                              .progress = show_progress,
+                              .progress = cli_query_progress,
                               .user_data = scorer };
   const gint64 start_us = g_get_monotonic_time ();
   keep_memory ();
-  signal (SIGINT, interrupt);
+  cli_watch_interrupts ();
   plan_search_run (&search, &self.result);
-  signal (SIGINT, SIG_DFL);
   self.n_simulated = cli_scorer_n_simulated (scorer);
   self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
-  if (isatty (STDERR_FILENO))
-    fprintf (stderr, "\r%40s\r", "");
+  cli_watch_erase ();
   if (!(self.answers = take_answers (&self.result, input, top, search.apart, error)))
     return FALSE;
   *out = self;

@@ -61,10 +61,14 @@ gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const Cl
 
 #define CLI_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
 
+/* How far a search is, on a terminal; FALSE after Ctrl-C (PlanSearchProgress). */
+gboolean cli_query_progress (guint64 done, guint64 total, gpointer user_data);
+
 /* The plans to choose from. */
 PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
 
-/* Searches for the `top` best that differ in cost. That nothing fits is no error here. */
+/* Searches for the `top` best that differ in cost; after Ctrl-C these are the best so far. That
+ * nothing fits is no error here. */
 gboolean cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error);
 
 /* The best answer; NULL where nothing fits. */

@@ -8,6 +8,7 @@
 #include "db/transfer.h"
 #include "exec/spread.h"
 #include "planner/cli/ranks.h"
+#include "planner/cli/watch.h"
 #include "planner/error.h"
 
 #include <math.h>
@@ -65,6 +66,9 @@ static void
 show_progress (const CliTraining *self, const ExecStep *step, gint64 begin_us)
 {
   const gint64 last = self->job.first_step + self->job.steps;
+  const gboolean is_last = step->step + 1 == last;
+  if (!cli_watch_is_due () && !is_last)
+    return;
   const double done = (double)(step->step + 1 - self->job.first_step);
   const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
   g_autofree char *eval = isfinite (step->eval_loss)
@@ -75,7 +79,7 @@ show_progress (const CliTraining *self, const ExecStep *step, gint64 begin_us)
            "  loss %.4f%s  norm %.4f  lr %.3g  %.0f tokens/s  %.0f s left \033[K%s",
            step->step + 1, last, step->loss, eval, step->grad_norm, step->lr,
            1e9 * (double)tokens_per_step (self) / (double)step->step_ns,
-           spent / done * (double)(last - step->step - 1), step->step + 1 == last ? "\n" : "");
+           spent / done * (double)(last - step->step - 1), is_last ? "\n" : "");
 }
 
 static void

@@ -200,8 +200,8 @@ static const struct
     "'3000000000' is out of range: it must be from 1", PLAN_ERROR_INVALID },
   { SIZES ", \"num_attention_heads\": 18446744073709551648",
     "'num_attention_heads': a number past 64 bits", PLAN_ERROR_INVALID },
-  { SIZES ", \"num_attention_heads\": 0x20",
-    "'num_attention_heads': a number must be decimal", PLAN_ERROR_INVALID },
+  { SIZES ", \"num_attention_heads\": 0x20", "'num_attention_heads': a number must be decimal",
+    PLAN_ERROR_INVALID },
   { SIZES ", \"num_attention_heads\": 040", "without leading zeros", PLAN_ERROR_INVALID },
   { SIZES ", \"num_attention_heads\": NaN", "neither a value nor punctuation of JSON",
     PLAN_ERROR_INVALID },
@@ -225,8 +225,7 @@ static const struct
   { ALL ", \"a\": \"\\udc00\"", "a broken \\u escape", PLAN_ERROR_INVALID },
   { ALL ", \"a\": \"\\u12g4\"", "a broken \\u escape", PLAN_ERROR_INVALID },
   { ALL ", \"a\": \"\\x\"", "an unknown escape", PLAN_ERROR_INVALID },
-  { ALL ", \"a\": \"b\nc\"", "'a': a string is not closed on its line",
-    PLAN_ERROR_INVALID },
+  { ALL ", \"a\": \"b\nc\"", "'a': a string is not closed on its line", PLAN_ERROR_INVALID },
 };
 
 START_TEST (refuses_config)

@@ -1,0 +1,121 @@
+#!/bin/sh
+# What is printed arrives, or the command says so and fails; files are replaced whole and keep what they
+# were, or are written through; an interrupted search tells what it knows; JSON is one document.
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+complain () { echo "$*"; head -n 20 "$work/out" "$work/err"; bad=1; }
+
+tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"
+plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
+export XDG_DATA_HOME="$work/data"
+fsdplan query $tiny --top 1 >"$work/out" 2>"$work/err" || complain "nothing is stored"
+
+# Every command that prints, onto a full disk and into nothing.
+while read -r words; do
+  : >"$work/out"
+  if test -c /dev/full; then
+    fsdplan $words >/dev/full 2>"$work/err"
+    test $? = 1 || complain "a full disk must be a failure: $words"
+    grep -q "^fsdplan: standard output: " "$work/err" || complain "nothing says so: $words"
+  fi
+  fsdplan $words >&- 2>"$work/err"
+  test $? = 1 || complain "a closed output must be a failure: $words"
+  grep -q "^fsdplan: standard output: " "$work/err" || complain "nothing says so: $words"
+  # a reader that has seen enough is no error
+  { fsdplan $words; echo $? >"$work/status"; } 2>"$work/err" | :
+  test ! -s "$work/err" || complain "words for a reader that left: $words"
+done <<END
+--help
+--version
+help sim
+completion bash
+__complete s
+show --fields
+show --model llama3-8b --format=json
+sim $plan
+sim $plan --sweep mbs=1,2 --format=csv
+diff $plan --to strategy=optim_grads --format=json
+lower $tiny
+emit --as plan $plan
+query $tiny --no-keep --format=csv
+plot memory $tiny
+db list
+db list --kind=plans --format=json
+db export
+db path
+run --help
+END
+
+# A file that is closed does not become standard output.
+(umask 077; fsdplan query $tiny --top 1 --db "$work/closed.db" >&- 2>"$work/err")
+fsdplan db check --db "$work/closed.db" >"$work/out" 2>"$work/err" || complain "the store was printed into"
+
+# A file keeps its mode; what is none is written through.
+emit () { fsdplan emit --as plan $plan -o "$1" >"$work/out" 2>"$work/err" || complain "-o $1"; }
+emit "$work/new"
+echo old >"$work/kept"
+chmod 751 "$work/kept"
+emit "$work/kept"
+test "$(stat -c %a "$work/kept")" = 751 || complain "the mode of a file was not kept"
+cmp -s "$work/new" "$work/kept" || complain "a file was not replaced"
+echo old >"$work/target"
+ln -s target "$work/link"
+ln -s nowhere "$work/dangling"
+emit "$work/link"
+emit "$work/dangling"
+test -L "$work/link" || complain "a link was replaced"
+for file in target nowhere; do
+  cmp -s "$work/new" "$work/$file" || complain "$file was not written through a link"
+done
+mkfifo "$work/fifo"
+cat "$work/fifo" >"$work/from-fifo" &
+emit "$work/fifo"
+wait
+test -p "$work/fifo" || complain "a FIFO was replaced"
+cmp -s "$work/new" "$work/from-fifo" || complain "a FIFO was not written"
+{ echo before; fsdplan emit --as plan $plan -o /dev/stdout; } >"$work/both" 2>"$work/err"
+{ echo before; cat "$work/new"; } | cmp -s - "$work/both" || complain "/dev/stdout cut off what was there"
+if test -c /dev/full; then
+  fsdplan emit --as plan $plan -o /dev/full >"$work/out" 2>"$work/err"
+  test $? = 1 || complain "-o /dev/full must be a failure"
+  grep -q "^fsdplan: /dev/full: " "$work/err" || complain "-o /dev/full is not named"
+fi
+fsdplan plot memory $tiny -o "$work/picture.txt" >"$work/out" 2>"$work/err" || complain "plot"
+ln -s painted.txt "$work/other.txt"
+fsdplan plot memory $tiny -o "$work/other.txt" >"$work/out" 2>"$work/err" || complain "plot"
+cmp -s "$work/picture.txt" "$work/painted.txt" || complain "a picture was not written through a link"
+
+# An error is a document, too, and the only one.
+json () {
+  status=$1 pattern=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err"
+  test $? = "$status" || complain "must end with $status: $*"
+  grep -q "$pattern" "$work/out" || complain "no $pattern: $*"
+  test "$(grep -c '^[{[]' "$work/out")" = 1 || complain "not one document: $*"
+}
+json 2 '"status" : 2' fsdplan sim --format=json
+json 2 '"message" : "there is no option' fsdplan show --nonsense --format json
+json 3 '"status" : 3' fsdplan query $plan --memory 1GiB --no-keep --format=json
+json 3 '"note" : "lacks' fsdplan query $plan --memory 1GiB --gpus 8 --tokens 1T --deadline 1d --no-keep --format=json
+json 1 '"message" : "' fsdplan db list --db "$work/none.db" --format=json
+
+# Ctrl-C while plans are scored: those found so far, and that they are not all.
+interrupted () { LD_PRELOAD=$top_builddir/tests/fake/interrupt.so INTERRUPT_AT=$1 fsdplan query $plan --no-keep ${2-}; }
+if interrupted 0 --format=csv 2>/dev/null | grep -q '^1,'; then
+  json 130 '"complete" : false' interrupted 60 --format=json
+  grep -q '"rank" : 1' "$work/out" || complain "no answer of those found"
+  grep -q "interrupted: this is the best so far" "$work/err" || complain "nothing says that more was to come"
+  interrupted 60 >"$work/out" 2>"$work/err"
+  test $? = 130 || complain "an interrupted query must end with 130"
+  grep -q "^   1 " "$work/out" || complain "no table of those found"
+  grep -q "interrupted: the best so far" "$work/out" || complain "nothing says that more was to come"
+else
+  echo "# another program's calls cannot be stood in for here: Ctrl-C is not tried"
+fi
+json 0 '"complete" : true' fsdplan query $tiny --no-keep --format=json
+
+exit $bad
