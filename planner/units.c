@@ -161,6 +161,15 @@ plan_units_parse_real (const char *text, const char *what, double min, double ma
   return TRUE;
 }
 
+gboolean
+plan_units_parse_percent (const char *text, const char *what, double min, double max,
+                          double *out_value, GError **error)
+{
+  const gsize length = strlen (text);
+  g_autofree char *number = g_strndup (text, length - (g_str_has_suffix (text, "%") ? 1 : 0));
+  return plan_units_parse_real (number, what, min, max, out_value, error);
+}
+
 static char *
 format_scaled (double value, const char *format, const char *unit)
 {

@@ -18,6 +18,10 @@ gboolean plan_units_parse_int (const char *text, const char *what, gint64 min, g
 gboolean plan_units_parse_real (const char *text, const char *what, double min, double max,
                                 double *out_value, GError **error);
 
+/* The same for a share, with a % behind it or none: "0.5" and "0.5%" are both 0.5. */
+gboolean plan_units_parse_percent (const char *text, const char *what, double min, double max,
+                                   double *out_value, GError **error);
+
 /* 436273152 -> "416.1 MiB"; the caller frees. */
 char *plan_units_format_size (guint64 bytes);
 

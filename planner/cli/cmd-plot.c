@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NO_TOP G_MININT
 #define USUAL_TOP 4
 #define MAX_TOP 8
 
@@ -172,7 +171,7 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--sweep", self->sweeps != NULL, TAKES_SWEEP },
     { "--gpus", self->gpus != NULL, TAKES_SIZES },
     { "--weak", self->weak, TAKES_SIZES },
-    { "--top", self->top != NO_TOP, TAKES_TOP },
+    { "--top", self->top_text != NULL, TAKES_TOP },
     { "--from", self->from != NULL, TAKES_FROM },
     { "--of", self->of != NULL, TAKES_FROM },
     { "--by", self->by != NULL, TAKES_FROM },
@@ -185,11 +184,7 @@ check_options (const CliPlot *self, guint takes, GError **error)
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for %s", options[i].name, who);
         return FALSE;
       }
-  if (self->top == NO_TOP || (self->top >= 1 && self->top <= MAX_TOP))
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--top: %d is not from 1 to %d", self->top,
-               MAX_TOP);
-  return FALSE;
+  return TRUE;
 }
 
 static gboolean
@@ -204,10 +199,12 @@ draw (const char *name, CliPlot *self, char **out_text, GError **error)
                    "there is no picture '%s': " KINDS_IN_WORDS, name);
       return FALSE;
     }
-  if (!check_options (self, kinds[kind].takes, error))
+  gint64 top = USUAL_TOP;
+  if (!check_options (self, kinds[kind].takes, error)
+      || (self->top_text
+          && !plan_units_parse_int (self->top_text, "--top", 1, MAX_TOP, &top, error)))
     return FALSE;
-  if (self->top == NO_TOP)
-    self->top = USUAL_TOP;
+  self->top = (gint)top;
   return kinds[kind].draw (self, out_text, error);
 }
 
@@ -217,6 +214,7 @@ plot_clear (CliPlot *self)
   cli_options_clear (&self->options);
   g_free (self->path);
   g_free (self->run);
+  g_free (self->top_text);
   g_free (self->gpus);
   g_free (self->from);
   g_free (self->of);
@@ -228,7 +226,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
 int
 cmd_plot (int argc, char **argv, GError **error)
 {
-  g_auto (CliPlot) self = { .top = NO_TOP };
+  g_auto (CliPlot) self = { 0 };
   g_autofree char *text = NULL;
   const GOptionEntry entries[] = {
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
@@ -246,7 +244,7 @@ cmd_plot (int argc, char **argv, GError **error)
       "SIZES" },
     { "weak", 0, 0, G_OPTION_ARG_NONE, &self.weak,
       "scaling: the global batch is for the smallest size and grows with it", NULL },
-    { "top", 0, 0, G_OPTION_ARG_INT, &self.top,
+    { "top", 0, 0, G_OPTION_ARG_STRING, &self.top_text,
       "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
     { "from", 0, 0, G_OPTION_ARG_FILENAME, &self.from,
       "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "

@@ -9,10 +9,13 @@
 
 #include <string.h>
 
+#define MOST_PERCENT 1000
+
 /* What is asked, beside the plan's own options. */
 typedef struct
 {
   CliQuestion question;
+  char *top, *apart, *front; /* of the question, as typed */
   char *explain, *max, *step;
   CliSizes sizes;
 } Request;
@@ -25,6 +28,9 @@ request_clear (Request *self)
   g_free (self->question.headroom);
   g_free (self->question.allow);
   g_free (self->question.words);
+  g_free (self->top);
+  g_free (self->apart);
+  g_free (self->front);
   g_free (self->explain);
   g_free (self->max);
   g_free (self->step);
@@ -159,14 +165,27 @@ asks_for_sizes (const CliSizes *sizes)
 }
 
 static gboolean
+read_numbers (Request *request, GError **error)
+{
+  CliQuestion *question = &request->question;
+  gint64 top = 5;
+  question->apart = CLI_APART;
+  question->front = 30;
+  if ((request->top && !plan_units_parse_int (request->top, "--top", 1, 1000, &top, error))
+      || (request->apart
+          && !plan_units_parse_percent (request->apart, "--apart", 0, MOST_PERCENT,
+                                        &question->apart, error))
+      || (request->front
+          && !plan_units_parse_percent (request->front, "--front", 0, MOST_PERCENT,
+                                        &question->front, error)))
+    return FALSE;
+  question->top = (gint)top;
+  return TRUE;
+}
+
+static gboolean
 check_request (const Request *request, const CliOptions *options, GError **error)
 {
-  if (request->question.top < 1 || request->question.top > 1000)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--top: %d is not from 1 to 1000",
-                   request->question.top);
-      return FALSE;
-    }
   if (request->max && strcmp (request->max, "seq") != 0 && strcmp (request->max, "mbs") != 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--max: '%s' is neither seq nor mbs",
@@ -224,10 +243,10 @@ add_options (Request *request, CliContext *context)
       "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
       "moments, offload, hazards",
       "CLASS,…" },
-    { "top", 0, 0, G_OPTION_ARG_INT, &question->top, "answers, best first; 5 unless said", "N" },
-    { "apart", 0, 0, G_OPTION_ARG_DOUBLE, &question->apart,
+    { "top", 0, 0, G_OPTION_ARG_STRING, &request->top, "answers, best first; 5 unless said", "N" },
+    { "apart", 0, 0, G_OPTION_ARG_STRING, &request->apart,
       "each answer is so much slower than the one before; 0.5 unless said", "PCT" },
-    { "front", 0, 0, G_OPTION_ARG_DOUBLE, &question->front,
+    { "front", 0, 0, G_OPTION_ARG_STRING, &request->front,
       "the front of memory and time goes so far beyond the best's time; 30 unless said",
       "PERCENT" },
     { "explain", 0, 0, G_OPTION_ARG_STRING, &request->explain,
@@ -261,7 +280,7 @@ cmd_query (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
-  g_auto (Request) request = { .question = { .top = 5, .apart = CLI_APART, .front = 30 } };
+  g_auto (Request) request = { 0 };
   CliQuestion *question = &request.question;
   CliFormat format;
   g_autoptr (CliContext) context
@@ -277,7 +296,7 @@ cmd_query (int argc, char **argv, GError **error)
   request.sizes.clusters = find_clusters (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (!check_request (&request, &options, error)
+  if (!read_numbers (&request, error) || !check_request (&request, &options, error)
       || !cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (request.explain && !is_settings (request.explain))

@@ -13,6 +13,7 @@ typedef struct
   char **sweeps;
   char *const *plans; /* borrowed: words behind the kind of picture */
   gboolean weak;
+  char *top_text; /* as typed; NULL: not said */
   gint top;
 } CliPlot;
 

@@ -117,6 +117,8 @@ add_sizes (Sizes *self, const CliInput *like, const PlanCluster *cluster, const 
         }
       return TRUE;
     }
+  if (!*list)
+    return plan_units_parse_int (gpus, "--gpus", 1, 1000000, &first, error);
   for (char **n = list; *n; n++)
     {
       PlanCluster *resized;
@@ -398,7 +400,21 @@ read_asked (Sizes *self, const CliSizes *asked, GError **error)
          && (!asked->deadline
              || cli_training_parse_duration (asked->deadline, &self->deadline_s, error))
          && (!asked->budget
-             || plan_units_parse_real (asked->budget, "--budget", 0, 1e15, &self->budget, error));
+             || plan_units_parse_real (asked->budget, "--budget", 1e-6, 1e15, &self->budget,
+                                       error));
+}
+
+/* Before a search that may take long. */
+static gboolean
+check_price (const Sizes *self, const char *price, GError **error)
+{
+  g_autofree const CliInput **inputs = g_new (const CliInput *, self->rows->len);
+  double unused;
+  for (guint i = 0; i < self->rows->len; i++)
+    inputs[i] = &((const Row *)self->rows->pdata[i])->input;
+  return !price
+         || (cli_training_find_price (price, inputs[0], &unused, error)
+             && cli_training_check_price (price, inputs, self->rows->len, error));
 }
 
 gboolean
@@ -409,6 +425,8 @@ cli_query_sizes (const CliQuestion *question, const CliSizes *asked, const CliIn
   g_auto (Sizes) self = { .question = &best };
   best.front = 0; /* only the best of each is asked for */
   if (!read_asked (&self, asked, error) || !add_rows (&self, asked, input, error))
+    return FALSE;
+  if (!check_price (&self, asked->price, error))
     return FALSE;
   for (guint i = 0; i < self.rows->len; i++)
     if (!answer_row (&self, self.rows->pdata[i], asked->price, error))

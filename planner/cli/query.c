@@ -68,15 +68,9 @@ read_memory (const CliQuestion *question, const PlanCluster *cluster, guint64 *o
   double percent = 0;
   if (question->memory && !plan_units_parse_size (question->memory, "--memory", &bytes, error))
     return FALSE;
-  if (question->headroom)
-    {
-      g_autofree char *number = g_strdup (question->headroom);
-      char *sign = strchr (number, '%');
-      if (sign && sign[1] == '\0')
-        *sign = '\0';
-      if (!plan_units_parse_real (number, "--headroom", 0, 99, &percent, error))
-        return FALSE;
-    }
+  if (question->headroom
+      && !plan_units_parse_percent (question->headroom, "--headroom", 0, 99, &percent, error))
+    return FALSE;
   *out_bytes = (guint64)((double)bytes * (100 - percent) / 100);
   return TRUE;
 }

@@ -4,9 +4,12 @@
 #include "planner/cli/training.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <string.h>
+
+#define LEAST 1e-6 /* of what cannot be nothing */
 
 gboolean
 cli_training_parse_duration (const char *text, double *out_seconds, GError **error)
@@ -22,13 +25,14 @@ cli_training_parse_duration (const char *text, double *out_seconds, GError **err
       {
         g_autofree char *number = g_strndup (text, length - 1);
         double value;
-        if (!plan_units_parse_real (number, "--deadline", 1e-6, 1e9, &value, error))
+        if (!plan_units_parse_real (number, "--deadline", LEAST, 1e9, &value, error))
           return FALSE;
         *out_seconds = value * units[i].seconds;
         return TRUE;
       }
+  g_autofree char *shown = plan_text_quote (text);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--deadline: '%s' is not a duration such as 14d, 36h or 90m", text);
+               "--deadline: %s is not a duration such as 14d, 36h or 90m", shown);
   return FALSE;
 }
 
@@ -40,9 +44,42 @@ cli_training_parse_tokens (const char *text, double *out_tokens, GError **error)
   const gsize length = strlen (text);
   const char *suffix = length > 1 ? strchr (suffixes, text[length - 1]) : NULL;
   g_autofree char *number = g_strndup (text, length - (suffix ? 1 : 0));
-  if (!plan_units_parse_real (number, "--tokens", 1e-6, 1e18, out_tokens, error))
+  if (!plan_units_parse_real (number, "--tokens", LEAST, 1e18, out_tokens, error))
     return FALSE;
   *out_tokens *= suffix ? scale[suffix - suffixes] : 1;
+  return TRUE;
+}
+
+static gboolean
+is_called (const CliInput *input, const char *name)
+{
+  return g_strcmp0 (name, input->cluster_spec) == 0 || strcmp (name, input->cluster->name) == 0
+         || strcmp (name, input->cluster->device_name) == 0;
+}
+
+gboolean
+cli_training_check_price (const char *text, const CliInput *const *inputs, guint n, GError **error)
+{
+  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
+  g_autoptr (GString) asked = g_string_new (NULL);
+  for (guint i = 0; i < n; i++)
+    if (i == 0 || strcmp (inputs[i]->cluster->name, inputs[i - 1]->cluster->name) != 0)
+      g_string_append_printf (asked, "%s%s", i ? ", " : "", inputs[i]->cluster->name);
+  for (char **p = parts; *p; p++)
+    {
+      const char *equals = strrchr (*p, '=');
+      g_autofree char *name = equals ? g_strndup (*p, (gsize)(equals - *p)) : NULL;
+      gboolean is_asked = name == NULL;
+      for (guint i = 0; i < n && !is_asked; i++)
+        is_asked = is_called (inputs[i], name);
+      if (is_asked)
+        continue;
+      g_autofree char *shown = plan_text_quote (name);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--price: %s is no cluster that is asked about: these are %s", shown,
+                   asked->str);
+      return FALSE;
+    }
   return TRUE;
 }
 
@@ -51,16 +88,16 @@ cli_training_find_price (const char *text, const CliInput *input, double *out_pr
 {
   g_auto (GStrv) parts = g_strsplit (text ? text : "", ",", -1);
   *out_price = 0;
+  if (text && !*parts)
+    return plan_units_parse_real (text, "--price", LEAST, 1e6, out_price, error);
   for (char **p = parts; *p; p++)
     {
       const char *equals = strrchr (*p, '=');
       g_autofree char *name = equals ? g_strndup (*p, (gsize)(equals - *p)) : NULL;
       double price;
-      if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", 0, 1e6, &price, error))
+      if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", LEAST, 1e6, &price, error))
         return FALSE;
-      if (!name || g_strcmp0 (name, input->cluster_spec) == 0
-          || strcmp (name, input->cluster->name) == 0
-          || strcmp (name, input->cluster->device_name) == 0)
+      if (!name || is_called (input, name))
         *out_price = price;
     }
   return TRUE;
@@ -78,7 +115,9 @@ cli_training_init (CliTraining *self, const char *tokens, const char *price, con
       return FALSE;
     }
   return (!tokens || cli_training_parse_tokens (tokens, &self->tokens, error))
-         && (!price || cli_training_find_price (price, input, &self->price, error));
+         && (!price
+             || (cli_training_find_price (price, input, &self->price, error)
+                 && cli_training_check_price (price, &input, 1, error)));
 }
 
 void

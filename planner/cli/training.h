@@ -23,6 +23,10 @@ gboolean cli_training_parse_tokens (const char *text, double *out_tokens, GError
 /* "14d", "36h", "90m": seconds. */
 gboolean cli_training_parse_duration (const char *text, double *out_seconds, GError **error);
 
+/* Whether each cluster that has a price is one of those asked about. */
+gboolean cli_training_check_price (const char *text, const CliInput *const *inputs, guint n,
+                                   GError **error);
+
 /* "2.5", or "dgx-h100=2.5,dgx-a100=1.4": what a device of this cluster costs an hour. */
 gboolean cli_training_find_price (const char *text, const CliInput *input, double *out_price,
                                   GError **error);

@@ -64,7 +64,7 @@ expect 2 "--weak is for scaling" fsdplan plot timeline $plot_tiny --weak
 expect 2 "--top is for breakdown" fsdplan plot scaling $plot_tiny --top 3
 expect 2 "--from is for accuracy" fsdplan plot scaling $plot_tiny --from x.csv
 expect 2 "naming a plan is for breakdown" fsdplan plot pareto $plot_tiny a.plan
-expect 2 "--top: 9 is not from 1 to 8" fsdplan plot breakdown $plot_tiny --top 9
+expect 2 "--top: '9' is out of range: it must be from 1 to 8" fsdplan plot breakdown $plot_tiny --top 9
 expect 2 "one or two fields are to vary" fsdplan plot tradeoff $plot_tiny
 expect 2 "plans are named, or swept, or found" fsdplan plot breakdown $plot_tiny --sweep mbs=1 a.plan
 expect 1 "plan $work/none: .*No such file" fsdplan plot breakdown $plot_tiny "$work/none"
@@ -139,6 +139,54 @@ expect 2 "there is no backend 'abacus'" fsdplan run --backend abacus
 expect 1 "no CUDA device\|cuda is not in this build" env CUDA_VISIBLE_DEVICES= fsdplan run --backend cuda
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
 expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
+
+# Every number that no plan has, with what is none and what cannot be; test-units has more of either.
+asked="fsdplan query --model llama-tiny --cluster h100:8 --gbs 8 --seq 128 --no-keep"
+while read -r option words; do
+  for value in nan -1 ""; do
+    expect 2 "^fsdplan: $option: '$value' " $words "$option=$value"
+  done
+done <<END
+--top $asked
+--apart $asked
+--front $asked
+--headroom $asked
+--step $asked --max seq
+--gpus $asked
+--tokens $asked
+--deadline $asked --tokens 1T
+--price $asked --tokens 1T
+--budget $asked --tokens 1T --price 2
+--tokens fsdplan sim $plot_tiny
+--price fsdplan sim $plot_tiny --tokens 1T
+--top fsdplan plot breakdown $plot_tiny
+--rank fsdplan lower $plot_tiny
+--run fsdplan plot memory
+--folds fsdplan calibrate
+--seconds fsdplan bench
+--ranks fsdplan bench
+--lr $run
+--min-lr $run
+--clip $run
+--weight-decay $run
+--steps $run
+--warmup $run
+--seed $run
+--save-every $run --save x
+--eval-every $run
+--timeout $run
+--ranks $run
+END
+expect 2 "^fsdplan: --top: '0' " $asked --top 0
+expect 2 "^fsdplan: --tokens: '0' " $asked --tokens 0
+expect 2 "^fsdplan: --price: '0' " $asked --tokens 1T --price 0
+expect 2 "^fsdplan: --budget: '0' " $asked --tokens 1T --price 2 --budget 0
+expect 2 "^fsdplan: --deadline: '0' " $asked --tokens 1T --deadline 0d
+expect 2 "^fsdplan: --price: 'dgx-h10' is no cluster that is asked about: these are dgx-h100$" \
+  $asked --tokens 1T --price dgx-h10=2
+expect 2 "'dgx-h10' is no cluster that is asked about: these are dgx-h100, dgx-a100$" \
+  $asked --cluster dgx-a100 --tokens 1T --price dgx-h100=2,dgx-h10=1
+expect 2 "'dgx-a100' is no cluster that is asked about" fsdplan sim $plot_tiny --tokens 1T --price dgx-a100=2
 
 expect 2 "--rank: 'x' is not" fsdplan lower --model llama3-8b --rank x
 expect 2 "diff: only one of the plans" fsdplan diff - -
