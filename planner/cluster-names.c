@@ -147,11 +147,76 @@ find_devices (const char *word)
   return found;
 }
 
+const char *
+plan_cluster_find_preset (const char *word)
+{
+  g_autofree char *asked = plain (word);
+  for (const char *const *name = plan_cluster_presets (); *name; name++)
+    {
+      g_autofree char *known = plain (*name);
+      if (g_str_equal (known, asked))
+        return *name;
+    }
+  return NULL;
+}
+
 gboolean
 plan_cluster_is_shipped (const char *name)
 {
   g_autoptr (GPtrArray) found = find_devices (name);
-  return found->len > 0 || g_strv_contains (plan_cluster_presets (), name);
+  return found->len > 0 || plan_cluster_find_preset (name);
+}
+
+#define COUNT_DIGITS 7 /* no more nodes or devices than that */
+
+/* "8x", "8 x " or "8*" in front: the number; 0 for none. */
+static gint64
+take_leading (const char **at)
+{
+  const gsize digits = strspn (*at, "0123456789");
+  const char *const sign = *at + digits + strspn (*at + digits, " ");
+  if (digits == 0 || digits > COUNT_DIGITS || !*sign || !strchr ("xX*", *sign))
+    return 0;
+  const gint64 n = g_ascii_strtoll (*at, NULL, 10);
+  *at = sign + 1 + strspn (sign + 1, " ");
+  return n;
+}
+
+/* The same behind, as in "H100x8". */
+static gint64
+take_trailing (const char *name, char **out_rest)
+{
+  gsize end = strlen (name), digits = 0;
+  while (digits < end && g_ascii_isdigit (name[end - digits - 1]))
+    digits++;
+  end -= digits;
+  while (end > 0 && name[end - 1] == ' ')
+    end--;
+  if (digits == 0 || digits > COUNT_DIGITS || end < 2 || !strchr ("xX*", name[end - 1]))
+    return 0;
+  *out_rest = g_strchomp (g_strndup (name, end - 1));
+  return g_ascii_strtoll (name + strlen (name) - digits, NULL, 10);
+}
+
+void
+plan_cluster_take_counts (char **name, gint64 *out_nodes, gint64 *out_count)
+{
+  const char *at = *name;
+  g_autofree char *rest = NULL;
+  *out_nodes = *out_count = 0;
+  if (plan_cluster_is_shipped (*name))
+    return;
+  gint64 first = take_leading (&at), second = first ? take_leading (&at) : 0;
+  if (plan_cluster_is_shipped (at))
+    rest = g_strdup (at);
+  else if ((first = take_trailing (*name, &rest)) == 0 || !plan_cluster_is_shipped (rest))
+    return;
+  else
+    second = 0;
+  *out_nodes = second ? first : 0;
+  *out_count = second ? second : first;
+  g_free (*name);
+  *name = g_steal_pointer (&rest);
 }
 
 gboolean

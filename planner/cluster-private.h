@@ -27,6 +27,13 @@ GKeyFile *plan_cluster_device_file (void);
 /* The shipped device that a word stands for, NULL for none; INVALID where it stands for several. */
 gboolean plan_cluster_find_device (const char *word, const char **out_device, GError **error);
 
+/* The shipped cluster that a word stands for; NULL for none. */
+const char *plan_cluster_find_preset (const char *word);
+
+/* "2x8xH100", "8 x H100", "H100x8": takes the numbers off, so that the name stays. Each 0 where it
+ * is not told; one alone is `count`. */
+void plan_cluster_take_counts (char **name, gint64 *out_nodes, gint64 *out_count);
+
 /* What may have been meant by a word that is no shipped name; the caller frees. */
 char *plan_cluster_suggest (const char *word);
 

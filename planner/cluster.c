@@ -177,24 +177,33 @@ take_part_of_node (PlanCluster *self, gint64 count)
   self->far_devices = MIN (self->far_devices, count);
 }
 
-/* `count` devices of one node of the first shipped cluster that has them. */
+/* So many devices of the first shipped cluster that has them: some of a node's, or whole nodes;
+ * where `nodes` is told, so many in each. */
 static PlanCluster *
-new_of_device (const char *device, const char *home, gint64 count, GError **error)
+new_of_device (const char *device, gint64 nodes, gint64 count, GError **error)
 {
+  const char *const home = home_of (device);
   g_autoptr (PlanCluster) self = read_preset (home, error);
   if (!self)
     return NULL;
   const gint64 whole = self->devices_per_node;
-  if (count > whole)
+  const gboolean is_part = nodes <= 1 && count <= whole;
+  if (!is_part && (nodes > 0 ? count != whole : count % whole != 0))
     {
+      g_autofree char *wrong
+          = nodes > 0 ? g_strdup_printf ("not %" G_GINT64_FORMAT, count)
+                      : g_strdup_printf ("and %" G_GINT64_FORMAT " are no whole nodes", count);
+      const gint64 enough = nodes > 0 ? nodes : (count + whole - 1) / whole;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "cluster: a node of %s has %" G_GINT64_FORMAT " of %s, not %" G_GINT64_FORMAT
-                   ": write %s:%" G_GINT64_FORMAT " for %" G_GINT64_FORMAT " nodes",
-                   home, whole, device, count, home, (count + whole - 1) / whole,
-                   (count + whole - 1) / whole);
+                   "cluster: a node of %s has %" G_GINT64_FORMAT
+                   " of %s, %s: write %s:%" G_GINT64_FORMAT " for %" G_GINT64_FORMAT " nodes",
+                   home, whole, device, wrong, home, enough, enough);
       return NULL;
     }
-  take_part_of_node (self, count);
+  if (is_part)
+    take_part_of_node (self, count);
+  else
+    self->nodes = nodes > 0 ? nodes : count / whole;
   return g_steal_pointer (&self);
 }
 
@@ -257,8 +266,6 @@ static PlanCluster *
 new_named (const char *name, GError **error)
 {
   const char *const at = strchr (name, '@');
-  if (g_strv_contains (plan_cluster_presets (), name))
-    return read_preset (name, error);
   if (is_file (name) && (!at || g_file_test (name, G_FILE_TEST_EXISTS)))
     return new_from_file (name, NULL, error);
   if (at)
@@ -276,25 +283,51 @@ new_named (const char *name, GError **error)
   return NULL;
 }
 
+/* A preset has nodes, and no part of one. */
+static PlanCluster *
+new_of_preset (const char *preset, gint64 nodes, gint64 count, GError **error)
+{
+  if (nodes > 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "cluster: %s is a node with all its devices: write %s:%" G_GINT64_FORMAT
+                   " for %" G_GINT64_FORMAT " of them",
+                   preset, preset, nodes, nodes);
+      return NULL;
+    }
+  PlanCluster *self = read_preset (preset, error);
+  if (self && count > 0)
+    self->nodes = count;
+  return self;
+}
+
 PlanCluster *
 plan_cluster_new (const char *spec, GError **error)
 {
   const char *const colon = strrchr (spec, ':');
   g_autofree char *name = colon ? g_strndup (spec, (gsize)(colon - spec)) : g_strdup (spec);
-  gint64 count = 1;
+  gint64 nodes = 0, count = 0, behind = 0;
   if (colon
       && !plan_units_parse_int (colon + 1, "cluster: the number behind the colon", 1, MAX_NODES,
-                                &count, error))
+                                &behind, error))
     return NULL;
+  if (!is_file (name))
+    plan_cluster_take_counts (&name, &nodes, &count);
+  const char *const preset = is_file (name) ? NULL : plan_cluster_find_preset (name);
   const char *device = NULL;
-  if (!g_strv_contains (plan_cluster_presets (), name)
-      && !plan_cluster_find_device (name, &device, error))
+  if (!preset && !plan_cluster_find_device (name, &device, error))
     {
       g_prefix_error_literal (error, "cluster: ");
       return NULL;
     }
+  if (count > 0 && behind > 0) /* "8xH100:2" */
+    nodes = behind;
+  else if (behind > 0)
+    count = behind;
+  if (preset)
+    return new_of_preset (preset, nodes, count, error);
   if (device)
-    return new_of_device (device, home_of (device), count, error);
+    return new_of_device (device, nodes, MAX (count, 1), error);
   PlanCluster *self = new_named (name, error);
   if (self && colon)
     self->nodes = count;
@@ -345,24 +378,36 @@ plan_cluster_check_figures (const PlanCluster *self, PlanDtype compute, GError *
   {
     PlanFact fact;
     gboolean is_needed;
+    const char *example;
   } needs[] = {
-    { PLAN_FACT_MEMORY, TRUE },
-    { PLAN_FACT_MEMORY_BANDWIDTH, TRUE },
-    { PLAN_FACT_LINK_BANDWIDTH, linked > 1 },
-    { PLAN_FACT_LINK_LATENCY, linked > 1 },
-    { PLAN_FACT_NIC_BANDWIDTH, all > linked },
-    { PLAN_FACT_NIC_LATENCY, all > linked },
+    { peak, peak != PLAN_N_FACTS, "989 TFLOP/s" },
+    { PLAN_FACT_MEMORY, TRUE, "79 GiB" },
+    { PLAN_FACT_MEMORY_BANDWIDTH, TRUE, "3.35 TB/s" },
+    { PLAN_FACT_LINK_BANDWIDTH, linked > 1, "450 GB/s" },
+    { PLAN_FACT_LINK_LATENCY, linked > 1, "2 us" },
+    { PLAN_FACT_NIC_BANDWIDTH, all > linked, "400 Gbit/s" },
+    { PLAN_FACT_NIC_LATENCY, all > linked, "5 us" },
   };
-  const char *missing = NULL;
-  if (peak == PLAN_N_FACTS || !plan_cluster_knows (self, peak))
-    missing = peak == PLAN_N_FACTS ? plan_dtype_name (compute) : plan_fact_key (peak);
-  for (guint i = 0; i < G_N_ELEMENTS (needs) && !missing; i++)
+  g_autoptr (GString) missing = g_string_new (NULL);
+  g_autoptr (GString) lines = g_string_new (NULL);
+  if (peak == PLAN_N_FACTS)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "cluster %s: no rate of matrix products in %s can be stated", self->name,
+                   plan_dtype_name (compute));
+      return FALSE;
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (needs); i++)
     if (needs[i].is_needed && !plan_cluster_knows (self, needs[i].fact))
-      missing = plan_fact_key (needs[i].fact);
-  if (!missing)
+      {
+        const char *const key = plan_fact_key (needs[i].fact);
+        g_string_append_printf (missing, "%s%s", missing->len ? ", " : "", key);
+        g_string_append_printf (lines, "%s%s=%s", lines->len ? ", " : "", key, needs[i].example);
+      }
+  if (missing->len == 0)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "cluster %s: %s is not known and needed here: give it in an .ini file", self->name,
-               missing);
+               "cluster %s: %s: not known and needed here: give each in an .ini file, as in %s",
+               self->name, missing->str, lines->str);
   return FALSE;
 }

@@ -66,6 +66,7 @@ libplanner_a_SOURCES = \
   %D%/network.c %D%/network.h %D%/values.h \
   %D%/op.c %D%/op.h %D%/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
+  %D%/plan-words.c %D%/plan-words.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
   %D%/rules-hazards.c \
   %D%/rules-illegal.c \

@@ -4,6 +4,7 @@
 #include "planner/plan.h"
 
 #include "planner/error.h"
+#include "planner/plan-words.h"
 #include "planner/rules.h"
 #include "planner/stack-history.h"
 #include "planner/text.h"
@@ -75,7 +76,9 @@ plan_field_parse (const char *name, PlanField *out_field, GError **error)
         return TRUE;
       }
   g_autofree char *shown = plan_text_quote (name);
-  g_autofree char *hint = plan_text_suggest (name, field_names);
+  const char *const meant = plan_words_find_field (name);
+  g_autofree char *hint = meant ? g_strdup_printf ("did you mean '%s'?", meant)
+                                : plan_text_suggest (name, field_names);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is not a field of a plan: %s", shown,
                hint);
   return FALSE;
@@ -129,9 +132,8 @@ plan_field_values (PlanField field)
   g_return_val_if_reached (NULL);
 }
 
-/* Index of a name in a field's list; -1 if it is not there. */
 static gint64
-find_value (PlanField field, const char *text)
+find_own_value (PlanField field, const char *text)
 {
   for (guint i = 0; fields[field].values[i]; i++)
     if (g_str_equal (text, fields[field].values[i]))
@@ -139,10 +141,27 @@ find_value (PlanField field, const char *text)
   return -1;
 }
 
+/* Index of a name in a field's list, or of the one that others call so; -1 if it is not there. */
+static gint64
+find_value (PlanField field, const char *text)
+{
+  const gint64 own = find_own_value (field, text);
+  const char *const meant = own < 0 ? plan_words_find_value (field, text, NULL) : NULL;
+  return meant ? find_own_value (field, meant) : own;
+}
+
 static gboolean
 refuse (PlanField field, const char *value, GError **error)
 {
   g_autofree char *shown = plan_text_quote (value);
+  const char *advice = NULL;
+  plan_words_find_value (field, value, &advice);
+  if (advice)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s is not one value: write %s",
+                   fields[field].name, shown, advice);
+      return FALSE;
+    }
   g_autofree char *allowed = plan_field_values (field);
   g_autofree char *hint
       = fields[field].values[0] ? plan_text_suggest (value, fields[field].values) : NULL;

@@ -85,6 +85,42 @@ START_TEST (value_is_read_and_printed)
 }
 END_TEST
 
+/* Other frameworks' words, each with ours. */
+static const char *const words[][3] = {
+  { "strategy", "zero3", "optim_grads_params" },
+  { "strategy", "ZeRO-3", "optim_grads_params" },
+  { "strategy", "zero_1", "optim" },
+  { "strategy", "zero2", "optim_grads" },
+  { "strategy", "zero1", "optim" },
+  { "strategy", "full_shard", "optim_grads_params" },
+  { "strategy", "FULL-SHARD", "optim_grads_params" },
+  { "strategy", "SHARD_GRAD_OP", "optim_grads" },
+  { "strategy", "fsdp", "optim_grads_params" },
+  { "strategy", "ddp", "no_shard" },
+  { "strategy", "NO_SHARD", "no_shard" },
+  { "strategy", "Optim-Grads", "optim_grads" },
+  { "compute", "bfloat16", "bf16" },
+  { "main_params", "float32", "fp32" },
+  { "main_grads", "torch.bfloat16", "bf16" },
+  { "nccl_ub", "True", "on" },
+  { "cuda_graph", "no", "off" },
+  { "stack", "megatron_fsdp", "megatron-fsdp" },
+  { "stack", "Megatron-LM", "megatron" },
+  { "stack", "torchtitan", "fsdp2" },
+};
+
+START_TEST (others_words_are_understood)
+{
+  Plan plan;
+  PlanField field;
+  plan_init (&plan);
+  ck_assert (plan_field_parse (words[_i][0], &field, NULL));
+  ck_assert (plan_set (&plan, words[_i][0], words[_i][1], NULL));
+  g_autofree char *text = plan_field_print (field, plan.value[field]);
+  ck_assert_str_eq (text, words[_i][2]);
+}
+END_TEST
+
 static const struct
 {
   const char *name, *text, *message;
@@ -94,7 +130,11 @@ static const struct
   { "strategy", "otpim",
     "strategy: 'otpim' must be no_shard|optim|optim_grads|optim_grads_params: "
     "did you mean 'optim'?" },
-  { "nccl_ub", "yes", "nccl_ub: 'yes' must be off|on" },
+  { "nccl_ub", "maybe", "nccl_ub: 'maybe' must be off|on" },
+  { "strategy", "HSDP",
+    "strategy: 'HSDP' is not one value: write strategy=optim_grads_params and dp_outer=N" },
+  { "compute", "fp8", "compute: 'fp8' is not one value: write the recipe: compute=fp8-delayed," },
+  { "global_batch_size", "8", "'global_batch_size' is not a field of a plan: did you mean 'gbs'?" },
   { "nccl_ub", "", "nccl_ub: '' must be off|on" },
   { "tp", "0", "tp: '0' is out of range: it must be from 1 to 2147483647" },
   { "tp", "2x", "tp: '2x' is not a whole number" },
@@ -114,13 +154,13 @@ static const struct
     "recompute_modules: '' must be none, or core_attn|mlp|layernorm|moe|" },
   { "recompute_modules", "", "recompute_modules: '' must be none, or" },
   { "recompute_modules", "none+mlp", "recompute_modules: 'none' must be" },
-  { "recompute_modules", "layer_norm", "did you mean 'layernorm'?" },
+  { "recompute_modules", "layernrom", "did you mean 'layernorm'?" },
   { "nccl", "2", "nccl: '2' is not a version: write major.minor, as 2.28" },
   { "nccl", "2.28.3", "is not a version" },
   { "nccl", "2.1000", "is not a version" },
   { "nccl", "0.1", "is not a version" },
-  { "stack", "megatron_fsdp",
-    "stack: 'megatron_fsdp' must be megatron-fsdp|megatron|fsdp2|fsdp1|"
+  { "stack", "megatron-fsdq",
+    "stack: 'megatron-fsdq' must be megatron-fsdp|megatron|fsdp2|fsdp1|"
     "nanotron|native, then @yyyy-mm-dd for a date or @RELEASE: did you mean "
     "'megatron-fsdp'?" },
   { "stack", "native@",
@@ -709,6 +749,7 @@ main (void)
   TCase *tcase = tcase_create ("plan");
   tcase_add_test (tcase, defaults_print_as_nothing);
   tcase_add_loop_test (tcase, value_is_read_and_printed, 0, G_N_ELEMENTS (values));
+  tcase_add_loop_test (tcase, others_words_are_understood, 0, G_N_ELEMENTS (words));
   tcase_add_loop_test (tcase, refuses_value, 0, G_N_ELEMENTS (bad_values));
   tcase_add_loop_test (tcase, field_describes_itself, 0, PLAN_N_FIELDS);
   tcase_add_test (tcase, values_as_help_shows_them);

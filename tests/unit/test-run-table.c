@@ -223,7 +223,7 @@ static const struct
   { "tied=maybe", NULL, NULL, "tied: 'maybe' must be yes, no or empty", NULL },
   { "use=both", NULL, NULL, "use: 'both' must be fit, report or empty", NULL },
   { "source=", NULL, NULL, "source: it may not be empty", NULL },
-  { "strategy=zero3", NULL, NULL, "strategy: 'zero3' must be", NULL },
+  { "strategy=zero4", NULL, NULL, "strategy: 'zero4' must be", NULL },
   { "compute=fp9", NULL, NULL, "compute: 'fp9' must be", NULL },
   { "notes+=communication_unit_size=much", NULL, NULL, "notes: comm_unit: ", NULL },
   { "row_id=\xff", NULL, NULL, "row_id: this is not UTF-8 text", NULL },
