@@ -6,6 +6,8 @@
 #include "planner/error.h"
 
 #include <errno.h>
+#include <glib/gstdio.h>
+#include <string.h>
 
 /* Tells our files from other people's: "fspl". */
 #define APPLICATION_ID 0x6673706C
@@ -226,6 +228,21 @@ make_folder (const char *path, GError **error)
   return FALSE;
 }
 
+/* SQLite takes a device for an empty file. */
+static gboolean
+check_file (DbStore *self, const char *path, GError **error)
+{
+  GStatBuf info;
+
+  if (strcmp (path, ":memory:") == 0 || g_stat (path, &info) != 0 || S_ISREG (info.st_mode))
+    return TRUE;
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: cannot %s: it %s", self->path, self->doing,
+      S_ISDIR (info.st_mode) ? "is a directory, not a file"
+                             : "is no regular file; :memory: is the store that keeps nothing");
+  return FALSE;
+}
+
 /* `name` is what messages call the file. */
 static DbStore *
 open_file (const char *path, const char *name, int flags, GError **error)
@@ -239,6 +256,8 @@ open_file (const char *path, const char *name, int flags, GError **error)
 
   self->path = g_strdup (name);
   db_store_doing (self, "open the store");
+  if (!check_file (self, plain, error))
+    return NULL;
   code = sqlite3_open_v2 (plain, &self->db, flags | SQLITE_OPEN_URI, NULL);
   if (code != SQLITE_OK)
     {

@@ -22,9 +22,8 @@ refuse (const char *id, GPtrArray *known, GError **error)
 
 /* The last one of the store, or the one of that id; NULL without an error where there is none. */
 static SimAdjustments *
-find_stored (const char *id, const char *db, GPtrArray *known, GError **error)
+find_stored (const char *id, DbStore *store, GPtrArray *known, GError **error)
 {
-  g_autoptr (DbStore) store = db_store_open_readonly (db, NULL);
   g_autoptr (DbTable) sets = store ? db_store_read_table (store, DB_KIND_PARAMS, NULL, NULL) : NULL;
   const char *text = NULL, *name = NULL, *newest = "";
   for (guint i = 0; sets && i < db_table_n_rows (sets); i++)
@@ -58,9 +57,10 @@ find (const char *id, const char *db, GError **error)
 {
   g_autoptr (GPtrArray) known = g_ptr_array_new_with_free_func (g_free);
   g_autoptr (GError) cause = NULL;
-  if (g_strcmp0 (id, CLI_NO_ADJUSTMENTS) == 0)
+  g_autoptr (DbStore) store = NULL;
+  if (!db_store_open_if_any (db, &store, error) || g_strcmp0 (id, CLI_NO_ADJUSTMENTS) == 0)
     return NULL;
-  g_autoptr (SimAdjustments) set = find_stored (id, db, known, &cause);
+  g_autoptr (SimAdjustments) set = find_stored (id, store, known, &cause);
   if (!set && !cause)
     {
       set = read_shipped (&cause);

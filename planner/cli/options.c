@@ -122,11 +122,13 @@ local_devices (const char *spec, const char *prefix, GError **error)
 }
 
 /* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
- * there is none. */
+ * there is none, with one when what is there is no store. */
 static PlanCluster *
 kept_cluster (const char *spec, const char *db, GError **error)
 {
-  g_autoptr (DbStore) store = db_store_open_readonly (db, NULL);
+  g_autoptr (DbStore) store = NULL;
+  if (!db_store_open_if_any (db, &store, error))
+    return NULL;
   const char *const colon = strrchr (spec, ':');
   g_autofree char *name = colon ? g_strndup (spec, (gsize)(colon - spec)) : g_strdup (spec);
   g_autofree char *text = store ? db_store_get_cluster (store, name, NULL) : NULL;

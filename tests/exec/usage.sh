@@ -248,6 +248,13 @@ refuse 1 missing "No such file"
 refuse 1 folder "is a directory\|/config.json: No such file"
 refuse 2 binary "is not UTF-8 text"
 refuse 2 large "larger than"
+# What is no store is told by every command that would look into it, before anything else.
+for words in "query $plot_tiny" "sim $plot_tiny --params defaults" validate "calibrate --folds 0" \
+  "run --model llama-tiny --gbs 2" "show --cluster mine" "plot memory $plot_tiny" "db list"; do
+  expect 2 "^fsdplan: $files/binary: cannot open the store: " fsdplan $words --db "$files/binary"
+done
+expect 1 "cannot open the store: it is a directory" fsdplan query $plot_tiny --db "$files/folder"
+expect 1 "cannot open the store: it is no regular file; :memory:" fsdplan query $plot_tiny --db /dev/null
 test -r "$files/unreadable" || refuse 1 unreadable "ermission denied"
 
 # An empty plan leaves everything open, which is a plan; nothing else is.
