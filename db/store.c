@@ -230,16 +230,22 @@ make_folder (const char *path, GError **error)
 
 /* SQLite takes a device for an empty file. */
 static gboolean
-check_file (DbStore *self, const char *path, GError **error)
+is_other_than_file (const char *path)
 {
   GStatBuf info;
 
-  if (strcmp (path, ":memory:") == 0 || g_stat (path, &info) != 0 || S_ISREG (info.st_mode))
+  return strcmp (path, ":memory:") != 0 && g_stat (path, &info) == 0 && !S_ISREG (info.st_mode);
+}
+
+static gboolean
+check_file (DbStore *self, const char *path, GError **error)
+{
+  if (!is_other_than_file (path))
     return TRUE;
-  g_set_error (
-      error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: cannot %s: it %s", self->path, self->doing,
-      S_ISDIR (info.st_mode) ? "is a directory, not a file"
-                             : "is no regular file; :memory: is the store that keeps nothing");
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: cannot %s: it %s", self->path, self->doing,
+               g_file_test (path, G_FILE_TEST_IS_DIR)
+                   ? "is a directory, not a file"
+                   : "is no regular file; :memory: is the store that keeps nothing");
   return FALSE;
 }
 
@@ -364,9 +370,11 @@ db_store_open_readonly (const char *path, GError **error)
 gboolean
 db_store_open_if_any (const char *path, DbStore **out_store, GError **error)
 {
+  g_autofree char *file = store_path (path);
   g_autoptr (GError) why = NULL;
   *out_store = db_store_open_readonly (path, &why);
-  if (*out_store || g_error_matches (why, PLAN_ERROR, PLAN_ERROR_IO))
+  if (*out_store
+      || (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_IO) && !is_other_than_file (file)))
     return TRUE;
   g_propagate_error (error, g_steal_pointer (&why));
   return FALSE;

@@ -209,10 +209,14 @@ read_object (DbTable *table, JsonObject *object, guint line, const char *origin,
 
       ok = c < n_columns && cell_of_node (node, &row[c]);
       if (!ok)
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                     c < n_columns ? "%s:%u: %s is neither a number nor a text"
-                                   : "%s:%u: '%s' is no column here",
-                     origin, line, name);
+        {
+          g_autofree char *shown = plan_text_quote (name);
+
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       c < n_columns ? "%s:%u: %s is neither a number nor a text"
+                                     : "%s:%u: %s is no column here",
+                       origin, line, shown);
+        }
     }
   if (ok)
     add_row (table, row, line);

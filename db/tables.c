@@ -250,6 +250,7 @@ db_kind_parse (const char *name, DbKind *out_kind, GError **error)
 {
   const char *names[DB_N_KINDS + 1] = { NULL };
   g_autofree char *hint = NULL;
+  g_autofree char *shown = NULL;
 
   for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
     {
@@ -261,7 +262,8 @@ db_kind_parse (const char *name, DbKind *out_kind, GError **error)
         }
     }
   hint = plan_text_suggest (name, names);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "the store has no '%s'; %s", name, hint);
+  shown = plan_text_quote (name);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "the store has no %s; %s", shown, hint);
   return FALSE;
 }
 

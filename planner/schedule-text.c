@@ -20,6 +20,7 @@
 #include "planner/schedule-private.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <string.h>
 
@@ -175,8 +176,9 @@ fail (const Reader *reader, GError **error, const char *format, ...)
   va_start (args, format);
   g_autofree char *message = g_strdup_vprintf (format, args);
   va_end (args);
+  g_autofree char *line = plan_text_line (message);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %s", reader->origin, reader->line,
-               message);
+               line);
   return FALSE;
 }
 

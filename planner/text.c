@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define SHOWN_BYTES 40
+#define LINE_BYTES 160
 #define LONGEST_NAME 32
 
 gboolean
@@ -103,12 +104,13 @@ plan_text_write_file (const char *path, const char *bytes, gsize length, GError 
   return !is_there || g_chmod (path, mode) == 0 || fail (path, errno, error);
 }
 
-char *
-plan_text_quote (const char *text)
+/* As much of the text as has `most` bytes, control characters and what is no text escaped. */
+static char *
+print_text (const char *text, gsize most, const char *around)
 {
-  GString *out = g_string_new ("'");
+  GString *out = g_string_new (around);
   gsize used = 0;
-  while (text[used] && used < SHOWN_BYTES)
+  while (text[used] && used < most)
     {
       const gunichar c = g_utf8_get_char_validated (text + used, -1);
       const gboolean valid = c < (gunichar)-2;
@@ -120,8 +122,20 @@ plan_text_quote (const char *text)
           g_string_append_printf (out, "\\x%02x", (guint8)text[used + i]);
       used += bytes;
     }
-  g_string_append (out, text[used] ? "...'" : "'");
+  g_string_append_printf (out, "%s%s", text[used] ? "..." : "", around);
   return g_string_free (out, FALSE);
+}
+
+char *
+plan_text_quote (const char *text)
+{
+  return print_text (text, SHOWN_BYTES, "'");
+}
+
+char *
+plan_text_line (const char *text)
+{
+  return print_text (text, LINE_BYTES, "");
 }
 
 /* Edits that turn one word into the other, a swap of neighbours counting once. */

@@ -21,6 +21,9 @@ gboolean plan_text_check (const char *text, gsize length, const char *origin, GE
 /* 'text' in quotes, shortened, control characters escaped; the caller frees. */
 char *plan_text_quote (const char *text);
 
+/* The same without quotes, and longer: a message that has the user's words in it. */
+char *plan_text_line (const char *text);
+
 /* The closest name, the earlier of two; NULL when more than a third of the word differs. */
 const char *plan_text_closest (const char *word, const char *const *names);
 

@@ -11,6 +11,7 @@
 #include "planner/trace.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <string.h>
 
@@ -161,8 +162,9 @@ plan_trace_parse (const char *text, const char *origin, GError **error)
         self = plan_trace_new (words[2]);
       if (!ok)
         {
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s:%u: not a line of a trace: '%s'",
-                       origin, i + 1, lines[i]);
+          g_autofree char *shown = plan_text_quote (lines[i]);
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s:%u: not a line of a trace: %s",
+                       origin, i + 1, shown);
           return NULL;
         }
     }

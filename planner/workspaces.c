@@ -4,6 +4,7 @@
 #include "planner/workspaces.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <string.h>
 
@@ -32,8 +33,9 @@ plan_pass_parse (const char *name, PlanPass *out_pass, GError **error)
         *out_pass = pass;
         return TRUE;
       }
+  g_autofree char *shown = plan_text_quote (name);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "pass: '%s' is not one of forward, backward, deterministic", name);
+               "pass: %s is not one of forward, backward, deterministic", shown);
   return FALSE;
 }
 

@@ -494,7 +494,8 @@ parse_kind (const char *name, PlanOpKind *out, GError **error)
         return TRUE;
     }
   g_autofree char *hint = plan_text_suggest (name, names);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "no op is called '%s'; %s", name, hint);
+  g_autofree char *shown = plan_text_quote (name);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "no op is called %s; %s", shown, hint);
   return FALSE;
 }
 
@@ -535,8 +536,8 @@ sim_timing_parse (const char *op, const char *shape, const char *format, SimTimi
     return FALSE;
   if (whole > (double)MAX_SIZE)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "'%s' is no size that anything has",
-                   shape);
+      g_autofree char *shown = plan_text_quote (shape);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is no size that anything has", shown);
       return FALSE;
     }
   for (guint i = 0; i < PLAN_MAX_REFS; i++)

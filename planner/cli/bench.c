@@ -163,8 +163,9 @@ choose (GArray *ops, const char *only, GError **error)
     if (!g_strv_contains ((const char *const *)known->pdata, *name))
       {
         g_autofree char *hint = plan_text_suggest (*name, (const char *const *)known->pdata);
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: no class is called '%s'; %s",
-                     *name, hint);
+        g_autofree char *shown = plan_text_quote (*name);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: no class is called %s; %s",
+                     shown, hint);
         return FALSE;
       }
   for (guint i = ops->len; wanted && i-- > 0;)
@@ -193,8 +194,9 @@ choose_comm (Bench *self, const char *wanted, GError **error)
           ? can_join
           : !is_launched && g_str_equal (self->comm_name, "threads"))
     return TRUE;
+  g_autofree char *shown = plan_text_quote (self->comm_name);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--comm: '%s' does not join these ranks: it must be %s", wanted,
+               "--comm: %s does not join these ranks: it must be %s", shown,
                is_launched ? processes
                : can_join  ? "nccl, with a GPU for each, or threads, which share one"
                            : "threads");

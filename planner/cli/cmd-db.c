@@ -10,6 +10,7 @@
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <errno.h>
@@ -294,8 +295,9 @@ show_stored (const Request *request, GError **error)
     return FALSE;
   if (db_table_n_rows (rows) == 0)
     {
+      g_autofree char *shown = plan_text_quote (key);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: there is nothing called '%s' among its %s", db_store_path (store), key,
+                   "%s: there is nothing called %s among its %s", db_store_path (store), shown,
                    db_kind_name (request->kind));
       return FALSE;
     }

@@ -8,6 +8,7 @@
 #include "planner/cli/predict.h"
 #include "planner/cli/workspaces.h"
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 #include "plots/plot.h"
 
@@ -195,8 +196,9 @@ draw (const char *name, CliPlot *self, char **out_text, GError **error)
     kind++;
   if (kind == G_N_ELEMENTS (kinds))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "there is no picture '%s': " KINDS_IN_WORDS, name);
+      g_autofree char *shown = plan_text_quote (name);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "there is no picture %s: " KINDS_IN_WORDS,
+                   shown);
       return FALSE;
     }
   gint64 top = USUAL_TOP;

@@ -5,6 +5,7 @@
 #include "planner/cli/query.h"
 #include "planner/cli/watch.h"
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <string.h>
@@ -188,8 +189,9 @@ check_request (const Request *request, const CliOptions *options, GError **error
 {
   if (request->max && strcmp (request->max, "seq") != 0 && strcmp (request->max, "mbs") != 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--max: '%s' is neither seq nor mbs",
-                   request->max);
+      g_autofree char *shown = plan_text_quote (request->max);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--max: %s is neither seq nor mbs",
+                   shown);
       return FALSE;
     }
   if ((request->explain || options->from_megatron) + (request->max != NULL)
@@ -204,9 +206,10 @@ check_request (const Request *request, const CliOptions *options, GError **error
   if (request->explain && !is_settings (request->explain)
       && (options->plan || options->from_megatron))
     {
+      g_autofree char *shown = plan_text_quote (request->explain);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--explain: '%s' is a plan of its own: leave out %s, or give FIELD=VALUE,…",
-                   request->explain, options->plan ? "--plan" : "--from-megatron");
+                   "--explain: %s is a plan of its own: leave out %s, or give FIELD=VALUE,…", shown,
+                   options->plan ? "--plan" : "--from-megatron");
       return FALSE;
     }
   return TRUE;

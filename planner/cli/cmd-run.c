@@ -6,6 +6,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,8 +49,9 @@ hand_over (char **argv, const char *backend, GError **error)
 {
   if (strcmp (backend, "cpu") != 0 && strcmp (backend, "cuda") != 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "there is no backend '%s': use cpu or cuda", backend);
+      g_autofree char *shown = plan_text_quote (backend);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "there is no backend %s: use cpu or cuda",
+                   shown);
       return CLI_FAILED;
     }
   g_autofree char *program = program_for (backend, error);

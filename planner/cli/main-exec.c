@@ -13,6 +13,7 @@
 #include "planner/cli/train.h"
 #include "planner/cli/workspaces.h"
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <locale.h>
@@ -129,8 +130,9 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
     return TRUE;
   if (strcmp (comm, "self") != 0)
     {
+      g_autofree char *shown = plan_text_quote (comm);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--comm: '%s' is not one of self, threads, %s", comm, processes);
+                   "--comm: %s is not one of self, threads, %s", shown, processes);
       return FALSE;
     }
   if (*ranks > 1)
@@ -193,8 +195,9 @@ parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *ou
     out->decay++;
   if (!names[out->decay])
     {
+      g_autofree char *shown = plan_text_quote (options->decay);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--decay: '%s' is not one of none, linear, cosine", options->decay);
+                   "--decay: %s is not one of none, linear, cosine", shown);
       return FALSE;
     }
   if (!parse_int (options->warmup, "--warmup", 0, last_step, 0, &out->warmup_steps, error)

@@ -12,6 +12,7 @@
 #include "planner/cli/watch.h"
 #include "planner/error.h"
 #include "planner/megatron.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <stdio.h>
@@ -339,8 +340,9 @@ cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
   const char *equals = strchr (text, '=');
   if (!equals)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: '%s' is not FIELD=VALUE", option,
-                   text);
+      g_autofree char *shown = plan_text_quote (text);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s is not FIELD=VALUE", option,
+                   shown);
       return FALSE;
     }
   g_autofree char *name = g_strndup (text, (gsize)(equals - text));

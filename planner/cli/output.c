@@ -62,10 +62,36 @@ asks_for_json (int argc, char **argv)
   return FALSE;
 }
 
+#define LONGEST_WORD 256 /* that is shown whole: names of files are no longer */
+
+/* A message on one line, whatever names of files are in it; the caller frees. */
+static char *
+one_line (const char *message)
+{
+  GString *line = g_string_new (NULL);
+  gsize word = 0; /* bytes of it so far */
+  for (const char *c = message; *c; c++)
+    {
+      word = *c == ' ' ? 0 : word + 1;
+      if (word > LONGEST_WORD)
+        continue;
+      if (word == LONGEST_WORD)
+        g_string_append (line, "...");
+      else if ((guchar)*c < ' ' || *c == 0x7f)
+        g_string_append_printf (line, "\\x%02x", (guint)*c);
+      else
+        g_string_append_c (line, *c);
+    }
+  char *text = g_utf8_make_valid (line->str, (gssize)line->len);
+  g_string_free (line, TRUE);
+  return text;
+}
+
 void
 cli_output_fail (int argc, char **argv, const GError *failure, int status)
 {
-  fprintf (stderr, "fsdplan: %s\n", failure->message);
+  g_autofree char *message = one_line (failure->message);
+  fprintf (stderr, "fsdplan: %s\n", message);
   if (has_document || !asks_for_json (argc, argv))
     return;
   g_autoptr (JsonBuilder) builder = json_builder_new ();
@@ -75,7 +101,7 @@ cli_output_fail (int argc, char **argv, const GError *failure, int status)
   json_builder_set_member_name (builder, "status");
   json_builder_add_int_value (builder, status);
   json_builder_set_member_name (builder, "message");
-  json_builder_add_string_value (builder, failure->message);
+  json_builder_add_string_value (builder, message);
   json_builder_end_object (builder);
   json_builder_end_object (builder);
   g_autoptr (JsonNode) root = json_builder_get_root (builder);
@@ -93,8 +119,9 @@ cli_format_parse (const char *text, CliFormat *out_format, GError **error)
         *out_format = i;
         return TRUE;
       }
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--format: '%s' is not one of table, csv, json", text);
+  g_autofree char *shown = plan_text_quote (text);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--format: %s is not one of table, csv, json",
+               shown);
   return FALSE;
 }
 

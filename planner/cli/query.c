@@ -6,6 +6,7 @@
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
 #include "planner/error.h"
+#include "planner/text.h"
 #include "planner/units.h"
 
 #include <stdio.h>
@@ -39,8 +40,9 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
   PlanField field;
   if (!halves[0] || !halves[1])
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--only: '%s' is not FIELD=VALUE[,VALUE…]", text);
+      g_autofree char *shown = plan_text_quote (text);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: %s is not FIELD=VALUE[,VALUE…]",
+                   shown);
       return FALSE;
     }
   if (!plan_field_parse (halves[0], &field, error))
