@@ -160,7 +160,10 @@ tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/p
 check_PROGRAMS += $(check_tests)
 endif
 
-# The parsers' fuzzers: make check feeds each its corpus, make fuzz lets libFuzzer go on from there.
+# The parsers' fuzzers: make check feeds each its corpus and texts like those in it, make fuzz lets
+# libFuzzer go on from there.
+fuzz_mutate = %D%/fuzz/mutate.c %D%/fuzz/mutate.h
+fuzz_replay = %D%/fuzz/replay.c $(fuzz_mutate)
 fuzz_replays = \
   %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
@@ -177,19 +180,19 @@ fuzz_replays = \
   %D%/fuzz/replay-trace.tap
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
-tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/replay.c
-tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/replay.c
-tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/replay.c
-tests_fuzz_replay_logs_tap_SOURCES = %D%/fuzz/fuzz-logs.c %D%/fuzz/replay.c
-tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/replay.c
-tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/replay.c
-tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/replay.c
-tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/replay.c
-tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/replay.c
-tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/replay.c
-tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c %D%/fuzz/replay.c
-tests_fuzz_replay_topology_tap_SOURCES = %D%/fuzz/fuzz-topology.c %D%/fuzz/replay.c
-tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/replay.c
+tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c $(fuzz_replay)
+tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c $(fuzz_replay)
+tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c $(fuzz_replay)
+tests_fuzz_replay_logs_tap_SOURCES = %D%/fuzz/fuzz-logs.c $(fuzz_replay)
+tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c $(fuzz_replay)
+tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c $(fuzz_replay)
+tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c $(fuzz_replay)
+tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c $(fuzz_replay)
+tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c $(fuzz_replay)
+tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c $(fuzz_replay)
+tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c $(fuzz_replay)
+tests_fuzz_replay_topology_tap_SOURCES = %D%/fuzz/fuzz-topology.c $(fuzz_replay)
+tests_fuzz_replay_trace_tap_SOURCES = %D%/fuzz/fuzz-trace.c $(fuzz_replay)
 
 if ENABLE_FUZZERS
 fuzzers = \
@@ -208,18 +211,31 @@ fuzzers = \
   %D%/fuzz/fuzz-trace
 noinst_PROGRAMS += $(fuzzers)
 tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_adjust_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_cluster_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_import_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_logs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_logs_SOURCES = %D%/fuzz/fuzz-logs.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_megatron_SOURCES = %D%/fuzz/fuzz-megatron.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_model_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_model_SOURCES = %D%/fuzz/fuzz-model.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_plan_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_plan_SOURCES = %D%/fuzz/fuzz-plan.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_runs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_runs_SOURCES = %D%/fuzz/fuzz-runs.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_safetensors_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_schedule_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_timing_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_timing_SOURCES = %D%/fuzz/fuzz-timing.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_topology_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_topology_SOURCES = %D%/fuzz/fuzz-topology.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_trace_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_trace_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/mutator.c $(fuzz_mutate)
 endif
 FUZZ_SECONDS = 20
 FUZZ_SEED = 0

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, JSON, SQL, shell and .ini files are read alike here: words and quoted texts with
+ * separators between them. A word is a cell, a key, a value or a name, whatever the form. */
+#include "config.h"
+
+#include "tests/fuzz/mutate.h"
+
+#include <string.h>
+
+#define MOST_CHANGES 4
+#define DEEP 100000
+
+/* What cells and values should not be, or just may be. */
+static const char *const nasty[] = { "",
+                                     "  ",
+                                     "0",
+                                     "-1",
+                                     "1",
+                                     "nan",
+                                     "inf",
+                                     "1e999",
+                                     "-0.0",
+                                     "1e-5",
+                                     "yes",
+                                     "no",
+                                     "none",
+                                     "null",
+                                     "true",
+                                     "[]",
+                                     "{}",
+                                     "\"\"",
+                                     "''",
+                                     "\"",
+                                     "'",
+                                     ",",
+                                     ",,,,",
+                                     "=",
+                                     ";",
+                                     "#",
+                                     "\\",
+                                     "\t",
+                                     "\r\n",
+                                     "\n",
+                                     "\xff",
+                                     "\xc3\xa9",
+                                     "a b",
+                                     "../..",
+                                     "%s%n",
+                                     "$(a)",
+                                     "NULL",
+                                     "auto",
+                                     "2.5.6",
+                                     "1:2",
+                                     "@1",
+                                     "x",
+                                     "0x10",
+                                     "local",
+                                     "1,2",
+                                     "2147483647",
+                                     "2147483648",
+                                     "9223372036854775807",
+                                     "9223372036854775808",
+                                     "-9223372036854775808",
+                                     "99999999999999999999999999" };
+
+typedef struct
+{
+  const char *text;
+  gsize length;
+} Piece;
+
+static gboolean
+is_word (char c)
+{
+  return g_ascii_isalnum (c) || c == '_' || c == '.' || c == '-' || c == '+' || (guchar)c >= 0x80;
+}
+
+/* The length of the word, quoted text or separator that begins here. */
+static gsize
+measure (const char *text, gsize length)
+{
+  gsize n = 1;
+  if (is_word (*text))
+    while (n < length && is_word (text[n]))
+      n++;
+  else if (*text == '"' || *text == '\'')
+    {
+      while (n < length && text[n] != *text && text[n] != '\n')
+        n += text[n] == '\\' && n + 1 < length ? 2 : 1;
+      n = MIN (n + 1, length);
+    }
+  return n;
+}
+
+static GArray * /* of Piece */
+split (const char *text, gsize length)
+{
+  GArray *pieces = g_array_new (FALSE, FALSE, sizeof (Piece));
+  for (gsize at = 0; at < length;)
+    {
+      const Piece piece = { text + at, measure (text + at, length - at) };
+      g_array_append_val (pieces, piece);
+      at += piece.length;
+    }
+  return pieces;
+}
+
+static Piece *
+piece_at (GArray *pieces, guint i)
+{
+  return &g_array_index (pieces, Piece, i);
+}
+
+static gboolean
+is_separator (const Piece *piece)
+{
+  return piece->length == 1 && !is_word (*piece->text);
+}
+
+/* A word or quoted text, where there is one. */
+static guint
+choose (GRand *rand, GArray *pieces)
+{
+  guint i = 0;
+  for (guint tries = 0; tries < 16; tries++)
+    {
+      i = (guint)g_rand_int_range (rand, 0, (gint32)pieces->len);
+      if (!is_separator (piece_at (pieces, i)))
+        break;
+    }
+  return i;
+}
+
+/* In place of a quoted text its quotes stay, every other time. */
+static void
+replace (GRand *rand, GArray *pieces, GStringChunk *made)
+{
+  Piece *piece = piece_at (pieces, choose (rand, pieces));
+  const char *text = nasty[g_rand_int_range (rand, 0, G_N_ELEMENTS (nasty))];
+  const gboolean is_quoted = !is_word (*piece->text) && !is_separator (piece);
+  g_autofree char *quoted = g_strdup_printf ("%c%s%c", *piece->text, text, *piece->text);
+  text = g_string_chunk_insert (made, is_quoted && g_rand_boolean (rand) ? quoted : text);
+  *piece = (Piece){ text, strlen (text) };
+}
+
+static void
+remove_some (GRand *rand, GArray *pieces)
+{
+  const guint i = (guint)g_rand_int_range (rand, 0, (gint32)pieces->len);
+  const guint n = g_rand_boolean (rand) ? 1 : (guint)g_rand_int_range (rand, 1, 9);
+  g_array_remove_range (pieces, i, MIN (n, pieces->len - i));
+}
+
+/* From the line's first piece to its last, the line break included. */
+static void
+find_line (GArray *pieces, guint near, guint *out_first, guint *out_n)
+{
+  guint first = near, end = near;
+  while (first > 0 && *piece_at (pieces, first - 1)->text != '\n')
+    first--;
+  while (end < pieces->len && *piece_at (pieces, end)->text != '\n')
+    end++;
+  *out_first = first;
+  *out_n = MIN (end + 1, pieces->len) - first;
+}
+
+/* Some pieces, or a line, once more at another place. */
+static void
+copy_some (GRand *rand, GArray *pieces)
+{
+  guint first = choose (rand, pieces), n = 1;
+  const guint to = choose (rand, pieces);
+  const gboolean is_line = g_rand_boolean (rand);
+  guint target = to, unused;
+  if (is_line)
+    {
+      find_line (pieces, first, &first, &n);
+      find_line (pieces, to, &target, &unused);
+    }
+  g_autofree Piece *copy = g_memdup2 (piece_at (pieces, first), n * sizeof (Piece));
+  g_array_insert_vals (pieces, target, copy, n);
+}
+
+static void
+exchange (GRand *rand, GArray *pieces)
+{
+  Piece *a = piece_at (pieces, choose (rand, pieces));
+  Piece *b = piece_at (pieces, choose (rand, pieces));
+  const Piece kept = *a;
+  *a = *b;
+  *b = kept;
+}
+
+/* One letter of a name: what was meant is near. */
+static void
+misspell (GRand *rand, GArray *pieces, GStringChunk *made)
+{
+  Piece *piece = piece_at (pieces, choose (rand, pieces));
+  if (piece->length == 0)
+    return;
+  char *text = g_string_chunk_insert_len (made, piece->text, (gssize)piece->length);
+  text[g_rand_int_range (rand, 0, (gint32)piece->length)]
+      = (char)g_rand_int_range (rand, ' ', 0x7f);
+  piece->text = text;
+}
+
+static void
+nest (GRand *rand, GArray *pieces, GStringChunk *made)
+{
+  static const char brackets[] = "[{(";
+  const char bracket = brackets[g_rand_int_range (rand, 0, 3)];
+  const gsize depth = g_rand_boolean (rand) ? DEEP : (gsize)g_rand_int_range (rand, 1, 64);
+  g_autofree char *text = g_strnfill (depth, bracket);
+  const Piece piece = { g_string_chunk_insert (made, text), depth };
+  g_array_insert_val (pieces, choose (rand, pieces), piece);
+}
+
+static void
+change (GRand *rand, GArray *pieces, GStringChunk *made)
+{
+  switch (g_rand_int_range (rand, 0, 16))
+    {
+    case 0:
+    case 1:
+      remove_some (rand, pieces);
+      break;
+    case 2:
+    case 3:
+      copy_some (rand, pieces);
+      break;
+    case 4:
+    case 5:
+      exchange (rand, pieces);
+      break;
+    case 6:
+    case 7:
+      misspell (rand, pieces, made);
+      break;
+    case 8:
+      nest (rand, pieces, made);
+      break;
+    default:
+      replace (rand, pieces, made);
+    }
+}
+
+char *
+fuzz_mutate (const char *text, gsize length, guint32 seed, gsize *out_length)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autoptr (GArray) pieces = split (text, length);
+  GStringChunk *made = g_string_chunk_new (256);
+  GString *out = g_string_new (NULL);
+  const gint changes = g_rand_int_range (rand, 1, MOST_CHANGES + 1);
+  for (gint i = 0; i < changes && pieces->len > 0; i++)
+    change (rand, pieces, made);
+  for (guint i = 0; i < pieces->len; i++)
+    g_string_append_len (out, piece_at (pieces, i)->text, (gssize)piece_at (pieces, i)->length);
+  g_string_chunk_free (made);
+  *out_length = out->len;
+  return g_string_free (out, FALSE);
+}
+
+guint
+fuzz_count_words (const char *text, gsize length)
+{
+  g_autoptr (GArray) pieces = split (text, length);
+  guint n = 0;
+  for (guint i = 0; i < pieces->len; i++)
+    n += !is_separator (piece_at (pieces, i));
+  return n;
+}
+
+char *
+fuzz_empty (const char *text, gsize length, guint word, gsize *out_length)
+{
+  g_autoptr (GArray) pieces = split (text, length);
+  guint i = 0;
+  for (; i < pieces->len && (is_separator (piece_at (pieces, i)) || word-- > 0);)
+    i++;
+  if (i == pieces->len)
+    return NULL;
+  const Piece *piece = piece_at (pieces, i);
+  const gsize kept = is_word (*piece->text) ? 0 : 1; /* a quote */
+  GString *out = g_string_new_len (text, piece->text + kept - text);
+  const char *const behind = piece->text + MAX (piece->length, 2 * kept) - kept;
+  g_string_append_len (out, behind, text + length - behind);
+  *out_length = out->len;
+  return g_string_free (out, FALSE);
+}
