@@ -5,6 +5,7 @@
 
 #include "exec/number.h"
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <string.h>
 
@@ -29,14 +30,9 @@ ExecTensorFile *
 exec_tensor_file_open (const char *path, GError **error)
 {
   g_autoptr (ExecTensorFile) self = g_new0 (ExecTensorFile, 1);
-  g_autoptr (GError) why = NULL;
   self->path = g_strdup (path);
-  self->file = g_mapped_file_new (path, FALSE, &why);
-  if (!self->file)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s", why->message);
-      return NULL;
-    }
+  if (!(self->file = plan_text_map_file (path, error)))
+    return NULL;
   self->header = plan_safetensors_parse (bytes_of (self), g_mapped_file_get_length (self->file),
                                          path, error);
   return self->header ? g_steal_pointer (&self) : NULL;

@@ -4,6 +4,7 @@
 #include "exec/tokens.h"
 
 #include "planner/error.h"
+#include "planner/text.h"
 
 #include <string.h>
 
@@ -51,19 +52,14 @@ ExecTokens *
 exec_tokens_open (const char *path, gint64 vocab, gint64 seq, GError **error)
 {
   g_autoptr (ExecTokens) self = g_new0 (ExecTokens, 1);
-  g_autoptr (GError) why = NULL;
   const gboolean is_wide
       = g_str_has_suffix (path, ".u32") || (vocab > 0x10000 && !g_str_has_suffix (path, ".u16"));
   self->path = g_strdup (path);
   self->vocab = vocab;
   self->seq = seq;
   self->bytes = is_wide ? 4 : 2;
-  self->file = g_mapped_file_new (path, FALSE, &why);
-  if (!self->file)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s", why->message);
-      return NULL;
-    }
+  if (!(self->file = plan_text_map_file (path, error)))
+    return NULL;
   return check_size (self, error) ? g_steal_pointer (&self) : NULL;
 }
 

@@ -282,7 +282,8 @@ plan_cluster_parse (const char *text, const char *origin, GError **error)
     return NULL;
   if (!g_key_file_load_from_data (file, text, strlen (text), G_KEY_FILE_KEEP_TRANSLATIONS, &cause))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", origin, cause->message);
+      g_autofree char *shown = plan_text_line (cause->message);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", origin, shown);
       return NULL;
     }
   PlanCluster *self = check_no_repeats (text, error) ? read_file (file, error) : NULL;

@@ -71,6 +71,33 @@ fail (const char *path, int code, GError **error)
   return FALSE;
 }
 
+/* GLib's messages name files twice, or one that nobody asked for; the reason stands last. */
+static gboolean
+fail_as (const char *path, const GError *why, GError **error)
+{
+  const char *const reason = strrchr (why->message, ':');
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path,
+               reason ? reason + strspn (reason, ": ") : why->message);
+  return FALSE;
+}
+
+GMappedFile *
+plan_text_map_file (const char *path, GError **error)
+{
+  GStatBuf info;
+  g_autoptr (GError) why = NULL;
+  if (g_stat (path, &info) == 0 && !S_ISREG (info.st_mode))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path,
+                   S_ISDIR (info.st_mode) ? "is a directory, not a file" : "not a regular file");
+      return NULL;
+    }
+  GMappedFile *const file = g_mapped_file_new (path, FALSE, &why);
+  if (!file)
+    fail_as (path, why, error);
+  return file;
+}
+
 static gboolean
 write_through (const char *path, const char *bytes, gsize length, GError **error)
 {
@@ -97,10 +124,7 @@ plan_text_write_file (const char *path, const char *bytes, gsize length, GError 
   const int mode = is_there ? (int)(info.st_mode & 07777) : 0666;
   if (!g_file_set_contents_full (path, bytes, (gssize)length, G_FILE_SET_CONTENTS_CONSISTENT, mode,
                                  &why))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, why->message);
-      return FALSE;
-    }
+    return fail_as (path, why, error);
   return !is_there || g_chmod (path, mode) == 0 || fail (path, errno, error);
 }
 

@@ -10,6 +10,9 @@ G_BEGIN_DECLS
 /* Reads a regular file of at most PLAN_TEXT_MAX_BYTES that holds UTF-8 without NUL. */
 gboolean plan_text_read_file (const char *path, char **out_text, gsize *out_length, GError **error);
 
+/* Maps a large regular file that is only read. */
+GMappedFile *plan_text_map_file (const char *path, GError **error);
+
 /* Writes a result to the file that the user named. A regular file is replaced whole or stays as it
  * is, and keeps its mode; what else is there (a device, a pipe, a symbolic link) is written
  * through. */

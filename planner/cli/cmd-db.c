@@ -563,6 +563,11 @@ static const struct
 static gboolean
 act (const char *verb, Request *request, GError **error)
 {
+  if (request->is_dry_run && strcmp (verb, "import") != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "db: --dry-run is for import");
+      return FALSE;
+    }
   g_autoptr (GString) usages = g_string_new (NULL);
   for (guint v = 0; v < G_N_ELEMENTS (verbs); v++)
     {

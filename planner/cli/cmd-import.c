@@ -166,6 +166,20 @@ report_wrong (const GPtrArray *imports, GError **error)
   return CLI_FAILED;
 }
 
+#define COLLECTIVES "all_gather|reduce_scatter|all_reduce|all_to_all"
+
+static gboolean
+check_op (const char *op, GError **error)
+{
+  g_auto (GStrv) known = g_strsplit (COLLECTIVES, "|", -1);
+  if (g_strv_contains ((const char *const *)known, op))
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (op);
+  g_autofree char *hint = plan_text_suggest (op, (const char *const *)known);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--op: %s is no collective: %s", shown, hint);
+  return FALSE;
+}
+
 static int
 run (char *const *paths, const CliOptions *options, const Question *question, GError **error)
 {
@@ -182,6 +196,8 @@ run (char *const *paths, const CliOptions *options, const Question *question, GE
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--use: %s is not fit or report", shown);
       return CLI_FAILED;
     }
+  if (question->op && !check_op (question->op, error))
+    return CLI_FAILED;
   if (!*paths)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -209,8 +225,7 @@ cmd_import (int argc, char **argv, GError **error)
     { "use", 0, 0, G_OPTION_ARG_STRING, &question.use,
       "whether parameters may be fitted to these rows, or never; fit unless said", "fit|report" },
     { "op", 0, 0, G_OPTION_ARG_STRING, &question.op,
-      "the collective of an nccl-tests output that does not tell it",
-      "all_gather|reduce_scatter|all_reduce|all_to_all" },
+      "the collective of an nccl-tests output that does not tell it", COLLECTIVES },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context

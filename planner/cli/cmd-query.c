@@ -194,6 +194,11 @@ check_request (const Request *request, const CliOptions *options, GError **error
                    shown);
       return FALSE;
     }
+  if (request->step && g_strcmp0 (request->max, "seq") != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--step is for --max seq");
+      return FALSE;
+    }
   if ((request->explain || options->from_megatron) + (request->max != NULL)
           + asks_for_sizes (&request->sizes)
       > 1)

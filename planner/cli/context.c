@@ -89,6 +89,22 @@ refuse_unknown (const CliContext *self, const char *word, GError **error)
   return FALSE;
 }
 
+/* The value in the same word, "--gbs=8" or "-oFILE"; NULL for none. */
+static const char *
+find_joined (const char *word)
+{
+  const char *const equals = strchr (word, '=');
+  if (word[1] == '-')
+    return equals ? equals + 1 : NULL;
+  return word[2] ? word + 2 : NULL;
+}
+
+static gboolean
+names_file (const GOptionEntry *entry)
+{
+  return strstr (entry->arg_description, "FILE") || strstr (entry->arg_description, "FOLDER");
+}
+
 /* Says in our words what GLib would say in its own: an option that does not exist, a value that is
  * missing or not wanted, a word too many. */
 static gboolean
@@ -110,17 +126,22 @@ check_words (const CliContext *self, int argc, char **argv, GError **error)
       if (!entry)
         return refuse_unknown (self, word, error);
       const gboolean takes_value = entry->arg != G_OPTION_ARG_NONE;
-      const gboolean has_value = word[1] == '-' ? strchr (word, '=') != NULL : word[2] != '\0';
-      if (has_value == takes_value)
-        continue;
-      if (!takes_value || i + 1 == argc)
+      const char *const joined = find_joined (word);
+      const char *const value = joined ? joined : takes_value && i + 1 < argc ? argv[i + 1] : NULL;
+      if (takes_value != (value != NULL))
         {
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s %s%s", entry->long_name,
                        takes_value ? "needs a value: " : "takes no value",
                        takes_value ? entry->arg_description : "");
           return FALSE;
         }
-      i++;
+      if (value && !*value && names_file (entry))
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s: '' names no file",
+                       entry->long_name);
+          return FALSE;
+        }
+      i += takes_value && !joined;
     }
   return TRUE;
 }

@@ -38,7 +38,7 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
 {
   g_auto (GStrv) halves = g_strsplit (text, "=", 2);
   PlanField field;
-  if (!halves[0] || !halves[1])
+  if (!halves[0] || !halves[1] || !*halves[1])
     {
       g_autofree char *shown = plan_text_quote (text);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: %s is not FIELD=VALUE[,VALUE…]",
@@ -61,6 +61,8 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
                               error);
 }
 
+#define LEAST_MEMORY PLAN_MIB /* who writes 80 means a larger unit */
+
 /* What a plan may take on a device of this cluster. */
 static gboolean
 read_memory (const CliQuestion *question, const PlanCluster *cluster, guint64 *out_bytes,
@@ -70,6 +72,14 @@ read_memory (const CliQuestion *question, const PlanCluster *cluster, guint64 *o
   double percent = 0;
   if (question->memory && !plan_units_parse_size (question->memory, "--memory", &bytes, error))
     return FALSE;
+  if (question->memory && bytes < LEAST_MEMORY)
+    {
+      g_autofree char *shown = plan_text_quote (question->memory);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--memory: %s is less than any device has: write for example 80GB or 72GiB",
+                   shown);
+      return FALSE;
+    }
   if (question->headroom
       && !plan_units_parse_percent (question->headroom, "--headroom", 0, 99, &percent, error))
     return FALSE;

@@ -42,12 +42,16 @@ cli_training_parse_tokens (const char *text, double *out_tokens, GError **error)
   static const char suffixes[] = "KMBT";
   static const double scale[] = { 1e3, 1e6, 1e9, 1e12 };
   const gsize length = strlen (text);
-  const char *suffix = length > 1 ? strchr (suffixes, text[length - 1]) : NULL;
+  const char *suffix = length > 1 ? strchr (suffixes, g_ascii_toupper (text[length - 1])) : NULL;
   g_autofree char *number = g_strndup (text, length - (suffix ? 1 : 0));
   if (!plan_units_parse_real (number, "--tokens", LEAST, 1e18, out_tokens, error))
     return FALSE;
   *out_tokens *= suffix ? scale[suffix - suffixes] : 1;
-  return TRUE;
+  if (*out_tokens >= 1)
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (text);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--tokens: %s is not one token", shown);
+  return FALSE;
 }
 
 static gboolean
@@ -97,6 +101,12 @@ cli_training_find_price (const char *text, const CliInput *input, double *out_pr
       double price;
       if (!plan_units_parse_real (equals ? equals + 1 : *p, "--price", LEAST, 1e6, &price, error))
         return FALSE;
+      if (!name && parts[1])
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--price: write one price for all, or CLUSTER=USD for each");
+          return FALSE;
+        }
       if (!name || is_called (input, name))
         *out_price = price;
     }

@@ -119,6 +119,7 @@ printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
 expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
 expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
 expect 1 "No such file" $run --data "$work/none.bin"
+expect 1 "^fsdplan: $work: is a directory, not a file" $run --data "$work"
 expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
 expect 2 "no .safetensors file is here" $run --init "$work"
 expect 1 "No such file" $run --init "$work/none"
@@ -187,6 +188,16 @@ expect 2 "^fsdplan: --price: 'dgx-h10' is no cluster that is asked about: these 
 expect 2 "'dgx-h10' is no cluster that is asked about: these are dgx-h100, dgx-a100$" \
   $asked --cluster dgx-a100 --tokens 1T --price dgx-h100=2,dgx-h10=1
 expect 2 "'dgx-a100' is no cluster that is asked about" fsdplan sim $plot_tiny --tokens 1T --price dgx-a100=2
+
+expect 2 "^fsdplan: --plan: '' names no file" fsdplan sim --plan=
+expect 2 "^fsdplan: --trace: '' names no file" fsdplan sim $plot_tiny --trace ""
+expect 2 "^fsdplan: --memory: '80' is less than any device has" $asked --memory 80
+expect 2 "^fsdplan: --only: 'mbs=' is not FIELD=VALUE" $asked --only mbs=
+expect 2 "^fsdplan: --step is for --max seq" $asked --step 7
+expect 2 "^fsdplan: --price: write one price for all" $asked --tokens 15t --price 1,2
+
+expect 2 "^fsdplan: db: --dry-run is for import" fsdplan db delete 1 --dry-run
+expect 2 "^fsdplan: --op: 'all_gahter' is no collective: did you mean 'all_gather'" fsdplan import - --op all_gahter
 
 # A message is a line, and not much of it what was typed.
 long=$(printf '%05000d' 0 | tr 0 z)

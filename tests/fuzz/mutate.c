@@ -209,7 +209,8 @@ nest (GRand *rand, GArray *pieces, GStringChunk *made)
 {
   static const char brackets[] = "[{(";
   const char bracket = brackets[g_rand_int_range (rand, 0, 3)];
-  const gsize depth = g_rand_boolean (rand) ? DEEP : (gsize)g_rand_int_range (rand, 1, 64);
+  const gboolean is_deep = g_rand_int_range (rand, 0, 8) == 0;
+  const gsize depth = is_deep ? DEEP : (gsize)g_rand_int_range (rand, 1, 64);
   g_autofree char *text = g_strnfill (depth, bracket);
   const Piece piece = { g_string_chunk_insert (made, text), depth };
   g_array_insert_val (pieces, choose (rand, pieces), piece);
