@@ -215,7 +215,7 @@ read_object (DbTable *table, JsonObject *object, guint line, const char *origin,
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                        c < n_columns ? "%s:%u: %s is neither a number nor a text"
                                      : "%s:%u: %s is no column here",
-                       origin, line, shown);
+                       origin, line, c < n_columns ? name : shown);
         }
     }
   if (ok)

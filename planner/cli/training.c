@@ -61,14 +61,25 @@ is_called (const CliInput *input, const char *name)
          || strcmp (name, input->cluster->device_name) == 0;
 }
 
-gboolean
-cli_training_check_price (const char *text, const CliInput *const *inputs, guint n, GError **error)
+static gboolean
+refuse_price (const char *name, const CliInput *const *inputs, guint n, GError **error)
 {
-  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
   g_autoptr (GString) asked = g_string_new (NULL);
   for (guint i = 0; i < n; i++)
     if (i == 0 || strcmp (inputs[i]->cluster->name, inputs[i - 1]->cluster->name) != 0)
       g_string_append_printf (asked, "%s%s", i ? ", " : "", inputs[i]->cluster->name);
+  g_autofree char *shown = plan_text_quote (name);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--price: %s is no cluster that is asked about: these are %s", shown, asked->str);
+  return FALSE;
+}
+
+gboolean
+cli_training_check_price (const char *text, const CliInput *const *inputs, guint n, GError **error)
+{
+  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
+  gboolean is_of_use = FALSE;
+  g_autofree char *other = NULL;
   for (char **p = parts; *p; p++)
     {
       const char *equals = strrchr (*p, '=');
@@ -76,15 +87,13 @@ cli_training_check_price (const char *text, const CliInput *const *inputs, guint
       gboolean is_asked = name == NULL;
       for (guint i = 0; i < n && !is_asked; i++)
         is_asked = is_called (inputs[i], name);
-      if (is_asked)
-        continue;
-      g_autofree char *shown = plan_text_quote (name);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--price: %s is no cluster that is asked about: these are %s", shown,
-                   asked->str);
-      return FALSE;
+      if (!is_asked && !plan_cluster_is_shipped (name)) /* a list may have more than is asked */
+        return refuse_price (name, inputs, n, error);
+      is_of_use |= is_asked;
+      if (!is_asked && !other)
+        other = g_steal_pointer (&name);
     }
-  return TRUE;
+  return is_of_use || refuse_price (other, inputs, n, error);
 }
 
 gboolean

@@ -23,7 +23,7 @@ gboolean cli_training_parse_tokens (const char *text, double *out_tokens, GError
 /* "14d", "36h", "90m": seconds. */
 gboolean cli_training_parse_duration (const char *text, double *out_seconds, GError **error);
 
-/* Whether each cluster that has a price is one of those asked about. */
+/* Whether a cluster that is asked about has a price, and no name in the list is unknown. */
 gboolean cli_training_check_price (const char *text, const CliInput *const *inputs, guint n,
                                    GError **error);
 

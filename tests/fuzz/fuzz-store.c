@@ -94,8 +94,8 @@ read_texts (const char *model, const char *cluster, const char *plan)
 {
   Plan read;
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) new_model = plan_model_new (model ? model : "", NULL);
-  g_autoptr (PlanCluster) new_cluster = plan_cluster_parse (cluster ? cluster : "", "store", NULL);
+  plan_model_free (plan_model_new (model ? model : "", NULL));
+  plan_cluster_free (plan_cluster_parse (cluster ? cluster : "", "store", NULL));
   check (plan_parse (plan ? plan : "", "store", &read, &error), &error);
 }
 
@@ -110,7 +110,8 @@ read_run (DbStore *store, gint64 id)
   check (is_read, &error);
   if (is_read)
     read_texts (run.model_text, run.cluster_text, run.plan_text);
-  g_autoptr (GArray) steps = db_store_list_steps (store, id, NULL);
+  GArray *steps = db_store_list_steps (store, id, NULL);
+  g_clear_pointer (&steps, g_array_unref);
   for (guint i = 0; i < G_N_ELEMENTS (origins); i++)
     {
       g_autoptr (GError) why = NULL;
@@ -172,7 +173,8 @@ read_all (DbStore *store)
   g_autofree char *cluster = db_store_get_cluster (store, "lab", NULL);
   read_texts (NULL, cluster, NULL);
   read_tables (store);
-  g_autoptr (GPtrArray) faults = db_store_list_faults (store, NULL);
+  GPtrArray *faults = db_store_list_faults (store, NULL);
+  g_clear_pointer (&faults, g_ptr_array_unref);
   check (db_store_dump (store, append, dump, &error), &error);
 }
 

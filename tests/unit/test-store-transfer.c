@@ -346,7 +346,7 @@ static const struct
   { STEPS "x,1,two,3,4\n", "text:2: loss: 'two' is not" },
   { STEPS "x,1,nan,3,4\n", "text:2: loss: 'nan' is not" },
   { STEPS "x,99999999999999999999,2,3,4\n", "does not fit 64 bits" },
-  { "{\"runs\": [}", "text: <data>:1" },
+  { "{\"runs\": [}", "text:1:" },
   { "{\"walks\": []}", "the store has no 'walks'" },
   { "{\"clusters\": {}}", "text: clusters is no array" },
   { "{\"clusters\": [3]}", "text: clusters[0] is no object" },
