@@ -7,39 +7,28 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID(field) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, NULL \
-  }
-#define ONLY(field, id) \
-  { \
-    PLAN_##field, PLAN_EMIT_ONLY (field, id), NULL \
-  }
-#define OWN(field, how) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, how \
-  }
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
-  SAID (STRATEGY), SAID (DP_OUTER), SAID (GRAD_COMM), SAID (COMPILE), SAID (COMM_UNIT), SAID (SP),
-  ONLY (MAIN_PARAMS, FP32), ONLY (MAIN_GRADS, FP32), ONLY (EXP_AVG, FP32), ONLY (EXP_AVG_SQ, FP32),
-  SAID (RECOMPUTE_MODULES), SAID (RECOMPUTE_METHOD), SAID (RECOMPUTE_LAYERS),
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (GRAD_COMM), CAN_SAY (COMPILE), CAN_SAY (SP),
+  CAN_ONLY (MAIN_PARAMS, FP32), CAN_ONLY (MAIN_GRADS, FP32), CAN_ONLY (EXP_AVG, FP32),
+  CAN_ONLY (EXP_AVG_SQ, FP32),
+  CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   { PLAN_RECOMPUTE, PLAN_EMIT_ONLY (RECOMPUTE, NONE) | PLAN_EMIT_ONLY (RECOMPUTE, FULL), NULL },
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, FP16)
       | PLAN_EMIT_ONLY (COMPUTE, BF16), NULL },
-  OWN (TP, "tp_plan=\"auto\" where the model is made by transformers"),
-  OWN (CP, "accelerator.maybe_context_parallel around the forward and backward pass"),
-  OWN (MBS, "the batch size of the data loader"),
-  OWN (GBS, "see gradient accumulation below"),
-  OWN (SEQ, "tokens of each sequence that the data loader gives"),
-  OWN (OPTIMIZER, "torch.optim.SGD"),
-  OWN (PER_TOKEN_LOSS, "the loss is the mean of each micro batch"),
-  OWN (CE_FUSION, "the loss: PyTorch's own"),
-  OWN (LOSS_CHUNKS, "the loss: pieces of a micro batch, one after the other"),
-  OWN (HIDDEN_DROPOUT, "of the model's own layers"),
-  OWN (ATTENTION_DROPOUT, "of the model's own attention"),
-  OWN (DETERMINISTIC, "torch.use_deterministic_algorithms"),
+  IS_OWN (TP, "tp_plan=\"auto\" where the model is made by transformers"),
+  IS_OWN (CP, "accelerator.maybe_context_parallel around the forward and backward pass"),
+  IS_OWN (MBS, "the batch size of the data loader"),
+  IS_OWN (GBS, "see gradient accumulation below"),
+  IS_OWN (SEQ, "tokens of each sequence that the data loader gives"),
+  IS_OWN (OPTIMIZER, "torch.optim.SGD"),
+  IS_OWN (PER_TOKEN_LOSS, "the loss is the mean of each micro batch"),
+  IS_OWN (CE_FUSION, "the loss: PyTorch's own"),
+  IS_OWN (LOSS_CHUNKS, "the loss: pieces of a micro batch, one after the other"),
+  IS_OWN (HIDDEN_DROPOUT, "of the model's own layers"),
+  IS_OWN (ATTENTION_DROPOUT, "of the model's own attention"),
+  IS_OWN (DETERMINISTIC, "torch.use_deterministic_algorithms"),
 };
 /* clang-format on */
 
@@ -88,12 +77,13 @@ append_head (GString *text, const PlanEmitSubject *subject)
   const gint64 n = plan_micro_batches (subject->plan, subject->cluster);
   const gint64 dp = plan_data_parallel (subject->plan, subject->cluster);
   plan_emit_head (text, subject, PLAN_EMIT_ACCELERATE);
+  plan_emit_for (text, subject, target.version);
   g_string_append_printf (text,
-                          "# For %s, with a program train.py of yours that makes the\n"
-                          "# model, its data and its loss. As accelerate_plan.yaml%s:\n"
+                          ", and a program train.py of yours that makes\n# the "
+                          "model, its data and its loss. As accelerate_plan.yaml%s:\n"
                           "#   accelerate launch --config_file accelerate_plan.yaml%s train.py\n#\n"
                           "# The program's own part of the plan:\n",
-                          target.version, subject->cluster->nodes > 1 ? ", on every node" : "",
+                          subject->cluster->nodes > 1 ? ", on every node" : "",
                           subject->cluster->nodes > 1
                               ? " \\\n#     --machine_rank RANK --main_process_ip FIRST_NODE "
                                 "--main_process_port 29500"

@@ -8,8 +8,7 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
-#define BRIDGE_VERSION \
-  "Megatron-Bridge main at 067f987d (2026-08-22), with its Megatron-LM at 2a75ac12"
+#define BRIDGE_VERSION "Megatron-Bridge main at 067f987d (2026-08-22; its Megatron-LM 2a75ac12)"
 
 /* Fields that are a setting value for value: numbers as they are, switches as True and False. */
 static const struct
@@ -85,17 +84,16 @@ static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->plan->value;
-  g_autofree char *nccl = plan_field_print (PLAN_NCCL, value[PLAN_NCCL]);
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_BRIDGE);
+  plan_emit_for (text, subject, BRIDGE_VERSION);
   g_string_append_printf (text,
-                          "# For " BRIDGE_VERSION ", and NCCL %s.\n"
+                          ".\n"
                           "# As bridge_plan.py in its folder:\n#   %s%s bridge_plan.py\n#\n"
                           "# Yours to choose: data and tokenizer (here mock data, and a tokenizer "
                           "that knows the size of\n"
                           "# the vocabulary alone), steps and learning rate, checkpoints.\n",
-                          nccl, is_ddp (value) ? "" : "env -u CUDA_DEVICE_MAX_CONNECTIONS ",
-                          launch);
+                          is_ddp (value) ? "" : "env -u CUDA_DEVICE_MAX_CONNECTIONS ", launch);
 }
 
 static void

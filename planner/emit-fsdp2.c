@@ -7,36 +7,28 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID(field) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, NULL \
-  }
-#define OWN(field, how) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, how \
-  }
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
-  SAID (STRATEGY), SAID (DP_OUTER), SAID (MBS), SAID (GBS), SAID (SEQ), SAID (MAIN_PARAMS),
-  SAID (MAIN_GRADS), SAID (GRAD_COMM), SAID (EXP_AVG), SAID (EXP_AVG_SQ), SAID (OPTIMIZER),
-  SAID (RECOMPUTE), SAID (RECOMPUTE_MODULES), SAID (RECOMPUTE_METHOD), SAID (RECOMPUTE_LAYERS),
-  SAID (COMPILE), SAID (DETERMINISTIC), SAID (PER_TOKEN_LOSS), SAID (TP_OVERLAP), SAID (COMM_UNIT),
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ), CAN_SAY (MAIN_PARAMS),
+  CAN_SAY (MAIN_GRADS), CAN_SAY (GRAD_COMM), CAN_SAY (EXP_AVG), CAN_SAY (EXP_AVG_SQ), CAN_SAY (OPTIMIZER),
+  CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
+  CAN_SAY (COMPILE), CAN_SAY (DETERMINISTIC), CAN_SAY (PER_TOKEN_LOSS), CAN_SAY (TP_OVERLAP),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, FP16)
       | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE), NULL },
-  OWN (TP, "parallelize_module of the model's own layers over tensor_mesh(), before shard()"),
-  OWN (SP, "the same layers' too"),
-  OWN (CP, "torch.distributed.tensor.experimental.context_parallel over context_mesh()"),
-  OWN (CE_FUSION, "the loss"),
-  OWN (LOSS_CHUNKS, "the loss: pieces of a micro batch, one after the other"),
-  OWN (HIDDEN_DROPOUT, "of the model's own layers"),
-  OWN (ATTENTION_DROPOUT, "of the model's own attention"),
+  IS_OWN (TP, "parallelize_module of the model's own layers over tensor_mesh(), before shard()"),
+  IS_OWN (SP, "the same layers' too"),
+  IS_OWN (CP, "torch.distributed.tensor.experimental.context_parallel over context_mesh()"),
+  IS_OWN (CE_FUSION, "the loss"),
+  IS_OWN (LOSS_CHUNKS, "the loss: pieces of a micro batch, one after the other"),
+  IS_OWN (HIDDEN_DROPOUT, "of the model's own layers"),
+  IS_OWN (ATTENTION_DROPOUT, "of the model's own attention"),
 };
 /* clang-format on */
 
 static const PlanEmitTarget target = {
   .name = "PyTorch's fully_shard",
-  .version = "PyTorch 2.6 and newer",
+  .version = "PyTorch 2.6 and newer (names as in 2.15)",
   .stacks = 1 << PLAN_STACK_FSDP2,
   .said = said,
   .n_said = G_N_ELEMENTS (said),
@@ -48,14 +40,15 @@ append_head (GString *text, const PlanEmitSubject *subject)
   const gint64 *const value = subject->plan->value;
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
   plan_emit_head (text, subject, PLAN_EMIT_FSDP2);
+  plan_emit_for (text, subject, target.version);
   g_string_append_printf (text,
-                          "# For %s (fully_shard as it is at 0257dd1c)\n#\n"
+                          "\n#\n"
                           "# One process per GPU, for a program train.py of yours that imports "
                           "this: it makes the model,"
                           "\n# its data and its loss.\n"
                           "#   PYTORCH_ALLOC_CONF=expandable_segments:True %s train.py\n#\n"
                           "# The program's own part of the plan:\n",
-                          target.version, launch);
+                          launch);
   plan_emit_own (text, subject, &target);
   if (IS (PER_TOKEN_LOSS, ON))
     g_string_append (text, "#   per_token_loss=on: the loss is a sum over tokens, divided by those "

@@ -7,23 +7,15 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID(field) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, NULL \
-  }
-#define ONLY(field, id) \
-  { \
-    PLAN_##field, PLAN_EMIT_ONLY (field, id), NULL \
-  }
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
   { PLAN_STRATEGY, PLAN_EMIT_ONLY (STRATEGY, NO_SHARD) | PLAN_EMIT_ONLY (STRATEGY, OPTIM), NULL },
-  SAID (TP), SAID (SP), SAID (MBS), SAID (GBS), SAID (SEQ), SAID (COMM_UNIT),
-  ONLY (COMPUTE, BF16), ONLY (MAIN_PARAMS, FP32), ONLY (MAIN_GRADS, FP32), ONLY (GRAD_COMM, FP32),
+  CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_ONLY (COMPUTE, BF16), CAN_ONLY (MAIN_PARAMS, FP32), CAN_ONLY (MAIN_GRADS, FP32), CAN_ONLY (GRAD_COMM, FP32),
   { PLAN_RECOMPUTE, PLAN_EMIT_ONLY (RECOMPUTE, NONE) | PLAN_EMIT_ONLY (RECOMPUTE, FULL), NULL },
-  SAID (RECOMPUTE_MODULES), SAID (RECOMPUTE_METHOD), SAID (RECOMPUTE_LAYERS),
-  SAID (PER_TOKEN_LOSS), /* sequences are full: a mean of means is the mean */
+  CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
+  CAN_SAY (PER_TOKEN_LOSS), /* sequences are full: a mean of means is the mean */
 };
 /* clang-format on */
 
@@ -65,15 +57,12 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
 static void
 refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
   const gint64 recomputed = plan_emit_recomputed (subject);
   plan_emit_refuse_target (subject, &target, reasons);
   refuse_model (subject->model, reasons);
   plan_emit_refuse (reasons, recomputed > 0 && recomputed < subject->model->layers,
                     "recompute_layers: nanotron recomputes all layers or none: use "
                     "recompute_method=uniform");
-  plan_emit_refuse (reasons, subject->model->kv_heads % value[PLAN_TP] != 0,
-                    "tp: nanotron's must divide kv_heads, " INT, subject->model->kv_heads);
 }
 
 static void
@@ -81,15 +70,26 @@ append_head (GString *text, const PlanEmitSubject *subject)
 {
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_NANOTRON);
+  plan_emit_for (text, subject, target.version);
   g_string_append_printf (
       text,
-      "# For %s. As nanotron_plan.yaml in its folder:\n"
+      ". As nanotron_plan.yaml in its folder:\n"
       "#   CUDA_DEVICE_MAX_CONNECTIONS=1 %s \\\n"
       "#     run_train.py --config-file nanotron_plan.yaml\n"
       "#\n"
       "# Yours to choose: data and tokenizer (null: random tokens), learning rate, steps, "
       "checkpoints.\n",
-      target.version, launch);
+      launch);
+}
+
+/* nanotron divides by the tokens of a micro batch, and by their number. */
+static void
+append_loss (GString *text, const gint64 *value)
+{
+  if (IS (PER_TOKEN_LOSS, ON))
+    g_string_append (text,
+                     "# per_token_loss=on: it takes means of micro batches, which is the same "
+                     "where sequences are full.\n");
 }
 
 static void
@@ -150,6 +150,7 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
   GString *text = g_string_new (NULL);
   refuse (subject, reasons);
   append_head (text, subject);
+  append_loss (text, value);
   g_string_append (
       text, "checkpoints:\n  checkpoint_interval: 1000\n  checkpoints_path: checkpoints\n"
             "data_stages:\n- name: all\n  start_training_step: 1\n  data:\n    dataset: null\n"

@@ -59,6 +59,11 @@ typedef struct
 
 #define PLAN_EMIT_ANY G_MAXUINT64
 #define PLAN_EMIT_ONLY(field, id) (G_GUINT64_CONSTANT (1) << PLAN_##field##_##id)
+/* clang-format off */
+#define CAN_SAY(field) { PLAN_##field, PLAN_EMIT_ANY, NULL }
+#define CAN_ONLY(field, id) { PLAN_##field, PLAN_EMIT_ONLY (field, id), NULL }
+#define IS_OWN(field, how) { PLAN_##field, PLAN_EMIT_ANY, how }
+/* clang-format on */
 
 /* The program a file is written for: one entry of a table of its own, with the fields it can say.
  * A field that is not in it has to be as it is by default. */
@@ -80,6 +85,9 @@ void plan_emit_refuse_experts (const PlanModel *model, GPtrArray *reasons);
 
 /* Comments: what the program around does about fields that differ from their defaults. */
 void plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarget *target);
+
+/* "# For VERSION, with NCCL VERSION", without the end of the line. */
+void plan_emit_for (GString *text, const PlanEmitSubject *subject, const char *version);
 
 /* "True" or "False". */
 const char *plan_emit_python (gboolean is_so);

@@ -38,8 +38,8 @@ plan_emit_torchrun (const PlanCluster *cluster, const char *separator)
 static void
 append_versions (GString *text, const PlanEmitSubject *subject)
 {
-  g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->plan->value[PLAN_NCCL]);
-  g_string_append_printf (text, "# For %s, with NCCL %s\n", PLAN_EMIT_VERSION, nccl);
+  plan_emit_for (text, subject, PLAN_EMIT_VERSION);
+  g_string_append_c (text, '\n');
 }
 
 static void

@@ -113,9 +113,8 @@ plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->plan->value;
   g_string_append (text, "\n\ndef optimizer_of(model, lr):\n");
-  g_string_append (
-      text, IS (OPTIMIZER, SGD)
-                ? "    return torch.optim.SGD(model.parameters(), lr=lr, fused=True)\n"
-                : "    return torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), "
-                  "weight_decay=0.1, fused=True)\n");
+  g_string_append (text, IS (OPTIMIZER, SGD)
+                             ? "    return torch.optim.SGD(model.parameters(), lr=lr, fused=True)\n"
+                             : "    return torch.optim.AdamW(\n        model.parameters(), lr=lr, "
+                               "betas=(0.9, 0.95), weight_decay=0.1, fused=True\n    )\n");
 }

@@ -9,27 +9,18 @@
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID(field) \
-  { \
-    PLAN_##field, PLAN_EMIT_ANY, NULL \
-  }
-#define ONLY(field, ...) \
-  { \
-    PLAN_##field, __VA_ARGS__, NULL \
-  }
-#define V(field, id) PLAN_EMIT_ONLY (field, id)
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
-  SAID (STRATEGY), SAID (DP_OUTER), SAID (TP), SAID (SP), SAID (CP), SAID (MBS), SAID (GBS), SAID (SEQ),
-  SAID (RECOMPUTE), SAID (RECOMPUTE_MODULES), SAID (RECOMPUTE_METHOD), SAID (RECOMPUTE_LAYERS),
-  SAID (COMPILE), SAID (TP_OVERLAP), SAID (LOSS_CHUNKS), SAID (DETERMINISTIC), SAID (COMM_UNIT),
-  ONLY (COMPUTE, V (COMPUTE, FP32) | V (COMPUTE, BF16) | V (COMPUTE, MXFP8)),
-  ONLY (GRAD_COMM, V (GRAD_COMM, FP32)), /* mixed_precision_reduce has this value alone */
-  ONLY (MAIN_PARAMS, V (MAIN_PARAMS, FP32) | V (MAIN_PARAMS, BF16)),
-  ONLY (MAIN_GRADS, V (MAIN_GRADS, FP32) | V (MAIN_GRADS, BF16)),
-  ONLY (EXP_AVG, V (EXP_AVG, FP32) | V (EXP_AVG, BF16)),
-  ONLY (EXP_AVG_SQ, V (EXP_AVG_SQ, FP32) | V (EXP_AVG_SQ, BF16)),
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
+  CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
+  { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8), NULL },
+  CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce has this value alone */
+  { PLAN_MAIN_PARAMS, PLAN_EMIT_ONLY (MAIN_PARAMS, FP32) | PLAN_EMIT_ONLY (MAIN_PARAMS, BF16), NULL },
+  { PLAN_MAIN_GRADS, PLAN_EMIT_ONLY (MAIN_GRADS, FP32) | PLAN_EMIT_ONLY (MAIN_GRADS, BF16), NULL },
+  { PLAN_EXP_AVG, PLAN_EMIT_ONLY (EXP_AVG, FP32) | PLAN_EMIT_ONLY (EXP_AVG, BF16), NULL },
+  { PLAN_EXP_AVG_SQ, PLAN_EMIT_ONLY (EXP_AVG_SQ, FP32) | PLAN_EMIT_ONLY (EXP_AVG_SQ, BF16), NULL },
 };
 /* clang-format on */
 
@@ -88,8 +79,6 @@ refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
   const gint64 *const value = subject->plan->value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP];
   const gint64 parts = (IS (SP, ON) ? tp : 1) * (cp > 1 ? 2 * cp : 1);
-  plan_emit_refuse (reasons, subject->model->kv_heads % tp != 0,
-                    "tp: torchtitan's must divide kv_heads, " INT, subject->model->kv_heads);
   plan_emit_refuse (reasons, value[PLAN_MBS] * value[PLAN_SEQ] % parts != 0,
                     "tp, cp: torchtitan's tokens of a micro batch must be a multiple of " INT,
                     parts);
@@ -105,9 +94,10 @@ append_head (GString *text, const PlanEmitSubject *subject)
 {
   g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_TORCHTITAN);
+  plan_emit_for (text, subject, target.version);
   g_string_append_printf (
       text,
-      "# For %s, which reads Python, no TOML. As torchtitan_plan.py in its folder:\n"
+      ", which reads Python, no TOML. As\n# torchtitan_plan.py in its folder:\n"
       "#   PYTORCH_ALLOC_CONF=expandable_segments:True %s \\\n"
       "#     -m torchtitan.train --module torchtitan_plan --config config\n"
       "#\n"
@@ -116,7 +106,7 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "# " INT
       " tokens), the data, steps and learning rate, checkpoints. Documents are packed into\n"
       "# sequences, and attention stays within each: it computes less than the plan counts.\n",
-      target.version, launch, subject->model->vocab);
+      launch, subject->model->vocab);
 }
 
 static void

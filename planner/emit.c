@@ -238,6 +238,13 @@ plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarg
     }
 }
 
+void
+plan_emit_for (GString *text, const PlanEmitSubject *subject, const char *version)
+{
+  g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->plan->value[PLAN_NCCL]);
+  g_string_append_printf (text, "# For %s, with NCCL %s", version, nccl);
+}
+
 const char *
 plan_emit_python (gboolean is_so)
 {

@@ -105,7 +105,7 @@ BUILT_SOURCES += $(planner_embedded)
 CLEANFILES += $(planner_embedded)
 # A target made by itself, before BUILT_SOURCES are, finds them too.
 $(libplanner_a_OBJECTS): | $(planner_embedded)
-EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/gpus.ini %D%/data/megatron-flags.txt \
+EXTRA_DIST += %D%/README.md %D%/data/clusters.ini %D%/data/emit-names.txt %D%/data/gpus.ini %D%/data/megatron-flags.txt \
   %D%/data/models.ini %D%/data/runs.ini
 %D%/data/clusters.ini.inc: %D%/data/clusters.ini
 	$(EMBED)

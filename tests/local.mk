@@ -92,6 +92,7 @@ check_tests = \
   %D%/prop/prop-busy.tap \
   %D%/prop/prop-cost.tap \
   %D%/prop/prop-emit.tap \
+  %D%/prop/prop-emit-stacks.tap \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-leap.tap \
@@ -295,19 +296,30 @@ golden_tests = \
   %D%/golden/diff-models.test \
   %D%/golden/diff-nothing-fits.test \
   %D%/golden/diff-recompute.test \
+  %D%/golden/emit-accelerate-fsdp1.test \
+  %D%/golden/emit-accelerate.test \
+  %D%/golden/emit-bridge-ddp.test \
+  %D%/golden/emit-bridge.test \
   %D%/golden/emit-from-megatron.test \
-  %D%/golden/emit-megatron-fsdp.test \
-  %D%/golden/emit-megatron-fsdp-hybrid.test \
-  %D%/golden/emit-megatron.test \
+  %D%/golden/emit-fsdp1.test \
+  %D%/golden/emit-fsdp2.test \
   %D%/golden/emit-megatron-ddp.test \
+  %D%/golden/emit-megatron-fsdp-hybrid.test \
+  %D%/golden/emit-megatron-fsdp.test \
   %D%/golden/emit-megatron-nodes.test \
+  %D%/golden/emit-megatron.test \
   %D%/golden/emit-mpirun.test \
+  %D%/golden/emit-nanotron.test \
   %D%/golden/emit-plan.test \
   %D%/golden/emit-read-back.test \
+  %D%/golden/emit-refused-stacks.test \
   %D%/golden/emit-refused.test \
-  %D%/golden/emit-slurm.test \
+  %D%/golden/emit-slurm-nanotron.test \
   %D%/golden/emit-slurm-native.test \
+  %D%/golden/emit-slurm.test \
   %D%/golden/emit-torchrun.test \
+  %D%/golden/emit-torchtitan-qwen3.test \
+  %D%/golden/emit-torchtitan.test \
   %D%/golden/emit-unknown.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-8b-bf16.test \
@@ -446,6 +458,7 @@ script_tests = \
   %D%/exec/checkpoint.sh \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
+  %D%/exec/emit-files.sh \
   %D%/exec/faults.sh \
   %D%/exec/gpu-sections.sh \
   %D%/exec/local.sh \
@@ -475,7 +488,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
   %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
   %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
-  %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
+  %D%/exec/emit-files.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

@@ -71,6 +71,42 @@ static const struct
     "what is written is for stack=megatron-fsdp or megatron: use --as mpirun" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=megatron-fsdp@2026-05-01",
     "stack=megatron-fsdp@2026-05-01: what is written is for Megatron-LM main at d98e8a64" },
+  { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "stack=fsdp2", "use --as torchtitan" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp1",
+    "stack=fsdp1: what is written is for stack=fsdp2: use --as fsdp1" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2@2025-06-01",
+    "stack=fsdp2@2025-06-01: what is written is for torchtitan main at b5bcd76c (2026-08-21): use "
+    "stack=fsdp2" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2 compute=fp8-tensorwise",
+    "compute=fp8-tensorwise: torchtitan has no option for that: use fp32 or bf16 or mxfp8" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2 per_token_loss=off",
+    "per_token_loss=off: torchtitan has no option for that: use on" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1",
+    "stack=fsdp2 recompute=full recompute_method=block recompute_layers=3",
+    "recompute_layers: torchtitan recomputes all layers or none" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2 main_params=bf16",
+    "main_grads: torchtitan keeps reduced gradients" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:2", "stack=fsdp2 tp=8 cp=2 seq=1040",
+    "tp, cp: torchtitan's tokens of a micro batch must be a multiple of 32" },
+  { PLAN_EMIT_TORCHTITAN, "gpt2", "dgx-h100:1", "stack=fsdp2", "model norm, norm_bias, norm_1p" },
+  { PLAN_EMIT_TORCHTITAN, "gemma2-9b", "dgx-h100:1", "stack=fsdp2", "model attn_scalar" },
+  { PLAN_EMIT_FSDP2, DENSE, "dgx-b200:1", "stack=fsdp2 compute=mxfp8", "compute=mxfp8: " },
+  { PLAN_EMIT_FSDP2, DENSE, "dgx-h100:1", "stack=fsdp2 main_grads=bf16", "use main_grads=fp32" },
+  { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 main_params=bf16 main_grads=bf16",
+    "use exp_avg=bf16 and exp_avg_sq=bf16" },
+  { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 nan_check=loss", "nan_check=loss: " },
+  { PLAN_EMIT_ACCELERATE, DENSE, "dgx-h100:1", "stack=fsdp2",
+    "grad_comm: Accelerate's mixed_precision reduces gradients in the format of compute: use "
+    "grad_comm=bf16, or --as fsdp2" },
+  { PLAN_EMIT_ACCELERATE, DENSE, "dgx-h100:2", "stack=fsdp1 dp_outer=4 grad_comm=bf16",
+    "dp_outer: Accelerate's HYBRID_SHARD shards over a node: use dp_outer=2" },
+  { PLAN_EMIT_NANOTRON, "qwen3-8b", "dgx-h100:1", "stack=nanotron strategy=optim",
+    "model norm, norm_bias, norm_1p, post_norms, qk_norm: " },
+  { PLAN_EMIT_NANOTRON, DENSE, "dgx-h100:1", "stack=nanotron strategy=optim deterministic=on",
+    "deterministic=on: nanotron has no option for that: use off" },
+  { PLAN_EMIT_BRIDGE, DENSE, "dgx-h100:1", "ag_group=on", "ag_group=on: Megatron-Bridge" },
+  { PLAN_EMIT_BRIDGE, "gpt2", "dgx-h100:1", "seq=512", "seq: Megatron-Bridge's table" },
+  { PLAN_EMIT_SLURM, DENSE, "dgx-h100:1", "stack=fsdp1", "what --as fsdp1 writes" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "nan_check=params",
     "nan_check=params: there is no flag for it: use loss or off, or --as megatron_fsdp" },
   { PLAN_EMIT_MEGATRON, DENSE, "dgx-h100:1", "sync_every_micro_batch=on",
@@ -438,6 +474,10 @@ START_TEST (a_job_is_by_its_stack)
     { "stack=native", PLAN_EMIT_RUNTIME_FSDPLAN, "#SBATCH --ntasks-per-node=8\n" },
     { "stack=native", PLAN_EMIT_RUNTIME_OF_STACK, "#SBATCH --nodes=4\n" },
     { "stack=native", PLAN_EMIT_RUNTIME_MEGATRON, NULL },
+    { "stack=native", PLAN_EMIT_RUNTIME_OF_STACK, " --backend cuda " },
+    { "stack=fsdp2", PLAN_EMIT_RUNTIME_OF_STACK, "-m torchtitan.train --module torchtitan_plan" },
+    { "stack=nanotron strategy=optim", PLAN_EMIT_RUNTIME_OF_STACK, "run_train.py --config-file" },
+    { "stack=fsdp1", PLAN_EMIT_RUNTIME_OF_STACK, NULL },
   };
   for (guint i = 0; i < G_N_ELEMENTS (jobs); i++)
     {
@@ -450,14 +490,44 @@ START_TEST (a_job_is_by_its_stack)
 }
 END_TEST
 
+START_TEST (each_stack_has_its_kind)
+{
+  static const struct
+  {
+    const char *cluster, *fields;
+    PlanEmitKind kind;
+  } natural[] = {
+    { "dgx-h100:1", "", PLAN_EMIT_MEGATRON },
+    { "dgx-h100:1", DDP, PLAN_EMIT_MEGATRON },
+    { "dgx-h100:1", "stack=fsdp2", PLAN_EMIT_TORCHTITAN },
+    { "dgx-h100:1", "stack=fsdp1", PLAN_EMIT_FSDP1 },
+    { "dgx-h100:1", "stack=nanotron strategy=optim", PLAN_EMIT_NANOTRON },
+    { "dgx-h100:1", "stack=native", PLAN_EMIT_MPIRUN },
+    { "dgx-h100:2", "stack=native", PLAN_EMIT_SLURM },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (natural); i++)
+    {
+      g_auto (Case) c = { 0 };
+      g_autoptr (GError) error = NULL;
+      ck_assert (case_init (&c, DENSE, natural[i].cluster, natural[i].fields, &error));
+      ck_assert_int_eq (plan_emit_kind_of (&c.plan, c.cluster), natural[i].kind);
+      g_autofree char *text = emit (&c, natural[i].kind, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+      ck_assert_msg (text != NULL, "%s: %s", natural[i].fields, error ? error->message : "");
+    }
+}
+END_TEST
+
 START_TEST (words_are_checked)
 {
   g_auto (Case) c = { 0 };
-  g_autoptr (GError) error = NULL, other = NULL, third = NULL;
+  g_autoptr (GError) error = NULL, other = NULL, third = NULL, fourth = NULL;
   PlanEmitKind kind;
   PlanEmitRuntime runtime;
   ck_assert (plan_emit_kind_parse ("megatron_fsdp", &kind, NULL)
              && kind == PLAN_EMIT_MEGATRON_FSDP);
+  ck_assert (!plan_emit_kind_parse ("fully_shard", &kind, &fourth));
+  ck_assert_str_eq (fourth->message, "--as: there is no 'fully_shard': Megatron-FSDP's is "
+                                     "megatron_fsdp, PyTorch's fsdp2");
   ck_assert (!plan_emit_kind_parse ("slrm", &kind, &error));
   ck_assert_str_eq (error->message, "--as: there is no 'slrm': did you mean 'slurm'?");
   ck_assert (!plan_emit_runtime_parse ("megatrn", &runtime, &other));
@@ -486,6 +556,7 @@ main (void)
   tcase_add_test (tcase, formats_are_always_said);
   tcase_add_loop_test (tcase, calls_take_what_there_is, 0, G_N_ELEMENTS (calls));
   tcase_add_test (tcase, a_job_is_by_its_stack);
+  tcase_add_test (tcase, each_stack_has_its_kind);
   tcase_add_test (tcase, words_are_checked);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
