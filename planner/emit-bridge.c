@@ -227,6 +227,8 @@ append_precision (GString *text, const PlanEmitSubject *subject)
 static void
 append_settings (GString *text, const gint64 *value)
 {
+  const gboolean gathers
+      = IS (OVERLAP_PARAM_GATHER, ON) && !(is_ddp (value) && IS (STRATEGY, NO_SHARD));
   for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
     {
       const PlanField field = settings[i].field;
@@ -240,8 +242,8 @@ append_settings (GString *text, const gint64 *value)
     }
   add_switch (text, "model.sequence_parallel", IS (SP, ON) && value[PLAN_TP] > 1);
   add_switch (text, "model.tp_comm_overlap", IS (TP_OVERLAP, UB));
-  add_switch (text, "ddp.overlap_param_gather",
-              IS (OVERLAP_PARAM_GATHER, ON) && !(is_ddp (value) && IS (STRATEGY, NO_SHARD)));
+  add_switch (text, "ddp.overlap_param_gather", gathers);
+  add_switch (text, "optimizer.overlap_param_gather", gathers);
   add_switch (text, "ddp.average_in_collective", FALSE);
 }
 

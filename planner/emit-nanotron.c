@@ -155,6 +155,8 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
       text, "checkpoints:\n  checkpoint_interval: 1000\n  checkpoints_path: checkpoints\n"
             "data_stages:\n- name: all\n  start_training_step: 1\n  data:\n    dataset: null\n"
             "    num_loading_workers: 1\n    seed: 42\n");
+  g_string_append (text, "logging:\n  iteration_step_info_interval: 1\n  log_level: info\n"
+                         "  log_level_replica: info\n");
   g_string_append_printf (text, "general:\n  project: fsdplan\n  run: %s\n  seed: 42\n",
                           subject->model->name);
   append_model (text, subject);

@@ -36,6 +36,7 @@ static const PlanEmitTarget target = {
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
 {
+  const guint before = reasons->len;
   plan_emit_refuse_experts (m, reasons);
   plan_emit_refuse (
       reasons, m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms,
@@ -55,6 +56,8 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
           || m->logit_softcap > 0,
       "model attn_scalar, attn_softcap, logit_softcap: torchtitan's blocks have none");
   plan_emit_refuse (reasons, m->mtp > 0, "model mtp: torchtitan predicts one token: only 0");
+  plan_emit_refuse (reasons, reasons->len > before,
+                    "model of another kind: use --as fsdp2, for a program of your own");
 }
 
 static void
