@@ -33,7 +33,7 @@ plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
   const Plan *const plan = subject->plan;
   const gint64 *const value = plan->value;
   const PlanDtype params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
-  g_autofree char *shown = plan_field_print (PLAN_MAIN_PARAMS, value[PLAN_MAIN_PARAMS]);
+  const char *const shown = plan_dtype_name (params);
   plan_emit_refuse (reasons, plan_field_dtype (plan, PLAN_MAIN_GRADS) != params,
                     "main_grads: PyTorch keeps reduced gradients in the format of the weights that "
                     "the optimizer updates: use main_grads=%s",

@@ -96,6 +96,7 @@ static const struct
   { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 main_params=bf16 main_grads=bf16",
     "use exp_avg=bf16 and exp_avg_sq=bf16" },
   { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 nan_check=loss", "nan_check=loss: " },
+  { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 main_params=auto", "use main_grads=bf16" },
   { PLAN_EMIT_ACCELERATE, DENSE, "dgx-h100:1", "stack=fsdp2",
     "grad_comm: Accelerate's mixed_precision reduces gradients in the format of compute: use "
     "grad_comm=bf16, or --as fsdp2" },
