@@ -79,7 +79,7 @@ plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject)
 }
 
 /* The policy of torchtitan's selective checkpointing: outputs of products and attention stay, of
- * products every second one. */
+ * products without biases every second one. */
 void
 plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
 {
@@ -90,13 +90,15 @@ plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
       text,
       "\nPRODUCT = torch.ops.aten.mm.default\n"
       "KEPT = {\n"
+      "    torch.ops.aten.addmm.default,  # products with biases\n"
+      "    torch.ops.aten.bmm.default,\n"
       "    torch.ops.aten._scaled_dot_product_flash_attention.default,\n"
       "    torch.ops.aten._scaled_dot_product_efficient_attention.default,\n"
       "    torch.ops.aten._scaled_dot_product_cudnn_attention.default,\n"
       "    torch.ops._c10d_functional.reduce_scatter_tensor.default,\n"
       "}\n\n\n"
       "def selected():\n"
-      "    \"\"\"Attention, reductions and every second product are kept, the rest is done "
+      "    \"\"\"Attention, reductions and every second plain product are kept, the rest is done "
       "again.\"\"\"\n"
       "    products = {False: 0, True: 0}\n\n"
       "    def policy(context, op, *args, **kwargs):\n"
