@@ -10,6 +10,7 @@
 #include "planner/topology.h"
 #include "planner/units.h"
 
+#include <math.h>
 #include <string.h>
 
 #define MAX_NODES 1000000
@@ -332,6 +333,126 @@ plan_cluster_new (const char *spec, GError **error)
   if (self && colon)
     self->nodes = count;
   return self;
+}
+
+/* --- other hardware ------------------------------------------------------------------------- */
+
+#define OVERRIDDEN "by --hw"
+#define FOLLOWS "follows from --hw"
+
+/* Facts that are each other's measure. */
+static const struct
+{
+  PlanFact fact, follower;
+} followers[] = {
+  { PLAN_FACT_NVLINK_BANDWIDTH, PLAN_FACT_LINK_BANDWIDTH },
+  { PLAN_FACT_NIC_RATE, PLAN_FACT_NIC_BANDWIDTH },
+  { PLAN_FACT_NICS_PER_NODE, PLAN_FACT_NIC_BANDWIDTH },
+  { PLAN_FACT_NIC_BANDWIDTH, PLAN_FACT_NIC_RATE },
+  { PLAN_FACT_MEMORY_NOMINAL, PLAN_FACT_MEMORY },
+  { PLAN_FACT_MEMORY, PLAN_FACT_MEMORY_NOMINAL },
+};
+
+static gboolean
+is_overridden (const PlanCluster *self, PlanFact fact)
+{
+  return g_strcmp0 (self->fact_source[fact], OVERRIDDEN) == 0;
+}
+
+static gboolean
+find_fact (const char *key, PlanFact *out_fact, GError **error)
+{
+  const char *names[PLAN_N_FACTS + 1] = { NULL };
+  if (plan_fact_find (key, out_fact))
+    return TRUE;
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    names[f] = plan_fact_key (f);
+  g_autofree char *shown = plan_text_quote (key);
+  g_autofree char *hint = plan_text_suggest (key, names);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is no fact of a cluster: %s", shown,
+               hint);
+  return FALSE;
+}
+
+static gboolean
+override_one (PlanCluster *self, const char *setting, gboolean is_set[PLAN_N_FACTS], GError **error)
+{
+  const char *const equals = strchr (setting, '=');
+  g_autofree char *key = equals ? g_strndup (setting, (gsize)(equals - setting)) : NULL;
+  g_autofree char *shown = plan_text_quote (setting);
+  PlanFact fact;
+  if (!equals)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s is not FACT=VALUE, as in nic_bandwidth=100Gbit/s", shown);
+      return FALSE;
+    }
+  if (!find_fact (g_strstrip (key), &fact, error))
+    return FALSE;
+  if (is_set[fact])
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: given twice", key);
+      return FALSE;
+    }
+  g_autofree char *value = g_strstrip (g_strdup (equals + 1));
+  is_set[fact] = TRUE;
+  return plan_cluster_set_fact (self, fact, value, OVERRIDDEN, error);
+}
+
+/* Changes a fact by a factor. */
+static gboolean
+scale_fact (PlanCluster *self, PlanFact fact, double factor, GError **error)
+{
+  const double value = plan_cluster_value (self, fact) * factor;
+  const gboolean is_size = g_str_equal (plan_fact_unit (fact), "B");
+  g_autofree char *number = plan_units_format_real (is_size ? floor (value + 0.5) : value);
+  g_autofree char *text = g_strdup_printf ("%s %s", number, plan_fact_unit (fact));
+  return plan_cluster_set_fact (self, fact, text, FOLLOWS, error);
+}
+
+gboolean
+plan_cluster_override (PlanCluster *self, const char *const *settings, GError **error)
+{
+  gboolean is_set[PLAN_N_FACTS] = { FALSE };
+  double before[PLAN_N_FACTS];
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    before[f] = plan_cluster_value (self, f);
+  for (; *settings; settings++)
+    if (!override_one (self, *settings, is_set, error))
+      return FALSE;
+  for (guint i = 0; i < G_N_ELEMENTS (followers); i++)
+    {
+      const PlanFact fact = followers[i].fact, follower = followers[i].follower;
+      if (is_set[fact] && before[fact] > 0 && before[follower] > 0
+          && !is_overridden (self, follower)
+          && !scale_fact (self, follower, plan_cluster_value (self, fact) / before[fact], error))
+        return FALSE;
+    }
+  derive (self);
+  return check_whole (self, error);
+}
+
+char **
+plan_cluster_overrides (const PlanCluster *self)
+{
+  g_autoptr (GPtrArray) settings = g_ptr_array_new ();
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    if (is_overridden (self, f))
+      {
+        g_autofree char *value = plan_cluster_print_fact (self, f);
+        g_ptr_array_add (settings, g_strdup_printf ("%s=%s", plan_fact_key (f), value));
+      }
+  g_ptr_array_add (settings, NULL);
+  return (char **)g_ptr_array_free (g_steal_pointer (&settings), FALSE);
+}
+
+gboolean
+plan_cluster_is_altered (const PlanCluster *self, gboolean of_device)
+{
+  for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
+    if (is_overridden (self, f) && (!of_device || plan_fact_is_of_device (f)))
+      return TRUE;
+  return FALSE;
 }
 
 gint64

@@ -99,6 +99,17 @@ gboolean plan_cluster_assumes (const PlanCluster *self, PlanFact fact);
 gboolean plan_cluster_set_fact (PlanCluster *self, PlanFact fact, const char *text,
                                 const char *source, GError **error);
 
+/* Sets facts from "FACT=VALUE", each once: other hardware in this one's place. What goes with a
+ * fact, as a port's rate with a device's share of the ports, changes in proportion, unless it was
+ * set so itself. */
+gboolean plan_cluster_override (PlanCluster *self, const char *const *settings, GError **error);
+
+/* What was set so: "FACT=VALUE", NULL-terminated; the caller frees. Does the same to another. */
+char **plan_cluster_overrides (const PlanCluster *self);
+
+/* Whether anything was, or a fact of the device itself. */
+gboolean plan_cluster_is_altered (const PlanCluster *self, gboolean of_device);
+
 /* Takes every fact that is not known from the shipped device of that name, if there is one. */
 void plan_cluster_adopt_device (PlanCluster *self);
 

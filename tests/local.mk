@@ -397,11 +397,12 @@ golden_tests = \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-fsdp1.test \
-  %D%/golden/sim-gbs-in-tokens.test \
   %D%/golden/sim-fsdp2.test \
+  %D%/golden/sim-gbs-in-tokens.test \
   %D%/golden/sim-megatron.test \
   %D%/golden/sim-nanotron.test \
   %D%/golden/sim-gpt2.test \
+  %D%/golden/sim-hw.test \
   %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/refused-mixtral.test \
   %D%/golden/refused-pipeline.test \

@@ -62,6 +62,17 @@ answer (const Request *request, const CliInput *input, CliFormat format, GError 
   return TRUE;
 }
 
+/* Each with the hardware that --hw says. */
+static void
+change_clusters (char **specs, char *const *hw)
+{
+  for (; specs && *specs; specs++)
+    {
+      g_autofree char *spec = *specs;
+      *specs = cli_cluster_words (spec, hw);
+    }
+}
+
 /* Every --cluster of a command line, where there are several; NULL where there is one. */
 static char **
 find_clusters (int argc, char **argv)
@@ -309,6 +320,7 @@ cmd_query (int argc, char **argv, GError **error)
     return CLI_FAILED;
   if (request.explain && !is_settings (request.explain))
     options.plan = g_strdup (request.explain);
+  change_clusters (request.sizes.clusters, options.hw);
   question->set = options.set;
   question->db = options.db;
   if (!cli_input_read (&options, NULL, &input, error))

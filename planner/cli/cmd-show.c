@@ -34,7 +34,8 @@ show_names (CliFormat format)
 static PlanCluster *
 asked_cluster (const CliOptions *options, gboolean keep, GError **error)
 {
-  g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
+  g_autofree char *spec = cli_cluster_words (options->cluster, options->hw);
+  g_autoptr (PlanCluster) cluster = cli_cluster_new (spec, options->db, error);
   if (!cluster || (keep && !cli_keep_cluster (cluster, options->db, error)))
     return NULL;
   return g_steal_pointer (&cluster);

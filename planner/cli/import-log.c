@@ -76,7 +76,8 @@ new_cluster (const CliOptions *options, gint64 devices, GError **error)
                    "which devices it ran on is not in the log: --cluster dgx-h100, for example");
       return NULL;
     }
-  g_autoptr (PlanCluster) self = cli_cluster_new (options->cluster, options->db, error);
+  g_autofree char *spec = cli_cluster_words (options->cluster, options->hw);
+  g_autoptr (PlanCluster) self = cli_cluster_new (spec, options->db, error);
   if (!self || devices == 0 || plan_cluster_devices (self) == devices)
     return g_steal_pointer (&self);
   if (!strchr (options->cluster, ':') && devices % self->devices_per_node == 0)

@@ -60,6 +60,8 @@ const SimMeasurements *
 cli_measurements (const PlanCluster *cluster)
 {
   static GMutex mutex;
+  if (plan_cluster_is_altered (cluster, TRUE)) /* nobody has such a device */
+    return NULL;
   g_mutex_lock (&mutex);
   const SimMeasurements *found = find (cluster->device_name);
   g_mutex_unlock (&mutex);

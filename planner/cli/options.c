@@ -51,6 +51,7 @@ cli_options_clear (CliOptions *self)
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   g_clear_pointer (&self->set, g_strfreev);
+  g_clear_pointer (&self->hw, g_strfreev);
 }
 
 void
@@ -63,6 +64,10 @@ cli_options_add (CliOptions *self, CliContext *context)
       "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, a "
       "node's topology by NCCL or nvidia-smi ([GPU@]FILE), or local[:RANKS]",
       "CLUSTER" },
+    { "hw", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->hw,
+      "what if: another value of a fact of the cluster, as in nic_bandwidth=100Gbit/s, any number "
+      "of times; fsdplan show --cluster lists them",
+      "FACT=VALUE" },
     { "plan", 0, 0, G_OPTION_ARG_STRING, &self->plan,
       "a plan file, a stored plan as @ID, that of a run as @runID, or - for standard input",
       "FILE" },
@@ -141,8 +146,24 @@ kept_cluster (const char *spec, const char *db, GError **error)
   return g_steal_pointer (&self);
 }
 
-PlanCluster *
-cli_cluster_new (const char *spec, const char *db, GError **error)
+char *
+cli_cluster_words (const char *spec, char *const *hw)
+{
+  GString *words = g_string_new (spec);
+  for (; hw && *hw; hw++)
+    g_string_append_printf (words, ",%s", *hw);
+  return g_string_free (words, FALSE);
+}
+
+char *
+cli_cluster_name (const PlanCluster *cluster)
+{
+  g_auto (GStrv) overrides = plan_cluster_overrides (cluster);
+  return cli_cluster_words (cluster->name, overrides);
+}
+
+static PlanCluster *
+cluster_as_sold (const char *spec, const char *db, GError **error)
 {
   g_autoptr (GError) cause = NULL;
   const gint64 devices = local_devices (spec, "local", &cause);
@@ -159,6 +180,19 @@ cli_cluster_new (const char *spec, const char *db, GError **error)
   if (!self)
     g_propagate_error (error, why_kept ? g_steal_pointer (&why_kept) : g_steal_pointer (&cause));
   return g_steal_pointer (&self);
+}
+
+PlanCluster *
+cli_cluster_new (const char *spec, const char *db, GError **error)
+{
+  g_auto (GStrv) words = g_strsplit (spec, ",", -1);
+  if (!words[0] || !words[1] || g_file_test (spec, G_FILE_TEST_EXISTS))
+    return cluster_as_sold (spec, db, error);
+  g_autoptr (PlanCluster) self = cluster_as_sold (words[0], db, error);
+  if (self && plan_cluster_override (self, (const char *const *)words + 1, error))
+    return g_steal_pointer (&self);
+  g_prefix_error (error, "%s", self ? "cluster: " : "");
+  return NULL;
 }
 
 /* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
@@ -227,9 +261,11 @@ find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **err
 static char *
 find_spec (const PlanCluster *cluster)
 {
-  g_autofree char *spec = g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->name, cluster->nodes);
+  g_autofree char *name = g_strdup_printf ("%s:%" G_GINT64_FORMAT, cluster->name, cluster->nodes);
+  g_auto (GStrv) overrides = plan_cluster_overrides (cluster);
+  g_autofree char *spec = cli_cluster_words (name, overrides);
   g_autoptr (PlanCluster) shipped
-      = plan_cluster_is_shipped (cluster->name) ? plan_cluster_new (spec, NULL) : NULL;
+      = plan_cluster_is_shipped (cluster->name) ? cli_cluster_new (spec, NULL, NULL) : NULL;
   g_autofree char *own = plan_cluster_print (cluster);
   g_autofree char *other = shipped ? plan_cluster_print (shipped) : NULL;
   return g_strcmp0 (own, other) == 0 ? g_steal_pointer (&spec) : NULL;
@@ -363,6 +399,21 @@ cli_options_apply (const CliOptions *options, Plan *plan, GError **error)
   return TRUE;
 }
 
+/* What --hw says of the cluster, whoever gave it. */
+static gboolean
+change_hardware (CliInput *input, char *const *hw, GError **error)
+{
+  g_autofree char *spec = input->cluster_spec;
+  if (!plan_cluster_override (input->cluster, (const char *const *)hw, error))
+    {
+      g_prefix_error_literal (error, "--hw: ");
+      input->cluster_spec = g_steal_pointer (&spec);
+      return FALSE;
+    }
+  input->cluster_spec = spec ? cli_cluster_words (spec, hw) : NULL;
+  return TRUE;
+}
+
 static gboolean
 read_input (const CliOptions *options, const char *default_cluster, CliInput *input, GError **error)
 {
@@ -400,6 +451,8 @@ read_input (const CliOptions *options, const char *default_cluster, CliInput *in
                                 : "model llama3-8b, for example");
       return FALSE;
     }
+  if (options->hw && !change_hardware (input, options->hw, error))
+    return FALSE;
   /* On a CPU there is one runtime: ours. A plan that was read says itself what it is for. */
   if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))

@@ -12,7 +12,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   char *model, *cluster, *plan, *from_megatron, *gbs, *seq, *mbs;
-  char **set;
+  char **set, **hw;
   char *format, *db, *params;
   gboolean is_silent; /* gives no hints: another process does */
 } CliOptions;
@@ -20,7 +20,7 @@ typedef struct
 void cli_options_clear (CliOptions *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliOptions, cli_options_clear)
 
-/* Adds --model, --cluster, --plan, --from-megatron, --gbs, --seq, --mbs, --set and --db. */
+/* Adds --model, --cluster, --hw, --plan, --from-megatron, --gbs, --seq, --mbs, --set and --db. */
 void cli_options_add (CliOptions *self, CliContext *context);
 
 /* Adds --format with its values, CLI_FORMATS and perhaps more, to a command that prints tables. */
@@ -53,8 +53,16 @@ gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
 /* The model alone, of --model or --from-megatron, one of which is there. */
 PlanModel *cli_model_read (const CliOptions *options, GError **error);
 
-/* A cluster by --cluster's rules; the last place it is looked for is the store, `db`. */
+/* A cluster by --cluster's rules, with other hardware where ",FACT=VALUE" follows; the last place
+ * it is looked for is the store, `db`. */
 PlanCluster *cli_cluster_new (const char *spec, const char *db, GError **error);
+
+/* The words for a cluster with what --hw says, which may be NULL, in place of what it has; the
+ * caller frees. */
+char *cli_cluster_words (const char *spec, char *const *hw);
+
+/* A cluster's name, and how it differs from the one of that name; the caller frees. */
+char *cli_cluster_name (const PlanCluster *cluster);
 
 /* Sets what --gbs, --seq, --mbs and --set say. */
 gboolean cli_options_apply (const CliOptions *options, Plan *plan, GError **error);

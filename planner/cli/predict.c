@@ -115,6 +115,21 @@ measure (CliPrediction *self, const CliInput *input, const SimCost *cost, GError
   return trace;
 }
 
+/* What is known of real machines holds for others in part. */
+static void
+note_other_hardware (CliPrediction *self, const PlanCluster *cluster)
+{
+  g_auto (GStrv) overrides = plan_cluster_overrides (cluster);
+  g_autofree char *said = g_strjoinv (", ", overrides);
+  if (*overrides)
+    g_ptr_array_add (
+        self->hazards,
+        g_strdup_printf (
+            "other hardware (--hw %s): taken to reach the same shares of its rates as %s, and what "
+            "was timed on that is left out",
+            said, cluster->device_name));
+}
+
 /* Threads of one rank each, that have to share. */
 static void
 note_shared_cores (CliPrediction *self, const PlanCluster *cluster)
@@ -145,6 +160,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
                                              : -1;
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   note_shared_cores (self, input->cluster);
+  note_other_hardware (self, input->cluster);
 
   const gint64 seq = self->plan.value[PLAN_SEQ];
   const gint64 vocab

@@ -55,8 +55,8 @@ sizes_clear (Sizes *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Sizes, sizes_clear)
 
-PlanCluster *
-cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error)
+static PlanCluster *
+resize_as_sold (const PlanCluster *cluster, gint64 devices, GError **error)
 {
   g_autoptr (PlanCluster) shipped = plan_cluster_new (cluster->name, NULL);
   g_autofree char *text = plan_cluster_print (cluster);
@@ -82,6 +82,16 @@ cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error)
     }
   self->nodes = devices / node;
   return g_steal_pointer (&self);
+}
+
+PlanCluster *
+cli_query_resize (const PlanCluster *cluster, gint64 devices, GError **error)
+{
+  g_auto (GStrv) overrides = plan_cluster_overrides (cluster);
+  g_autoptr (PlanCluster) self = resize_as_sold (cluster, devices, error);
+  return self && plan_cluster_override (self, (const char *const *)overrides, error)
+             ? g_steal_pointer (&self)
+             : NULL;
 }
 
 static gboolean
@@ -209,6 +219,14 @@ answer_row (Sizes *self, Row *row, const char *price, GError **error)
   return TRUE;
 }
 
+static gboolean
+is_same_cluster (const Row *a, const Row *b)
+{
+  g_autofree char *x = cli_cluster_name (a->input.cluster);
+  g_autofree char *y = cli_cluster_name (b->input.cluster);
+  return strcmp (x, y) == 0;
+}
+
 /* Against the smallest size of the same cluster that fits. */
 static void
 compare_efficiency (Sizes *self)
@@ -220,7 +238,7 @@ compare_efficiency (Sizes *self)
       for (guint j = 0; row->best && j < self->rows->len; j++)
         {
           const Row *other = self->rows->pdata[j];
-          if (other->best && strcmp (other->input.cluster->name, row->input.cluster->name) == 0
+          if (other->best && is_same_cluster (other, row)
               && plan_cluster_devices (other->input.cluster)
                      < plan_cluster_devices (least->input.cluster))
             least = other;
@@ -302,7 +320,8 @@ row_table (const Sizes *self)
       const gboolean lasts = p && self->tokens > 0;
       g_autofree char *plan
           = p ? cli_query_differences (&row->best->found->plan, &row->input.plan) : NULL;
-      cli_table_add (table, row->input.cluster->name);
+      g_autofree char *name = cli_cluster_name (row->input.cluster);
+      cli_table_add (table, name);
       cli_table_add_int (table, plan_cluster_devices (row->input.cluster));
       cli_query_add_id (table, row->id);
       add_if (table, p != NULL, p ? p->step_ms : 0, 1);

@@ -120,7 +120,7 @@ const SimTimings *
 cli_timings (const PlanCluster *cluster, const PlanStack *stack, const char *db, const char *comm)
 {
   static GMutex mutex;
-  if (stack->id != PLAN_STACK_NATIVE)
+  if (stack->id != PLAN_STACK_NATIVE || plan_cluster_is_altered (cluster, FALSE))
     return NULL;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
   const char *carrier = carrier_of (cluster, comm);

@@ -646,6 +646,47 @@ START_TEST (missing_figure_is_named)
 }
 END_TEST
 
+/* What goes with a fact follows it, whatever else is said, and all of it is in the text. */
+START_TEST (other_hardware_is_a_cluster_too)
+{
+  static const char *const settings[]
+      = { "nic_bandwidth=100Gbit/s", "peak_bf16=1.2 PFLOP/s", "memory=141GB", NULL };
+  static const char *const both[] = { "nic_rate=25GB/s", "nic_bandwidth=20GB/s", NULL };
+  static const char *const wrong[][2] = { { "nic_bandwith=1GB/s", "'nic_bandwidth'" },
+                                          { "nic_bandwidth", "FACT=VALUE" },
+                                          { "nic_bandwidth=fast", "nic_bandwidth: 'fast'" },
+                                          { "memory=-1GB", "memory" },
+                                          { "nvlink_domain=3", "nvlink_domain: 3" } };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCluster) sold = plan_cluster_new ("dgx-h100:2", &error);
+  g_autoptr (PlanCluster) c = plan_cluster_new ("dgx-h100:2", &error);
+  ck_assert (!plan_cluster_is_altered (c, FALSE));
+  ck_assert_msg (plan_cluster_override (c, settings, &error), "%s", error ? error->message : "");
+  ck_assert_double_eq (c->nic_bytes_per_s, 12.5e9);
+  ck_assert_double_eq (c->nic_rate_bytes_per_s, sold->nic_rate_bytes_per_s / 4);
+  ck_assert_double_eq (c->peak_flops[PLAN_DTYPE_BF16], 1.2e15);
+  ck_assert_uint_eq (c->memory_bytes, G_GUINT64_CONSTANT (141000000000));
+  ck_assert_uint_ge (c->memory_nominal_bytes, c->memory_bytes);
+  ck_assert (plan_cluster_is_altered (c, FALSE) && plan_cluster_is_altered (c, TRUE));
+  g_autofree char *text = plan_cluster_print (c);
+  g_autoptr (PlanCluster) again = plan_cluster_parse (text, "text", &error);
+  g_auto (GStrv) overrides = plan_cluster_overrides (again);
+  g_autofree char *said = g_strjoinv (", ", overrides);
+  ck_assert_str_eq (said, "peak_bf16=1200 TFLOP/s, memory=141 GB, nic_bandwidth=12.5 GB/s");
+  ck_assert (plan_cluster_override (sold, both, &error));
+  ck_assert_double_eq (sold->nic_bytes_per_s, 20e9);
+  ck_assert_double_eq (sold->nic_rate_bytes_per_s, 25e9);
+  ck_assert (!plan_cluster_is_altered (sold, TRUE));
+  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++)
+    {
+      const char *const one[] = { wrong[i][0], NULL };
+      ck_assert (!plan_cluster_override (c, one, &error));
+      ck_assert_msg (strstr (error->message, wrong[i][1]) != NULL, "%s", error->message);
+      g_clear_error (&error);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -666,6 +707,7 @@ main (void)
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
   tcase_add_loop_test (tcase, devices_have_other_names, 0, G_N_ELEMENTS (other_names));
   tcase_add_test (tcase, what_is_shipped_is_known);
+  tcase_add_test (tcase, other_hardware_is_a_cluster_too);
   tcase_add_test (tcase, files_take_other_names);
   tcase_add_test (tcase, least_file);
   tcase_add_test (tcase, sites_stay);
