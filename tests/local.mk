@@ -387,10 +387,12 @@ golden_tests = \
   %D%/golden/query-kept.test \
   %D%/golden/query-refused.test \
   %D%/golden/query-max-seq.test \
+  %D%/golden/query-max-seq-step.test \
   %D%/golden/query-max-mbs.test \
   %D%/golden/query-gpus.test \
   %D%/golden/query-gpus-late.test \
   %D%/golden/query-gpus-budget.test \
+  %D%/golden/query-apart.test \
   %D%/golden/query-clusters.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-tiny.test \

@@ -264,7 +264,9 @@ add_options (Request *request, CliContext *context)
       "CLASS,…" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &request->top, "answers, best first; 5 unless said", "N" },
     { "apart", 0, 0, G_OPTION_ARG_STRING, &request->apart,
-      "each answer is so much slower than the one before; 0.5 unless said", "PCT" },
+      "each answer is so much slower than the one before; 0.5 unless said; above 2 each is of the "
+      "front of memory and time",
+      "PCT" },
     { "front", 0, 0, G_OPTION_ARG_STRING, &request->front,
       "the front of memory and time goes so far beyond the best's time; 30 unless said",
       "PERCENT" },

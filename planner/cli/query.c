@@ -181,11 +181,25 @@ predict_answers (Predicting *work, GError **error)
   return ok;
 }
 
+/* Which of what was found may be an answer: all, or those of the front alone; the caller frees. */
+static gboolean *
+find_eligible (const PlanSearchResult *result, gboolean of_front)
+{
+  gboolean *is_eligible = g_new0 (gboolean, result->found->len + 1);
+  g_autoptr (GArray) front = plan_search_front (result);
+  for (guint i = 0; i < result->found->len; i++)
+    is_eligible[i] = !of_front;
+  for (guint i = 0; i < front->len; i++)
+    is_eligible[g_array_index (front, guint, i)] = TRUE;
+  return is_eligible;
+}
+
 /* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
 static GArray *
 take_answers (const PlanSearchResult *result, const CliInput *input, guint k, double apart,
               GError **error)
 {
+  g_autofree gboolean *is_eligible = find_eligible (result, 100 * apart > CLI_NEAR);
   g_autoptr (GArray) answers = g_array_new (FALSE, TRUE, sizeof (CliAnswer));
   g_array_set_clear_func (answers, answer_clear);
   for (guint i = 0; i < result->found->len && answers->len < k;)
@@ -193,8 +207,10 @@ take_answers (const PlanSearchResult *result, const CliInput *input, guint k, do
       CliAnswer answer = { .found = &g_array_index (result->found, PlanFound, i) };
       const CliAnswer *last
           = answers->len > 0 ? &g_array_index (answers, CliAnswer, answers->len - 1) : NULL;
-      if (last
-          && !plan_search_is_apart (apart, last->found->score.time_ns, answer.found->score.time_ns))
+      if (!is_eligible[i]
+          || (last
+              && !plan_search_is_apart (apart, last->found->score.time_ns,
+                                        answer.found->score.time_ns)))
         {
           i++;
           continue;
@@ -248,7 +264,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
                               .cluster = input->cluster,
                               .space = space,
                               .memory_bytes = choice->memory_bytes,
-                              .best = top,
+                              .best = choice->question->apart > CLI_NEAR ? 1 : top,
                               .apart = choice->question->apart / 100,
                               .threads = g_get_num_processors (),
                               .front = 1 + choice->question->front / 100,

@@ -64,6 +64,10 @@ gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const Cl
 /* How far a search is, on a terminal; FALSE after Ctrl-C (PlanSearchProgress). */
 gboolean cli_query_progress (guint64 done, guint64 total, gpointer user_data);
 
+/* Further apart than that, answers are of the front of memory and time: a plan that is so much
+ * slower is none unless it takes less. */
+#define CLI_NEAR 2.0
+
 /* The plans to choose from. */
 PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
 
