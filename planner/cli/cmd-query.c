@@ -40,6 +40,7 @@ request_clear (Request *self)
   g_free (self->sizes.deadline);
   g_free (self->sizes.price);
   g_free (self->sizes.budget);
+  g_free (self->sizes.goodput);
   g_strfreev (self->sizes.clusters);
 }
 
@@ -173,7 +174,7 @@ static gboolean
 asks_for_sizes (const CliSizes *sizes)
 {
   return sizes->clusters || sizes->gpus || sizes->tokens || sizes->deadline || sizes->price
-         || sizes->budget;
+         || sizes->budget || sizes->goodput;
 }
 
 static gboolean
@@ -289,6 +290,8 @@ add_options (Request *request, CliContext *context)
       "USD per GPU and hour: of all, or CLUSTER=USD,…", "USD" },
     { "budget", 0, 0, G_OPTION_ARG_STRING, &request->sizes.budget,
       "which is the fastest size that costs no more", "USD" },
+    { "goodput", 0, 0, G_OPTION_ARG_STRING, &request->sizes.goodput,
+      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
     { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
       "leave no plan in the store, and give them no numbers", NULL },
     G_OPTION_ENTRY_NULL,

@@ -229,7 +229,8 @@ print_training (const CliTraining *training)
           training->gpu_hours);
   if (training->price > 0)
     printf (", %.0f USD", training->cost);
-  printf ("\n");
+  g_autofree char *description = cli_training_describe (training->goodput);
+  printf ("\n%s\n", description);
 }
 
 static void
@@ -242,6 +243,7 @@ training_to_json (const CliTraining *training, JsonBuilder *builder)
   } members[] = { { "tokens", training->tokens },
                   { "days", training->days },
                   { "gpu_hours", training->gpu_hours },
+                  { "goodput", training->goodput },
                   { "cost_usd", training->cost } };
   if (training->tokens <= 0)
     return;
@@ -252,6 +254,11 @@ training_to_json (const CliTraining *training, JsonBuilder *builder)
       json_builder_set_member_name (builder, members[i].name);
       json_builder_add_double_value (builder, members[i].value);
     }
+  json_builder_set_member_name (builder, training->goodput < 1 ? "goodput_is_for" : "leaves_out");
+  json_builder_begin_array (builder);
+  for (const char *const *left_out = cli_training_left_out (); *left_out; left_out++)
+    json_builder_add_string_value (builder, *left_out);
+  json_builder_end_array (builder);
   json_builder_end_object (builder);
 }
 
@@ -301,7 +308,7 @@ cmd_sim (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (CliInput) input = { 0 };
   g_auto (GStrv) sweeps = NULL;
-  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL;
+  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL, *goodput = NULL;
   CliTraining training;
   CliFormat format;
   const GOptionEntry entries[] = {
@@ -314,6 +321,8 @@ cmd_sim (int argc, char **argv, GError **error)
     { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
       "that a run trains on, as in 15T: how long it takes, and what it costs", "N" },
     { "price", 0, 0, G_OPTION_ARG_STRING, &price, "USD per GPU and hour", "USD" },
+    { "goodput", 0, 0, G_OPTION_ARG_STRING, &goodput,
+      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context
@@ -323,17 +332,18 @@ cmd_sim (int argc, char **argv, GError **error)
   cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (sweeps && (trace || tokens || price))
+  if (sweeps && (trace || tokens || price || goodput))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s is for one plan, not a sweep",
                    trace    ? "trace"
                    : tokens ? "tokens"
-                            : "price");
+                   : price  ? "price"
+                            : "goodput");
       return CLI_FAILED;
     }
   if (!cli_format_parse (options.format, &format, error)
       || !cli_input_read (&options, NULL, &input, error)
-      || !cli_training_init (&training, tokens, price, &input, error))
+      || !cli_training_init (&training, tokens, price, goodput, &input, error))
     return CLI_FAILED;
   return sweeps ? run_sweep (&input, sweeps, format, error)
                 : run_one (&input, &training, trace, format, error);

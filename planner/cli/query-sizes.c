@@ -33,7 +33,7 @@ typedef struct
 {
   const CliQuestion *question;
   GPtrArray *rows; /* Row */
-  double tokens, deadline_s, budget;
+  double tokens, deadline_s, budget, goodput;
   gboolean has_price;
 } Sizes;
 
@@ -213,7 +213,8 @@ answer_row (Sizes *self, Row *row, const char *price, GError **error)
   if (!row->best)
     return TRUE;
   const double devices = (double)plan_cluster_devices (row->input.cluster);
-  row->seconds = self->tokens / (row->best->prediction.tokens_per_s_per_gpu * devices);
+  row->seconds
+      = self->tokens / (row->best->prediction.tokens_per_s_per_gpu * devices) / self->goodput;
   row->gpu_hours = row->seconds * devices / 3600;
   row->cost = row->gpu_hours * row->price;
   return TRUE;
@@ -310,8 +311,8 @@ row_table (const Sizes *self)
       = { { "cluster", FALSE },   { "gpus", TRUE },         { "id", FALSE },
           { "step_ms", TRUE },    { "tokens_per_s", TRUE }, { "mfu", TRUE },
           { "device_mib", TRUE }, { "days", TRUE },         { "gpu_hours", TRUE },
-          { "cost_usd", TRUE },   { "efficiency", TRUE },   { "note", FALSE },
-          { "plan", FALSE } };
+          { "cost_usd", TRUE },   { "goodput", TRUE },      { "efficiency", TRUE },
+          { "note", FALSE },      { "plan", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   for (guint i = 0; i < self->rows->len; i++)
     {
@@ -331,6 +332,7 @@ row_table (const Sizes *self)
       add_if (table, lasts, row->seconds / 86400, 2);
       add_if (table, lasts, row->gpu_hours, 0);
       add_if (table, lasts && row->price > 0, row->cost, 0);
+      add_if (table, lasts, self->goodput, 2);
       add_if (table, p != NULL, row->efficiency, 3);
       cli_table_add (table, row->note);
       cli_table_add (table, plan);
@@ -384,6 +386,16 @@ print_answer (const Sizes *self, const char *what, const Row *row)
   printf ("\n");
 }
 
+/* What days and costs are made of. */
+static void
+print_time_left_out (const Sizes *self)
+{
+  g_autofree char *description = cli_training_describe (self->goodput);
+  printf ("\n");
+  if (self->tokens > 0)
+    printf ("%s\n", description);
+}
+
 /* FALSE: nothing keeps the deadline and the budget. */
 static gboolean
 answer (const Sizes *self, gboolean prints)
@@ -407,7 +419,8 @@ answer (const Sizes *self, gboolean prints)
 static gboolean
 read_asked (Sizes *self, const CliSizes *asked, GError **error)
 {
-  const gboolean wants_tokens = (asked->deadline || asked->budget) && !asked->tokens;
+  const gboolean wants_tokens
+      = (asked->deadline || asked->budget || asked->goodput) && !asked->tokens;
   if (wants_tokens || (asked->budget && !asked->price))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -416,6 +429,7 @@ read_asked (Sizes *self, const CliSizes *asked, GError **error)
       return FALSE;
     }
   return (!asked->tokens || cli_training_parse_tokens (asked->tokens, &self->tokens, error))
+         && cli_training_parse_goodput (asked->goodput, &self->goodput, error)
          && (!asked->deadline
              || cli_training_parse_duration (asked->deadline, &self->deadline_s, error))
          && (!asked->budget
@@ -457,7 +471,7 @@ cli_query_sizes (const CliQuestion *question, const CliSizes *asked, const CliIn
   g_autoptr (CliTable) table = row_table (&self);
   cli_table_print (table, format);
   if (format == CLI_FORMAT_TABLE)
-    printf ("\n");
+    print_time_left_out (&self);
   if (cli_watch_is_interrupted () || answer (&self, format == CLI_FORMAT_TABLE))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,

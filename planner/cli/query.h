@@ -103,8 +103,8 @@ PlanCluster *cli_query_resize (const PlanCluster *cluster, gint64 devices, GErro
 /* What is asked about sizes and costs, as typed. */
 typedef struct
 {
-  char *gpus, *tokens, *deadline, *price, *budget; /* each NULL where absent */
-  char **clusters;                                 /* where there are several */
+  char *gpus, *tokens, *deadline, *price, *budget, *goodput; /* each NULL where absent */
+  char **clusters;                                           /* where there are several */
 } CliSizes;
 
 /* The best plan of every size and cluster side by side, and which of them answers. */

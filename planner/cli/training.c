@@ -123,17 +123,60 @@ cli_training_find_price (const char *text, const CliInput *input, double *out_pr
 }
 
 gboolean
-cli_training_init (CliTraining *self, const char *tokens, const char *price, const CliInput *input,
-                   GError **error)
+cli_training_parse_goodput (const char *text, double *out_goodput, GError **error)
 {
-  *self = (CliTraining){ 0 };
-  if (price && !tokens)
+  const gsize length = text ? strlen (text) : 0;
+  const gboolean is_percentage = length > 0 && text[length - 1] == '%';
+  g_autofree char *number = g_strndup (text ? text : "1", length - is_percentage);
+  double goodput = 1;
+  if (text && !plan_units_parse_real (number, "--goodput", 0, 1e300, &goodput, error))
+    return FALSE;
+  goodput /= is_percentage ? 100 : 1;
+  if (!(goodput > 0 && goodput <= 1))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--price: --tokens is needed, too: how many the run trains on");
+                   "--goodput: '%s' is no share of the time: above 0 and at most 1, as 0.9 or 90%%",
+                   text);
       return FALSE;
     }
-  return (!tokens || cli_training_parse_tokens (tokens, &self->tokens, error))
+  *out_goodput = goodput;
+  return TRUE;
+}
+
+const char *const *
+cli_training_left_out (void)
+{
+  static const char *const left_out[]
+      = { "checkpoints", "evaluation", "failures", "restarts", "stragglers", NULL };
+  return left_out;
+}
+
+char *
+cli_training_describe (double goodput)
+{
+  g_autofree char *left_out = g_strjoinv (", ", (char **)cli_training_left_out ());
+  return goodput < 1
+             ? g_strdup_printf ("%.4g %% of the time trains (--goodput), the rest goes to %s",
+                                100 * goodput, left_out)
+             : g_strdup_printf ("steps alone, without %s: --goodput 0.9 would leave a tenth of the "
+                                "time for them",
+                                left_out);
+}
+
+gboolean
+cli_training_init (CliTraining *self, const char *tokens, const char *price, const char *goodput,
+                   const CliInput *input, GError **error)
+{
+  *self = (CliTraining){ .goodput = 1 };
+  if ((price || goodput) && !tokens)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--%s: --tokens is needed, too: how many the run trains on",
+                   price ? "price" : "goodput");
+      return FALSE;
+    }
+  return cli_training_parse_goodput (goodput, &self->goodput, error)
+         && (!tokens || cli_training_parse_tokens (tokens, &self->tokens, error))
          && (!price
              || (cli_training_find_price (price, input, &self->price, error)
                  && cli_training_check_price (price, &input, 1, error)));
@@ -142,7 +185,7 @@ cli_training_init (CliTraining *self, const char *tokens, const char *price, con
 void
 cli_training_take (CliTraining *self, double tokens_per_s_per_device, gint64 devices)
 {
-  const double device_s = self->tokens / tokens_per_s_per_device;
+  const double device_s = self->tokens / tokens_per_s_per_device / self->goodput;
   self->days = device_s / (double)devices / 86400;
   self->gpu_hours = device_s / 3600;
   self->cost = self->gpu_hours * self->price;

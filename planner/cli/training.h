@@ -7,18 +7,27 @@ G_BEGIN_DECLS
 typedef struct
 {
   double tokens, price; /* USD per device and hour; each 0 where it was not told */
+  double goodput;       /* share of the time in which the run trains */
   double days, gpu_hours, cost;
 } CliTraining;
 
-/* From --tokens and --price as typed, each NULL where absent. */
+/* From --tokens, --price and --goodput as typed, each NULL where absent. */
 gboolean cli_training_init (CliTraining *self, const char *tokens, const char *price,
-                            const CliInput *input, GError **error);
+                            const char *goodput, const CliInput *input, GError **error);
 
 /* Computes the rest. */
 void cli_training_take (CliTraining *self, double tokens_per_s_per_device, gint64 devices);
 
 /* "2e12", "15T", "300B", "50M". */
 gboolean cli_training_parse_tokens (const char *text, double *out_tokens, GError **error);
+
+/* "0.9" or "90%": above 0, at most 1; 1 where it is NULL. */
+gboolean cli_training_parse_goodput (const char *text, double *out_goodput, GError **error);
+
+/* What steps alone leave out, NULL-terminated; and in a sentence what such a time has of it, which
+ * the caller frees. */
+const char *const *cli_training_left_out (void);
+char *cli_training_describe (double goodput);
 
 /* "14d", "36h", "90m": seconds. */
 gboolean cli_training_parse_duration (const char *text, double *out_seconds, GError **error);
