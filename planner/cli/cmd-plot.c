@@ -17,6 +17,8 @@
 
 #define USUAL_TOP 4
 #define MAX_TOP 8
+#define USUAL_FRONT 30.0
+#define MAX_FRONT 10000.0
 
 /* What a picture of one plan is drawn from: a prediction, or a stored run with its measurement. */
 typedef struct
@@ -123,6 +125,7 @@ enum
   TAKES_TOP = 1 << 3,
   TAKES_PLANS = 1 << 4,
   TAKES_FROM = 1 << 5,
+  TAKES_SEARCH = 1 << 6,
 };
 
 static const struct
@@ -133,9 +136,9 @@ static const struct
 } kinds[] = {
   { "timeline", plot_one_timeline, TAKES_RUN },
   { "memory", plot_one_memory, TAKES_RUN },
-  { "pareto", cli_plot_pareto, TAKES_SWEEP },
+  { "pareto", cli_plot_pareto, TAKES_SWEEP | TAKES_SEARCH },
   { "tradeoff", cli_plot_tradeoff, TAKES_SWEEP },
-  { "breakdown", cli_plot_breakdown, TAKES_SWEEP | TAKES_TOP | TAKES_PLANS },
+  { "breakdown", cli_plot_breakdown, TAKES_SWEEP | TAKES_SEARCH | TAKES_TOP | TAKES_PLANS },
   { "scaling", cli_plot_scaling, TAKES_SWEEP | TAKES_SIZES },
   { "accuracy", cli_plot_accuracy, TAKES_FROM },
 };
@@ -173,6 +176,11 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--gpus", self->gpus != NULL, TAKES_SIZES },
     { "--weak", self->weak, TAKES_SIZES },
     { "--top", self->top_text != NULL, TAKES_TOP },
+    { "--only", self->question.only != NULL, TAKES_SEARCH },
+    { "--allow", self->question.allow != NULL, TAKES_SEARCH },
+    { "--headroom", self->question.headroom != NULL, TAKES_SEARCH },
+    { "--memory", self->question.memory != NULL, TAKES_SEARCH },
+    { "--front", self->front_text != NULL, TAKES_SEARCH },
     { "--from", self->from != NULL, TAKES_FROM },
     { "--of", self->of != NULL, TAKES_FROM },
     { "--by", self->by != NULL, TAKES_FROM },
@@ -204,7 +212,10 @@ draw (const char *name, CliPlot *self, char **out_text, GError **error)
   gint64 top = USUAL_TOP;
   if (!check_options (self, kinds[kind].takes, error)
       || (self->top_text
-          && !plan_units_parse_int (self->top_text, "--top", 1, MAX_TOP, &top, error)))
+          && !plan_units_parse_int (self->top_text, "--top", 1, MAX_TOP, &top, error))
+      || (self->front_text
+          && !plan_units_parse_percent (self->front_text, "--front", 0, MAX_FRONT,
+                                        &self->question.front, error)))
     return FALSE;
   self->top = (gint)top;
   return kinds[kind].draw (self, out_text, error);
@@ -217,18 +228,44 @@ plot_clear (CliPlot *self)
   g_free (self->path);
   g_free (self->run);
   g_free (self->top_text);
+  g_free (self->front_text);
   g_free (self->gpus);
   g_free (self->from);
   g_free (self->of);
   g_free (self->by);
   g_strfreev (self->sweeps);
+  g_strfreev (self->question.only);
+  g_free (self->question.allow);
+  g_free (self->question.headroom);
+  g_free (self->question.memory);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
+
+/* What query takes of its space, for the pictures that search it. */
+static void
+add_search_options (CliQuestion *question, char **out_front, CliContext *context)
+{
+  const GOptionEntry entries[] = {
+    { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
+      "of pareto and breakdown, as query takes it: search these values of a field only",
+      "FIELD=V1,V2,…" },
+    { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
+      "likewise: beyond exact sums and states on the device", "CLASS,…" },
+    { "memory", 0, 0, G_OPTION_ARG_STRING, &question->memory,
+      "likewise: what a plan may take on a device", "SIZE" },
+    { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom,
+      "likewise: part of it that stays free", "PERCENT" },
+    { "front", 0, 0, G_OPTION_ARG_STRING, out_front,
+      "likewise: how far the front goes beyond the best's time; 30 unless said", "PERCENT" },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
 
 int
 cmd_plot (int argc, char **argv, GError **error)
 {
-  g_auto (CliPlot) self = { 0 };
+  g_auto (CliPlot) self = { .question = { .front = USUAL_FRONT } };
   g_autofree char *text = NULL;
   const GOptionEntry entries[] = {
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
@@ -237,9 +274,9 @@ cmd_plot (int argc, char **argv, GError **error)
     { "run", 0, 0, G_OPTION_ARG_STRING, &self.run,
       "a stored run in place of a plan, simulated beside measured; for timeline and memory", "ID" },
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self.sweeps,
-      "what pareto (strategy and mbs=1,2,4 unless said), tradeoff, breakdown and scaling "
-      "(strategy) "
-      "vary; a field alone takes all of its values",
+      "what pareto, tradeoff, breakdown and scaling (strategy unless said) vary; a field alone "
+      "takes "
+      "all of its values; without it pareto and breakdown draw what query finds",
       "FIELD[=V1,V2,…]" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &self.gpus,
       "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
@@ -265,6 +302,7 @@ cmd_plot (int argc, char **argv, GError **error)
   g_autoptr (CliContext) context = cli_context_new (
       KINDS " [PLAN…]", "draw a picture: where a step's time and memory go, or how plans compare");
   cli_context_add (context, entries);
+  add_search_options (&self.question, &self.front_text, context);
   cli_options_add (&self.options, context);
   cli_context_describe (
       context, "timeline and memory show one plan over a step; pareto, tradeoff, breakdown "

@@ -2,6 +2,7 @@
  */
 #pragma once
 #include "planner/cli/options.h"
+#include "planner/cli/query.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -13,8 +14,9 @@ typedef struct
   char **sweeps;
   char *const *plans; /* borrowed: words behind the kind of picture */
   gboolean weak;
-  char *top_text; /* as typed; NULL: not said */
+  char *top_text, *front_text; /* as typed; NULL: not said */
   gint top;
+  CliQuestion question; /* what is searched, where nothing is swept; its words are owned */
 } CliPlot;
 
 /* Reads model, cluster and plan; the global batch must be there, unless it is swept. */

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define QUERY_TOP 5 /* answers, as query gives without --top: they may be on its front */
+
 /* What a label of a plan says of itself: the rest is worth a word in a title. */
 static gboolean
 is_in_label (PlanField field)
@@ -180,15 +182,14 @@ label_of (const Plan *resolved, const Plan *plan, const Plan *base)
   return g_string_free (label, FALSE);
 }
 
-gboolean
-cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
+static gboolean
+sweep_pareto (CliPlot *self, char **out_text, GError **error)
 {
   g_auto (CliInput) input = { 0 };
   g_auto (Swept) swept = { 0 };
   g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
   g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
-  const char *const standard[] = { "strategy", "mbs=1,2,4", NULL };
-  char *const *sweeps = self->sweeps ? self->sweeps : (char *const *)standard;
+  char *const *sweeps = self->sweeps;
   if (!sweep_plans (self, sweeps, &input, &swept, error))
     return FALSE;
   for (guint i = 0; i < swept.predictions->len; i++)
@@ -207,6 +208,75 @@ cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
   cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
                       gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+}
+
+/* What a search is asked for that query would find the same by. */
+static CliQuestion
+question_of (const CliPlot *self)
+{
+  CliQuestion question = self->question;
+  question.set = self->options.set;
+  question.db = self->options.db;
+  question.apart = CLI_APART;
+  question.keeps_nothing = TRUE;
+  return question;
+}
+
+/* Every plan that a search scored, as far as its front goes; those of the front say how they differ
+ * from the best. */
+static void
+add_found (const CliInput *input, const PlanSearchResult *result, GArray *points, GPtrArray *labels)
+{
+  const double devices = (double)plan_cluster_devices (input->cluster);
+  g_autoptr (GArray) front = plan_search_front (result);
+  for (guint i = 0, next = 0; i < result->found->len; i++)
+    {
+      const PlanFound *found = &g_array_index (result->found, PlanFound, i);
+      const gboolean is_front = next < front->len && g_array_index (front, guint, next) == i;
+      const Plan *best = &g_array_index (result->found, PlanFound, 0).plan;
+      const double tokens = (double)(found->plan.value[PLAN_GBS] * found->plan.value[PLAN_SEQ]);
+      if (found->score.time_ns > result->front_ns)
+        continue;
+      next += is_front;
+      g_ptr_array_add (labels,
+                       is_front ? label_of (&found->plan, &found->plan, best) : g_strdup (""));
+      const PlotPoint point
+          = { .label = labels->pdata[labels->len - 1],
+              .memory_gib = gib (found->score.memory_bytes),
+              .tokens_per_s = 1e9 * tokens / (double)found->score.time_ns / devices,
+              .fits = TRUE };
+      g_array_append_val (points, point);
+    }
+}
+
+/* The front of memory and time of a search, which is query's for the same words. */
+static gboolean
+search_pareto (CliPlot *self, char **out_text, GError **error)
+{
+  const CliQuestion question = question_of (self);
+  g_auto (CliInput) input = { 0 };
+  g_auto (CliQuery) query = { 0 };
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  CliChoice choice;
+  if (!cli_plot_read (self, NULL, &input, error)
+      || !cli_choice_init (&choice, &question, &input, error)
+      || !cli_query_ask (&choice, QUERY_TOP, &query, error))
+    return FALSE;
+  if (query.answers->len == 0)
+    return cli_query_refuse (&choice, error);
+  add_found (&input, &query.result, points, labels);
+  g_autofree char *setting = cli_plot_title (&input, NULL, NULL);
+  g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
+                                            query.result.total);
+  return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
+                      gib (choice.memory_bytes), title, self->path, out_text, error);
+}
+
+gboolean
+cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
+{
+  return (self->sweeps ? sweep_pareto : search_pareto) (self, out_text, error);
 }
 
 /* A line for each value of the second field; the first's values are the labels. */
@@ -258,8 +328,7 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
 static GArray *
 find_best (const CliPlot *self, const CliInput *input, GError **error)
 {
-  const CliQuestion question
-      = { .set = self->options.set, .apart = CLI_APART, .keeps_nothing = TRUE };
+  const CliQuestion question = question_of (self);
   g_autoptr (GArray) plans = g_array_new (FALSE, FALSE, sizeof (Plan));
   g_auto (CliQuery) query = { 0 };
   CliChoice choice;
