@@ -8,6 +8,7 @@
 #include "db/transfer.h"
 #include "exec/spread.h"
 #include "planner/cli/ranks.h"
+#include "planner/cli/timings.h"
 #include "planner/cli/watch.h"
 #include "planner/error.h"
 
@@ -212,6 +213,15 @@ tokens_per_s (const CliTraining *self, const ExecResult *result)
   return 1e3 * (double)tokens_per_step (self) / step_ms (self, result, 0.5);
 }
 
+/* Whether any op was timed on this machine, for the prediction to rest on. */
+static gboolean
+is_timed_here (const CliTraining *self)
+{
+  return cli_timings (self->input->cluster, self->prediction.stack, self->input->db,
+                      self->input->comm)
+         != NULL;
+}
+
 static void
 print_json (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
             gint64 run_id)
@@ -236,6 +246,8 @@ print_json (const CliTraining *self, const ExecResult *result, const ExecRankTim
   json_builder_set_member_name (b, "predicted");
   json_builder_begin_object (b);
   add_number (b, "step_ms", self->prediction.step_ms);
+  json_builder_set_member_name (b, "is_timed_here");
+  json_builder_add_boolean_value (b, is_timed_here (self));
   json_builder_set_member_name (b, "memory");
   cli_memory_to_json (&self->prediction.trace->memory, self->prediction.schedule, b);
   cli_provenance_to_json (&self->prediction, b);
@@ -322,6 +334,17 @@ comparison_table (const CliTraining *self, const ExecResult *result)
   return table;
 }
 
+static void
+print_what_is_untimed (const CliTraining *self)
+{
+  if (!is_timed_here (self))
+    printf (
+        "note: no op was timed on this machine, so the predicted step_ms is a guess: fsdplan bench "
+        "--ranks %u%s%s%s times them, and the next prediction rests on that\n",
+        self->ranks, self->input->cluster->kind == PLAN_DEVICE_GPU ? " --backend cuda" : "",
+        self->db ? " --db " : "", self->db ? self->db : "");
+}
+
 /* Where the run is, and what draws it. */
 static void
 print_place (const CliTraining *self, gint64 run_id)
@@ -359,6 +382,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   for (guint i = 0; i < self->prediction.hazards->len; i++)
     printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
   cli_ranks_print (self, times);
+  print_what_is_untimed (self);
   putchar ('\n');
   cli_table_print (comparison, format);
   print_place (self, run_id);
