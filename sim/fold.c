@@ -25,7 +25,8 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
   self->n_open = 0;
   sim_engine_init (&self->engine, schedule, cost);
   sim_busy_begin (&self->busy, 0);
-  sim_tally_begin (&self->tally, plan_schedule_n_nodes (schedule));
+  if (self->splits)
+    sim_tally_begin (&self->tally, plan_schedule_n_nodes (schedule));
   sim_recall_begin (&self->recall, program, self->engine.n_clocks);
   sim_rejoin_reset (&self->rejoin, self->engine.n_clocks);
   for (guint i = 0; i < SIM_LEVELS; i++)
@@ -547,7 +548,8 @@ sim_fold_run (SimFold *self, PlanSection section)
   const SimRange *range = &self->program->time.sections[section];
   const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
   sim_busy_begin (&self->busy, begin_ns);
-  sim_tally_begin (&self->tally, self->tally.ns->len);
+  if (self->splits)
+    sim_tally_begin (&self->tally, self->tally.ns->len);
   self->compares = section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial;
   self->is_over = FALSE;
   if (self->compares)

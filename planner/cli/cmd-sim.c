@@ -165,7 +165,29 @@ print_time (const CliPrediction *p)
 static void
 print_compute (const CliPrediction *p)
 {
-  g_autoptr (CliTable) table = cli_split_table (&p->split, p->trace->step_ns);
+  static const CliColumn columns[] = { { "compute", FALSE },
+                                       { "ms", TRUE },
+                                       { "share_pct", TRUE },
+                                       { "rate", TRUE },
+                                       { "of_peak_pct", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const char *key, *name;
+  guint i = 0;
+  for (const CliWork *work; (work = cli_split_next (&p->split, &i, &key, &name));)
+    {
+      const CliPace pace = cli_split_pace (&p->split, work);
+      g_autofree char *rate
+          = g_strdup_printf ("%.1f %s", pace.per_s * (pace.is_arithmetic ? 1e-12 : 1e-9),
+                             pace.is_arithmetic ? "TFLOP/s" : "GB/s");
+      cli_table_add (table, name);
+      cli_table_add_real (table, 1e-6 * (double)work->ns, 2);
+      cli_table_add_real (table, 100.0 * (double)work->ns / (double)p->trace->step_ns, 1);
+      cli_table_add (table, pace.per_s > 0 ? rate : NULL);
+      if (pace.of_peak_pct >= 0 && pace.per_s > 0)
+        cli_table_add_real (table, pace.of_peak_pct, 1);
+      else
+        cli_table_add (table, NULL);
+    }
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 

@@ -73,35 +73,6 @@ share_pct (const CliWork *work, gint64 step_ns)
   return 100.0 * (double)work->ns / (double)step_ns;
 }
 
-CliTable *
-cli_split_table (const CliSplit *self, gint64 step_ns)
-{
-  static const CliColumn columns[] = { { "compute", FALSE },
-                                       { "ms", TRUE },
-                                       { "share_pct", TRUE },
-                                       { "rate", TRUE },
-                                       { "of_peak_pct", TRUE } };
-  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const char *key, *name;
-  guint i = 0;
-  for (const CliWork *work; (work = cli_split_next (self, &i, &key, &name));)
-    {
-      const CliPace pace = cli_split_pace (self, work);
-      g_autofree char *rate
-          = g_strdup_printf ("%.1f %s", pace.per_s * (pace.is_arithmetic ? 1e-12 : 1e-9),
-                             pace.is_arithmetic ? "TFLOP/s" : "GB/s");
-      cli_table_add (table, name);
-      cli_table_add_real (table, 1e-6 * (double)work->ns, 2);
-      cli_table_add_real (table, share_pct (work, step_ns), 1);
-      cli_table_add (table, pace.per_s > 0 ? rate : NULL);
-      if (pace.of_peak_pct >= 0 && pace.per_s > 0)
-        cli_table_add_real (table, pace.of_peak_pct, 1);
-      else
-        cli_table_add (table, NULL);
-    }
-  return table;
-}
-
 static void
 add_number (JsonBuilder *builder, const char *name, gboolean is_known, double value)
 {

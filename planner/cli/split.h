@@ -1,6 +1,5 @@
 /* CliSplit: what the compute stream's time of a step goes into, and how fast each part goes. */
 #pragma once
-#include "planner/cli/output.h"
 #include "planner/schedule.h"
 #include "sim/cost.h"
 #include <glib.h>
@@ -41,8 +40,7 @@ CliPace cli_split_pace (const CliSplit *self, const CliWork *work);
 const CliWork *cli_split_next (const CliSplit *self, guint *index, const char **out_key,
                                const char **out_name);
 
-/* A row per part; `step_ns` is what shares are of. The member "compute", an array. */
-CliTable *cli_split_table (const CliSplit *self, gint64 step_ns);
+/* The member "compute", an array; `step_ns` is what shares are of. */
 void cli_split_to_json (const CliSplit *self, gint64 step_ns, JsonBuilder *builder);
 
 G_END_DECLS
