@@ -198,6 +198,23 @@ plan_accuracy_measure (const PlanSample *samples, guint n_samples, PlanAccuracy 
   *out_accuracy = self;
 }
 
+/* Both have a closed form for four degrees of freedom (Shaw 2006, "Sampling Student's T
+ * distribution", J. Computational Finance 9). */
+double
+plan_accuracy_share_below (double z)
+{
+  const double s = z / sqrt (4 + z * z);
+  return 0.5 + 0.75 * s - 0.25 * s * s * s;
+}
+
+double
+plan_accuracy_below_share (double share)
+{
+  const double root = sqrt (MIN (4 * share * (1 - share), 1));
+  const double z = 2 * sqrt (MAX (cos (acos (root) / 3) / root - 1, 0));
+  return share < 0.5 ? -z : z;
+}
+
 typedef struct
 {
   double scale, weight;

@@ -37,6 +37,12 @@ double plan_accuracy_tolerance (double measured);
  * least; groups weigh alike. 0 without samples. */
 double plan_accuracy_best_scale (const PlanSample *samples, guint n_samples);
 
+/* Errors, divided by their scale, are taken to follow Student's t with four degrees of freedom: of
+ * the laws that were tried its tails came nearest to those of memory predictions. The share of
+ * errors below `z`, and the `z` that a share of 0 to 1, both excluded, lies below. */
+double plan_accuracy_share_below (double z);
+double plan_accuracy_below_share (double share);
+
 /* What can be chosen among for one question. */
 typedef struct
 {

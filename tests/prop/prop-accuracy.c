@@ -209,6 +209,26 @@ START_TEST (order_and_repeats_do_not_matter)
 }
 END_TEST
 
+/* Against tables of Student's t with four degrees of freedom, and the density summed up. */
+START_TEST (the_law_of_errors)
+{
+  static const double table[][2]
+      = { { 0.5, 0 }, { 0.75, 0.741 }, { 0.9, 1.533 }, { 0.95, 2.132 }, { 0.99, 3.747 } };
+  double sum = 0.5;
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    {
+      ck_assert_double_eq_tol (plan_accuracy_below_share (table[i][0]), table[i][1], 1e-3);
+      ck_assert_double_eq_tol (plan_accuracy_below_share (1 - table[i][0]), -table[i][1], 1e-3);
+    }
+  for (double z = 0; z < 6; z += 1e-3)
+    {
+      ck_assert_double_eq_tol (plan_accuracy_share_below (z), sum, 1e-6);
+      ck_assert_double_eq_tol (plan_accuracy_below_share (sum), z, 1e-3);
+      sum += 1e-3 * 0.375 * pow (1 + (z + 5e-4) * (z + 5e-4) / 4, -2.5);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -220,6 +240,7 @@ main (void)
   tcase_add_loop_test (tcase, statistics_equal_a_stupid_reference, 0, 200);
   tcase_add_loop_test (tcase, no_other_factor_is_better, 0, 200);
   tcase_add_loop_test (tcase, order_and_repeats_do_not_matter, 0, 50);
+  tcase_add_test (tcase, the_law_of_errors);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
