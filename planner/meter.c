@@ -115,6 +115,12 @@ plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
 }
 
 guint64
+plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  return (guint64)walk (schedule, granule).net;
+}
+
+guint64
 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
 {
   const Swing all = walk (schedule, granule);

@@ -29,7 +29,8 @@ void plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out_me
  * repeat once. Less than any allocator holds. */
 guint64 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule);
 
-/* Of them, those that are not live between steps. */
+/* Of them, those that are live between steps, and those that are not. */
+guint64 plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule);
 guint64 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule);
 
 G_END_DECLS

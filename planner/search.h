@@ -12,7 +12,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 time_ns;
-  guint64 memory_bytes;
+  guint64 memory_bytes; /* that there have to be: what limits and the front are about */
+  guint64 device_bytes; /* that it is predicted to take; nothing here depends on it */
 } PlanScore;
 
 /* One plan that a search asks for. */

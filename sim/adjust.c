@@ -18,6 +18,12 @@ static const struct
 #undef X
 };
 
+static const char *const distances[] = {
+#define X(id, name, meaning) name,
+  SIM_DISTANCE_LIST (X)
+#undef X
+};
+
 /* The effect that moves a parameter, by one more; 0: none does. */
 #define BY(effect) (SIM_EFFECT_##effect + 1)
 
@@ -104,15 +110,38 @@ clear_uncertainty (gpointer data)
   clear_scope (&((SimUncertainty *)data)->scope);
 }
 
+static void
+clear_seen (gpointer data)
+{
+  SimSeen *seen = data;
+  clear_scope (&seen->scope);
+  g_free (seen->modes);
+  g_free (seen->networks);
+}
+
+static void
+clear_memory (gpointer data)
+{
+  clear_scope (&((SimMemoryError *)data)->scope);
+}
+
+static GArray *
+array_new (guint size, GDestroyNotify clear)
+{
+  GArray *array = g_array_new (FALSE, FALSE, size);
+  g_array_set_clear_func (array, clear);
+  return array;
+}
+
 SimAdjustments *
 sim_adjustments_new (const char *id)
 {
   SimAdjustments *self = g_new0 (SimAdjustments, 1);
   self->id = g_strdup (id);
-  self->factors = g_array_new (FALSE, FALSE, sizeof (SimFactor));
-  self->uncertainties = g_array_new (FALSE, FALSE, sizeof (SimUncertainty));
-  g_array_set_clear_func (self->factors, clear_factor);
-  g_array_set_clear_func (self->uncertainties, clear_uncertainty);
+  self->factors = array_new (sizeof (SimFactor), clear_factor);
+  self->uncertainties = array_new (sizeof (SimUncertainty), clear_uncertainty);
+  self->seen = array_new (sizeof (SimSeen), clear_seen);
+  self->memory = array_new (sizeof (SimMemoryError), clear_memory);
   return self;
 }
 
@@ -124,6 +153,8 @@ sim_adjustments_free (SimAdjustments *self)
   g_free (self->id);
   g_array_unref (self->factors);
   g_array_unref (self->uncertainties);
+  g_array_unref (self->seen);
+  g_array_unref (self->memory);
   g_free (self);
 }
 
@@ -147,6 +178,32 @@ sim_adjustments_add_uncertainty (SimAdjustments *self, SimUncertainty uncertaint
   g_array_append_val (self->uncertainties, uncertainty);
 }
 
+void
+sim_adjustments_add_seen (SimAdjustments *self, SimSeen seen)
+{
+  seen.scope = copy_scope (seen.scope);
+  seen.modes = g_strdup (seen.modes);
+  seen.networks = g_strdup (seen.networks);
+  g_array_append_val (self->seen, seen);
+}
+
+void
+sim_adjustments_add_memory (SimAdjustments *self, SimMemoryError error)
+{
+  error.scope = copy_scope (error.scope);
+  g_array_append_val (self->memory, error);
+}
+
+void
+sim_adjustments_add_doubts (SimAdjustments *self, const SimAdjustments *other)
+{
+  for (guint i = 0; i < other->seen->len; i++)
+    sim_adjustments_add_seen (self, g_array_index (other->seen, SimSeen, i));
+  for (guint i = 0; i < other->memory->len; i++)
+    sim_adjustments_add_memory (self, g_array_index (other->memory, SimMemoryError, i));
+  memcpy (self->distances, other->distances, sizeof self->distances);
+}
+
 static void
 print_scope (GString *text, const SimScope *scope)
 {
@@ -156,6 +213,38 @@ print_scope (GString *text, const SimScope *scope)
     g_string_append_printf (text, " stack=%s", scope->stack);
   if (scope->site)
     g_string_append_printf (text, " site=%s", scope->site);
+}
+
+static void
+print_doubts (const SimAdjustments *self, GString *text)
+{
+  char number[2][G_ASCII_DTOSTR_BUF_SIZE];
+  for (guint i = 0; i < self->seen->len; i++)
+    {
+      const SimSeen *s = &g_array_index (self->seen, SimSeen, i);
+      g_string_append (text, "seen");
+      print_scope (text, &s->scope);
+      g_string_append_printf (text, " runs=%u devices=%" G_GINT64_FORMAT, s->runs, s->devices);
+      if (s->modes)
+        g_string_append_printf (text, " modes=%s", s->modes);
+      if (s->networks)
+        g_string_append_printf (text, " networks=%s", s->networks);
+      g_string_append_c (text, '\n');
+    }
+  for (SimDistance d = 0; d < SIM_N_DISTANCES; d++)
+    if (self->distances[d].pct > 0)
+      g_string_append_printf (text, "distance kind=%s pct=%s runs=%u\n", distances[d],
+                              g_ascii_dtostr (number[0], sizeof number[0], self->distances[d].pct),
+                              self->distances[d].runs);
+  for (guint i = 0; i < self->memory->len; i++)
+    {
+      const SimMemoryError *m = &g_array_index (self->memory, SimMemoryError, i);
+      g_string_append (text, "memory");
+      print_scope (text, &m->scope);
+      g_string_append_printf (text, " whole=%s passing=%s runs=%u\n",
+                              g_ascii_dtostr (number[0], sizeof number[0], m->whole),
+                              g_ascii_dtostr (number[1], sizeof number[1], m->passing), m->runs);
+    }
 }
 
 char *
@@ -181,6 +270,7 @@ sim_adjustments_print (const SimAdjustments *self)
       g_string_append_printf (text, " pct=%s runs=%u\n",
                               g_ascii_dtostr (number[0], sizeof number[0], u->pct), u->runs);
     }
+  print_doubts (self, text);
   return g_string_free (text, FALSE);
 }
 
@@ -234,26 +324,47 @@ take_scope (const Line *line)
   return scope;
 }
 
+/* The place of the key's word among names, NULL behind the last. */
+static gboolean
+take_name (const Line *line, const char *key, const char *const *names, guint *out)
+{
+  const char *word = g_hash_table_lookup (line->values, key);
+  for (*out = 0; word && names[*out]; (*out)++)
+    if (g_str_equal (names[*out], word))
+      {
+        g_hash_table_remove (line->values, key);
+        return TRUE;
+      }
+  if (!word)
+    return refuse (line, "no", key);
+  g_autofree char *hint = plan_text_suggest (word, names);
+  g_autofree char *quoted = plan_text_quote (word);
+  g_set_error (line->error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: no %s is called %s: %s",
+               line->name, line->number, key, quoted, hint);
+  return FALSE;
+}
+
 static gboolean
 take_effect (const Line *line, SimEffect *out)
 {
   const char *names[SIM_N_EFFECTS + 1] = { NULL };
-  const char *word = g_hash_table_lookup (line->values, "effect");
+  guint place;
   for (guint e = 0; e < SIM_N_EFFECTS; e++)
     names[e] = effects[e].name;
-  for (*out = 0; word && *out < SIM_N_EFFECTS; (*out)++)
-    if (g_str_equal (names[*out], word))
-      {
-        g_hash_table_remove (line->values, "effect");
-        return TRUE;
-      }
-  if (!word)
-    return refuse (line, "no", "effect");
-  g_autofree char *hint = plan_text_suggest (word, names);
-  g_autofree char *quoted = plan_text_quote (word);
-  g_set_error (line->error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: no effect is called %s: %s",
-               line->name, line->number, quoted, hint);
-  return FALSE;
+  if (!take_name (line, "effect", names, &place))
+    return FALSE;
+  *out = (SimEffect)place;
+  return TRUE;
+}
+
+static gboolean
+take_count (const Line *line, const char *key, gint64 *out)
+{
+  double number;
+  if (!take_number (line, key, 0, 1e9, &number))
+    return FALSE;
+  *out = (gint64)number;
+  return TRUE;
 }
 
 static gboolean
@@ -281,6 +392,70 @@ take_uncertainty (SimAdjustments *self, const Line *line)
   sim_adjustments_add_uncertainty (self, uncertainty);
   return TRUE;
 }
+
+/* Borrows the line's words. */
+static char *
+take_words (const Line *line, const char *key)
+{
+  char *words = g_hash_table_lookup (line->values, key);
+  g_hash_table_remove (line->values, key);
+  return words;
+}
+
+static gboolean
+take_seen (SimAdjustments *self, const Line *line)
+{
+  SimSeen seen = { .scope = take_scope (line),
+                   .modes = take_words (line, "modes"),
+                   .networks = take_words (line, "networks") };
+  gint64 runs;
+  if (!take_count (line, "runs", &runs) || !take_count (line, "devices", &seen.devices))
+    return FALSE;
+  seen.runs = (guint)runs;
+  sim_adjustments_add_seen (self, seen);
+  return TRUE;
+}
+
+static gboolean
+take_distance (SimAdjustments *self, const Line *line)
+{
+  const char *names[SIM_N_DISTANCES + 1] = { NULL };
+  SimDoubt doubt;
+  guint place;
+  gint64 runs;
+  for (guint d = 0; d < SIM_N_DISTANCES; d++)
+    names[d] = distances[d];
+  if (!take_name (line, "kind", names, &place) || !take_number (line, "pct", 0, 1000, &doubt.pct)
+      || !take_count (line, "runs", &runs))
+    return FALSE;
+  doubt.runs = (guint)runs;
+  self->distances[place] = doubt;
+  return TRUE;
+}
+
+static gboolean
+take_memory (SimAdjustments *self, const Line *line)
+{
+  SimMemoryError memory = { .scope = take_scope (line) };
+  gint64 runs;
+  if (!take_number (line, "whole", 0, 10, &memory.whole)
+      || !take_number (line, "passing", 0, 10, &memory.passing)
+      || !take_count (line, "runs", &runs))
+    return FALSE;
+  memory.runs = (guint)runs;
+  sim_adjustments_add_memory (self, memory);
+  return TRUE;
+}
+
+static const struct
+{
+  const char *word;
+  gboolean (*take) (SimAdjustments *self, const Line *line);
+} kinds[] = { { "factor", take_factor },
+              { "uncertainty", take_uncertainty },
+              { "seen", take_seen },
+              { "distance", take_distance },
+              { "memory", take_memory } };
 
 /* The words behind the first, as keys and values; the table owns nothing. */
 static gboolean
@@ -316,11 +491,12 @@ read_line (SimAdjustments *self, const char *text, Line *line)
       self->id = g_strdup (words[1]);
       return TRUE;
     }
-  const gboolean is_factor = g_str_equal (words[0], "factor");
-  if (!is_factor && !g_str_equal (words[0], "uncertainty"))
-    return refuse (line, "neither factor nor uncertainty:", words[0]);
-  if (!split (line, words + 1)
-      || !(is_factor ? take_factor (self, line) : take_uncertainty (self, line)))
+  guint kind = 0;
+  while (kind < G_N_ELEMENTS (kinds) && !g_str_equal (words[0], kinds[kind].word))
+    kind++;
+  if (kind == G_N_ELEMENTS (kinds))
+    return refuse (line, "neither factor, uncertainty, seen, distance nor memory:", words[0]);
+  if (!split (line, words + 1) || !kinds[kind].take (self, line))
     return FALSE;
   GHashTableIter iter;
   gpointer key;
@@ -367,8 +543,8 @@ sim_effect_apply (SimEffect effect, double factor, SimParams *params)
                                               : params->value[p] * factor;
 }
 
-static gboolean
-holds_for (const SimScope *scope, const char *gpu, const char *stack, const char *site)
+gboolean
+sim_scope_holds (const SimScope *scope, const char *gpu, const char *stack, const char *site)
 {
   return (!scope->gpu || g_strcmp0 (scope->gpu, gpu) == 0)
          && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0)
@@ -385,7 +561,7 @@ sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *
   for (guint i = 0; i < self->factors->len; i++)
     {
       const SimFactor *f = &g_array_index (self->factors, SimFactor, i);
-      if (holds_for (&f->scope, gpu, stack, site))
+      if (sim_scope_holds (&f->scope, gpu, stack, site))
         {
           total[f->effect] *= f->factor;
           params->is_fitted = TRUE;
@@ -394,19 +570,4 @@ sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *
   for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
     sim_effect_apply (e, total[e], params);
   params->id = self->id;
-}
-
-double
-sim_adjustments_uncertainty_pct (const SimAdjustments *self, const char *gpu, const char *stack)
-{
-  const SimUncertainty *best = NULL;
-  for (guint i = 0; i < self->uncertainties->len; i++)
-    {
-      const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
-      const guint closeness = (u->scope.stack ? 2 : 0) + (u->scope.gpu ? 1 : 0);
-      if (holds_for (&u->scope, gpu, stack, NULL)
-          && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
-        best = u;
-    }
-  return best ? best->pct : -1;
 }

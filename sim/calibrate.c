@@ -17,7 +17,6 @@
 #define SPREAD 0.05 /* of residuals that are believed; larger ones pull in proportion to it */
 #define STEP 0.01   /* in the logarithm of an effect, to see what it does */
 #define MOST_EVALUATIONS 80
-#define ENOUGH_RUNS 5 /* to speak of a spread */
 #define MOST_LEAPS 4
 #define UNTOLD 0.99 /* of a site's width: its runs said nothing */
 
@@ -451,7 +450,7 @@ add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *s
       g_array_append_val (misses, miss);
       total += row->weight;
     }
-  if (total < ENOUGH_RUNS)
+  if (total < SIM_ENOUGH_RUNS)
     return;
   qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
   while (at + 1 < misses->len

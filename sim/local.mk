@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
   %D%/adjust.c %D%/adjust.h \
+  %D%/doubt.c %D%/doubt.h \
   %D%/blocks.c %D%/blocks-long.c %D%/blocks-long.h %D%/blocks-state.c %D%/blocks.h %D%/blocks-private.h \
   %D%/busy.c %D%/busy.h \
   %D%/calibrate.c %D%/calibrate.h \

@@ -158,6 +158,12 @@ sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
          + (has_blocks ? stack->fixed_bytes : 0) + plan_stack_outside_bytes (stack, schedule);
 }
 
+guint64
+sim_measure_resting_bytes (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  return plan_meter_resting_bytes (schedule, stack->allocation_bytes) + stack->fixed_bytes;
+}
+
 gboolean
 sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
              SimWorkspace *workspace, SimSummary *out_summary, GError **error)

@@ -45,4 +45,7 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
 /* Bytes that any allocator holds on the device at least, without a simulation. */
 guint64 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack);
 
+/* Bytes that live tensors take between steps, as PlanMemory has them, likewise. */
+guint64 sim_measure_resting_bytes (const PlanSchedule *schedule, const PlanStack *stack);
+
 G_END_DECLS

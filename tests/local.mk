@@ -143,8 +143,8 @@ check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
 tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/floor.c planner/cli/measurements.c planner/cli/predict.c \
-  planner/cli/split.c \
+  planner/cli/adjustments.c planner/cli/doubt.c planner/cli/floor.c planner/cli/measurements.c \
+  planner/cli/predict.c planner/cli/split.c \
   planner/cli/score.c planner/cli/timings.c planner/cli/workspaces.c
 tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h

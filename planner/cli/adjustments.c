@@ -100,6 +100,20 @@ cli_adjustments (const char *id, const char *db, GError **error)
   return set;
 }
 
+static gpointer
+read_shipped_once (gpointer unused)
+{
+  (void)unused;
+  return read_shipped (NULL);
+}
+
+const SimAdjustments *
+cli_adjustments_shipped (void)
+{
+  static GOnce once = G_ONCE_INIT;
+  return g_once (&once, read_shipped_once, NULL);
+}
+
 SimParams
 cli_params (const SimAdjustments *set, const PlanCluster *cluster, const PlanStack *stack)
 {

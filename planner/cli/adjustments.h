@@ -13,6 +13,9 @@ G_BEGIN_DECLS
  * one. NULL without an error: none. Read once and kept; safe in several threads. */
 const SimAdjustments *cli_adjustments (const char *id, const char *db, GError **error);
 
+/* The shipped one, whatever else is in force; NULL: there is none that can be read. */
+const SimAdjustments *cli_adjustments_shipped (void);
+
 /* What holds for a cluster's devices on a stack; `set` may be NULL. */
 SimParams cli_params (const SimAdjustments *set, const PlanCluster *cluster,
                       const PlanStack *stack);

@@ -7,6 +7,7 @@
 #include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
+#include "planner/cli/doubt-fit.h"
 #include "planner/cli/import.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/output.h"
@@ -17,15 +18,17 @@
 #include "planner/text.h"
 #include "planner/units.h"
 #include "sim/calibrate.h"
+#include "sim/doubt.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef struct
 {
   char *id, *base, *out, *db, *format, *folds, *stack;
   char **where;
-  gboolean is_dry, is_published;
+  gboolean is_dry, is_published, finds_distances;
   const char *path; /* the table; NULL: the store, or what is published */
 } Question;
 
@@ -339,6 +342,28 @@ show_progress (guint evaluations, void *user)
   fprintf (stderr, "\rcalibrate: %u evaluations of all runs", evaluations);
 }
 
+static guint
+part_by_name (const char *name, GHashTable *names)
+{
+  gpointer known = g_hash_table_lookup (names, name);
+  if (!known)
+    g_hash_table_insert (names, g_strdup (name),
+                         known = GUINT_TO_POINTER (g_hash_table_size (names) + 1));
+  return GPOINTER_TO_UINT (known);
+}
+
+static guint
+part_by_gpu (const CliRun *run, GHashTable *names)
+{
+  return part_by_name (run->row.cluster->device_name, names);
+}
+
+static guint
+part_by_stack (const CliRun *run, GHashTable *names)
+{
+  return part_by_name (run->row.cell[PLAN_RUN_STACK], names);
+}
+
 static SimAdjustments *
 fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint n_parts,
      GError **error)
@@ -373,6 +398,62 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
   if (is_shown)
     fprintf (stderr, "\r\033[K");
   return set;
+}
+
+/* In what runs differ from those that parameters are fitted to. */
+static const struct
+{
+  SimDistance distance;
+  guint (*part) (const CliRun *run, GHashTable *names); /* 0: is not left out */
+} ways[] = {
+  { SIM_DISTANCE_GPU, part_by_gpu },
+  { SIM_DISTANCE_STACK, part_by_stack },
+};
+
+/* How far off runs are that something tells from those that were fitted to, by what they have in
+ * common left out in turn: within which four fifths of them are. */
+static gboolean
+find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimAdjustments *set,
+               GError **error)
+{
+  g_autofree SimObservation *rows
+      = g_memdup2 (fitted->rows->data, fitted->rows->len * sizeof (SimObservation));
+  g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  for (guint i = 0; i < fitted->rows->len; i++)
+    rows[i].part = ways[way].part (fitted->runs->pdata[i], names);
+  const SimCalibration request = { .id = set->id,
+                                   .base = base,
+                                   .n_parts = g_hash_table_size (names) + 1,
+                                   .n_threads = g_get_num_processors () };
+  g_autoptr (SimAdjustments) others = sim_calibrate (&request, rows, fitted->rows->len, error);
+  if (!others)
+    return FALSE;
+  const SimDoubt all = sim_doubt_spread (others, NULL, NULL);
+  set->distances[ways[way].distance] = all;
+  return TRUE;
+}
+
+/* What is said of a prediction beside its time: from what was fitted to before, and from these. */
+static gboolean
+find_doubts (const Fitted *fitted, const CliValidation *validation, const Question *question,
+             const SimAdjustments *base, SimAdjustments *set, GError **error)
+{
+  g_autofree double *weights = g_new (double, fitted->rows->len + 1);
+  for (guint i = 0; i < fitted->rows->len; i++)
+    weights[i] = g_array_index (fitted->rows, SimObservation, i).weight;
+  const SimAdjustments *shipped = cli_adjustments_shipped ();
+  if (!base && shipped)
+    memcpy (set->distances, shipped->distances, sizeof set->distances);
+  cli_doubt_note_runs (fitted->runs, weights, base, set);
+  if (!base)
+    {
+      cli_doubt_fit_memory (validation, set);
+      cli_doubt_fit_choices (validation, set);
+    }
+  for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
+    if (!find_distance (fitted, way, base, set, error))
+      return FALSE;
+  return TRUE;
 }
 
 static gboolean
@@ -439,7 +520,8 @@ calibrate (const Question *question, CliFormat format, GError **error)
       || !collect (&before, (guint)n_parts, &fitted, error))
     return FALSE;
   g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
-  if (!set || !read_runs (question, set, &after, error))
+  if (!set || !read_runs (question, set, &after, error)
+      || !find_doubts (&fitted, &after, question, base, set, error))
     return FALSE;
   print_errors (&fitted, &before, &after, format);
   if (format == CLI_FORMAT_TABLE)
@@ -449,6 +531,31 @@ calibrate (const Question *question, CliFormat format, GError **error)
       print_factors (set, base);
     }
   return finish (set, question, &fitted, (guint)n_parts, error);
+}
+
+static gboolean
+check_words (int argc, char **argv, const Question *question, GError **error)
+{
+  if (argc > 2)
+    {
+      g_autofree char *shown = plan_text_quote (argv[2]);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: one table at a time, and not %s too", shown);
+      return FALSE;
+    }
+  if (argc == 2 && g_str_equal (argv[1], "-"))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: the table is read twice, so it must be a file");
+      return FALSE;
+    }
+  if (argc == 2 && question->is_published)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: --published or a table: use one");
+      return FALSE;
+    }
+  return TRUE;
 }
 
 int
@@ -470,6 +577,10 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "parts in which groups of runs are left out in turn, to see how well they are predicted by "
       "the others; 5 unless said, 0 for none",
       "N" },
+    { "distances", 0, 0, G_OPTION_ARG_NONE, &question.finds_distances,
+      "also leave out whole GPUs, then stacks, in turn, to see how far off predictions of one "
+      "without runs are; takes minutes",
+      NULL },
     { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
     { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,
       "write the set to a file, and not to the store; - is standard output", "FILE" },
@@ -487,25 +598,8 @@ cmd_calibrate (int argc, char **argv, GError **error)
                "Only rows with use=fit are fitted to; the others are reported on.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (argc > 2)
-    {
-      g_autofree char *shown = plan_text_quote (argv[2]);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "calibrate: one table at a time, and not %s too", shown);
-      return CLI_FAILED;
-    }
-  if (argc == 2 && g_str_equal (argv[1], "-"))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "calibrate: the table is read twice, so it must be a file");
-      return CLI_FAILED;
-    }
-  if (argc == 2 && question.is_published)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "calibrate: --published or a table: use one");
-      return CLI_FAILED;
-    }
+  if (!check_words (argc, argv, &question, error))
+    return CLI_FAILED;
   question.path = argc > 1 ? argv[1] : NULL;
   return cli_format_parse (question.format, &format, error) && calibrate (&question, format, error)
              ? CLI_DONE

@@ -27,6 +27,7 @@ request_clear (Request *self)
   g_strfreev (self->question.only);
   g_free (self->question.memory);
   g_free (self->question.headroom);
+  g_free (self->question.p_fits);
   g_free (self->question.allow);
   g_free (self->question.words);
   g_free (self->top);
@@ -259,6 +260,10 @@ add_options (Request *request, CliContext *context)
       "what a plan may take on a device; the cluster's unless said", "SIZE" },
     { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
       "PERCENT" },
+    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
+      "probability with which a plan has to fit, from 0.5, at which only the prediction has to, to "
+      "0.999; 0.95 unless said",
+      "P|PERCENT" },
     { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
       "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
       "moments, offload, hazards",

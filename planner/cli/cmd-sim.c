@@ -12,12 +12,14 @@
 #include <string.h>
 
 static const CliColumn sweep_columns[] = {
-  { "strategy", FALSE },      { "mbs", TRUE },
-  { "step_ms", TRUE },        { "tokens_per_s_per_gpu", TRUE },
-  { "tflops_per_gpu", TRUE }, { "mfu", TRUE },
-  { "allocated_mib", TRUE },  { "max_allocated_mib", TRUE },
-  { "reserved_mib", TRUE },   { "device_mib", TRUE },
-  { "fits", FALSE },          { "note", FALSE },
+  { "strategy", FALSE },       { "mbs", TRUE },
+  { "step_ms", TRUE },         { "tokens_per_s_per_gpu", TRUE },
+  { "tflops_per_gpu", TRUE },  { "mfu", TRUE },
+  { "allocated_mib", TRUE },   { "max_allocated_mib", TRUE },
+  { "reserved_mib", TRUE },    { "device_mib", TRUE },
+  { "fits", FALSE },           { "note", FALSE },
+  { "uncertainty_pct", TRUE }, { "uncertainty_runs", TRUE },
+  { "p_fits", TRUE },
 };
 
 static void
@@ -47,6 +49,7 @@ add_sweep_row (CliTable *table, const Plan *asked, const CliPrediction *p, const
     for (guint i = 0; i < 9; i++)
       cli_table_add (table, NULL);
   cli_table_add (table, note);
+  cli_add_doubt (table, p);
 }
 
 /* The fastest plan of a sweep that fits, as far as it has come. */
@@ -221,10 +224,7 @@ print_details (const CliPrediction *p, const CliInput *input)
           input->cluster->device_name, p->stack->name, p->stack->source, label,
           p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
   print_time (p);
-  g_autofree char *uncertainty
-      = p->uncertainty_pct < 0
-            ? g_strdup ("uncertainty unknown: nothing like it was measured")
-            : g_strdup_printf ("four of five such steps lie within %.1f %%", p->uncertainty_pct);
+  g_autofree char *uncertainty = cli_describe_doubt (p->doubt);
   g_autofree char *costs = cli_describe_costs (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
           p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
@@ -235,6 +235,8 @@ print_details (const CliPrediction *p, const CliInput *input)
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           cli_mib (m->reserved), cli_mib (m->device), cli_mib (input->cluster->memory_bytes),
           p->fits ? "fits" : "does not fit");
+  if (p->p_fits >= 0)
+    printf ("probability that it fits: %.3f\n", p->p_fits);
   g_autofree char *workspace = cli_describe_workspace (input, &p->plan, p->schedule);
   if (workspace)
     printf ("%s\n", workspace);

@@ -19,7 +19,7 @@ typedef struct
 {
   char *stack, *use, *params, *db, *format;
   char **where;
-  gboolean shows_rows, is_stored;
+  gboolean shows_rows, shows_chances, is_stored;
 } Question;
 
 static void
@@ -78,9 +78,18 @@ print_words (const CliValidation *validation, const GArray *sections)
       "how many are within 5 %% or 200 MiB\n");
   print_verdicts ("out of memory", &all->verdicts);
   print_verdicts ("of them predicted between 70 and 100 GB", &all->near);
+  if (all->verdicts.n > 0)
+    {
+      g_autoptr (CliTable) chances = cli_chances_table (all);
+      printf ("of plans said to fit with some probability, so many did:\n\n");
+      cli_table_print (chances, CLI_FORMAT_TABLE);
+      printf ("\n");
+    }
   if (all->n_uncertain > 0)
-    printf ("%u of %u times lie within the uncertainty that is said of them: %.0f %%\n",
-            all->n_within, all->n_uncertain, 100.0 * all->n_within / all->n_uncertain);
+    printf ("%u of %u times lie within the uncertainty that is said of them: %.0f %%; of groups of "
+            "rows that weigh alike %.0f %%\n",
+            all->n_within, all->n_uncertain, 100.0 * all->n_within / all->n_uncertain,
+            100 * all->groups_within / all->groups_uncertain);
   if (regret->n > 0)
     printf (
         "choosing among %u sets of plans for the same task: %.2f %% slower than the best, at most "
@@ -104,11 +113,12 @@ print (const CliValidation *validation, const Question *question, CliFormat form
       cli_print_json (root);
       return;
     }
-  g_autoptr (CliTable) table = question->shows_rows
-                                   ? cli_validation_table (validation)
+  g_autoptr (CliTable) table = question->shows_rows ? cli_validation_table (validation)
+                               : question->shows_chances
+                                   ? cli_chances_table (&g_array_index (sections, CliSection, 0))
                                    : cli_sections_table (sections, format == CLI_FORMAT_TABLE);
   cli_table_print (table, format);
-  if (format == CLI_FORMAT_TABLE)
+  if (format == CLI_FORMAT_TABLE && !question->shows_chances)
     print_words (validation, sections);
 }
 
@@ -144,6 +154,9 @@ cmd_validate (int argc, char **argv, GError **error)
       "the runs in the store, imported or done by fsdplan run, and not a table", NULL },
     { "rows", 0, 0, G_OPTION_ARG_NONE, &question.shows_rows,
       "a line per row instead of a summary; JSON has both", NULL },
+    { "reliability", 0, 0, G_OPTION_ARG_NONE, &question.shows_chances,
+      "of plans said to fit with a probability in some range, how many did; JSON has it too",
+      NULL },
     { "params", 0, 0, G_OPTION_ARG_STRING, &question.params,
       "what measured runs taught: a set of the store, or the shipped one; " CLI_NO_ADJUSTMENTS
       " for none; the newest unless said",

@@ -5,6 +5,7 @@ cli_shared = \
   %D%/adjustments.c %D%/adjustments.h \
   %D%/complete.c \
   %D%/context.c %D%/context.h \
+  %D%/doubt.c %D%/doubt.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
@@ -35,6 +36,7 @@ fsdplan_SOURCES = \
   %D%/cmd-validate.c \
   %D%/commands.h \
   %D%/compare.c %D%/compare.h \
+  %D%/doubt-fit.c %D%/doubt-fit.h \
   %D%/floor.c %D%/floor.h \
   %D%/import.c %D%/import.h \
   %D%/import-log.c \

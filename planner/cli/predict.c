@@ -4,6 +4,7 @@
 #include "planner/cli/predict.h"
 
 #include "planner/cli/adjustments.h"
+#include "planner/cli/doubt.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/workspaces.h"
@@ -144,6 +145,19 @@ note_shared_cores (CliPrediction *self, const PlanCluster *cluster)
                                       ranks, cores * cluster->nodes, ranks));
 }
 
+static void
+find_doubt (CliPrediction *self, const CliInput *input)
+{
+  const PlanTrace *t = self->trace;
+  const double exposed = cli_exposed_share (t->step_ns, t->exposed_tensor_ns, t->exposed_gather_ns,
+                                            t->exposed_reduce_ns);
+  const CliMemoryError error = cli_memory_error (input->adjustments, input->cluster, self->stack);
+  self->doubt
+      = cli_time_doubt (input->adjustments, input->cluster, self->stack, &self->plan, exposed);
+  self->p_fits
+      = cli_p_fits (&error, t->memory.device, t->memory.allocated, input->cluster->memory_bytes);
+}
+
 static gboolean
 predict (const CliInput *input, CliPrediction *self, GError **error)
 {
@@ -155,9 +169,7 @@ predict (const CliInput *input, CliPrediction *self, GError **error)
   if (!cost || !(self->trace = measure (self, input, cost, error)))
     return FALSE;
   self->params_id = cli_params (input->adjustments, input->cluster, self->stack).id;
-  self->uncertainty_pct = input->adjustments ? sim_adjustments_uncertainty_pct (
-                              input->adjustments, input->cluster->device_name, self->stack->name)
-                                             : -1;
+  find_doubt (self, input);
   self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
   note_shared_cores (self, input->cluster);
   note_other_hardware (self, input->cluster);
@@ -371,6 +383,56 @@ cli_describe_costs (const CliPrediction *self)
                           self->provenance_pct[SIM_PROVENANCE_DATASHEET]);
 }
 
+static void
+add_known (JsonBuilder *builder, const char *name, double value, gboolean is_known)
+{
+  json_builder_set_member_name (builder, name);
+  if (is_known)
+    json_builder_add_double_value (builder, value);
+  else
+    json_builder_add_null_value (builder);
+}
+
+void
+cli_doubt_to_json (const CliPrediction *self, JsonBuilder *builder)
+{
+  const gboolean is_known = self->doubt.pct >= 0;
+  add_known (builder, "uncertainty_pct", self->doubt.pct, is_known);
+  json_builder_set_member_name (builder, "uncertainty_runs");
+  if (is_known)
+    json_builder_add_int_value (builder, self->doubt.runs);
+  else
+    json_builder_add_null_value (builder);
+  add_known (builder, "p_fits", self->p_fits, self->p_fits >= 0);
+}
+
+static void
+add_known_cell (CliTable *table, double value, gboolean is_known, int decimals)
+{
+  if (is_known)
+    cli_table_add_real (table, value, decimals);
+  else
+    cli_table_add (table, NULL);
+}
+
+void
+cli_add_doubt (CliTable *table, const CliPrediction *p)
+{
+  const gboolean is_known = p && p->doubt.pct >= 0;
+  add_known_cell (table, is_known ? p->doubt.pct : 0, is_known, 1);
+  add_known_cell (table, is_known ? p->doubt.runs : 0, is_known, 0);
+  add_known_cell (table, p ? p->p_fits : 0, p && p->p_fits >= 0, 3);
+}
+
+char *
+cli_describe_doubt (SimDoubt doubt)
+{
+  return doubt.pct < 0 ? g_strdup ("how far off is unknown: nothing like it was measured")
+                       : g_strdup_printf (
+                           "of 10 such predictions 8 lie within %.1f %%, from %u groups of runs",
+                           doubt.pct, doubt.runs);
+}
+
 void
 cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBuilder *builder)
 {
@@ -379,11 +441,7 @@ cli_prediction_to_json (const CliPrediction *self, const CliInput *input, JsonBu
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
   add_number (builder, "mfu", self->mfu);
-  json_builder_set_member_name (builder, "uncertainty_pct");
-  if (self->uncertainty_pct < 0)
-    json_builder_add_null_value (builder);
-  else
-    json_builder_add_double_value (builder, self->uncertainty_pct);
+  cli_doubt_to_json (self, builder);
   add_text (builder, "params_id", self->params_id);
   json_builder_set_member_name (builder, "fits");
   json_builder_add_boolean_value (builder, self->fits);

@@ -1,6 +1,7 @@
 /* CliPrediction: a plan lowered and simulated, with the figures people ask for. */
 #pragma once
 #include "planner/cli/options.h"
+#include "planner/cli/output.h"
 #include "planner/cli/split.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"
@@ -18,8 +19,9 @@ typedef struct
   PlanTrace *trace; /* totals; spans and samples once they are asked for */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
-  double uncertainty_pct; /* of four steps in five like this one; below 0: not known */
-  double slowed_ms;       /* that compute takes longer for what runs beside it */
+  SimDoubt doubt;                           /* of step_ms; below 0: not known */
+  double p_fits;                            /* in the cluster's device memory; below 0: not known */
+  double slowed_ms;                         /* that compute takes longer for what runs beside it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
   CliSplit split;                           /* of compute */
   gboolean fits;                            /* device memory within the cluster's */
@@ -47,6 +49,15 @@ SimCost *cli_cost_of (const CliInput *input, const Plan *resolved, const PlanSch
 
 /* What this thread simulates in. */
 SimWorkspace *cli_workspace (void);
+
+/* The members "uncertainty_pct", "uncertainty_runs" and "p_fits"; null for what is not known. */
+void cli_doubt_to_json (const CliPrediction *self, JsonBuilder *builder);
+
+/* The same as three cells of a table; a prediction that is NULL says nothing. */
+void cli_add_doubt (CliTable *table, const CliPrediction *prediction);
+
+/* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
+char *cli_describe_doubt (SimDoubt doubt);
 
 /* The totals of a resolved plan. */
 gboolean cli_measure_plan (const CliInput *input, const Plan *resolved, SimSummary *out_summary,

@@ -93,11 +93,16 @@ cli_query_print_card (const CliQuery *self, const CliChoice *choice)
   print_line ("step", "%.1f ms, %.0f tokens/s (%.0f per GPU), %.1f TFLOP/s per GPU, MFU %.1f %%",
               p->step_ms, p->tokens_per_s_per_gpu * (double)devices, p->tokens_per_s_per_gpu,
               p->tflops_per_gpu, 100.0 * p->mfu);
-  print_line ("memory", "%.0f of %.0f MiB on each device: %s", cli_mib (p->trace->memory.device),
-              cli_mib (input->cluster->memory_bytes), p->fits ? "fits" : "does not fit");
+  if (p->p_fits >= 0)
+    print_line ("memory", "%.0f of %.0f MiB on each device: fits with a probability of %.3f",
+                cli_mib (p->trace->memory.device), cli_mib (input->cluster->memory_bytes),
+                p->p_fits);
+  else
+    print_line ("memory", "%.0f of %.0f MiB on each device", cli_mib (p->trace->memory.device),
+                cli_mib (input->cluster->memory_bytes));
   print_line ("bound by", "%s: %s", cli_query_bound_by (p->trace), time);
-  if (p->uncertainty_pct >= 0)
-    print_line ("how sure", "of 10 such predictions 8 were within %.1f %%", p->uncertainty_pct);
+  g_autofree char *doubt = cli_describe_doubt (p->doubt);
+  cli_print_row ("how sure", doubt);
   for (guint i = 0; i < p->hazards->len; i++)
     cli_print_row (i == 0 ? "note" : "", p->hazards->pdata[i]);
   print_next (choice, best);

@@ -19,7 +19,8 @@ score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanS
   PlanScore score;
   if (!cli_scorer_score (resolved, NULL, scorer, &score))
     return FALSE;
-  *out_score = (PlanScore){ (gint64)score.memory_bytes, score.memory_bytes };
+  *out_score = score;
+  out_score->time_ns = (gint64)score.memory_bytes;
   return TRUE;
 }
 
@@ -28,7 +29,7 @@ static gboolean
 search_memory (const CliChoice *choice, gboolean any, PlanSearchResult *out, GError **error)
 {
   const CliInput *input = choice->input;
-  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input, choice->p_fits);
   g_autoptr (PlanSpace) space = cli_choice_space (choice, error);
   if (!space)
     return FALSE;
@@ -163,12 +164,12 @@ cli_query_least (const CliChoice *choice, Plan *out_plan, guint64 *out_bytes, GE
   return TRUE;
 }
 
-/* Device memory of a plan on a cluster; 0 where it is not legal there, or takes `enough` or more.
+/* Memory that a plan needs on a cluster; 0 where it is not legal there, or takes `enough` or more.
  */
 static guint64
-memory_below (const CliInput *input, const Plan *plan, guint64 enough)
+memory_below (const CliInput *input, double p_fits, const Plan *plan, guint64 enough)
 {
-  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input, p_fits);
   const PlanStack *stack;
   Plan resolved;
   PlanScore score;
@@ -198,7 +199,8 @@ try_more_devices (const CliChoice *choice, const Plan *plan, GString *ways)
       g_autoptr (PlanCluster) cluster = cli_query_resize (choice->input->cluster, now << i, NULL);
       CliInput larger = *choice->input;
       larger.cluster = cluster;
-      const guint64 bytes = cluster ? memory_below (&larger, &shared, choice->memory_bytes + 1) : 0;
+      const guint64 bytes
+          = cluster ? memory_below (&larger, choice->p_fits, &shared, choice->memory_bytes + 1) : 0;
       if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf (
@@ -215,7 +217,8 @@ try_shorter (const CliChoice *choice, const Plan *plan, GString *ways)
   Plan shorter = *plan;
   while ((shorter.value[PLAN_SEQ] /= 2) >= 128)
     {
-      const guint64 bytes = memory_below (choice->input, &shorter, choice->memory_bytes + 1);
+      const guint64 bytes
+          = memory_below (choice->input, choice->p_fits, &shorter, choice->memory_bytes + 1);
       if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf ("seq=%" G_GINT64_FORMAT, shorter.value[PLAN_SEQ]);
@@ -234,7 +237,7 @@ descend (const CliChoice *choice, guint allow, Plan *plan)
   CliChoice wider = *choice;
   wider.allow = allow;
   g_autoptr (PlanSpace) space = cli_choice_space (&wider, NULL);
-  guint64 least = memory_below (choice->input, plan, G_MAXUINT64);
+  guint64 least = memory_below (choice->input, choice->p_fits, plan, G_MAXUINT64);
   for (guint n = 0; space && n < MOST_CHANGES && least > choice->memory_bytes; n++)
     {
       g_autoptr (GArray) plans = plan_space_neighbours (space, plan);
@@ -242,7 +245,7 @@ descend (const CliChoice *choice, guint allow, Plan *plan)
       for (guint i = 0; i < plans->len; i++)
         {
           const Plan *other = &g_array_index (plans, Plan, i);
-          const guint64 bytes = memory_below (choice->input, other, least);
+          const guint64 bytes = memory_below (choice->input, choice->p_fits, other, least);
           if (bytes == 0)
             continue;
           least = bytes;
@@ -324,11 +327,11 @@ cli_query_refuse (const CliChoice *choice, GError **error)
   g_autofree char *most = most_of (&p.trace->memory);
   g_set_error (
       error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-      "nothing fits in %.1f MiB; closest is %s with %.1f MiB on the device, %.1f too much, "
-      "of which %.1f stay between steps and %s; %s%s",
-      cli_mib (choice->memory_bytes), plan, cli_mib (p.trace->memory.device),
-      cli_mib (p.trace->memory.device - choice->memory_bytes), cli_mib (p.trace->memory.allocated),
-      most,
+      "nothing fits in %.1f MiB with a probability of %g; closest is %s with %.1f MiB on the "
+      "device, "
+      "of which %.1f stay between steps and %s: %.1f too much for being that sure; %s%s",
+      cli_mib (choice->memory_bytes), choice->p_fits, plan, cli_mib (p.trace->memory.device),
+      cli_mib (p.trace->memory.allocated), most, cli_mib (bytes - choice->memory_bytes),
       ways->len ? "it would fit with "
                 : "neither more devices, shorter sequences nor any class of --allow makes it fit",
       ways->str);

@@ -39,9 +39,9 @@ explanation_clear (Explanation *self)
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Explanation, explanation_clear)
 
 static gboolean
-fits (const Explanation *self, guint64 device_bytes)
+fits (const Explanation *self, guint64 needed_bytes)
 {
-  return device_bytes <= self->choice->memory_bytes;
+  return needed_bytes <= self->choice->memory_bytes;
 }
 
 /* What fits first, by time; then what comes closest to fitting. */
@@ -88,7 +88,7 @@ does_nothing (const Explanation *self, const Change *change)
 {
   const PlanTrace *mine = self->prediction.trace;
   return mine && change->score.time_ns == mine->step_ns
-         && change->score.memory_bytes == mine->memory.device;
+         && change->score.device_bytes == mine->memory.device;
 }
 
 /* Of the changes of one field only the best is left, if it does something. */
@@ -125,7 +125,7 @@ find_changes (Explanation *self, GError **error)
   if (!space)
     return FALSE;
   g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);
-  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input, self->choice->p_fits);
   self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
   const gboolean is_admitted = self->illegal || plan_space_admits (space, &self->prediction.plan);
   for (guint i = 0; i < plans->len; i++)
@@ -166,12 +166,12 @@ keep (Explanation *self)
   CliKept kept[2];
   guint n = 0;
   if (!self->illegal)
-    kept[n++]
-        = (CliKept){ input->model,
-                     input->cluster,
-                     &self->prediction.plan,
-                     { self->prediction.trace->step_ns, self->prediction.trace->memory.device },
-                     0 };
+    kept[n++] = (CliKept){ input->model,
+                           input->cluster,
+                           &self->prediction.plan,
+                           { .time_ns = self->prediction.trace->step_ns,
+                             .device_bytes = self->prediction.trace->memory.device },
+                           0 };
   if (best)
     kept[n++]
         = (CliKept){ input->model, input->cluster, &best->found->plan, best->found->score, 0 };
@@ -217,9 +217,11 @@ verdict (const Explanation *self)
     return g_strdup_printf ("it is illegal: %s", self->illegal);
   const PlanTrace *t = self->prediction.trace;
   const guint64 device = t->memory.device, limit = self->choice->memory_bytes;
+  const gboolean is_sure = fits (self, cli_choice_needed_bytes (self->choice, &self->prediction));
   g_autofree char *room
-      = fits (self, device)
-            ? g_strdup_printf ("it fits with %.1f MiB to spare", cli_mib (limit - device))
+      = device <= limit
+            ? g_strdup_printf ("it %s with %.1f MiB to spare", is_sure ? "fits" : "may not fit",
+                               cli_mib (limit - device))
             : g_strdup_printf ("it does not fit: %.1f MiB too much of %.1f",
                                cli_mib (device - limit), cli_mib (limit));
   if (!best)
@@ -257,10 +259,10 @@ change_table (const Explanation *self)
             2);
       else
         cli_table_add (table, NULL);
-      cli_table_add_real (table, cli_mib (change->score.memory_bytes), 1);
+      cli_table_add_real (table, cli_mib (change->score.device_bytes), 1);
       if (mine)
         cli_table_add_real (
-            table, cli_mib (change->score.memory_bytes) - cli_mib (mine->memory.device), 1);
+            table, cli_mib (change->score.device_bytes) - cli_mib (mine->memory.device), 1);
       else
         cli_table_add (table, NULL);
       cli_table_add (table, fits (self, change->score.memory_bytes) ? "yes" : "no");

@@ -16,7 +16,7 @@ answer_of (const CliKept *kept)
                                .cluster_text = plan_cluster_print (kept->cluster),
                                .plan_text = plan_print (kept->plan) },
                      .step_ns = kept->score.time_ns,
-                     .device_bytes = kept->score.memory_bytes };
+                     .device_bytes = kept->score.device_bytes };
 }
 
 static gboolean

@@ -49,7 +49,7 @@ free_fields (const CliAnswer *self)
 }
 
 static void
-add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *base)
+add_answer_row (CliTable *table, guint rank, guint group, const CliAnswer *self, const Plan *base)
 {
   const CliPrediction *p = &self->prediction;
   g_autofree char *plan = cli_query_differences (&self->found->plan, base);
@@ -59,10 +59,8 @@ add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *
   cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
   cli_table_add_real (table, p->tflops_per_gpu, 1);
   cli_table_add_real (table, p->mfu, 3);
-  if (p->uncertainty_pct < 0)
-    cli_table_add (table, NULL);
-  else
-    cli_table_add_real (table, p->uncertainty_pct, 1);
+  cli_add_doubt (table, p);
+  cli_table_add_int (table, group);
   cli_table_add_real (table, cli_mib (p->trace->memory.allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.max_allocated), 1);
   cli_table_add_real (table, cli_mib (p->trace->memory.reserved), 1);
@@ -72,7 +70,7 @@ add_answer_row (CliTable *table, guint rank, const CliAnswer *self, const Plan *
 }
 
 static CliTable *
-answer_table (const GArray *answers, const Plan *base)
+answer_table (const CliQuery *self, const CliInput *input)
 {
   static const CliColumn columns[] = { { "rank", TRUE },
                                        { "id", FALSE },
@@ -81,6 +79,9 @@ answer_table (const GArray *answers, const Plan *base)
                                        { "tflops_per_gpu", TRUE },
                                        { "mfu", TRUE },
                                        { "uncertainty_pct", TRUE },
+                                       { "uncertainty_runs", TRUE },
+                                       { "p_fits", TRUE },
+                                       { "group", TRUE },
                                        { "allocated_mib", TRUE },
                                        { "max_allocated_mib", TRUE },
                                        { "reserved_mib", TRUE },
@@ -88,32 +89,39 @@ answer_table (const GArray *answers, const Plan *base)
                                        { "bound_by", FALSE },
                                        { "plan", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  for (guint i = 0; i < answers->len; i++)
-    add_answer_row (table, i + 1, &g_array_index (answers, CliAnswer, i), base);
+  for (guint i = 0; i < self->answers->len; i++)
+    add_answer_row (table, i + 1, cli_query_group (self, input, i),
+                    &g_array_index (self->answers, CliAnswer, i), &input->plan);
   return table;
 }
 
 /* For people: the figures that they compare by, and how each plan differs from the best. */
 static CliTable *
-short_table (const GArray *answers)
+short_table (const CliQuery *self, const CliInput *input)
 {
   static const CliColumn columns[]
-      = { { "rank", TRUE },       { "id", FALSE },       { "step_ms", TRUE }, { "mfu", TRUE },
-          { "device_mib", TRUE }, { "bound_by", FALSE }, { "instead", FALSE } };
+      = { { "rank", TRUE },    { "id", FALSE },       { "group", TRUE },
+          { "step_ms", TRUE }, { "mfu", TRUE },       { "device_mib", TRUE },
+          { "p_fits", TRUE },  { "bound_by", FALSE }, { "instead", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const CliAnswer *best = &g_array_index (answers, CliAnswer, 0);
-  for (guint i = 0; i < answers->len; i++)
+  const CliAnswer *best = cli_query_best (self);
+  for (guint i = 0; i < self->answers->len; i++)
     {
-      const CliAnswer *answer = &g_array_index (answers, CliAnswer, i);
+      const CliAnswer *answer = &g_array_index (self->answers, CliAnswer, i);
       const CliPrediction *p = &answer->prediction;
       g_autofree char *instead = cli_query_differences (&answer->found->plan, &best->found->plan);
       cli_table_add_int (table, i + 1);
       cli_query_add_id (table, answer->id);
+      cli_table_add_int (table, cli_query_group (self, input, i));
       cli_table_add_real (table, p->step_ms, 1);
       cli_table_add_real (table, p->mfu, 3);
       cli_table_add_real (table, cli_mib (p->trace->memory.device), 0);
+      if (p->p_fits >= 0)
+        cli_table_add_real (table, p->p_fits, 3);
+      else
+        cli_table_add (table, NULL);
       cli_table_add (table, cli_query_bound_by (p->trace));
-      cli_table_add (table, i == 0 ? "" : instead);
+      cli_table_add (table, instead);
     }
   return table;
 }
@@ -168,7 +176,7 @@ print_front (const CliQuery *self, const CliChoice *choice)
       const PlanFound *f
           = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
       g_string_append_printf (text, "%s %.0f at %.1f", i ? "," : "",
-                              cli_mib (f->score.memory_bytes), 1e-6 * (double)f->score.time_ns);
+                              cli_mib (f->score.device_bytes), 1e-6 * (double)f->score.time_ns);
     }
   cli_print_row ("front", text->str);
 }
@@ -191,19 +199,20 @@ print_counts (const CliQuery *self, const CliChoice *choice)
 static void
 print_text (const CliQuery *self, const CliChoice *choice)
 {
-  g_autoptr (CliTable) table = short_table (self->answers);
+  g_autoptr (CliTable) table = short_table (self, choice->input);
   cli_query_print_card (self, choice);
   putchar ('\n');
   cli_table_print (table, CLI_FORMAT_TABLE);
-  putchar ('\n');
+  printf ("Times of one group are too near to be told apart.\n\n");
   print_reasons (self, choice);
   print_front (self, choice);
   print_counts (self, choice);
 }
 
 static void
-add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
+add_json_answers (JsonBuilder *b, const CliQuery *self, const CliInput *input)
 {
+  const GArray *answers = self->answers;
   json_builder_set_member_name (b, "results");
   json_builder_begin_array (b);
   for (guint i = 0; i < answers->len; i++)
@@ -215,6 +224,8 @@ add_json_answers (JsonBuilder *b, const GArray *answers, const CliInput *input)
       json_builder_add_int_value (b, i + 1);
       cli_query_id_to_json (answer->id, b);
       cli_prediction_to_json (&answer->prediction, input, b);
+      json_builder_set_member_name (b, "group");
+      json_builder_add_int_value (b, cli_query_group (self, input, i));
       json_builder_set_member_name (b, "bound_by");
       json_builder_add_string_value (b, cli_query_bound_by (answer->prediction.trace));
       json_builder_set_member_name (b, "why");
@@ -245,7 +256,7 @@ add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base
       json_builder_set_member_name (b, "step_ms");
       json_builder_add_double_value (b, 1e-6 * (double)f->score.time_ns);
       json_builder_set_member_name (b, "device_mib");
-      json_builder_add_double_value (b, cli_mib (f->score.memory_bytes));
+      json_builder_add_double_value (b, cli_mib (f->score.device_bytes));
       json_builder_set_member_name (b, "plan");
       json_builder_add_string_value (b, plan);
       json_builder_end_object (b);
@@ -270,7 +281,7 @@ print_json (const CliQuery *self, const CliInput *input)
   json_builder_begin_object (b);
   json_builder_set_member_name (b, "complete");
   json_builder_add_boolean_value (b, result->is_whole);
-  add_json_answers (b, self->answers, input);
+  add_json_answers (b, self, input);
   add_json_front (b, result, &input->plan);
   json_builder_set_member_name (b, "decided");
   json_builder_begin_object (b);
@@ -300,6 +311,6 @@ cli_query_print (const CliQuery *self, const CliChoice *choice, CliFormat format
       print_text (self, choice);
       return;
     }
-  g_autoptr (CliTable) table = answer_table (self->answers, &choice->input->plan);
+  g_autoptr (CliTable) table = answer_table (self, choice->input);
   cli_table_print (table, format);
 }

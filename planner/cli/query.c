@@ -3,6 +3,8 @@
 
 #include "planner/cli/query.h"
 
+#include "planner/cli/adjustments.h"
+#include "planner/cli/doubt.h"
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
 #include "planner/error.h"
@@ -87,6 +89,31 @@ read_memory (const CliQuestion *question, const PlanCluster *cluster, guint64 *o
   return TRUE;
 }
 
+/* A share, or with its sign per cent. Below a half a plan is predicted not to fit. */
+static gboolean
+read_p_fits (const char *text, double *out_p, GError **error)
+{
+  g_autofree char *number = g_strdup (text);
+  char *sign = text ? strchr (number, '%') : NULL;
+  const double unit = sign && sign[1] == '\0' ? 100 : 1;
+  double p = CLI_P_FITS * unit;
+  if (sign && sign[1] == '\0')
+    *sign = '\0';
+  if (text && !plan_units_parse_real (number, "--p-fits", 0.5 * unit, 0.999 * unit, &p, error))
+    return FALSE;
+  *out_p = p / unit;
+  return TRUE;
+}
+
+guint64
+cli_choice_needed_bytes (const CliChoice *self, const CliPrediction *prediction)
+{
+  const PlanMemory *memory = &prediction->trace->memory;
+  const CliMemoryError error
+      = cli_memory_error (self->input->adjustments, self->input->cluster, prediction->stack);
+  return cli_needed_bytes (&error, self->p_fits, memory->device, memory->allocated);
+}
+
 gboolean
 cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *input,
                  GError **error)
@@ -104,7 +131,8 @@ cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *i
       choice.pinned[field] = TRUE;
     }
   if ((question->allow && !plan_space_allow_parse (question->allow, &choice.allow, error))
-      || !read_memory (question, input->cluster, &choice.memory_bytes, error))
+      || !read_memory (question, input->cluster, &choice.memory_bytes, error)
+      || !read_p_fits (question->p_fits, &choice.p_fits, error))
     return FALSE;
   *self = choice;
   return TRUE;
@@ -259,7 +287,7 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
   if (!space)
     return FALSE;
   const CliInput *input = choice->input;
-  g_autoptr (CliScorer) scorer = cli_scorer_new (input);
+  g_autoptr (CliScorer) scorer = cli_scorer_new (input, choice->p_fits);
   const PlanSearch search = { .model = input->model,
                               .cluster = input->cluster,
                               .space = space,
@@ -285,6 +313,33 @@ cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error
   *out = self;
   self = (CliQuery){ 0 };
   return TRUE;
+}
+
+/* What is common to the errors of two plans for one task is in neither's way: how they compare is
+ * known far better than how long they take. */
+static double
+least_difference (const CliInput *input)
+{
+  const SimAdjustments *set = input->adjustments, *shipped = cli_adjustments_shipped ();
+  const double own = set ? set->distances[SIM_DISTANCE_CHOICE].pct : 0;
+  return own > 0 ? own / 100 : shipped ? shipped->distances[SIM_DISTANCE_CHOICE].pct / 100 : 0;
+}
+
+guint
+cli_query_group (const CliQuery *self, const CliInput *input, guint answer)
+{
+  const double least = least_difference (input);
+  gint64 first_ns = -1;
+  guint group = 0;
+  for (guint i = 0; i <= answer && i < self->answers->len; i++)
+    {
+      const gint64 ns = g_array_index (self->answers, CliAnswer, i).found->score.time_ns;
+      if (!plan_search_is_apart (least, first_ns, ns))
+        continue;
+      first_ns = ns;
+      group++;
+    }
+  return group;
 }
 
 const CliAnswer *

@@ -14,7 +14,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   char **only, **set; /* `set` is borrowed */
-  char *memory, *headroom, *allow;
+  char *memory, *headroom, *p_fits, *allow;
   gint top;
   double apart; /* per cent by which the answers' times differ at least */
   double front; /* per cent of the best's time that the front goes beyond it */
@@ -31,6 +31,7 @@ typedef struct
   gboolean pinned[PLAN_N_FIELDS]; /* fields that stay as they are in it */
   guint allow;                    /* mask of PlanAllow */
   guint64 memory_bytes;           /* what a plan may take */
+  double p_fits;                  /* the probability with which it is to take no more */
 } CliChoice;
 
 /* One answer: a plan, those that cost the same, and how it does. */
@@ -54,12 +55,15 @@ typedef struct
 void cli_query_clear (CliQuery *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliQuery, cli_query_clear)
 
-/* The choice that options leave: fields that were set, or that differ from a plan's defaults, stay.
- */
+/* The choice that options leave: what was set, or differs from a plan's defaults, stays. */
 gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const CliInput *input,
                           GError **error);
 
-#define CLI_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
+/* Memory that there has to be for a plan to fit as surely as is asked. */
+guint64 cli_choice_needed_bytes (const CliChoice *self, const CliPrediction *prediction);
+
+#define CLI_P_FITS 0.95 /* unless said */
+#define CLI_APART 0.5   /* unless said: predictions are not nearer to what will be measured */
 
 /* How far a search is, on a terminal; FALSE after Ctrl-C (PlanSearchProgress). */
 gboolean cli_query_progress (guint64 done, guint64 total, gpointer user_data);
@@ -74,6 +78,9 @@ PlanSpace *cli_choice_space (const CliChoice *self, GError **error);
 /* Searches for the `top` best that differ in cost; after Ctrl-C these are the best so far. That
  * nothing fits is no error here. */
 gboolean cli_query_ask (const CliChoice *choice, guint top, CliQuery *out, GError **error);
+
+/* Number of an answer's group, from 1: times nearer to its first's than can be told apart. */
+guint cli_query_group (const CliQuery *self, const CliInput *input, guint answer);
 
 /* The best answer; NULL where nothing fits. */
 const CliAnswer *cli_query_best (const CliQuery *self);

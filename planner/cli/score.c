@@ -4,6 +4,7 @@
 #include "planner/cli/score.h"
 
 #include "planner/bound.h"
+#include "planner/cli/doubt.h"
 #include "planner/cli/floor.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/workspaces.h"
@@ -15,6 +16,7 @@ typedef struct
 {
   gint64 time_ns;       /* below 0: nothing */
   guint64 memory_bytes; /* at least */
+  guint64 resting;      /* of it, between steps; known where a schedule was */
   gboolean is_whole;    /* and neither time nor memory is more */
 } Known;
 
@@ -37,6 +39,7 @@ typedef struct
 struct _CliScorer
 {
   const CliInput *input;
+  double p_fits;
   GMutex lock;
   GHashTable *scores; /* Plan, distilled -> Known */
   GHashTable *helds;  /* Plan, distilled -> Held */
@@ -47,10 +50,11 @@ struct _CliScorer
 };
 
 CliScorer *
-cli_scorer_new (const CliInput *input)
+cli_scorer_new (const CliInput *input, double p_fits)
 {
   CliScorer *self = g_new0 (CliScorer, 1);
   self->input = input;
+  self->p_fits = p_fits;
   g_mutex_init (&self->lock);
   self->scores
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
@@ -170,15 +174,6 @@ lower (CliScorer *self, const Plan *resolved, const Plan *key)
   return shared;
 }
 
-/* Without an inquiry everything matters. */
-static gboolean
-matters (PlanInquiry *inquiry, const Known *known)
-{
-  return !inquiry
-         || (plan_inquiry_may_fit (inquiry, known->memory_bytes)
-             && (known->time_ns < 0 || plan_inquiry_matters (inquiry, known->time_ns)));
-}
-
 /* A plan being scored. */
 typedef struct
 {
@@ -187,8 +182,26 @@ typedef struct
   PlanInquiry *inquiry;
   Plan key, held_key;
   guint64 communicator_bytes;
+  CliMemoryError error;
   Known known;
 } Scoring;
+
+/* Before there is a schedule all that is known to be taken may stay between steps. */
+static guint64
+needed_bytes (const CliScorer *self, const Scoring *s)
+{
+  const guint64 resting = s->known.resting > 0 ? s->known.resting : s->known.memory_bytes;
+  return cli_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
+}
+
+/* Without an inquiry everything matters. */
+static gboolean
+matters (const CliScorer *self, const Scoring *s)
+{
+  return !s->inquiry
+         || (plan_inquiry_may_fit (s->inquiry, needed_bytes (self, s))
+             && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns)));
+}
 
 static void
 learn_held (CliScorer *self, Scoring *s)
@@ -204,7 +217,10 @@ static void
 run_allocator (CliScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
   const guint64 enough
-      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : G_MAXUINT64;
+      = s->inquiry ? cli_takable_bytes (&s->error, self->p_fits,
+                                        plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns),
+                                        s->known.resting)
+                   : G_MAXUINT64;
   guint64 bytes;
   gboolean is_settled;
   if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, cli_workspace (), &bytes,
@@ -227,7 +243,8 @@ find_out (CliScorer *self, Scoring *s)
   const guint64 least = sim_measure_least_bytes (shared->schedule, s->stack);
   keep_held (self, &s->held_key, least - s->communicator_bytes, FALSE);
   s->known.memory_bytes = MAX (s->known.memory_bytes, least);
-  if (!matters (s->inquiry, &s->known))
+  s->known.resting = sim_measure_resting_bytes (shared->schedule, s->stack);
+  if (!matters (self, s))
     return FALSE;
   g_autoptr (SimCost) cost
       = cli_cost_of (self->input, s->resolved, shared->schedule, s->stack, NULL);
@@ -235,7 +252,7 @@ find_out (CliScorer *self, Scoring *s)
     return FALSE;
   s->known.time_ns = sim_measure_step (shared->schedule, cost, cli_workspace ());
   learn_held (self, s);
-  if (matters (s->inquiry, &s->known) && !s->known.is_whole)
+  if (matters (self, s) && !s->known.is_whole)
     run_allocator (self, shared->schedule, cost, s);
   return TRUE;
 }
@@ -254,17 +271,20 @@ cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, Pla
   s.held_key = s.key;
   plan_lower_distil_schedule (&s.held_key);
   s.held_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
+  s.error = cli_memory_error (input->adjustments, input->cluster, s.stack);
   s.communicator_bytes = plan_bound_communicator_bytes (input->cluster, resolved, s.stack);
   s.known = find_known (self, &s.key);
   learn_held (self, &s);
-  if (!matters (inquiry, &s.known))
+  if (!matters (self, &s))
     return FALSE;
   if (!s.known.is_whole)
     {
       const gboolean is_simulated = find_out (self, &s);
       keep_known (self, &s.key, &s.known, is_simulated);
     }
-  *out_score = (PlanScore){ s.known.time_ns, s.known.memory_bytes };
+  *out_score = (PlanScore){ .time_ns = s.known.time_ns,
+                            .memory_bytes = needed_bytes (self, &s),
+                            .device_bytes = s.known.memory_bytes };
   return s.known.is_whole;
 }
 

@@ -9,8 +9,9 @@ G_BEGIN_DECLS
 
 typedef struct _CliScorer CliScorer;
 
-/* The input must outlive it. */
-CliScorer *cli_scorer_new (const CliInput *input);
+/* The input must outlive it. Scores have as memory what there has to be for a plan to fit with
+ * probability `p_fits`, from 0.5 up; at 0.5 that is what it is predicted to take. */
+CliScorer *cli_scorer_new (const CliInput *input, double p_fits);
 void cli_scorer_free (CliScorer *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliScorer, cli_scorer_free)
 

@@ -131,6 +131,22 @@ judge (const CliRun *run, CliVerdicts *verdicts)
   verdicts->false_ooms += !run->fits && !ran_out;
 }
 
+static const double chances[CLI_N_CHANCES] = { 0, 0.05, 0.5, 0.8, 0.9, 0.95, 0.99 };
+
+static void
+judge_chance (const CliRun *run, CliSection *section)
+{
+  guint bin = 0;
+  if (run->p_fits < 0)
+    return;
+  while (bin + 1 < CLI_N_CHANCES && run->p_fits >= chances[bin + 1])
+    bin++;
+  CliChance *chance = &section->chances[bin];
+  chance->n++;
+  chance->n_fit += run->row.ran_out == PLAN_ANSWER_NO;
+  chance->expected += run->p_fits;
+}
+
 static void
 judge_all (const GPtrArray *runs, CliSection *section)
 {
@@ -140,6 +156,7 @@ judge_all (const GPtrArray *runs, CliSection *section)
       const double device = run->predicted[PLAN_RUN_QUANTITY_DEVICE];
       if (!run->is_predicted || !run->row.memory_ok || run->row.ran_out == PLAN_ANSWER_UNKNOWN)
         continue;
+      judge_chance (run, section);
       judge (run, &section->verdicts);
       if (device >= NEAR_MIN_MIB && device <= NEAR_MAX_MIB)
         judge (run, &section->near);
@@ -162,19 +179,38 @@ compare_choices (const GPtrArray *runs, PlanRegret *out)
   plan_accuracy_regret ((const PlanCandidate *)(gpointer)choices->data, choices->len, out);
 }
 
+static gboolean
+is_uncertain (const CliRun *run)
+{
+  return is_scored (run, PLAN_RUN_QUANTITY_TIME) && run->doubt.pct >= 0;
+}
+
 /* Whether times lie as near as predictions say. */
 static void
 judge_uncertainty (const GPtrArray *runs, CliSection *section)
 {
+  g_autoptr (GHashTable) sizes = g_hash_table_new (NULL, NULL);
   for (guint i = 0; i < runs->len; i++)
     {
       const CliRun *run = runs->pdata[i];
+      const gpointer key = GUINT_TO_POINTER (run->group);
+      if (is_uncertain (run))
+        g_hash_table_insert (
+            sizes, key, GUINT_TO_POINTER (GPOINTER_TO_UINT (g_hash_table_lookup (sizes, key)) + 1));
+    }
+  section->groups_uncertain = g_hash_table_size (sizes);
+  for (guint i = 0; i < runs->len; i++)
+    {
+      const CliRun *run = runs->pdata[i];
+      if (!is_uncertain (run))
+        continue;
       const double ratio = run->predicted[PLAN_RUN_QUANTITY_TIME]
                            / MAX (run->row.measured[PLAN_RUN_QUANTITY_TIME], 1e-9);
-      if (!is_scored (run, PLAN_RUN_QUANTITY_TIME) || run->uncertainty_pct < 0)
-        continue;
+      const gboolean is_within = ABS (100 * (ratio - 1)) <= run->doubt.pct;
+      const gpointer size = g_hash_table_lookup (sizes, GUINT_TO_POINTER (run->group));
       section->n_uncertain++;
-      section->n_within += ABS (100 * (ratio - 1)) <= run->uncertainty_pct;
+      section->n_within += is_within;
+      section->groups_within += (double)is_within / GPOINTER_TO_UINT (size);
     }
 }
 
@@ -278,6 +314,27 @@ add_accuracy_row (CliTable *table, const CliSection *section, const char *quanti
 }
 
 CliTable *
+cli_chances_table (const CliSection *section)
+{
+  static const CliColumn columns[] = { { "p_fits_from", TRUE },
+                                       { "p_fits_to", TRUE },
+                                       { "rows", TRUE },
+                                       { "fit", TRUE },
+                                       { "expected_to_fit", TRUE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < CLI_N_CHANCES; i++)
+    {
+      const CliChance *chance = &section->chances[i];
+      cli_table_add_real (table, chances[i], 2);
+      cli_table_add_real (table, i + 1 < CLI_N_CHANCES ? chances[i + 1] : 1, 2);
+      cli_table_add_int (table, chance->n);
+      cli_table_add_int (table, chance->n_fit);
+      cli_table_add_real (table, chance->expected, 1);
+    }
+  return table;
+}
+
+CliTable *
 cli_sections_table (const GArray *sections, gboolean leaves_out)
 {
   static const CliColumn columns[] = { { "by", FALSE },
@@ -360,6 +417,10 @@ add_run_row (CliTable *table, const CliRun *run)
   cli_table_add (table, measured_fits (run));
   cli_table_add (table, run->row.skipped);
   cli_table_add (table, run->row.remarks);
+  add_known (table, run->doubt.pct, run->is_predicted && run->doubt.pct >= 0, 1);
+  add_known (table, run->doubt.runs, run->is_predicted && run->doubt.pct >= 0, 0);
+  add_known (table, 100 * run->exposed, run->is_predicted, 1);
+  add_known (table, run->p_fits, run->is_predicted && run->p_fits >= 0, 3);
 }
 
 CliTable *
@@ -384,6 +445,10 @@ cli_validation_table (const CliValidation *validation)
     { "measured_fits", FALSE },
     { "skipped", FALSE },
     { "remarks", FALSE },
+    { "uncertainty_pct", TRUE },
+    { "uncertainty_runs", TRUE },
+    { "exposed_pct", TRUE },
+    { "p_fits", TRUE },
   };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   for (guint i = 0; i < validation->runs->len; i++)
@@ -549,7 +614,12 @@ add_summary (JsonBuilder *b, const CliSection *section)
   add_count (b, "n", section->n_uncertain);
   add_number (b, "within_pct", 100.0 * section->n_within / MAX (section->n_uncertain, 1),
               section->n_uncertain > 0);
+  add_number (b, "groups_within_pct", 100 * section->groups_within / section->groups_uncertain,
+              section->n_uncertain > 0);
   json_builder_end_object (b);
+  g_autoptr (CliTable) chances_table = cli_chances_table (section);
+  json_builder_set_member_name (b, "reliability");
+  json_builder_add_value (b, cli_table_to_json (chances_table));
 }
 
 static void
@@ -593,6 +663,10 @@ add_run (JsonBuilder *b, const CliRun *run)
             run->row.ran_out != PLAN_ANSWER_UNKNOWN);
   add_text (b, "skipped", run->row.skipped);
   add_text (b, "remarks", run->row.remarks);
+  add_number (b, "uncertainty_pct", run->doubt.pct, run->is_predicted && run->doubt.pct >= 0);
+  add_count (b, "uncertainty_runs", run->doubt.runs);
+  add_number (b, "exposed_pct", 100 * run->exposed, run->is_predicted);
+  add_number (b, "p_fits", run->p_fits, run->is_predicted && run->p_fits >= 0);
   json_builder_end_object (b);
 }
 

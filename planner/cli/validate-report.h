@@ -14,6 +14,15 @@ typedef struct
   guint false_fits, false_ooms; /* predicted to fit and ran out; the reverse */
 } CliVerdicts;
 
+/* Rows with a verdict whose probability of fitting is from `least` to the next bin's. */
+#define CLI_N_CHANCES 7
+typedef struct
+{
+  double least;
+  guint n, n_fit;
+  double expected; /* of them, by the sum of what was said */
+} CliChance;
+
 /* Selected rows that have something in common. */
 typedef struct
 {
@@ -25,6 +34,8 @@ typedef struct
   PlanAccuracy peak, naive_peak; /* max allocated, or reserved where that alone was measured */
   CliVerdicts verdicts, near;    /* near: predicted between 70 and 100 GB */
   guint n_uncertain, n_within;   /* times with an uncertainty; of them within it */
+  double groups_uncertain, groups_within; /* the same with each group of rows weighing 1 */
+  CliChance chances[CLI_N_CHANCES];       /* of all verdicts */
   PlanRegret regret;
 } CliSection;
 
@@ -35,6 +46,9 @@ GArray *cli_sections_new (const CliValidation *validation);
 /* A row per section and quantity that was measured in it; `leaves_out`: none for sections that hold
  * all of the predicted rows. */
 CliTable *cli_sections_table (const GArray *sections, gboolean leaves_out);
+
+/* Of plans said to fit with a probability in some range, how many did: a row per range. */
+CliTable *cli_chances_table (const CliSection *section);
 
 /* A row per run. */
 CliTable *cli_validation_table (const CliValidation *validation);

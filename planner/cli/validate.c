@@ -6,6 +6,7 @@
 #include "db/catalogue.h"
 #include "db/tables.h"
 #include "planner/accuracy.h"
+#include "planner/cli/doubt.h"
 #include "planner/cli/predict.h"
 #include "planner/error.h"
 
@@ -409,6 +410,21 @@ typedef struct
   gint next;
 } Work;
 
+/* A run that was predicted has a stack. */
+static void
+find_doubt (CliRun *run, const SimAdjustments *adjustments, const SimSummary *s)
+{
+  const PlanCluster *cluster = run->row.cluster;
+  const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, NULL);
+  const CliMemoryError error = cli_memory_error (adjustments, cluster, stack);
+  run->exposed = cli_exposed_share (s->step_ns, s->exposed_tensor_ns, s->exposed_gather_ns,
+                                    s->exposed_reduce_ns);
+  run->device = s->memory.device;
+  run->resting = s->memory.allocated;
+  run->doubt = cli_time_doubt (adjustments, cluster, stack, &run->plan, run->exposed);
+  run->p_fits = cli_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
+}
+
 static void
 predict_run (CliRun *run, const SimAdjustments *adjustments, const char *db)
 {
@@ -424,10 +440,7 @@ predict_run (CliRun *run, const SimAdjustments *adjustments, const char *db)
       return;
     }
   run->is_predicted = TRUE;
-  run->uncertainty_pct
-      = adjustments ? sim_adjustments_uncertainty_pct (adjustments, run->row.cluster->device_name,
-                                                       run->row.cell[PLAN_RUN_STACK])
-                    : -1;
+  find_doubt (run, adjustments, &summary);
   run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
   run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
   run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = cli_mib (summary.memory.allocated);
@@ -450,7 +463,11 @@ static void
 copy_prediction (const CliRun *from, CliRun *to)
 {
   to->is_predicted = from->is_predicted;
-  to->uncertainty_pct = from->uncertainty_pct;
+  to->exposed = from->exposed;
+  to->device = from->device;
+  to->resting = from->resting;
+  to->doubt = from->doubt;
+  to->p_fits = from->p_fits;
   to->fits = from->fits;
   memcpy (to->predicted, from->predicted, sizeof to->predicted);
   if (from->row.skipped)

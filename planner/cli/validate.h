@@ -19,7 +19,10 @@ typedef struct
   gboolean fits;
   double predicted[PLAN_N_RUN_QUANTITIES];
   double naive[PLAN_N_RUN_QUANTITIES]; /* by rules of thumb; 0: none */
-  double uncertainty_pct;              /* of the time; below 0: not known */
+  double exposed;                      /* share of the step */
+  guint64 device, resting;             /* predicted bytes: at the most, and between steps */
+  SimDoubt doubt;                      /* of the time; below 0: not known */
+  double p_fits;                       /* below 0: not known */
   guint group, configuration, question;
 } CliRun;
 

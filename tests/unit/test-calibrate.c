@@ -4,6 +4,7 @@
 #include "planner/error.h"
 #include "planner/lower.h"
 #include "sim/calibrate.h"
+#include "sim/doubt.h"
 #include "sim/measure.h"
 
 #include <check.h>
@@ -182,9 +183,9 @@ START_TEST (finds_what_made_the_runs)
   ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_PRODUCT_BF16), 0.85, 0.04);
   ck_assert_double_eq_tol (factor_of (set, "a100-80gb", SIM_EFFECT_PRODUCT_BF16), 1.1, 0.06);
   ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_NETWORK), 0.7, 0.08);
-  ck_assert_double_eq_tol (sim_adjustments_uncertainty_pct (set, "h100-80gb", "megatron-fsdp"),
+  ck_assert_double_eq_tol (sim_doubt_spread (set, "h100-80gb", "megatron-fsdp").pct,
                            spread_of (&self, "h100-80gb"), 1e-3);
-  ck_assert_double_gt (sim_adjustments_uncertainty_pct (set, "b200", "native"), 0);
+  ck_assert_double_gt (sim_doubt_spread (set, "b200", "native").pct, 0);
   clear (&self);
 }
 END_TEST
@@ -263,8 +264,8 @@ START_TEST (own_runs_do_not_spoil_others)
   for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
     if (g_str_equal (self.rows[i].gpu, "a100-80gb"))
       ck_assert_double_eq (predict_ns (&self.rows[i], set), predict_ns (&self.rows[i], base));
-  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "a100-80gb", "megatron-fsdp"), 9);
-  ck_assert_double_ne (sim_adjustments_uncertainty_pct (set, "h100-80gb", "megatron-fsdp"), 9);
+  ck_assert_double_eq (sim_doubt_spread (set, "a100-80gb", "megatron-fsdp").pct, 9);
+  ck_assert_double_ne (sim_doubt_spread (set, "h100-80gb", "megatron-fsdp").pct, 9);
   clear (&self);
 }
 END_TEST
@@ -330,17 +331,83 @@ START_TEST (sets_print_as_they_are_read)
                            "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12\n"
                            "uncertainty stack=fsdp2 pct=8 runs=20\n"
                            "uncertainty gpu=h100-80gb pct=9 runs=30\n"
-                           "uncertainty pct=11 runs=40\n";
+                           "uncertainty pct=11 runs=40\n"
+                           "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=200,400\n"
+                           "seen runs=40 devices=512\n"
+                           "distance kind=gpu pct=20 runs=40\n"
+                           "distance kind=mode pct=12.5 runs=0\n"
+                           "memory stack=fsdp2 whole=0.03 passing=0.05 runs=8\n"
+                           "memory whole=0.02 passing=0.04 runs=50\n";
   g_autoptr (SimAdjustments) set = parse (text);
   g_autofree char *printed = sim_adjustments_print (set);
   g_autoptr (SimAdjustments) again = parse (printed);
   g_autofree char *twice = sim_adjustments_print (again);
   ck_assert_str_eq (printed, twice);
   ck_assert_uint_eq (again->factors->len, 6);
-  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "fsdp2"), 7.5);
-  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "a100-80gb", "fsdp2"), 8);
-  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, "h100-80gb", "native"), 9);
-  ck_assert_double_eq (sim_adjustments_uncertainty_pct (set, NULL, NULL), 11);
+  ck_assert_double_eq (sim_doubt_spread (set, "h100-80gb", "fsdp2").pct, 7.5);
+  ck_assert_double_eq (sim_doubt_spread (set, "a100-80gb", "fsdp2").pct, 8);
+  ck_assert_double_eq (sim_doubt_spread (set, "h100-80gb", "native").pct, 9);
+  ck_assert_double_eq (sim_doubt_spread (set, NULL, NULL).pct, 11);
+  ck_assert_double_eq (sim_doubt_of_memory (set, "fsdp2")->whole, 0.03);
+  ck_assert_double_eq (sim_doubt_of_memory (set, "native")->passing, 0.04);
+}
+END_TEST
+
+#define SEEN \
+  TRUTH "uncertainty pct=6 runs=40\n" \
+        "uncertainty stack=fsdp2 pct=8 runs=20\n" \
+        "seen gpu=h100-80gb runs=30 devices=256\n" \
+        "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=400\n" \
+        "seen stack=fsdp1 runs=3 devices=8\n" \
+        "distance kind=gpu pct=20 runs=40\n" \
+        "distance kind=stack pct=24 runs=40\n" \
+        "distance kind=size pct=3 runs=40\n" \
+        "distance kind=exposed pct=10 runs=40\n" \
+        "distance kind=network pct=30 runs=0\n" \
+        "distance kind=mode pct=12 runs=0\n"
+
+static const char *const tp[] = { "tp", NULL }, *const tp_ep[] = { "tp", "ep", NULL };
+
+/* What each step away from what was seen adds, by hand. */
+static const struct
+{
+  SimSubject subject;
+  double pct;
+} doubts[] = {
+  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL }, 8 },
+  { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8 },
+  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10 },                 /* two doublings: 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep }, 14.422205101855956 },  /* 8, 12 */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL }, 10 },                 /* 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL }, 20.591260281974002 }, /* 8, 6, 18 */
+  { { "b200", "fsdp2", 64, 0, 400, NULL }, 21.540659228538015 },        /* 8, 20 */
+  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL }, 13.416407864998739 },      /* 6, 24 / sqrt (1 + 3) */
+  { { "h100-80gb", "native", 8, 0, 0, NULL }, 24.738633753705965 },     /* 6, 24 */
+};
+
+START_TEST (doubt_grows_with_distance)
+{
+  g_autoptr (SimAdjustments) set = parse (SEEN);
+  const SimDoubt doubt = sim_doubt_of_time (set, &doubts[_i].subject);
+  ck_assert_double_eq_tol (doubt.pct, doubts[_i].pct, 1e-9);
+  ck_assert_uint_gt (doubt.runs, 0);
+}
+END_TEST
+
+START_TEST (more_of_anything_is_never_surer)
+{
+  g_autoptr (SimAdjustments) set = parse (SEEN);
+  double last = 0;
+  for (gint64 devices = 8; devices <= 1 << 20; devices *= 2)
+    for (guint step = 0; step <= 10; step++)
+      {
+        const SimSubject subject = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp };
+        const double pct = sim_doubt_of_time (set, &subject).pct;
+        ck_assert (step == 0 || pct >= last);
+        last = pct;
+        const SimSubject larger = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp };
+        ck_assert_double_ge (sim_doubt_of_time (set, &larger).pct, pct);
+      }
 }
 END_TEST
 
@@ -353,7 +420,8 @@ static const struct
     "text:1: a set begins with \"parameters ID\", not 'factor effect=launch value=1 error=0'" },
   { "parameters a b", "text:1: a set begins with \"parameters ID\", not 'parameters a b'" },
   { "parameters a/b", "text:1: an id is letters, digits and . _ + -, not 'a/b'" },
-  { "parameters a\nfacter", "text:2: neither factor nor uncertainty: 'facter'" },
+  { "parameters a\nfacter",
+    "text:2: neither factor, uncertainty, seen, distance nor memory: 'facter'" },
   { "parameters a\nfactor value=1 error=0", "text:2: no 'effect'" },
   { "parameters a\nfactor effect=lunch value=1 error=0",
     "text:2: no effect is called 'lunch': did you mean 'launch'?" },
@@ -370,6 +438,12 @@ static const struct
   { "parameters a\nfactor effect=launch effect=launch", "text:2: given twice: 'effect'" },
   { "parameters a\nfactor effect", "text:2: not KEY=VALUE: 'effect'" },
   { "parameters a\n\n# words\nuncertainty pct=5", "text:4: no 'runs'" },
+  { "parameters a\ndistance kind=moon pct=5 runs=1",
+    "text:2: no kind is called 'moon': did you mean 'mode'?" },
+  { "parameters a\ndistance kind=gpu pct=nan runs=1",
+    "text:2: pct=nan is no number from 0 to 1000" },
+  { "parameters a\nmemory whole=0.1 runs=1", "text:2: no 'passing'" },
+  { "parameters a\nseen runs=1", "text:2: no 'devices'" },
 };
 
 START_TEST (wrong_sets_are_refused)
@@ -394,6 +468,8 @@ main (void)
   tcase_add_test (tcase, hosts_are_those_of_a_site);
   tcase_add_test (tcase, nothing_to_fit_is_an_error);
   tcase_add_test (tcase, sets_print_as_they_are_read);
+  tcase_add_loop_test (tcase, doubt_grows_with_distance, 0, G_N_ELEMENTS (doubts));
+  tcase_add_test (tcase, more_of_anything_is_never_surer);
   tcase_add_loop_test (tcase, wrong_sets_are_refused, 0, G_N_ELEMENTS (wrong));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -1,0 +1,48 @@
+/* How sure a prediction is: whether a plan's memory will do, and how far its time may be off.
+ *
+ * Both by what runs that were not fitted to have shown, as a set of parameters says it. */
+#pragma once
+#include "planner/cli/options.h"
+#include "planner/stack.h"
+#include "sim/doubt.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Scale of errors of device memory, as shares: of all of it, and of what of it does not stay
+ * between steps. */
+typedef struct
+{
+  gboolean is_known; /* both 0 where it is: bytes are exact */
+  double whole, passing;
+} CliMemoryError;
+
+/* Of a stack on a cluster's devices, by `set` or, where that says nothing of memory (or is NULL),
+ * by the shipped one. On processors a run takes what is predicted. */
+CliMemoryError cli_memory_error (const SimAdjustments *set, const PlanCluster *cluster,
+                                 const PlanStack *stack);
+
+/* Probability that a plan fits into `limit` bytes that is predicted to take so many on the device,
+ * of them so many between steps, too; below 0: not known. */
+double cli_p_fits (const CliMemoryError *error, guint64 device, guint64 resting, guint64 limit);
+
+/* What there has to be for it to fit with probability `p`, from 0.5 up: never less than it is
+ * predicted to take, and never less for more. The other way round: the most that it may take, where
+ * there is so much. Where nothing is known of errors, the same. */
+guint64 cli_needed_bytes (const CliMemoryError *error, double p, guint64 device, guint64 resting);
+guint64 cli_takable_bytes (const CliMemoryError *error, double p, guint64 needed, guint64 resting);
+
+/* What a plan does that its time may depend on, beyond the usual, in a word each. */
+char **cli_modes (const Plan *resolved);
+
+/* Gbit/s of the network of each device; 0 within one node. */
+gint64 cli_network (const PlanCluster *cluster);
+
+/* Share of a step in which communication is all that goes on. */
+double cli_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64 reduce_ns);
+
+/* Per cent that four of five such times lie within, and the groups of runs that this rests on;
+ * below 0: not known. */
+SimDoubt cli_time_doubt (const SimAdjustments *set, const PlanCluster *cluster,
+                         const PlanStack *stack, const Plan *resolved, double exposed_share);
+
+G_END_DECLS
