@@ -27,44 +27,6 @@ static const PlanEmitTarget target = {
   .n_said = G_N_ELEMENTS (said),
 };
 
-/* Its LlamaConfig is all there is. */
-static void
-refuse_model (const PlanModel *m, GPtrArray *reasons)
-{
-  plan_emit_refuse_experts (m, reasons);
-  plan_emit_refuse (reasons,
-                    m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms
-                        || m->qk_norm,
-                    "model norm, norm_bias, norm_1p, post_norms, qk_norm: nanotron's layers have "
-                    "RMS norms before attention and MLP only");
-  plan_emit_refuse (reasons, m->activation != PLAN_ACTIVATION_SILU || !m->gated,
-                    "model activation, gated: nanotron's MLP is a gated silu");
-  plan_emit_refuse (reasons, m->qkv_bias || m->proj_bias || m->mlp_bias,
-                    "model qkv_bias, proj_bias, mlp_bias: nanotron's layers add none: only off");
-  plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
-                    "model positions, rope_fraction: nanotron's layers rotate whole heads");
-  plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
-                    "model parallel, embed_scale, window: nanotron's layers have none");
-  plan_emit_refuse (reasons,
-                    (m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim)
-                        || m->attn_softcap > 0 || m->logit_softcap > 0,
-                    "model attn_scalar, attn_softcap, logit_softcap: nanotron's layers have none");
-  plan_emit_refuse (reasons, m->head_dim * m->heads != m->hidden,
-                    "model head_dim: nanotron's is hidden / heads, " INT, m->hidden / m->heads);
-  plan_emit_refuse (reasons, m->mtp > 0, "model mtp: nanotron predicts one token: only 0");
-}
-
-static void
-refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
-{
-  const gint64 recomputed = plan_emit_recomputed (subject);
-  plan_emit_refuse_target (subject, &target, reasons);
-  refuse_model (subject->model, reasons);
-  plan_emit_refuse (reasons, recomputed > 0 && recomputed < subject->model->layers,
-                    "recompute_layers: nanotron recomputes all layers or none: use "
-                    "recompute_method=uniform");
-}
-
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
@@ -148,7 +110,7 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
   GString *text = g_string_new (NULL);
-  refuse (subject, reasons);
+  plan_emit_refuse_target (subject, &target, reasons);
   append_head (text, subject);
   append_loss (text, value);
   g_string_append (

@@ -4,6 +4,7 @@
 #include "planner/emit-private.h"
 
 #include "planner/error.h"
+#include "planner/native.h"
 #include "planner/rules.h"
 #include "planner/stack.h"
 #include "planner/text.h"
@@ -347,6 +348,19 @@ emit_file (PlanEmitKind kind, PlanEmitKind named, const PlanEmitSubject *subject
                                       files[i].program, files[i].folder);
 }
 
+/* Jobs and lines of our own runtime are for plans that it runs. */
+static gboolean
+check_own (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  const gint64 ranks = plan_data_parallel (subject->plan, subject->cluster);
+  if (plan_native_runs (subject->plan, subject->model, ranks, &why))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "--as %s: fsdplan run refuses this plan: %s", kinds[kind], why->message);
+  return FALSE;
+}
+
 PlanEmitKind
 plan_emit_kind_of (const Plan *plan, const PlanCluster *cluster)
 {
@@ -373,7 +387,8 @@ emit_job (PlanEmitRuntime runtime, const PlanEmitSubject *subject, GError **erro
   const PlanEmitKind natural = plan_emit_kind_of (subject->plan, subject->cluster);
   if (runtime == PLAN_EMIT_RUNTIME_FSDPLAN
       || (runtime == PLAN_EMIT_RUNTIME_OF_STACK && stack == PLAN_STACK_NATIVE))
-    return plan_emit_script_slurm_own (subject);
+    return check_own (PLAN_EMIT_SLURM, subject, error) ? plan_emit_script_slurm_own (subject)
+                                                       : NULL;
   if (runtime == PLAN_EMIT_RUNTIME_MEGATRON || is_of_megatron (natural))
     return emit_megatron (PLAN_EMIT_SLURM, subject, error);
   return emit_file (natural, PLAN_EMIT_SLURM, subject, error);
@@ -392,9 +407,29 @@ plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *su
   if (kind == PLAN_EMIT_PLAN)
     return plan_emit_plan (subject);
   if (kind == PLAN_EMIT_MPIRUN)
-    return plan_emit_script_line_own (subject);
+    return check_own (kind, subject, error) ? plan_emit_script_line_own (subject) : NULL;
   if (kind == PLAN_EMIT_SLURM)
     return emit_job (runtime, subject, error);
   return is_of_megatron (kind) ? emit_megatron (kind, subject, error)
                                : emit_file (kind, kind, subject, error);
+}
+
+char *
+plan_emit_natural (PlanEmitRuntime runtime, const PlanEmitSubject *subject, char **out_note,
+                   GError **error)
+{
+  static const PlanEmitKind calls[PLAN_STACK_N_VALUES] = {
+    [PLAN_STACK_MEGATRON_FSDP] = PLAN_EMIT_MEGATRON_FSDP, [PLAN_STACK_FSDP2] = PLAN_EMIT_FSDP2
+  };
+  const gint64 stack = subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE;
+  const PlanEmitKind first = plan_emit_kind_of (subject->plan, subject->cluster);
+  g_autoptr (GError) why = NULL;
+  char *text = plan_emit (first, runtime, subject, &why);
+  if (!text && calls[stack])
+    text = plan_emit (calls[stack], runtime, subject, NULL);
+  if (text && why)
+    *out_note = g_strdup_printf ("%s; written as %s", why->message, kinds[calls[stack]]);
+  else if (why)
+    g_propagate_error (error, g_steal_pointer (&why));
+  return text;
 }

@@ -64,6 +64,11 @@ gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime
 char *plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *subject,
                  GError **error);
 
+/* The same as the natural kind of the plan's stack, or, where that cannot express the plan, as the
+ * stack's call for models of one's own; `out_note` says so, and is left alone otherwise. */
+char *plan_emit_natural (PlanEmitRuntime runtime, const PlanEmitSubject *subject, char **out_note,
+                         GError **error);
+
 /* "# plan HASH", model, cluster and fields, as --plan reads them. */
 char *plan_emit_plan (const PlanEmitSubject *subject);
 

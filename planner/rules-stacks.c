@@ -311,6 +311,32 @@ settings_of_megatron_lm (const PlanFacts *f)
                             PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
 }
 
+/* Its LlamaConfig is all there is. */
+static gboolean
+model_of_nanotron (const PlanFacts *f)
+{
+  const PlanModel *const m = f->model;
+  const gboolean has_other_norms
+      = m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms || m->qk_norm;
+  const gboolean has_biases = m->qkv_bias || m->proj_bias || m->mlp_bias;
+  const gboolean has_other_attention
+      = m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1 || m->window > 0
+        || m->head_dim * m->heads != m->hidden || m->attn_softcap > 0
+        || (m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim);
+  return is_nanotron (f)
+         && (has_other_norms || has_biases || has_other_attention
+             || m->activation != PLAN_ACTIVATION_SILU || !m->gated || m->parallel || m->embed_scale
+             || m->logit_softcap > 0 || m->mtp > 0);
+}
+
+/* torchao's mxfp8 comes with torchtitan, which recomputes all layers or none. */
+static gboolean
+mxfp8_of_some_layers (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPUTE, MXFP8) && IS (f, RECOMPUTE, FULL)
+         && IS (f, RECOMPUTE_METHOD, BLOCK) && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
+}
+
 static gboolean
 drops_elsewhere (const PlanFacts *f)
 {
@@ -430,6 +456,12 @@ static const PlanRuleEntry rules[] = {
       "names the property that they cannot): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
     model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
+      "heads of hidden / heads, no biases, windows or caps", "nanotron config/models_config.py, LlamaConfig", PLAN_ERROR_INVALID },
+    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
+      "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },
+    mxfp8_of_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
   { { "settings-of-megatron-lm", "comm_unit, sharp and offloading on stack=megatron-fsdp need a model that Megatron-LM's flags "
       "can describe: Megatron-FSDP's call, which takes any other, has no such arguments",
       "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },

@@ -53,17 +53,19 @@ cmd_emit (int argc, char **argv, GError **error)
       || !cli_input_read (&options, NULL, &input, error)
       || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
     return CLI_FAILED;
-  if (!as)
-    kind = plan_emit_kind_of (&plan, input.cluster);
   const PlanEmitSubject subject = { .model = input.model,
                                     .cluster = input.cluster,
                                     .cluster_spec = input.cluster_spec,
                                     .plan = &plan };
-  if (options.from_megatron && kind != PLAN_EMIT_PLAN)
+  if (options.from_megatron && !(as && kind == PLAN_EMIT_PLAN))
     fprintf (stderr,
              "%s: note: its data, checkpoints and learning rates are no part of a plan: what is "
              "written has others\n",
              options.from_megatron);
-  g_autofree char *text = plan_emit (kind, runtime, &subject, error);
+  g_autofree char *note = NULL;
+  g_autofree char *text = as ? plan_emit (kind, runtime, &subject, error)
+                             : plan_emit_natural (runtime, &subject, &note, error);
+  if (note)
+    fprintf (stderr, "fsdplan: note: %s\n", note);
   return text && cli_write (path ? path : "-", text, error) ? CLI_DONE : CLI_FAILED;
 }

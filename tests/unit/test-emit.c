@@ -102,8 +102,6 @@ static const struct
     "grad_comm=bf16, or --as fsdp2" },
   { PLAN_EMIT_ACCELERATE, DENSE, "dgx-h100:2", "stack=fsdp1 dp_outer=4 grad_comm=bf16",
     "dp_outer: Accelerate's HYBRID_SHARD shards over a node: use dp_outer=2" },
-  { PLAN_EMIT_NANOTRON, "qwen3-8b", "dgx-h100:1", "stack=nanotron strategy=optim",
-    "model norm, norm_bias, norm_1p, post_norms, qk_norm: " },
   { PLAN_EMIT_NANOTRON, DENSE, "dgx-h100:1", "stack=nanotron strategy=optim deterministic=on",
     "deterministic=on: nanotron has no option for that: use off" },
   { PLAN_EMIT_BRIDGE, DENSE, "dgx-h100:1", "ag_group=on", "ag_group=on: Megatron-Bridge" },

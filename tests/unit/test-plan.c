@@ -447,6 +447,8 @@ static const struct
   { "nanotron-recomputes-all", "dgx-h100",
     "gbs=8 stack=nanotron strategy=optim recompute=full recompute_method=block" },
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
+  { "mxfp8-recomputes-all", "dgx-b200",
+    "gbs=8 stack=fsdp2 compute=mxfp8 recompute=full recompute_method=block recompute_layers=2" },
   { "all-to-all-of-stack", "dgx-h100", "gbs=8 reduce_algo=a2a" },
   { "all-to-all-of-stack", "dgx-h100", "gbs=8 stack=fsdp2 reduce_algo=a2a" },
   { "all-to-all-sums-halves", "dgx-h100", "gbs=8 stack=megatron strategy=optim reduce_algo=a2a" },
@@ -522,6 +524,7 @@ static const struct
   { "loss-chunks-of-stack", "gpt2", "gbs=64 stack=fsdp2 loss_chunks=2" },
   { "model-of-megatron-lm", "gemma2-9b", "gbs=64 stack=megatron strategy=optim" },
   { "settings-of-megatron-lm", "gemma2-9b", "gbs=64 comm_unit=1000" },
+  { "model-of-nanotron", "qwen3-8b", "gbs=64 stack=nanotron strategy=optim" },
 };
 
 START_TEST (model_is_not_planned)
