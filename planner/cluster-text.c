@@ -116,6 +116,9 @@ set_key (PlanCluster *self, const char *key, const char *value, gboolean is_devi
   PlanFact fact;
   if (g_str_equal (key, "source"))
     {
+      if (*value == '\0')
+        return refuse (error, key, value,
+                       "is no source: say where the figures are from, or leave it out");
       g_free (self->source);
       self->source = g_strdup (value);
       return TRUE;

@@ -356,8 +356,8 @@ check_own (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error)
   const gint64 ranks = plan_data_parallel (subject->plan, subject->cluster);
   if (plan_native_runs (subject->plan, subject->model, ranks, &why))
     return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "--as %s: fsdplan run refuses this plan: %s", kinds[kind], why->message);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--as %s cannot express this plan: %s",
+               kinds[kind], why->message);
   return FALSE;
 }
 

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/cli/commands.h"
+#include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/cli/watch.h"
 #include "planner/error.h"

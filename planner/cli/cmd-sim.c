@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/cli/commands.h"
+#include "planner/cli/compare.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/training.h"

@@ -14,4 +14,7 @@ void cli_compare_fields (CliTable *table, const Plan *a, const Plan *b);
 /* Time and memory by part. */
 void cli_compare_costs (CliTable *table, const CliPrediction *a, const CliPrediction *b);
 
+/* How sure a prediction is, as three cells of any table; one that is NULL says nothing. */
+void cli_add_doubt (CliTable *table, const CliPrediction *prediction);
+
 G_END_DECLS

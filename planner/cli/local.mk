@@ -48,7 +48,7 @@ fsdplan_SOURCES = \
   %D%/query.c %D%/query.h \
   %D%/query-card.c %D%/query-closest.c \
   %D%/query-explain.c \
-  %D%/query-keep.c \
+  %D%/query-keep.c %D%/query-keep.h \
   %D%/query-largest.c \
   %D%/query-print.c \
   %D%/query-sizes.c \

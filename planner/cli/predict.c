@@ -406,24 +406,6 @@ cli_doubt_to_json (const CliPrediction *self, JsonBuilder *builder)
   add_known (builder, "p_fits", self->p_fits, self->p_fits >= 0);
 }
 
-static void
-add_known_cell (CliTable *table, double value, gboolean is_known, int decimals)
-{
-  if (is_known)
-    cli_table_add_real (table, value, decimals);
-  else
-    cli_table_add (table, NULL);
-}
-
-void
-cli_add_doubt (CliTable *table, const CliPrediction *p)
-{
-  const gboolean is_known = p && p->doubt.pct >= 0;
-  add_known_cell (table, is_known ? p->doubt.pct : 0, is_known, 1);
-  add_known_cell (table, is_known ? p->doubt.runs : 0, is_known, 0);
-  add_known_cell (table, p ? p->p_fits : 0, p && p->p_fits >= 0, 3);
-}
-
 char *
 cli_describe_doubt (SimDoubt doubt)
 {

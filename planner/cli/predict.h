@@ -1,7 +1,6 @@
 /* CliPrediction: a plan lowered and simulated, with the figures people ask for. */
 #pragma once
 #include "planner/cli/options.h"
-#include "planner/cli/output.h"
 #include "planner/cli/split.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"
@@ -52,9 +51,6 @@ SimWorkspace *cli_workspace (void);
 
 /* The members "uncertainty_pct", "uncertainty_runs" and "p_fits"; null for what is not known. */
 void cli_doubt_to_json (const CliPrediction *self, JsonBuilder *builder);
-
-/* The same as three cells of a table; a prediction that is NULL says nothing. */
-void cli_add_doubt (CliTable *table, const CliPrediction *prediction);
 
 /* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
 char *cli_describe_doubt (SimDoubt doubt);

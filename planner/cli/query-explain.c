@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/cli/compare.h"
+#include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/cli/query.h"
+#include "planner/cli/query-keep.h"
 
 #include "db/plans.h"
 

@@ -5,6 +5,7 @@
  * are found by halving among those; micro batches are few, and each is tried. */
 #include "config.h"
 
+#include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/error.h"
 

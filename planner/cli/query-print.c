@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/cli/compare.h"
+#include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 
 #include <stdio.h>
@@ -189,11 +191,12 @@ print_counts (const CliQuery *self, const CliChoice *choice)
       "%" G_GUINT64_FORMAT " plans in %.1f MiB: %" G_GUINT64_FORMAT
       " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
       " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
-      " schedules), in %.2f s%s",
+      " schedules), in %.2f s",
       result->total, cli_mib (choice->memory_bytes), result->by_rule, result->by_memory,
-      result->by_bound, result->by_simulation, self->n_simulated, self->seconds,
-      result->is_whole ? "" : "; interrupted: the best so far");
+      result->by_bound, result->by_simulation, self->n_simulated, self->seconds);
   cli_print_row ("searched", text);
+  if (!result->is_whole)
+    cli_print_row ("", "interrupted: the best so far");
 }
 
 static void

@@ -6,6 +6,7 @@
  * divides it, the row says which batch near it would do. */
 #include "config.h"
 
+#include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/cli/training.h"
 #include "planner/cli/watch.h"

@@ -89,11 +89,11 @@ fsdplan show --plan "$work/run/plan-7.txt" >/dev/null || complain "the job's pla
 rm "$work/bin/fsdplan"
 
 # The line says the same plan.
-fsdplan emit --as mpirun $plan --set tp=2 --set sp=off --set recompute=selective \
+fsdplan emit --as mpirun $plan --set dp_outer=2 --set recompute=selective \
   --set recompute_modules=mlp+core_attn >"$work/line" || complain "no line"
 grep -q "^mpirun -n 16 --map-by ppr:8:node fsdplan run " "$work/line" || complain "ranks of the line"
 sed 's/.*fsdplan run /fsdplan emit --as plan /; s/ --backend cuda --steps .*//' "$work/line" | sh >"$work/said"
-fsdplan emit --as plan $plan --set tp=2 --set sp=off --set recompute=selective \
+fsdplan emit --as plan $plan --set dp_outer=2 --set recompute=selective \
   --set recompute_modules=mlp+core_attn | cmp - "$work/said" || complain "the line is of another plan"
 
 # On processors there is no backend to name.

@@ -3,6 +3,7 @@
 
 #include "planner/layout.h"
 #include "planner/lower.h"
+#include "planner/megatron-models.h"
 #include "planner/stack.h"
 #include "planner/step-ops.h"
 #include "sim/sim.h"
@@ -580,7 +581,8 @@ plan_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, i
 {
   g_autoptr (GError) error = NULL;
   Plan words, plan;
-  const gboolean is_ddp = seed % 2, shards = is_ddp && g_rand_boolean (rand);
+  const gboolean is_ddp = seed % 2 && !plan_megatron_lacks (model, 0);
+  const gboolean shards = is_ddp && g_rand_boolean (rand);
   const gboolean overlaps = g_rand_int_range (rand, 0, 4) > 0;
   g_autofree char *gbs
       = g_strdup_printf ("%d", (int)plan_cluster_devices (cluster) * g_rand_int_range (rand, 1, 4));

@@ -158,9 +158,11 @@ START_TEST (all_to_all_takes_a_second_bucket)
 {
   Case ring, direct;
   guint n;
-  case_init_words (&ring, "llama3-8b", "dgx-h100:1", "gbs=8 seq=256 grad_comm=bf16");
-  case_init_words (&direct, "llama3-8b", "dgx-h100:1",
-                   "gbs=8 seq=256 grad_comm=bf16 reduce_algo=a2a");
+  case_init_words (&ring, "llama3-8b", "dgx-h100:1",
+                   "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000");
+  case_init_words (
+      &direct, "llama3-8b", "dgx-h100:1",
+      "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000 reduce_algo=a2a");
   last_op (direct.schedule, PLAN_OP_REDUCE_SCATTER, &n);
   ck_assert_uint_eq (n, 0);
   last_op (direct.schedule, PLAN_OP_ALL_TO_ALL, &n);

@@ -233,10 +233,10 @@ END_TEST
  * no fp32 image (its own figure: 4224 MiB). */
 START_TEST (deterministic_attention_keeps_scores)
 {
-  const PlanMemory m
-      = memory_of ("family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
-                   "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
-                   "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1 recompute=full deterministic=on");
+  const PlanMemory m = memory_of (
+      "family=llama,layers=32,hidden=4096,ffn=14336,heads=32,"
+      "kv_heads=8,head_dim=128,vocab=512,max_seq=8192",
+      "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1 recompute=full deterministic=on ce_fusion=off");
   const guint64 work = (G_GUINT64_CONSTANT (4224) + 1) << 20;
   ck_assert_uint_ge (m.by_category[PLAN_CATEGORY_WORKSPACE], work);
   ck_assert_uint_le (m.by_category[PLAN_CATEGORY_WORKSPACE], work + PLAN_MIB);
