@@ -15,7 +15,7 @@ static char *
 explain (const CliAnswer *self, const CliAnswer *next)
 {
   if (!next)
-    return g_strdup ("the last of those asked for");
+    return g_strdup ("the last of these");
   const PlanTrace *a = self->prediction.trace, *b = next->prediction.trace;
   const struct
   {
