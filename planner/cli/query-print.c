@@ -123,7 +123,7 @@ short_table (const CliQuery *self, const CliInput *input)
       else
         cli_table_add (table, NULL);
       cli_table_add (table, cli_query_bound_by (p->trace));
-      cli_table_add (table, instead);
+      cli_table_add (table, i == 0 ? "as above" : instead);
     }
   return table;
 }
