@@ -32,6 +32,11 @@ for file in "${sources[@]}"; do
   [[ $(grep -m 1 '^#include' "$file") == '#include "config.h"' ]] || echo "$file"
 done | offences "starts with the SPDX comment, and includes config.h first"
 
+# What make does not know is neither run nor shipped.
+for file in tests/golden/*.test tests/exec/*.sh; do
+  grep -q "${file#tests/}" tests/local.mk || echo "$file"
+done | offences "not in tests/local.mk"
+
 # Blanks.
 grep -rnIP '\t' --include='*.[ch]' --include='*.md' --include='*.gp' --include='*.sql' \
   --include='*.ini' planner sim exec db plots tests | cut -d: -f1,2 | offences "tab"

@@ -386,6 +386,11 @@ golden_tests = \
   %D%/golden/query-explain-twice.test \
   %D%/golden/query-explain.test \
   %D%/golden/query-from-megatron.test \
+  %D%/golden/query-card.test \
+  %D%/golden/query-closest.test \
+  %D%/golden/query-explain-task.test \
+  %D%/golden/query-hazard.test \
+  %D%/golden/query-illegal.test \
   %D%/golden/query-kept.test \
   %D%/golden/query-refused.test \
   %D%/golden/query-max-seq.test \
@@ -397,6 +402,7 @@ golden_tests = \
   %D%/golden/query-apart.test \
   %D%/golden/query-clusters.test \
   %D%/golden/query-nothing-fits.test \
+  %D%/golden/query-p-fits.test \
   %D%/golden/query-tiny.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
@@ -445,6 +451,7 @@ golden_tests = \
   %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
   %D%/golden/validate-refused.test \
+  %D%/golden/validate-reliability.test \
   %D%/golden/validate-rows.test \
   %D%/golden/validate-small.test \
   %D%/golden/validate-sites.test \
