@@ -410,8 +410,8 @@ static const struct
   { SIM_DISTANCE_STACK, part_by_stack },
 };
 
-/* How far off runs are that something tells from those that were fitted to, by what they have in
- * common left out in turn: within which four fifths of them are. */
+/* The error of runs that differ in one thing (their GPU, say) from all runs fitted to: each value
+ * of it is left out in turn, and four fifths of the runs lie within the result. */
 static gboolean
 find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimAdjustments *set,
                GError **error)

@@ -210,7 +210,7 @@ sweep_pareto (CliPlot *self, char **out_text, GError **error)
                       gib (input.cluster->memory_bytes), title, self->path, out_text, error);
 }
 
-/* What a search is asked for that query would find the same by. */
+/* The options of a search that finds the same answers as query. */
 static CliQuestion
 question_of (const CliPlot *self)
 {

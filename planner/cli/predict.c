@@ -116,7 +116,7 @@ measure (CliPrediction *self, const CliInput *input, const SimCost *cost, GError
   return trace;
 }
 
-/* What is known of real machines holds for others in part. */
+/* Measurements of real machines hold for altered ones (--hw) only in part. */
 static void
 note_other_hardware (CliPrediction *self, const PlanCluster *cluster)
 {

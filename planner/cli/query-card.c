@@ -58,7 +58,7 @@ name_plan (const CliQuestion *question, gint64 id)
   return g_strdup_printf ("@%" G_GINT64_FORMAT "%s%s", id, db ? " --db " : "", db ? db : "");
 }
 
-/* What a user types next. */
+/* The next command to type. */
 static void
 print_next (const CliChoice *choice, const CliAnswer *best)
 {

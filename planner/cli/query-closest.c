@@ -63,7 +63,7 @@ cli_query_fits (const CliChoice *choice, gboolean *out_fits, GError **error)
 
 #define MOST_TRIED 20000 /* points whose rules are looked up for words */
 
-/* What stands in the way of points of a space: how many, and what is said of the first. */
+/* An obstacle: how many points of a space it stops, and the message of the first. */
 typedef struct
 {
   guint n;
