@@ -433,7 +433,7 @@ find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimA
   return TRUE;
 }
 
-/* What is said of a prediction beside its time: from what was fitted to before, and from these. */
+/* The uncertainty of predictions: lines of the base set, and those that these runs give. */
 static gboolean
 find_doubts (const Fitted *fitted, const CliValidation *validation, const Question *question,
              const SimAdjustments *base, SimAdjustments *set, GError **error)

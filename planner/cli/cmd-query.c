@@ -92,7 +92,7 @@ find_clusters (int argc, char **argv)
   return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
 }
 
-/* Fields that say what is trained and how; a better plan does the same. */
+/* Fields that define the training; a better plan keeps them. */
 static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
                                    PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
                                    PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,

@@ -175,7 +175,7 @@ typedef struct
   double miss, weight; /* logarithm; those of a task together: 1 */
 } Pair;
 
-#define NEAR 0.2 /* in the logarithm: what is predicted to differ by more is chosen rightly */
+#define NEAR 0.2 /* in the logarithm: plans that are predicted further apart are told apart */
 
 static gboolean
 is_choice (const CliRun *run)

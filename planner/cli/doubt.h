@@ -31,7 +31,7 @@ double cli_p_fits (const CliMemoryError *error, guint64 device, guint64 resting,
 guint64 cli_needed_bytes (const CliMemoryError *error, double p, guint64 device, guint64 resting);
 guint64 cli_takable_bytes (const CliMemoryError *error, double p, guint64 needed, guint64 resting);
 
-/* What a plan does that its time may depend on, beyond the usual, in a word each. */
+/* The modes of a plan beyond the usual, on which its time may depend, in a word each. */
 char **cli_modes (const Plan *resolved);
 
 /* Gbit/s of the network of each device; 0 within one node. */
