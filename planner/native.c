@@ -89,7 +89,7 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
     if (beyond[i].is_there)
       {
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: a model with %s " LATER,
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "model: %s has %s, which " LATER,
                      model->name, beyond[i].name);
         return FALSE;
       }
