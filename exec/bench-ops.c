@@ -4,9 +4,9 @@
 
 #include "exec/bench.h"
 
+#include "planner/base/units.h"
 #include "planner/lower.h"
 #include "planner/scratch.h"
-#include "planner/units.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "exec/number.h"
 #include "exec/runnable.h"
 #include "exec/walk-moments.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

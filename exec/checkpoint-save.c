@@ -3,7 +3,7 @@
 
 #include "exec/checkpoint-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/safetensors.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/comm.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 /* Stands for exec/mpi in a build without MPI. */
 

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/nccl/comm-nccl.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 static ExecComm *
 refuse (GError **error)

@@ -3,7 +3,7 @@
 
 #include "exec/comm.h"
 #include "exec/number.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "exec/device.h"
 #include "exec/kernels.h"
 #include "planner/arena.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <stdlib.h>
 #include <string.h>

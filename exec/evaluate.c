@@ -8,7 +8,7 @@
 #include "exec/exact.h"
 #include "exec/number.h"
 #include "exec/source.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/scratch.h"
 #include "planner/sites.h"
 #include "planner/stack.h"

@@ -8,7 +8,7 @@
 #include "exec/exact.h"
 #include "exec/source.h"
 #include "exec/walk-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/lower.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "exec/kernels-cpu-private.h"
 #include "exec/kernels.h"
 #include "exec/number.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <math.h>
 #include <string.h>

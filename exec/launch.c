@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "exec/launch.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <string.h>
 

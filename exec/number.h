@@ -1,6 +1,6 @@
 /* Rounding to and from storage formats, to nearest even, bit for bit as hardware does. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <string.h>
 G_BEGIN_DECLS

@@ -3,7 +3,7 @@
 
 #include "exec/placement.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "exec/probe-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <sched.h>
 #include <string.h>

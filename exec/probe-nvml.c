@@ -5,7 +5,7 @@
 
 #include "exec/probe-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <dlfcn.h>
 #include <string.h>

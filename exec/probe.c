@@ -4,7 +4,7 @@
 #include "exec/probe.h"
 
 #include "exec/probe-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/topology.h"
 
 /* Bytes per second that one processor moves, for want of a measurement: a share of a DDR4-3200

@@ -3,7 +3,7 @@
 
 #include "exec/runnable.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/native.h"
 
 /* Formats that kernels read and write; narrow ones in products alone. */

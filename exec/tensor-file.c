@@ -4,8 +4,8 @@
 #include "exec/tensor-file.h"
 
 #include "exec/number.h"
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "exec/walk-private.h"
 
 #include "exec/kernels.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "exec/number.h"
 #include "exec/source.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 gboolean
 exec_walk_has_scaled_moments (const ExecArgs *args)

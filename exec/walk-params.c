@@ -9,7 +9,7 @@
 
 #include "exec/walk-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/sites.h"
 
 #include <string.h>

@@ -11,8 +11,8 @@
 #include "exec/runnable.h"
 #include "exec/source.h"
 #include "exec/walk-moments.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "exec/weights.h"
 
 #include "exec/tensor-file.h"
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

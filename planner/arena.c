@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/arena.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -4,10 +4,10 @@
 
 #include "planner/cluster-facts.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cluster.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * case, separators and makers' prefixes: "NVIDIA RTX PRO 6000" is rtxpro6000. */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cluster-private.h"
-#include "planner/error.h"
-#include "planner/text.h"
 
 #include <string.h>
 

@@ -9,10 +9,10 @@
  * one that has it: plan_cluster_check_figures refuses it by name when it is needed. */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cluster-private.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

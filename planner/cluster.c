@@ -4,11 +4,11 @@
 
 #include "planner/cluster.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cluster-private.h"
-#include "planner/error.h"
-#include "planner/text.h"
 #include "planner/topology.h"
-#include "planner/units.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * text; never changed afterwards. Rates are bytes or FLOPs per second, latencies
  * nanoseconds; 0 is not known. */
 #pragma once
+#include "planner/base/dtype.h"
 #include "planner/cluster-facts.h"
-#include "planner/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -2,10 +2,10 @@
 /* A model in Megatron-LM's flags: what megatron-shape.c reads, the other way round. */
 #include "config.h"
 
+#include "planner/base/units.h"
 #include "planner/emit-private.h"
 #include "planner/megatron-models.h"
 #include "planner/megatron-table.h"
-#include "planner/units.h"
 
 #define INT "%" G_GINT64_FORMAT
 

@@ -3,9 +3,9 @@
  * Megatron-LM at d98e8a64 (2026-08-22). */
 #include "config.h"
 
+#include "planner/base/units.h"
 #include "planner/emit-private.h"
 #include "planner/megatron.h"
-#include "planner/units.h"
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)

@@ -8,8 +8,8 @@ libplanner_a_SOURCES = \
   %D%/cluster-facts.c %D%/cluster-facts.h \
   %D%/cluster-names.c \
   %D%/cluster-text.c \
-  %D%/csv.c %D%/csv.h \
-  %D%/dtype.c %D%/dtype.h \
+  %D%/base/csv.c %D%/base/csv.h \
+  %D%/base/dtype.c %D%/base/dtype.h \
   %D%/emit.c %D%/emit.h %D%/emit-private.h \
   %D%/emit-accelerate.c \
   %D%/emit-bridge.c \
@@ -22,10 +22,10 @@ libplanner_a_SOURCES = \
   %D%/emit-script.c \
   %D%/emit-torch.c \
   %D%/emit-torchtitan.c \
-  %D%/error.c %D%/error.h \
+  %D%/base/error.c %D%/base/error.h \
   %D%/layout.c %D%/layout.h \
-  %D%/json.c %D%/json.h \
-  %D%/lines.c %D%/lines.h \
+  %D%/base/json.c %D%/base/json.h \
+  %D%/base/lines.c %D%/base/lines.h \
   %D%/lower.c %D%/lower.h %D%/lower-private.h \
   %D%/lower-attention.c \
   %D%/packing.c %D%/packing.h \
@@ -87,7 +87,7 @@ libplanner_a_SOURCES = \
   %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
   %D%/step-ops.c %D%/step-ops.h \
-  %D%/text.c %D%/text.h \
+  %D%/base/text.c %D%/base/text.h \
   %D%/topology.c %D%/topology.h %D%/topology-private.h \
   %D%/topology-matrix.c \
   %D%/topology-xml.c \
@@ -96,7 +96,7 @@ libplanner_a_SOURCES = \
   %D%/trace-phases.c \
   %D%/trace-text.c \
   %D%/train-log.c %D%/train-log.h \
-  %D%/units.c %D%/units.h
+  %D%/base/units.c %D%/base/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 
 planner_embedded = %D%/data/clusters.ini.inc %D%/data/gpus.ini.inc \

@@ -3,11 +3,11 @@
  */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/megatron-settings.h"
 #include "planner/megatron-shell.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

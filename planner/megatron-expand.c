@@ -3,9 +3,9 @@
  * left out of the word, which is then marked as missing it. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/megatron-shell-private.h"
-#include "planner/text.h"
 
 #include <string.h>
 

@@ -3,10 +3,10 @@
  * each line, terminals colour them, and other lines come between. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/lines.h"
+#include "planner/base/error.h"
+#include "planner/base/lines.h"
+#include "planner/base/text.h"
 #include "planner/megatron-settings.h"
-#include "planner/text.h"
 
 #include <string.h>
 

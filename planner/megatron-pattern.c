@@ -9,8 +9,8 @@
 
 #include "planner/megatron-pattern.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 
 #include "planner/megatron-settings.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <string.h>
 

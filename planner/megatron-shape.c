@@ -3,10 +3,10 @@
 
 #include "planner/megatron-shape.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/megatron-pattern.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

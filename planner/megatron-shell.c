@@ -6,9 +6,9 @@
 
 #include "planner/megatron-shell.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/megatron-shell-private.h"
-#include "planner/text.h"
 
 #include <string.h>
 

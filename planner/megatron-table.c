@@ -3,7 +3,7 @@
 
 #include "planner/megatron-table.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

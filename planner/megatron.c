@@ -5,7 +5,7 @@
 
 #include "planner/megatron.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/megatron-rules.h"
 
 #include <string.h>

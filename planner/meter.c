@@ -3,7 +3,7 @@
 
 #include "planner/meter.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 #include <string.h>
 

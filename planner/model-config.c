@@ -6,9 +6,9 @@
 
 #include "planner/model-private.h"
 
-#include "planner/error.h"
-#include "planner/json.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/json.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 
 #include "planner/model-private.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 JsonNode *
 plan_model_json_find (JsonObject *object, const char *key)

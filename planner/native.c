@@ -3,7 +3,7 @@
 
 #include "planner/native.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #define LATER "is modelled and not executed yet"
 

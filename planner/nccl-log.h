@@ -3,7 +3,7 @@
  * Lines of other programs may stand between. Which collective it was is not always said: then it
  * follows from how bus and algorithm bandwidth relate, or is not known. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include "planner/op.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -3,7 +3,7 @@
  * A plain value. What an op means, and which operands and dims it has, is in op-list.h; the
  * functions here are that list made usable. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include "planner/op-list.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -10,7 +10,7 @@
 
 #include "planner/packing.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 typedef struct
 {

@@ -3,12 +3,12 @@
 
 #include "planner/plan.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/plan-words.h"
 #include "planner/rules.h"
 #include "planner/stack-history.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * Fixed tables, in the order in which rules are tried: first what no version could do, then what
  * this one does not model yet. */
 #pragma once
+#include "planner/base/error.h"
 #include "planner/cluster.h"
-#include "planner/error.h"
 #include "planner/model.h"
 #include "planner/plan.h"
 #include <glib.h>

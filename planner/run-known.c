@@ -4,7 +4,7 @@
 
 #include "planner/run-private.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

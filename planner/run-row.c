@@ -4,9 +4,9 @@
 
 #include "planner/run-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/stack-history.h"
-#include "planner/text.h"
 
 #include <stdio.h>
 #include <string.h>

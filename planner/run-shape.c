@@ -4,8 +4,8 @@
 
 #include "planner/run-private.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

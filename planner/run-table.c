@@ -3,11 +3,11 @@
 
 #include "planner/run-table.h"
 
-#include "planner/csv.h"
-#include "planner/error.h"
+#include "planner/base/csv.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/run-private.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

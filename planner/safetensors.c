@@ -3,10 +3,10 @@
 
 #include "planner/safetensors.h"
 
-#include "planner/error.h"
-#include "planner/json.h"
+#include "planner/base/error.h"
+#include "planner/base/json.h"
+#include "planner/base/text.h"
 #include "planner/model-private.h"
-#include "planner/text.h"
 
 #include <string.h>
 

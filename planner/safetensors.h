@@ -3,7 +3,7 @@
  * The format of huggingface.co/docs/safetensors: eight bytes with the length of a
  * JSON header, that header, then the data. Only the header is read here. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
 
 #include "planner/schedule-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/scratch.h"
 
 #include <string.h>

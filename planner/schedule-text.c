@@ -19,8 +19,8 @@
 
 #include "planner/schedule-private.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

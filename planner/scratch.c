@@ -3,7 +3,7 @@
 
 #include "planner/scratch.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 guint64
 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)

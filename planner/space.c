@@ -3,11 +3,11 @@
 
 #include "planner/space.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/layout.h"
 #include "planner/rules.h"
 #include "planner/stack.h"
-#include "planner/text.h"
 
 #include <string.h>
 

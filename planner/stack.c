@@ -3,9 +3,9 @@
 
 #include "planner/stack.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/stack-history.h"
-#include "planner/units.h"
 
 /* Facts per framework; megatron-fsdp from its source at the newest date (communication unit, hooks)
  * and from the memory its authors logged (loss image, constant residual: fitted, see README). What

@@ -4,7 +4,7 @@
  * terminal. It names neither the GPUs nor the rates of ports. */
 #include "config.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
 #include "planner/topology-private.h"
 
 #include <string.h>

@@ -9,9 +9,9 @@
  * is passed over; anything else that is not known is refused, since GPUs could be in it. */
 #include "config.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/topology-private.h"
-#include "planner/units.h"
 
 #include <string.h>
 

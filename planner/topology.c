@@ -5,9 +5,9 @@
 
 #include "planner/topology.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cluster-private.h"
-#include "planner/error.h"
-#include "planner/text.h"
 #include "planner/topology-private.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include "planner/trace.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 const char *
 plan_phase_name (PlanPhase phase)

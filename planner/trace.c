@@ -3,7 +3,7 @@
 
 #include "planner/trace.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 PlanTrace *
 plan_trace_new (const char *origin)

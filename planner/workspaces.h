@@ -1,7 +1,7 @@
 /* PlanWorkspaces: memory that cuDNN said it wants for causal attention on GPUs of one architecture,
  * by shape. What is found there, lowering takes in place of its own rule (planner/scratch.h). */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

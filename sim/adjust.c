@@ -3,8 +3,8 @@
 
 #include "sim/adjust.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

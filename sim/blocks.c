@@ -5,7 +5,7 @@
 
 #include "sim/blocks.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "sim/blocks-private.h"
 #include "sim/memory.h"
 

@@ -6,7 +6,7 @@
 
 #include "sim/calibrate.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "sim/measure.h"
 
 #include <math.h>

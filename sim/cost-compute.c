@@ -3,7 +3,7 @@
  * bytes it moves. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/scratch.h"
 #include "sim/cost-private.h"
 

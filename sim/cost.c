@@ -3,9 +3,9 @@
 
 #include "sim/cost.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/meter.h"
-#include "planner/units.h"
 #include "sim/cost-private.h"
 
 #include <string.h>

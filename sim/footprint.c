@@ -4,7 +4,7 @@
 #include "sim/footprint.h"
 
 #include "planner/arena.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "sim/footprint-private.h"
 
 #include <string.h>

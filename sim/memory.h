@@ -3,10 +3,10 @@
  * Live bytes are counted by category; reserved bytes follow a caching allocator
  * (segments, best fit, splitting) where the stack has one. */
 #pragma once
+#include "planner/base/units.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"
 #include "planner/trace.h"
-#include "planner/units.h"
 #include "sim/lead.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -13,7 +13,7 @@
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/lt.h"
 #include "exec/cuda/window.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/scratch.h"
 
 #include <cuda_runtime_api.h>

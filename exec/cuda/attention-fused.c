@@ -8,7 +8,7 @@
 #include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/window.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
 

@@ -11,7 +11,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/sum.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-lt.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
 /* The sum, and the largest, over ranks that share a GPU, as exec_comm_sum and exec_comm_max are
  * those of ranks on the host. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <stdint.h>
 G_BEGIN_DECLS

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "exec/probe-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <hwloc.h>
 

@@ -4,7 +4,7 @@
 #include "exec/comm.h"
 #include "exec/mpi/wait.h"
 #include "exec/placement.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <mpi.h>
 #include <string.h>

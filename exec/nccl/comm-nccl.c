@@ -8,7 +8,7 @@
 
 #include "exec/cuda/sum.h"
 #include "exec/nccl/comm-nccl-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 
 #include "db/catalogue.h"
 #include "db/tables.h"
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 /* Ids that there are, for messages. */
 static void

@@ -10,7 +10,7 @@
 #include "exec/launch.h"
 #include "exec/nccl/comm-nccl.h"
 #include "exec/probe.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 /* Who is waited for as long as this is lost: what frameworks wait by default. */
 #define DEADLINE_NS (G_GINT64_CONSTANT (600) * 1000000000)

@@ -7,13 +7,13 @@
 
 #include "db/tables.h"
 #include "db/transfer.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
 #include "planner/model.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>

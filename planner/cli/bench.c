@@ -6,6 +6,9 @@
 #include "db/transfer.h"
 #include "exec/bench.h"
 #include "exec/placement.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
@@ -14,9 +17,6 @@
 #include "planner/cli/output.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/timings.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 #include "sim/cost.h"
 
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
-#include "planner/error.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,12 +6,12 @@
 #include "db/tables.h"
 #include "db/traces.h"
 #include "db/transfer.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/compare.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
-#include "planner/error.h"
 
 #include <string.h>
 

@@ -2,11 +2,11 @@
 #include "config.h"
 
 #include "db/transfer.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/import.h"
 #include "planner/cli/output.h"
-#include "planner/error.h"
-#include "planner/text.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/workspaces.h"
-#include "planner/error.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 

@@ -3,13 +3,13 @@
 
 #include "db/runs.h"
 #include "db/traces.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/plot-kinds.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/workspaces.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 #include "plots/plot.h"
 
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <string.h>
 

@@ -3,10 +3,10 @@
  * process, so that launchers see one. */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
-#include "planner/error.h"
-#include "planner/text.h"
 
 #include <errno.h>
 #include <stdio.h>

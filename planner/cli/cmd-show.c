@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
 #include "planner/cli/show-cluster.h"
 #include "planner/cli/show-model.h"
 #include "planner/cli/show-plan.h"
-#include "planner/error.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/compare.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/training.h"
 #include "planner/cli/workspaces.h"
-#include "planner/error.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/output.h"
 #include "planner/cli/validate-report.h"
 #include "planner/cli/validate.h"
-#include "planner/error.h"
-#include "planner/text.h"
 
 #include <stdio.h>
 

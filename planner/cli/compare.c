@@ -3,7 +3,7 @@
 
 #include "planner/cli/compare.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

@@ -5,14 +5,14 @@
 
 #include "planner/cli/import.h"
 
-#include "planner/error.h"
-#include "planner/lines.h"
+#include "planner/base/error.h"
+#include "planner/base/lines.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/megatron.h"
 #include "planner/nccl-log.h"
 #include "planner/stack-history.h"
-#include "planner/text.h"
 #include "planner/train-log.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>

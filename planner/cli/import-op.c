@@ -4,9 +4,9 @@
 
 #include "planner/cli/import.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <string.h>
 

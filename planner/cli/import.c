@@ -7,11 +7,11 @@
 #include "planner/cli/watch.h"
 
 #include "db/tables.h"
-#include "planner/csv.h"
-#include "planner/error.h"
+#include "planner/base/csv.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/run-table.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,6 +5,9 @@
 #include "exec/runnable.h"
 #include "exec/stop.h"
 #include "planner/arena.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/backend.h"
 #include "planner/cli/bench.h"
 #include "planner/cli/commands.h"
@@ -12,9 +15,6 @@
 #include "planner/cli/ranks.h"
 #include "planner/cli/train.h"
 #include "planner/cli/workspaces.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <locale.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/context.h"
 #include "planner/cli/output.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
-#include "planner/text.h"
 
 #include <locale.h>
 #include <stdio.h>

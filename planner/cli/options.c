@@ -6,14 +6,14 @@
 #include "db/clusters.h"
 #include "db/plans.h"
 #include "exec/probe.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
 #include "planner/megatron.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "planner/cli/output.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

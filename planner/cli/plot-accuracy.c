@@ -3,13 +3,13 @@
 #include "config.h"
 
 #include "db/runs.h"
+#include "planner/base/csv.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/output.h"
 #include "planner/cli/plot-kinds.h"
-#include "planner/csv.h"
-#include "planner/error.h"
 #include "planner/model.h"
-#include "planner/text.h"
-#include "planner/units.h"
 #include "plots/plot.h"
 
 #include <string.h>

@@ -5,9 +5,9 @@
 
 #include "planner/cli/plot-kinds.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/query.h"
-#include "planner/error.h"
 #include "plots/plot.h"
 
 #include <string.h>

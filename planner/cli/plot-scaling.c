@@ -4,9 +4,9 @@
 
 #include "planner/cli/plot-kinds.h"
 
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/cli/predict.h"
-#include "planner/error.h"
-#include "planner/units.h"
 #include "plots/plot.h"
 
 #include <string.h>

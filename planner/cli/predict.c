@@ -3,12 +3,12 @@
 
 #include "planner/cli/predict.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/doubt.h"
 #include "planner/cli/measurements.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/workspaces.h"
-#include "planner/error.h"
 #include "planner/rules.h"
 #include "planner/step-ops.h"
 #include "sim/measure.h"

@@ -2,11 +2,11 @@
 /* Nothing fits: what comes closest, and what would make it fit, each tried. */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/bound.h"
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
 #include "planner/rules.h"
 
 #include <string.h>

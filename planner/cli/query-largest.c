@@ -5,9 +5,9 @@
  * are found by halving among those; micro batches are few, and each is tried. */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
-#include "planner/error.h"
 
 #include <stdio.h>
 #include <string.h>

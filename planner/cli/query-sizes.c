@@ -6,12 +6,12 @@
  * divides it, the row says which batch near it would do. */
 #include "config.h"
 
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/cli/query-keep.h"
 #include "planner/cli/query.h"
 #include "planner/cli/training.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>

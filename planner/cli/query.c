@@ -3,13 +3,13 @@
 
 #include "planner/cli/query.h"
 
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 #include "planner/cli/adjustments.h"
 #include "planner/cli/doubt.h"
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 #include <string.h>

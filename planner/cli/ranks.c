@@ -3,8 +3,8 @@
 
 #include "planner/cli/ranks.h"
 
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <stdio.h>
 

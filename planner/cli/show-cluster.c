@@ -5,8 +5,8 @@
 
 #include "db/catalogue.h"
 #include "db/clusters.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "sim/cost.h"
 
 #include <math.h>

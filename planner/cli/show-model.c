@@ -3,8 +3,8 @@
 
 #include "planner/cli/show-model.h"
 
+#include "planner/base/units.h"
 #include "planner/model.h"
-#include "planner/units.h"
 
 #include <stdio.h>
 

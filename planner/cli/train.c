@@ -7,10 +7,10 @@
 #include "db/traces.h"
 #include "db/transfer.h"
 #include "exec/spread.h"
+#include "planner/base/error.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/watch.h"
-#include "planner/error.h"
 
 #include <math.h>
 #include <stdio.h>

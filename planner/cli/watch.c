@@ -3,7 +3,7 @@
 
 #include "planner/cli/watch.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <signal.h>
 #include <stdio.h>

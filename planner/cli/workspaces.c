@@ -5,8 +5,8 @@
 
 #include "db/catalogue.h"
 #include "db/tables.h"
+#include "planner/base/units.h"
 #include "planner/lower.h"
-#include "planner/units.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "exec/cuda/device-cuda.h"
 #include "exec/exec.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/model.h"
 #include <check.h>
 #include <glib.h>

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/number.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "tests/fake/cudnn-fake-private.h"
 #include "tests/fake/order.h"
 #include "tests/fake/watch.h"

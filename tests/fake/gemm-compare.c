@@ -7,7 +7,7 @@
 #include "exec/cuda/gemm-lt.h"
 #include "exec/cuda/kernels.h"
 #include "exec/number.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>

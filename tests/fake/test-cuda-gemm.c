@@ -7,7 +7,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
 #include "exec/number.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/gemm-compare.h"
 

@@ -5,7 +5,7 @@
 
 #include "exec/cuda/device-cuda.h"
 #include "exec/runnable.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/number.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
 #include "tests/fake/nccl-ranks.h"

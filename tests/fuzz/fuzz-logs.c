@@ -3,7 +3,7 @@
  * pieces do not matter. */
 #include "config.h"
 
-#include "planner/lines.h"
+#include "planner/base/lines.h"
 #include "planner/nccl-log.h"
 #include "planner/train-log.h"
 

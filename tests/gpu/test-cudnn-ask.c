@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "exec/cuda/attention-cudnn.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/model.h"
 #include "planner/scratch.h"
 

@@ -3,8 +3,8 @@
  * of it at once. */
 #include "config.h"
 
+#include "planner/base/error.h"
 #include "planner/emit.h"
-#include "planner/error.h"
 #include "planner/megatron.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

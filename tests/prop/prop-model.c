@@ -4,7 +4,7 @@
  * seed. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/model.h"
 
 #include <check.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include "exec/exact.h"
 #include "exec/number.h"
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 
 #include "db/catalogue-format.h"
 #include "db/catalogue.h"
+#include "planner/base/error.h"
 #include "planner/cluster.h"
-#include "planner/error.h"
 #include "sim/cost.h"
 
 #include <check.h>

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "exec/checkpoint.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/number.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "tests/unit/test-comm-ranks.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 #include "exec/evaluate.h"
 #include "exec/exec.h"
 #include "exec/probe.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/lower.h"
 
 #include <check.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/launch.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

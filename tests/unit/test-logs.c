@@ -2,7 +2,7 @@
 /* What logs of training runs and of nccl-tests tell, whole and in pieces. */
 #include "config.h"
 
-#include "planner/lines.h"
+#include "planner/base/lines.h"
 #include "planner/nccl-log.h"
 #include "planner/train-log.h"
 

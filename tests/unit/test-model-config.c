@@ -2,7 +2,7 @@
 /* Hugging Face config.json of every family. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/model.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 
 #include "exec/placement.h"
 #include "exec/spread.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/plan.h"
 #include "planner/rules.h"
 

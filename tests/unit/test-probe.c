@@ -5,7 +5,7 @@
 
 #include "exec/probe-private.h"
 #include "exec/probe.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "sim/cost.h"
 #include "sim/crowd.h"
 #include "sim/memory.h"

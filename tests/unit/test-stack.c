@@ -3,7 +3,7 @@
 
 #include "planner/stack-history.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/tokens.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

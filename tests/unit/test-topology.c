@@ -2,7 +2,7 @@
 /* Topologies as NCCL and nvidia-smi write them: what is read, what follows, what is refused. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "planner/topology.h"
 
 #include <check.h>

@@ -5,7 +5,7 @@
 #include "exec/number.h"
 #include "exec/tensor-file.h"
 #include "exec/weights.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

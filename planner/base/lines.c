@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lines.h"
+#include "planner/base/lines.h"
 
 #include <string.h>
 

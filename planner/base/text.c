@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/text.h"
+#include "planner/base/text.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

@@ -4,10 +4,10 @@
  * broken surrogate pairs); while it parses, repeated keys are noticed. */
 #include "config.h"
 
-#include "planner/json.h"
+#include "planner/base/json.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 

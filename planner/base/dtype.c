@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
 
 static const char *const names[] = {
 #define X(id, name, bits, block) name,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/csv.h"
+#include "planner/base/csv.h"
 
 /* A cell that is larger is one whose quote was forgotten. */
 #define MAX_CELL_BYTES (1024 * 1024)
