@@ -4,7 +4,7 @@
 #include "exec/checkpoint-private.h"
 
 #include "planner/base/error.h"
-#include "planner/safetensors.h"
+#include "planner/model/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

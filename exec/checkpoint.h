@@ -5,7 +5,7 @@
  * moment leaves the old checkpoint or the new one. Files are synced before they are named. */
 #pragma once
 #include "exec/comm.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* Batches and initial weights: functions of the seed and the global position alone, so that every
  * number of ranks sees the same run. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

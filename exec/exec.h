@@ -12,7 +12,7 @@
 #include "exec/weights.h"
 #include "planner/cluster.h"
 #include "planner/layout.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "planner/trace.h"

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/kernels-cpu-private.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* ExecTensorFile: a safetensors file, mapped; its tensors are read widened, piece by piece. */
 #pragma once
-#include "planner/safetensors.h"
+#include "planner/model/safetensors.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* ExecWeights: the weights of a folder of safetensors files, as Hugging Face keeps them, by this
  * program's names and layouts. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

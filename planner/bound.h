@@ -2,7 +2,7 @@
  * to leave plans out of a search. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/stack.h"
 #include <glib.h>

@@ -4,9 +4,9 @@
  * closes with the parameter that fills it. So a bucket may begin and end anywhere, and span
  * several layers. Those that hold the same parameters of as many layers are alike: of one kind. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
+#include "planner/model/tensor.h"
 #include "planner/packing.h"
-#include "planner/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

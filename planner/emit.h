@@ -4,7 +4,7 @@
  * in the way and what would be right; nothing is left out in silence. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -4,7 +4,7 @@
  * bucket is cut into equal shards; parameters are views into their bucket. */
 #pragma once
 #include "planner/buckets.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/stack.h"
 #include <glib.h>

@@ -56,11 +56,11 @@ libplanner_a_SOURCES = \
   %D%/megatron-shell.c %D%/megatron-shell.h %D%/megatron-shell-private.h \
   %D%/megatron-table.c %D%/megatron-table.h %D%/megatron-flags.h \
   %D%/meter.c %D%/meter.h \
-  %D%/model.c %D%/model.h %D%/model-private.h \
-  %D%/model-config.c \
-  %D%/model-json.c \
-  %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
-  %D%/model-text.c \
+  %D%/model/model.c %D%/model/model.h %D%/model/model-private.h \
+  %D%/model/model-config.c \
+  %D%/model/model-json.c \
+  %D%/model/model-tensors.c %D%/model/tensor.h %D%/model/tensor-list.h \
+  %D%/model/model-text.c \
   %D%/native.c %D%/native.h \
   %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h %D%/values.h \
@@ -80,7 +80,7 @@ libplanner_a_SOURCES = \
   %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
   %D%/schedule-check.c \
   %D%/schedule-text.c \
-  %D%/safetensors.c %D%/safetensors.h \
+  %D%/model/safetensors.c %D%/model/safetensors.h \
   %D%/scratch.c %D%/scratch.h \
   %D%/sites.c %D%/sites.h \
   %D%/search.c %D%/search.h \

@@ -4,7 +4,7 @@
  * must be resolved; the schedule is checked when FSDPLAN_DEBUG_CHECK is set. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "planner/workspaces.h"

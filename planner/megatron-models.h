@@ -1,6 +1,6 @@
 /* What Megatron-LM's flags cannot say of a model. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

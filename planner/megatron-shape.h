@@ -2,7 +2,7 @@
  * said in this program's. */
 #pragma once
 #include "planner/megatron-settings.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
 #pragma once
 #include "planner/megatron-settings.h"
 #include "planner/megatron-shape.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS

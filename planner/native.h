@@ -1,6 +1,6 @@
 /* What fsdplan's own runtime executes of what is modelled. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -5,7 +5,7 @@
  * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
  * is. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/op.h"
 #include "planner/plan.h"
 #include "planner/stack.h"

@@ -1,6 +1,6 @@
 /* PlanPacking: where the parameters of one bucket lie in it, and what pads them. */
 #pragma once
-#include "planner/tensor.h"
+#include "planner/model/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
  * of it; everything after the command line sees resolved plans only. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan-fields.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -6,7 +6,7 @@
 #pragma once
 #include "planner/base/error.h"
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS

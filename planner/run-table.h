@@ -5,7 +5,7 @@
  * errors; they cost their row and no other. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/run-columns.h"
 #include <glib.h>

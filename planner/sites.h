@@ -10,7 +10,7 @@
  * The sites of all layers lie in one buffer. Of it, an op in a layer names the layer's part, as an
  * array that wraps around at 1. */
 #pragma once
-#include "planner/tensor.h"
+#include "planner/model/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

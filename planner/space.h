@@ -5,7 +5,7 @@
  * leave no choice. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -28,7 +28,7 @@
  *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
 #include "exec/cuda/powers.cuh"
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 namespace
 {

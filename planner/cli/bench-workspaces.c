@@ -13,7 +13,7 @@
 #include "planner/cli/backend.h"
 #include "planner/cli/commands.h"
 #include "planner/cli/watch.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "db/tables.h"
 #include "planner/cluster.h"
 #include "planner/emit.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 
 #include <stdio.h>

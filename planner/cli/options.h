@@ -2,7 +2,7 @@
 #pragma once
 #include "planner/cli/context.h"
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "sim/adjust.h"
 #include <glib.h>

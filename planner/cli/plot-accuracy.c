@@ -9,7 +9,7 @@
 #include "planner/base/units.h"
 #include "planner/cli/output.h"
 #include "planner/cli/plot-kinds.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "plots/plot.h"
 
 #include <string.h>

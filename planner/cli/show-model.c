@@ -4,7 +4,7 @@
 #include "planner/cli/show-model.h"
 
 #include "planner/base/units.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* A model as understood: its dimensions and properties, and what follows from them. */
 #pragma once
 #include "planner/cli/output.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "exec/cuda/kernels.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "tests/fake/compare-operand.h"
 
 #include <math.h>

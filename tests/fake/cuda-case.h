@@ -4,7 +4,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/exec.h"
 #include "planner/base/error.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS

@@ -11,7 +11,7 @@
 #include "db/traces.h"
 #include "db/transfer.h"
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "sim/adjust.h"
 #include "sim/timings.h"

@@ -6,7 +6,7 @@
 
 #include "exec/cuda/attention-cudnn.h"
 #include "planner/base/error.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/scratch.h"
 
 #include <check.h>

@@ -5,7 +5,7 @@
 
 #include "planner/base/units.h"
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/rules.h"
 

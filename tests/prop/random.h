@@ -1,7 +1,7 @@
 /* Random inputs for property tests: functions of the seed alone. */
 #pragma once
 #include "planner/cluster.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "sim/cost.h"

@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "exec/number.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <check.h>
 #include <math.h>

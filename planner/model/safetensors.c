@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/safetensors.h"
+#include "planner/model/safetensors.h"
 
 #include "planner/base/error.h"
 #include "planner/base/json.h"
 #include "planner/base/text.h"
-#include "planner/model-private.h"
+#include "planner/model/model-private.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What the files of the model module share: making a model step by step, and reading JSON. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 

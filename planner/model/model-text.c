@@ -4,7 +4,7 @@
  * (= hidden / heads), expert_ffn (= ffn), name and family may be left out. */
 #include "config.h"
 
-#include "planner/model-private.h"
+#include "planner/model/model-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

@@ -4,7 +4,7 @@
  * of its family; the file then says what differs. */
 #include "config.h"
 
-#include "planner/model-private.h"
+#include "planner/model/model-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/json.h"

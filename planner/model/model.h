@@ -4,7 +4,7 @@
  * list of dimensions; never changed afterwards. Parameters are the published
  * ones: padding the vocabulary is a stack's business. */
 #pragma once
-#include "planner/tensor.h"
+#include "planner/model/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -2,7 +2,7 @@
  *
  * A plain value; `plan_model_tensor` and its kin make them from the list. */
 #pragma once
-#include "planner/tensor-list.h"
+#include "planner/model/tensor-list.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

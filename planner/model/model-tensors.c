@@ -3,7 +3,7 @@
  * experts, so that every sum is over one of each. */
 #include "config.h"
 
-#include "planner/model-private.h"
+#include "planner/model/model-private.h"
 
 static const enum {
   PLACE_OUTER,

@@ -2,7 +2,7 @@
 /* Members of JSON objects, by key and type. */
 #include "config.h"
 
-#include "planner/model-private.h"
+#include "planner/model/model-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
