@@ -8,7 +8,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include <glib/gstdio.h>
 #include <sqlite3.h>

@@ -10,7 +10,7 @@ CREATE TABLE source (
   text TEXT NOT NULL                    -- "assumed: ..." where nobody measured or published it
 ) STRICT, WITHOUT ROWID;
 
--- Devices and clusters, as planner/data states them. Keys and units are planner/cluster-facts.h.
+-- Devices and clusters, as planner/data states them. Keys and units are planner/cluster/cluster-facts.h.
 CREATE TABLE gpu (
   name TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;

@@ -5,7 +5,7 @@
 
 #include "db/store-private.h"
 #include "planner/base/error.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 gboolean
 db_store_put_cluster (DbStore *self, const char *name, const char *text, GError **error)

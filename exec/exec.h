@@ -10,7 +10,7 @@
 #include "exec/kernels.h"
 #include "exec/tokens.h"
 #include "exec/weights.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/layout.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"

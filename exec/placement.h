@@ -4,7 +4,7 @@
  * of it, so all come to the same verdict. */
 #pragma once
 #include "exec/comm.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,6 +1,6 @@
 /* What the parts of the probe hand over: what a machine said, before anything is made of it. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

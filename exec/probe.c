@@ -5,7 +5,7 @@
 
 #include "exec/probe-private.h"
 #include "planner/base/error.h"
-#include "planner/topology.h"
+#include "planner/cluster/topology.h"
 
 /* Bytes per second that one processor moves, for want of a measurement: a share of a DDR4-3200
  * channel (25.6 GB/s). */

@@ -2,7 +2,7 @@
  *
  * The fingerprint stands for the facts that stay: processors, memory, GPUs, network ports. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* Closed-form lower bounds of what a plan will take: never more than a simulation says. Used only
  * to leave plans out of a search. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/stack.h"

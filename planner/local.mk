@@ -4,10 +4,10 @@ libplanner_a_SOURCES = \
   %D%/arena.c %D%/arena.h \
   %D%/bound.c %D%/bound.h \
   %D%/buckets.c %D%/buckets.h \
-  %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
-  %D%/cluster-facts.c %D%/cluster-facts.h \
-  %D%/cluster-names.c \
-  %D%/cluster-text.c \
+  %D%/cluster/cluster.c %D%/cluster/cluster.h %D%/cluster/cluster-private.h \
+  %D%/cluster/cluster-facts.c %D%/cluster/cluster-facts.h \
+  %D%/cluster/cluster-names.c \
+  %D%/cluster/cluster-text.c \
   %D%/base/csv.c %D%/base/csv.h \
   %D%/base/dtype.c %D%/base/dtype.h \
   %D%/emit.c %D%/emit.h %D%/emit-private.h \
@@ -88,9 +88,9 @@ libplanner_a_SOURCES = \
   %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
   %D%/step-ops.c %D%/step-ops.h \
   %D%/base/text.c %D%/base/text.h \
-  %D%/topology.c %D%/topology.h %D%/topology-private.h \
-  %D%/topology-matrix.c \
-  %D%/topology-xml.c \
+  %D%/cluster/topology.c %D%/cluster/topology.h %D%/cluster/topology-private.h \
+  %D%/cluster/topology-matrix.c \
+  %D%/cluster/topology-xml.c \
   %D%/trace.c %D%/trace.h \
   %D%/workspaces.c %D%/workspaces.h \
   %D%/trace-phases.c \

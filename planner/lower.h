@@ -3,7 +3,7 @@
  * The only place that knows both a transformer and a sharding strategy. The plan
  * must be resolved; the schedule is checked when FSDPLAN_DEBUG_CHECK is set. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"

@@ -4,7 +4,7 @@
  * what was left open (`auto`, unset) by what the model, cluster and stack make
  * of it; everything after the command line sees resolved plans only. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan-fields.h"
 #include <glib.h>

@@ -5,7 +5,7 @@
  * this one does not model yet. */
 #pragma once
 #include "planner/base/error.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>

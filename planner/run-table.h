@@ -4,7 +4,7 @@
  * guessed: such a row says why it cannot be planned. Values that are wrong by themselves are
  * errors; they cost their row and no other. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/run-columns.h"

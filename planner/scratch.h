@@ -1,7 +1,7 @@
 /* Scratch that our own kernels want, in fp32 elements, as a function of an op's dims and the device
  * alone: lowering provides it, the kernels use no other memory. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -4,7 +4,7 @@
  * is one choice per axis. Fields that were pinned, and classes of arithmetic that were not allowed,
  * leave no choice. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include <glib.h>

@@ -4,7 +4,7 @@
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
 #include "planner/buckets.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include <glib.h>

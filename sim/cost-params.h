@@ -3,7 +3,7 @@
  * Every parameter has a physical meaning, once, in the list below; a set holds a value for each.
  * The catalogue stores them by key, calibration fits them by index. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
  * Made for one schedule on one cluster; durations are integers, rounded once. Best source first:
  * measured at this shape, interpolated between measured shapes, the parameter set's curves. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"

@@ -1,6 +1,6 @@
 /* sim_run: schedule and costs in, trace out. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/schedule.h"
 #include "planner/stack.h"
 #include "planner/trace.h"

@@ -1,6 +1,6 @@
 /* The set of parameters in force: what measured runs taught, as predictions use it. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/stack.h"
 #include "sim/adjust.h"
 #include <glib.h>

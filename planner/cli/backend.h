@@ -2,7 +2,7 @@
 #pragma once
 #include "exec/comm.h"
 #include "exec/kernels.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -3,7 +3,7 @@
 #include "planner/cli/context.h"
 #include "planner/cli/output.h"
 #include "planner/cli/train.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

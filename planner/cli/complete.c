@@ -6,7 +6,7 @@
 #include "planner/cli/context.h"
 
 #include "db/tables.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/emit.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"

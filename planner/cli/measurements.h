@@ -1,6 +1,6 @@
 /* What the catalogue knows about a cluster's device, as the simulator takes it. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "sim/measurements.h"
 G_BEGIN_DECLS
 

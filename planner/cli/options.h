@@ -1,7 +1,7 @@
 /* CliInput: what every command that needs a plan takes, the same way everywhere. */
 #pragma once
 #include "planner/cli/context.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "sim/adjust.h"

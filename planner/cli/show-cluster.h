@@ -1,7 +1,7 @@
 /* What `fsdplan show` says of clusters, devices and what was measured on them. */
 #pragma once
 #include "planner/cli/output.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

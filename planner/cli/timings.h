@@ -1,6 +1,6 @@
 /* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/stack.h"
 #include "sim/timings.h"
 G_BEGIN_DECLS

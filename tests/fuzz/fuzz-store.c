@@ -10,7 +10,7 @@
 #include "db/store-private.h"
 #include "db/traces.h"
 #include "db/transfer.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "sim/adjust.h"

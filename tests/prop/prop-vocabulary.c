@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/rules.h"

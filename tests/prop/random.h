@@ -1,6 +1,6 @@
 /* Random inputs for property tests: functions of the seed alone. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"

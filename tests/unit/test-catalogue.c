@@ -5,7 +5,7 @@
 #include "db/catalogue-format.h"
 #include "db/catalogue.h"
 #include "planner/base/error.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include "sim/cost.h"
 
 #include <check.h>

@@ -3,7 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

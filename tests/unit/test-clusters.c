@@ -3,7 +3,7 @@
 
 #include "db/clusters.h"
 #include "planner/base/error.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include <check.h>
 #include <stdlib.h>

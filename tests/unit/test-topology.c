@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/topology.h"
+#include "planner/cluster/topology.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * nanoseconds; 0 is not known. */
 #pragma once
 #include "planner/base/dtype.h"
-#include "planner/cluster-facts.h"
+#include "planner/cluster/cluster-facts.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
  * Read from the XML that NCCL_TOPO_DUMP_FILE names or from the table of `nvidia-smi topo -m`; never
  * changed afterwards. plan_topology_describe makes a cluster of it. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

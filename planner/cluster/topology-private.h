@@ -1,6 +1,6 @@
 /* What the readers of topologies share. */
 #pragma once
-#include "planner/topology.h"
+#include "planner/cluster/topology.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/cluster-private.h"
+#include "planner/cluster/cluster-private.h"
 
 #include <string.h>
 

@@ -2,12 +2,12 @@
 /* One fact: its key, its text form with units, its place in a PlanCluster. */
 #include "config.h"
 
-#include "planner/cluster-facts.h"
+#include "planner/cluster/cluster-facts.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What cluster.c, cluster-names.c and cluster-text.c share. */
 #pragma once
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

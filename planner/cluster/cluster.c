@@ -2,13 +2,13 @@
 /* What --cluster may be, and what follows from a cluster's facts. */
 #include "config.h"
 
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/cluster-private.h"
-#include "planner/topology.h"
+#include "planner/cluster/cluster-private.h"
+#include "planner/cluster/topology.h"
 
 #include <math.h>
 #include <string.h>

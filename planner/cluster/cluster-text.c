@@ -12,7 +12,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/cluster-private.h"
+#include "planner/cluster/cluster-private.h"
 
 #include <string.h>
 

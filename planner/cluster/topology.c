@@ -3,12 +3,12 @@
  */
 #include "config.h"
 
-#include "planner/topology.h"
+#include "planner/cluster/topology.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/cluster-private.h"
-#include "planner/topology-private.h"
+#include "planner/cluster/cluster-private.h"
+#include "planner/cluster/topology-private.h"
 
 #include <math.h>
 #include <string.h>

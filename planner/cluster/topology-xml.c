@@ -11,7 +11,7 @@
 
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/topology-private.h"
+#include "planner/cluster/topology-private.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "planner/base/text.h"
-#include "planner/topology-private.h"
+#include "planner/cluster/topology-private.h"
 
 #include <string.h>
 
