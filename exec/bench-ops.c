@@ -6,7 +6,7 @@
 
 #include "planner/base/units.h"
 #include "planner/lower.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <math.h>
 #include <stdlib.h>

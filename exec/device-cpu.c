@@ -5,9 +5,9 @@
 
 #include "exec/device.h"
 #include "exec/kernels.h"
-#include "planner/arena.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
+#include "planner/schedule/arena.h"
 
 #include <stdlib.h>
 #include <string.h>

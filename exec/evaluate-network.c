@@ -5,7 +5,7 @@
 
 #include "exec/evaluate-private.h"
 #include "exec/exact.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })

@@ -9,8 +9,8 @@
 #include "exec/number.h"
 #include "exec/source.h"
 #include "planner/base/error.h"
-#include "planner/scratch.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
+#include "planner/schedule/scratch.h"
 #include "planner/stack.h"
 
 #include <math.h>

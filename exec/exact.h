@@ -4,7 +4,7 @@
  * 32 bits in 64-bit signed integers; sums of sums are sums of limbs. Up to 2^30
  * additions may be made before the limbs are merged. */
 #pragma once
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -14,9 +14,9 @@
 #include "planner/layout.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
-#include "planner/schedule.h"
-#include "planner/trace.h"
-#include "planner/workspaces.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
+#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

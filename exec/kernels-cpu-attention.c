@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Rows of qkv hold the query heads, then the key heads, then the value heads. Scratch is that of
- * planner/scratch.c. */
+ * planner/schedule/scratch.c. */
 
 #define PAIRS 64 /* rotated at once */
 

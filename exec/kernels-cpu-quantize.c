@@ -20,7 +20,7 @@
 #include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #include <float.h>
 #include <math.h>

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Operands and dims are those of planner/op-list.h, in its order. Everything is computed in fp32
- * from widened operands, in loops of a fixed order, and rounded once where it is stored. */
+/* Operands and dims are those of planner/schedule/op-list.h, in its order. Everything is computed
+ * in fp32 from widened operands, in loops of a fixed order, and rounded once where it is stored. */
 
 #define BLOCK EXEC_CPU_BLOCK
 

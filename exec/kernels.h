@@ -5,7 +5,7 @@
  * only: no schedule, no clock. */
 #pragma once
 #include "exec/device.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,6 +1,6 @@
 /* A step that the device keeps, as the walk has it: see exec/walk-kept.c. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

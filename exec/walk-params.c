@@ -10,7 +10,7 @@
 #include "exec/walk-private.h"
 
 #include "planner/base/error.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #include <string.h>
 

@@ -5,9 +5,9 @@
 #include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/walk-kept.h"
-#include "planner/arena.h"
 #include "planner/layout.h"
-#include "planner/meter.h"
+#include "planner/schedule/arena.h"
+#include "planner/schedule/meter.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
 
 #include "exec/number.h"
 #include "exec/source.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/accuracy.c %D%/accuracy.h \
-  %D%/arena.c %D%/arena.h \
+  %D%/schedule/arena.c %D%/schedule/arena.h \
   %D%/bound.c %D%/bound.h \
   %D%/buckets.c %D%/buckets.h \
   %D%/cluster/cluster.c %D%/cluster/cluster.h %D%/cluster/cluster-private.h \
@@ -55,7 +55,7 @@ libplanner_a_SOURCES = \
   %D%/megatron-shape.c %D%/megatron-shape.h \
   %D%/megatron-shell.c %D%/megatron-shell.h %D%/megatron-shell-private.h \
   %D%/megatron-table.c %D%/megatron-table.h %D%/megatron-flags.h \
-  %D%/meter.c %D%/meter.h \
+  %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/model/model.c %D%/model/model.h %D%/model/model-private.h \
   %D%/model/model-config.c \
   %D%/model/model-json.c \
@@ -64,7 +64,7 @@ libplanner_a_SOURCES = \
   %D%/native.c %D%/native.h \
   %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h %D%/values.h \
-  %D%/op.c %D%/op.h %D%/op-list.h \
+  %D%/schedule/op.c %D%/schedule/op.h %D%/schedule/op-list.h \
   %D%/plan.c %D%/plan.h %D%/plan-fields.h \
   %D%/plan-words.c %D%/plan-words.h \
   %D%/rules.c %D%/rules.h %D%/rules-private.h \
@@ -77,12 +77,12 @@ libplanner_a_SOURCES = \
   %D%/run-row.c \
   %D%/run-shape.c \
   %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
-  %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
-  %D%/schedule-check.c \
-  %D%/schedule-text.c \
+  %D%/schedule/schedule.c %D%/schedule/schedule.h %D%/schedule/schedule-private.h \
+  %D%/schedule/schedule-check.c \
+  %D%/schedule/schedule-text.c \
   %D%/model/safetensors.c %D%/model/safetensors.h \
-  %D%/scratch.c %D%/scratch.h \
-  %D%/sites.c %D%/sites.h \
+  %D%/schedule/scratch.c %D%/schedule/scratch.h \
+  %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
   %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
@@ -91,10 +91,10 @@ libplanner_a_SOURCES = \
   %D%/cluster/topology.c %D%/cluster/topology.h %D%/cluster/topology-private.h \
   %D%/cluster/topology-matrix.c \
   %D%/cluster/topology-xml.c \
-  %D%/trace.c %D%/trace.h \
-  %D%/workspaces.c %D%/workspaces.h \
-  %D%/trace-phases.c \
-  %D%/trace-text.c \
+  %D%/schedule/trace.c %D%/schedule/trace.h \
+  %D%/schedule/workspaces.c %D%/schedule/workspaces.h \
+  %D%/schedule/trace-phases.c \
+  %D%/schedule/trace-text.c \
   %D%/train-log.c %D%/train-log.h \
   %D%/base/units.c %D%/base/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)

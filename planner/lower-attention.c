@@ -9,7 +9,7 @@
 
 #include "planner/lower-emit.h"
 #include "planner/lower-layer.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "planner/lower-buckets.h"
 #include "planner/lower-layer.h"
 
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 PlanRef
 plan_lower_ref (gint32 array)

@@ -1,7 +1,7 @@
 /* How one layer, and the parameters around the layers, become ops of either pass. */
 #pragma once
 #include "planner/lower-private.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 G_BEGIN_DECLS
 
 /* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */

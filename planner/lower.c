@@ -6,7 +6,7 @@
 #include "planner/lower-layer.h"
 #include "planner/lower-offload.h"
 #include "planner/lower-step.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
 

@@ -6,8 +6,8 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
-#include "planner/schedule.h"
-#include "planner/workspaces.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
  * follows from how bus and algorithm bandwidth relate, or is not known. */
 #pragma once
 #include "planner/base/dtype.h"
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -6,8 +6,8 @@
  * is. */
 #pragma once
 #include "planner/model/model.h"
-#include "planner/op.h"
 #include "planner/plan.h"
+#include "planner/schedule/op.h"
 #include "planner/stack.h"
 #include "planner/values.h"
 #include <glib.h>

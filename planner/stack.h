@@ -6,7 +6,7 @@
 #include "planner/buckets.h"
 #include "planner/cluster/cluster.h"
 #include "planner/plan.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

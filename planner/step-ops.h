@@ -1,7 +1,7 @@
 /* The ops of a step by node: how often each runs, and which compute again, for the backward pass,
  * what the forward pass had. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

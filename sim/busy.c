@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Time belongs to the first of these that is busy, as in planner/trace.c. */
+/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c. */
 static const PlanStream precedence[SIM_BUSY_STREAMS]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
         PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
@@ -182,7 +182,7 @@ sim_busy_repeat (SimBusy *self, guint level, gint64 count)
   self->least_ns = cut.at;
 }
 
-/* The walk of planner/trace.c, over spells. */
+/* The walk of planner/schedule/trace.c, over spells. */
 typedef struct
 {
   const SimBusy *busy;

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 #include "sim/cost-private.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What the parts of the cost model share: the rates of one device, and one op's cost. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
-#include "planner/meter.h"
+#include "planner/schedule/meter.h"
 #include "sim/cost-private.h"
 
 #include <string.h>

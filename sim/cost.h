@@ -5,7 +5,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include "planner/stack.h"
 #include "sim/cost-params.h"
 #include "sim/measurements.h"

@@ -3,8 +3,8 @@
 
 #include "sim/footprint.h"
 
-#include "planner/arena.h"
 #include "planner/base/units.h"
+#include "planner/schedule/arena.h"
 #include "sim/footprint-private.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
  * An allocator decides by what is free: the parts of long segments are compared one by one; of
  * whole ones there may be more or fewer, for as long as no decision depends on that. */
 #pragma once
-#include "planner/meter.h"
+#include "planner/schedule/meter.h"
 #include "sim/blocks-long.h"
 #include "sim/program.h"
 #include <glib.h>

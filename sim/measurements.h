@@ -3,7 +3,7 @@
  * A shape that was timed takes what it took. One that lies among timed shapes takes the share of
  * the device's rate that its nearest neighbours reached. */
 #pragma once
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
  * Two lists, because neither needs the other: what takes time, and what takes memory. Repeats stay
  * repeats. Memory is reused from schedule to schedule. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include "sim/engine.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -4,7 +4,7 @@
  * and time between its points is linear in each size: exact where time is a start, plus each
  * operand's traffic, plus arithmetic. Times never fall where a size grows. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

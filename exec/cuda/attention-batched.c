@@ -14,7 +14,7 @@
 #include "exec/cuda/lt.h"
 #include "exec/cuda/window.h"
 #include "planner/base/error.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>

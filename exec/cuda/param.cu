@@ -25,7 +25,7 @@
  *                NaN. See quotient_of for divisions, and settle. */
 #include "exec/cuda/narrow.cuh"
 
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 namespace
 {

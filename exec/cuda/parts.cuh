@@ -3,7 +3,7 @@
  * rows in scratch, which are then summed in an order that the shape alone decides. */
 #pragma once
 #include "exec/cuda/reduce.cuh"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #include "exec/comm.h"
 #include "exec/kernels.h"
 #include "planner/cluster/cluster.h"
-#include "planner/workspaces.h"
+#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,7 +4,6 @@
 
 #include "exec/runnable.h"
 #include "exec/stop.h"
-#include "planner/arena.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
@@ -15,6 +14,7 @@
 #include "planner/cli/ranks.h"
 #include "planner/cli/train.h"
 #include "planner/cli/workspaces.h"
+#include "planner/schedule/arena.h"
 
 #include <locale.h>
 #include <stdio.h>

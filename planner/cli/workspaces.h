@@ -1,8 +1,8 @@
 /* Schedules with what cuDNN said of attention: the store's rows, and those that are shipped. */
 #pragma once
 #include "planner/cli/options.h"
-#include "planner/schedule.h"
-#include "planner/workspaces.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

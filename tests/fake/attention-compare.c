@@ -5,7 +5,7 @@
 
 #include "exec/kernels.h"
 #include "exec/number.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/number.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/cuda/kernels.h"
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 

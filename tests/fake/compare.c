@@ -6,7 +6,7 @@
 #include "exec/cuda/kernels.h"
 #include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 #include "tests/share.h"

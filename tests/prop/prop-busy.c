@@ -2,7 +2,7 @@
 /* Time split by spells, with what is cut out, against plan_trace_attribute on every span. */
 #include "config.h"
 
-#include "planner/trace.h"
+#include "planner/schedule/trace.h"
 #include "sim/busy.h"
 #include "tests/share.h"
 

@@ -3,7 +3,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS

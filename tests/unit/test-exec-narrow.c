@@ -7,7 +7,7 @@
 #include "exec/exec.h"
 #include "exec/probe.h"
 #include "planner/base/error.h"
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -4,7 +4,7 @@
 #include "tests/unit/test-kernels-operands.h"
 
 #include "exec/number.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <math.h>

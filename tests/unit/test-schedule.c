@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/trace.h"
+#include "planner/schedule/trace.h"
 
 #include <check.h>
 #include <json-glib/json-glib.h>

@@ -3,7 +3,7 @@
  * One steady step: when each op started and ended, how much memory was live and
  * what for. Grown by whoever runs the schedule, then only read. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

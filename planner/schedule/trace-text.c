@@ -8,7 +8,7 @@
  *   memory SPAN CATEGORY AT_NS LIVE_BYTES */
 #include "config.h"
 
-#include "planner/trace.h"
+#include "planner/schedule/trace.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

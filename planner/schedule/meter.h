@@ -1,8 +1,8 @@
 /* PlanMeter: live bytes by category as memory is taken and given back, and where they peaked. Sim
  * and exec count with it, so that a prediction and a measurement mean the same. */
 #pragma once
-#include "planner/schedule.h"
-#include "planner/trace.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

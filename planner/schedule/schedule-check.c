@@ -5,10 +5,10 @@
  * that does it: whoever gets the same bytes next is ordered behind. */
 #include "config.h"
 
-#include "planner/schedule-private.h"
+#include "planner/schedule/schedule-private.h"
 
 #include "planner/base/error.h"
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* PlanWorkspaces: memory that cuDNN said it wants for causal attention on GPUs of one architecture,
- * by shape. What is found there, lowering takes in place of its own rule (planner/scratch.h). */
+ * by shape. What is found there, lowering takes in place of its own rule
+ * (planner/schedule/scratch.h). */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>

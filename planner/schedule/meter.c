@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/meter.h"
+#include "planner/schedule/meter.h"
 
 #include "planner/base/units.h"
 

@@ -3,7 +3,7 @@
  * The expanded schedule is walked once; each alloc of a step gets a fixed offset
  * by first fit over lifetimes in issue order. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -15,9 +15,10 @@
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
  * is the transposed copy: what products over the other dimension read; that of a part of parameters
  * lies as the part does, and products turn it. A unit has `parts` magnitudes. What has a `scale` is
- * multiplied by it and rounded, and `amax` raised to the largest of it (planner/sites.h). `kind` of
- * an activation is a PlanActivation, `keys` of attention the tokens that each query may see at
- * most; with `kv` those are other ranks' tokens, and the gradient is that of the queries alone. */
+ * multiplied by it and rounded, and `amax` raised to the largest of it
+ * (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of attention
+ * the tokens that each query may see at most; with `kv` those are other ranks' tokens, and the
+ * gradient is that of the queries alone. */
 #pragma once
 
 /* clang-format off */

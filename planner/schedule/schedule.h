@@ -4,7 +4,7 @@
  * the host has issued it, its stream is free and every event it waits for has
  * happened. Built once, then only read: sim and exec walk it with a PlanCursor. */
 #pragma once
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

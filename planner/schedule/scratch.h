@@ -2,7 +2,7 @@
  * alone: lowering provides it, the kernels use no other memory. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

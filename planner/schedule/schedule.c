@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/schedule-private.h"
+#include "planner/schedule/schedule-private.h"
 
 #define USUAL_NODES 4096 /* growing copies them */
 

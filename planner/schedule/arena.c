@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/arena.h"
 #include "planner/base/error.h"
+#include "planner/schedule/arena.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/scratch.h"
+#include "planner/schedule/scratch.h"
 
 #include "planner/base/units.h"
 

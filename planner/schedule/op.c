@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The inside of a schedule, for the files that build, print and check it. */
 #pragma once
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 G_BEGIN_DECLS
 
 struct _PlanSchedule

@@ -4,7 +4,7 @@
  * functions here are that list made usable. */
 #pragma once
 #include "planner/base/dtype.h"
-#include "planner/op-list.h"
+#include "planner/schedule/op-list.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/sites.h"
+#include "planner/schedule/quantizers.h"
 
 PlanTensorRole
 plan_site_weight (guint product)

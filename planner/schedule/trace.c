@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/trace.h"
+#include "planner/schedule/trace.h"
 
 #include "planner/base/error.h"
 

@@ -17,7 +17,7 @@
  * Sections come in that order; a variable is visible inside its repeat. */
 #include "config.h"
 
-#include "planner/schedule-private.h"
+#include "planner/schedule/schedule-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
