@@ -9,9 +9,9 @@
 #include "exec/number.h"
 #include "exec/source.h"
 #include "planner/base/error.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
-#include "planner/stack.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/layout.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "planner/schedule/workspaces.h"

@@ -4,7 +4,7 @@
 #include "exec/runnable.h"
 
 #include "planner/base/error.h"
-#include "planner/native.h"
+#include "planner/plan/native.h"
 
 /* Formats that kernels read and write; narrow ones in products alone. */
 static gboolean

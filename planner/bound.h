@@ -3,8 +3,8 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
-#include "planner/stack.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/stack.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

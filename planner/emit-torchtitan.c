@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "planner/emit-private.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)

@@ -6,9 +6,9 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/native.h"
-#include "planner/rules.h"
-#include "planner/stack.h"
+#include "planner/plan/native.h"
+#include "planner/plan/rules.h"
+#include "planner/plan/stack.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

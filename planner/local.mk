@@ -48,7 +48,7 @@ libplanner_a_SOURCES = \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \
   %D%/megatron-log.c \
-  %D%/megatron-models.c %D%/megatron-models.h \
+  %D%/plan/megatron-lacks.c %D%/plan/megatron-lacks.h \
   %D%/megatron-pattern.c %D%/megatron-pattern.h \
   %D%/megatron-rules.c %D%/megatron-rules.h \
   %D%/megatron-settings.c %D%/megatron-settings.h \
@@ -61,17 +61,17 @@ libplanner_a_SOURCES = \
   %D%/model/model-json.c \
   %D%/model/model-tensors.c %D%/model/tensor.h %D%/model/tensor-list.h \
   %D%/model/model-text.c \
-  %D%/native.c %D%/native.h \
+  %D%/plan/native.c %D%/plan/native.h \
   %D%/nccl-log.c %D%/nccl-log.h \
   %D%/network.c %D%/network.h %D%/values.h \
   %D%/schedule/op.c %D%/schedule/op.h %D%/schedule/op-list.h \
-  %D%/plan.c %D%/plan.h %D%/plan-fields.h \
-  %D%/plan-words.c %D%/plan-words.h \
-  %D%/rules.c %D%/rules.h %D%/rules-private.h \
-  %D%/rules-hazards.c \
-  %D%/rules-illegal.c \
-  %D%/rules-stacks.c \
-  %D%/rules-unbuilt.c \
+  %D%/plan/plan.c %D%/plan/plan.h %D%/plan/plan-fields.h \
+  %D%/plan/plan-words.c %D%/plan/plan-words.h \
+  %D%/plan/rules.c %D%/plan/rules.h %D%/plan/rules-private.h \
+  %D%/plan/rules-hazards.c \
+  %D%/plan/rules-illegal.c \
+  %D%/plan/rules-stacks.c \
+  %D%/plan/rules-unbuilt.c \
   %D%/run-known.c \
   %D%/run-notes.c \
   %D%/run-row.c \
@@ -85,7 +85,7 @@ libplanner_a_SOURCES = \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
-  %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
+  %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-history.c %D%/plan/stack-history.h \
   %D%/step-ops.c %D%/step-ops.h \
   %D%/base/text.c %D%/base/text.h \
   %D%/cluster/topology.c %D%/cluster/topology.h %D%/cluster/topology-private.h \

@@ -3,7 +3,7 @@
 #include "planner/layout.h"
 #include "planner/lower.h"
 #include "planner/network.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
 /* What the host keeps of the parameters that it updates. */

@@ -6,7 +6,7 @@
 #include "planner/megatron-settings.h"
 #include "planner/megatron-shape.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

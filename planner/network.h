@@ -6,9 +6,9 @@
  * is. */
 #pragma once
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/op.h"
-#include "planner/stack.h"
 #include "planner/values.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -2,8 +2,8 @@
 /* Switches that have no column of their own: what a key of `notes` means for the plan. */
 #include "config.h"
 
+#include "planner/plan/stack.h"
 #include "planner/run-private.h"
-#include "planner/stack.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/stack-history.h"
+#include "planner/plan/stack-history.h"
 
 #include <stdio.h>
 #include <string.h>

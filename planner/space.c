@@ -6,8 +6,8 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/layout.h"
-#include "planner/rules.h"
-#include "planner/stack.h"
+#include "planner/plan/rules.h"
+#include "planner/plan/stack.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
  * measured at this shape, interpolated between measured shapes, the parameter set's curves. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
-#include "planner/stack.h"
 #include "sim/cost-params.h"
 #include "sim/measurements.h"
 #include "sim/timings.h"

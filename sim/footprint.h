@@ -4,8 +4,8 @@
  * Gives what sim/memory.h gives. Memory is taken and given back in issue order; of time, only how
  * far the host is ahead matters. */
 #pragma once
+#include "planner/plan/stack.h"
 #include "planner/schedule/meter.h"
-#include "planner/stack.h"
 #include "sim/blocks.h"
 #include "sim/gaps.h"
 #include "sim/lead.h"

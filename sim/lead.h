@@ -4,8 +4,8 @@
  * its own can be handed out again only once that is over on the device (c10d's record_stream).
  * Where the device is the slower one, the host is ahead by as many launches as a stream holds. */
 #pragma once
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
-#include "planner/stack.h"
 #include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -1,8 +1,8 @@
 /* sim_measure: what sim_run finds, without its trace, for those who ask thousands of times. */
 #pragma once
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "planner/stack.h"
 #include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -4,9 +4,9 @@
  * (segments, best fit, splitting) where the stack has one. */
 #pragma once
 #include "planner/base/units.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "planner/stack.h"
 #include "sim/lead.h"
 #include <glib.h>
 G_BEGIN_DECLS

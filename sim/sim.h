@@ -1,9 +1,9 @@
 /* sim_run: schedule and costs in, trace out. */
 #pragma once
 #include "planner/cluster/cluster.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "planner/stack.h"
 #include "sim/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS

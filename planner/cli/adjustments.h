@@ -1,7 +1,7 @@
 /* The set of parameters in force: what measured runs taught, as predictions use it. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 #include "sim/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS

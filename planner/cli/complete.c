@@ -9,7 +9,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/emit.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>

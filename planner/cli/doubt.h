@@ -3,7 +3,7 @@
  * Both by what runs that were not fitted to have shown, as a set of parameters says it. */
 #pragma once
 #include "planner/cli/options.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 #include "sim/doubt.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -11,7 +11,7 @@
 #include "planner/base/units.h"
 #include "planner/megatron.h"
 #include "planner/nccl-log.h"
-#include "planner/stack-history.h"
+#include "planner/plan/stack-history.h"
 #include "planner/train-log.h"
 
 #include <stdio.h>

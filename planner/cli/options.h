@@ -3,7 +3,7 @@
 #include "planner/cli/context.h"
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "sim/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS

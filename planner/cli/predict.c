@@ -9,7 +9,7 @@
 #include "planner/cli/measurements.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/workspaces.h"
-#include "planner/rules.h"
+#include "planner/plan/rules.h"
 #include "planner/step-ops.h"
 #include "sim/measure.h"
 #include "sim/sim.h"

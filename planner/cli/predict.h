@@ -2,9 +2,9 @@
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/cli/split.h"
+#include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "planner/stack.h"
 #include "sim/cost.h"
 #include "sim/measure.h"
 #include <json-glib/json-glib.h>

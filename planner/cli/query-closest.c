@@ -7,7 +7,7 @@
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
-#include "planner/rules.h"
+#include "planner/plan/rules.h"
 
 #include <string.h>
 

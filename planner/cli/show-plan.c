@@ -6,8 +6,8 @@
 #include "planner/cli/predict.h"
 #include "planner/emit.h"
 #include "planner/layout.h"
-#include "planner/rules.h"
-#include "planner/stack-history.h"
+#include "planner/plan/rules.h"
+#include "planner/plan/stack-history.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 #include "sim/timings.h"
 G_BEGIN_DECLS
 

@@ -12,7 +12,7 @@
 #include "db/transfer.h"
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "sim/adjust.h"
 #include "sim/timings.h"
 

@@ -3,8 +3,8 @@
 
 #include "planner/layout.h"
 #include "planner/lower.h"
-#include "planner/megatron-models.h"
-#include "planner/stack.h"
+#include "planner/plan/megatron-lacks.h"
+#include "planner/plan/stack.h"
 #include "planner/step-ops.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"

@@ -6,7 +6,7 @@
 #include "planner/cli/predict.h"
 #include "planner/cli/score.h"
 #include "planner/lower.h"
-#include "planner/megatron-models.h"
+#include "planner/plan/megatron-lacks.h"
 #include "planner/search.h"
 #include "sim/measure.h"
 #include "sim/sim.h"

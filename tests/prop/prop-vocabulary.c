@@ -6,8 +6,8 @@
 #include "planner/base/units.h"
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
-#include "planner/rules.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rules.h"
 
 #include <check.h>
 #include <math.h>

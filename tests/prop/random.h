@@ -2,7 +2,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
 #include "sim/cost.h"
 #include <glib.h>

@@ -4,7 +4,7 @@
 #include "tests/prop/shards.h"
 
 #include "planner/layout.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "planner/base/error.h"
 #include "planner/emit.h"
 #include "planner/megatron.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/lower.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "sim/lead.h"
 
 #include <check.h>

@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/plan.h"
-#include "planner/rules.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rules.h"
 
 #include <check.h>
 #include <stdlib.h>

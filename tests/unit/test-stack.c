@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/stack-history.h"
+#include "planner/plan/stack-history.h"
 
 #include "planner/base/error.h"
 

@@ -3,7 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/lower.h"
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 #include "sim/cost.h"
 
 #include <check.h>

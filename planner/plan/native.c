@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/native.h"
+#include "planner/plan/native.h"
 
 #include "planner/base/error.h"
 

@@ -3,7 +3,7 @@
  * flags for, by its arguments.py, argument_utils.py and transformer_config.py. */
 #include "config.h"
 
-#include "planner/megatron-models.h"
+#include "planner/plan/megatron-lacks.h"
 
 static gboolean
 has_alibi (const PlanModel *m)

@@ -4,8 +4,8 @@
  * where it is more than a cost. */
 #include "config.h"
 
-#include "planner/native.h"
-#include "planner/rules-private.h"
+#include "planner/plan/native.h"
+#include "planner/plan/rules-private.h"
 
 static gboolean
 is_megatron_fsdp (const PlanFacts *f)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
-#include "planner/stack-history.h"
+#include "planner/plan/stack-history.h"
 
 /* Facts per framework; megatron-fsdp from its source at the newest date (communication unit, hooks)
  * and from the memory its authors logged (loss image, constant residual: fitted, see README). What

@@ -1,7 +1,7 @@
 /* What fsdplan's own runtime executes of what is modelled. */
 #pragma once
 #include "planner/model/model.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/rules-private.h"
+#include "planner/plan/rules-private.h"
 
 static char *
 describe (const PlanRuleEntry *entry, const PlanFacts *f)

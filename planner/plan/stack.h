@@ -5,7 +5,7 @@
 #pragma once
 #include "planner/buckets.h"
 #include "planner/cluster/cluster.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS

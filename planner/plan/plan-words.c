@@ -2,7 +2,7 @@
 /* Words are compared without case, - and _: SHARD_GRAD_OP is shardgradop. */
 #include "config.h"
 
-#include "planner/plan-words.h"
+#include "planner/plan/plan-words.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
  * torch/distributed/fsdp, nanotron at 2cde8f63 (2024-12-05). */
 #include "config.h"
 
-#include "planner/rules-private.h"
+#include "planner/plan/rules-private.h"
 
-#include "planner/megatron-models.h"
+#include "planner/plan/megatron-lacks.h"
 
 static gboolean
 is_megatron (const PlanFacts *f)

@@ -3,7 +3,7 @@
  * arrives. */
 #include "config.h"
 
-#include "planner/rules-private.h"
+#include "planner/plan/rules-private.h"
 
 #define LIMIT "a limit of this version, not of a framework"
 

@@ -6,7 +6,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
-#include "planner/plan-fields.h"
+#include "planner/plan/plan-fields.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

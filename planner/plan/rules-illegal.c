@@ -4,7 +4,7 @@
  * sets another, the cause comes first. */
 #include "config.h"
 
-#include "planner/rules-private.h"
+#include "planner/plan/rules-private.h"
 
 static gboolean
 is_megatron_fsdp (const PlanFacts *f)

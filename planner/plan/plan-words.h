@@ -1,6 +1,6 @@
 /* PlanWords: what other frameworks call the fields of a plan and their values. */
 #pragma once
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* What the tables of rules share: the facts a rule looks at and the shape of a row. */
 #pragma once
-#include "planner/rules.h"
-#include "planner/stack.h"
+#include "planner/plan/rules.h"
+#include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
 typedef struct

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/plan-words.h"
-#include "planner/rules.h"
-#include "planner/stack-history.h"
+#include "planner/plan/plan-words.h"
+#include "planner/plan/rules.h"
+#include "planner/plan/stack-history.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/stack-history.h"
+#include "planner/plan/stack-history.h"
 
 /* `undo` gives back what held before the change. Where there is none, the change is outside of what
  * is modelled, and the summary says what it did. */

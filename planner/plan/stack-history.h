@@ -2,7 +2,7 @@
  *
  * A record of stack.h says what holds after a stack's newest change. */
 #pragma once
-#include "planner/stack.h"
+#include "planner/plan/stack.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
