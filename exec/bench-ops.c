@@ -5,7 +5,7 @@
 #include "exec/bench.h"
 
 #include "planner/base/units.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "planner/schedule/scratch.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "exec/source.h"
 #include "exec/walk-private.h"
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "exec/tokens.h"
 #include "exec/weights.h"
 #include "planner/cluster/cluster.h"
-#include "planner/layout.h"
+#include "planner/lower/layout.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"

@@ -5,7 +5,7 @@
 #include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/walk-kept.h"
-#include "planner/layout.h"
+#include "planner/lower/layout.h"
 #include "planner/schedule/arena.h"
 #include "planner/schedule/meter.h"
 #include <glib.h>

@@ -3,10 +3,10 @@
 
 #include "planner/bound.h"
 
-#include "planner/layout.h"
-#include "planner/lower-offload.h"
-#include "planner/lower-step.h"
-#include "planner/network.h"
+#include "planner/lower/layer-graph.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower-offload.h"
+#include "planner/lower/lower-step.h"
 
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
  * moments, each over the ranks that share it. */

@@ -3,7 +3,7 @@ libplanner_a_SOURCES = \
   %D%/accuracy.c %D%/accuracy.h \
   %D%/schedule/arena.c %D%/schedule/arena.h \
   %D%/bound.c %D%/bound.h \
-  %D%/buckets.c %D%/buckets.h \
+  %D%/lower/buckets.c %D%/lower/buckets.h \
   %D%/cluster/cluster.c %D%/cluster/cluster.h %D%/cluster/cluster-private.h \
   %D%/cluster/cluster-facts.c %D%/cluster/cluster-facts.h \
   %D%/cluster/cluster-names.c \
@@ -23,27 +23,27 @@ libplanner_a_SOURCES = \
   %D%/emit-torch.c \
   %D%/emit-torchtitan.c \
   %D%/base/error.c %D%/base/error.h \
-  %D%/layout.c %D%/layout.h \
+  %D%/lower/layout.c %D%/lower/layout.h \
   %D%/base/json.c %D%/base/json.h \
   %D%/base/lines.c %D%/base/lines.h \
-  %D%/lower.c %D%/lower.h %D%/lower-private.h \
-  %D%/lower-attention.c \
-  %D%/packing.c %D%/packing.h \
-  %D%/lower-buckets.c %D%/lower-buckets.h \
-  %D%/lower-backward.c \
-  %D%/lower-emit.c %D%/lower-emit.h \
-  %D%/lower-forward.c \
-  %D%/lower-gradient.c \
-  %D%/lower-layer.c %D%/lower-layer.h %D%/lower-layer-private.h \
-  %D%/lower-layer-backward.c %D%/lower-loss.c \
-  %D%/lower-norm.c \
-  %D%/lower-offload.c %D%/lower-offload.h \
-  %D%/lower-order.c %D%/lower-order.h \
-  %D%/lower-pieces.c \
-  %D%/lower-replicated.c \
-  %D%/lower-sites.c \
-  %D%/lower-step.c %D%/lower-step.h \
-  %D%/lower-weight.c \
+  %D%/lower/lower.c %D%/lower/lower.h %D%/lower/lower-private.h \
+  %D%/lower/lower-attention.c \
+  %D%/lower/packing.c %D%/lower/packing.h \
+  %D%/lower/lower-buckets.c %D%/lower/lower-buckets.h \
+  %D%/lower/lower-backward.c \
+  %D%/lower/lower-emit.c %D%/lower/lower-emit.h \
+  %D%/lower/lower-forward.c \
+  %D%/lower/lower-gradient.c \
+  %D%/lower/lower-layer.c %D%/lower/lower-layer.h %D%/lower/lower-layer-private.h \
+  %D%/lower/lower-layer-backward.c %D%/lower/lower-loss.c \
+  %D%/lower/lower-norm.c \
+  %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
+  %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
+  %D%/lower/lower-tp-overlap.c \
+  %D%/lower/lower-replicated.c \
+  %D%/lower/lower-quantizers.c \
+  %D%/lower/lower-step.c %D%/lower/lower-step.h \
+  %D%/lower/lower-weight.c \
   %D%/megatron.c %D%/megatron.h \
   %D%/megatron-command.c \
   %D%/megatron-expand.c \
@@ -63,7 +63,7 @@ libplanner_a_SOURCES = \
   %D%/model/model-text.c \
   %D%/plan/native.c %D%/plan/native.h \
   %D%/nccl-log.c %D%/nccl-log.h \
-  %D%/network.c %D%/network.h %D%/values.h \
+  %D%/lower/layer-graph.c %D%/lower/layer-graph.h %D%/lower/layer-values.h \
   %D%/schedule/op.c %D%/schedule/op.h %D%/schedule/op-list.h \
   %D%/plan/plan.c %D%/plan/plan.h %D%/plan/plan-fields.h \
   %D%/plan/plan-words.c %D%/plan/plan-words.h \
@@ -86,7 +86,7 @@ libplanner_a_SOURCES = \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h \
   %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-history.c %D%/plan/stack-history.h \
-  %D%/step-ops.c %D%/step-ops.h \
+  %D%/lower/step-ops.c %D%/lower/step-ops.h \
   %D%/base/text.c %D%/base/text.h \
   %D%/cluster/topology.c %D%/cluster/topology.h %D%/cluster/topology-private.h \
   %D%/cluster/topology-matrix.c \

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/layout.h"
+#include "planner/lower/layout.h"
 #include "planner/plan/rules.h"
 #include "planner/plan/stack.h"
 

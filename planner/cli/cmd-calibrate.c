@@ -16,7 +16,7 @@
 #include "planner/cli/output.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/validate.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/calibrate.h"
 #include "sim/doubt.h"
 

@@ -5,7 +5,7 @@
 
 #include "planner/bound.h"
 #include "planner/cli/predict.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "planner/search.h"
 #include "sim/crowd.h"
 

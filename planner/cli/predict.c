@@ -9,8 +9,8 @@
 #include "planner/cli/measurements.h"
 #include "planner/cli/timings.h"
 #include "planner/cli/workspaces.h"
+#include "planner/lower/step-ops.h"
 #include "planner/plan/rules.h"
-#include "planner/step-ops.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 

@@ -8,7 +8,7 @@
 #include "planner/cli/floor.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/workspaces.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/measure.h"
 
 /* What is known of a plan so far. */

@@ -5,7 +5,7 @@
 
 #include "planner/cli/predict.h"
 #include "planner/emit.h"
-#include "planner/layout.h"
+#include "planner/lower/layout.h"
 #include "planner/plan/rules.h"
 #include "planner/plan/stack-history.h"
 

@@ -3,7 +3,7 @@
 
 #include "planner/cli/split.h"
 
-#include "planner/step-ops.h"
+#include "planner/lower/step-ops.h"
 
 static void
 add_op (CliWork *work, const SimCostInput *costs, const SimCost *cost, guint node, gint64 ns,

@@ -6,7 +6,7 @@
 #include "db/catalogue.h"
 #include "db/tables.h"
 #include "planner/base/units.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 
 #include <string.h>
 

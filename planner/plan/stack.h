@@ -3,8 +3,8 @@
  * Lowering and the memory model read this record and never the framework's name.
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
-#include "planner/buckets.h"
 #include "planner/cluster/cluster.h"
+#include "planner/lower/buckets.h"
 #include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>

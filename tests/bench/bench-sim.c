@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "planner/bound.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "planner/search.h"
 #include "sim/measure.h"
 #include "sim/sim.h"

@@ -4,7 +4,7 @@
 #include "tests/fake/cuda-case.h"
 
 #include "exec/probe.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"

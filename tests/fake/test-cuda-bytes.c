@@ -4,7 +4,7 @@
  */
 #include "config.h"
 
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/cost-private.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"

@@ -6,7 +6,7 @@
 
 #include "exec/cuda/device-cuda.h"
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/share.h"

@@ -5,7 +5,7 @@
 
 #include "exec/probe.h"
 #include "exec/runnable.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "tests/prop/shards.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "exec/evaluate.h"
 #include "exec/probe.h"
 #include "exec/runnable.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/prop/shards.h"

@@ -2,7 +2,7 @@
 /* sim_measure, which jumps, against sim_run, which goes through every op. */
 #include "config.h"
 
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"

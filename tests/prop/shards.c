@@ -3,7 +3,7 @@
 
 #include "tests/prop/shards.h"
 
-#include "planner/layout.h"
+#include "planner/lower/layout.h"
 #include "planner/plan/stack.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "exec/bench.h"
 #include "exec/probe.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/timings.h"
 
 #include <check.h>

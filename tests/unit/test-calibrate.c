@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/calibrate.h"
 #include "sim/doubt.h"
 #include "sim/measure.h"

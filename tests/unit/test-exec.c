@@ -5,7 +5,7 @@
 #include "exec/exec.h"
 #include "exec/probe.h"
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 
 #include <check.h>
 #include <math.h>

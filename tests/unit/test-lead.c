@@ -2,7 +2,7 @@
 /* When blocks that collectives used come free, by hand. */
 #include "config.h"
 
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "planner/plan/plan.h"
 #include "sim/lead.h"
 

@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/layout.h"
-#include "planner/lower.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 
 #include <check.h>

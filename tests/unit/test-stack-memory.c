@@ -4,7 +4,7 @@
 
 #include "planner/base/units.h"
 #include "planner/bound.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 
 #include <check.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "planner/plan/stack.h"
 #include "sim/cost.h"
 

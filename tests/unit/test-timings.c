@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/cost.h"
 #include "sim/timings.h"
 
