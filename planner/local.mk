@@ -2,7 +2,7 @@ noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
   %D%/accuracy.c %D%/accuracy.h \
   %D%/schedule/arena.c %D%/schedule/arena.h \
-  %D%/bound.c %D%/bound.h \
+  %D%/search/bound.c %D%/search/bound.h \
   %D%/lower/buckets.c %D%/lower/buckets.h \
   %D%/cluster/cluster.c %D%/cluster/cluster.h %D%/cluster/cluster-private.h \
   %D%/cluster/cluster-facts.c %D%/cluster/cluster-facts.h \
@@ -83,8 +83,8 @@ libplanner_a_SOURCES = \
   %D%/model/safetensors.c %D%/model/safetensors.h \
   %D%/schedule/scratch.c %D%/schedule/scratch.h \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
-  %D%/search.c %D%/search.h \
-  %D%/space.c %D%/space.h \
+  %D%/search/search.c %D%/search/search.h \
+  %D%/search/space.c %D%/search/space.h \
   %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-history.c %D%/plan/stack-history.h \
   %D%/lower/step-ops.c %D%/lower/step-ops.h \
   %D%/base/text.c %D%/base/text.h \

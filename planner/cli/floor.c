@@ -3,10 +3,10 @@
 
 #include "planner/cli/floor.h"
 
-#include "planner/bound.h"
 #include "planner/cli/predict.h"
 #include "planner/lower/lower.h"
-#include "planner/search.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
 #include "sim/crowd.h"
 
 /* What the host and each stream are kept busy with, and how much of that are gradients that are

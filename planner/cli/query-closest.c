@@ -3,11 +3,11 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/bound.h"
 #include "planner/cli/query.h"
 #include "planner/cli/score.h"
 #include "planner/cli/watch.h"
 #include "planner/plan/rules.h"
+#include "planner/search/bound.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,12 +3,12 @@
 
 #include "planner/cli/score.h"
 
-#include "planner/bound.h"
 #include "planner/cli/doubt.h"
 #include "planner/cli/floor.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/workspaces.h"
 #include "planner/lower/lower.h"
+#include "planner/search/bound.h"
 #include "sim/measure.h"
 
 /* What is known of a plan so far. */

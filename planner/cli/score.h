@@ -4,7 +4,7 @@
  * Safe in several threads. */
 #pragma once
 #include "planner/cli/options.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 G_BEGIN_DECLS
 
 typedef struct _CliScorer CliScorer;

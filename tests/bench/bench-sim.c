@@ -3,9 +3,9 @@
  * bench` and `make bench-instructions`; never part of the tests. */
 #include "config.h"
 
-#include "planner/bound.h"
 #include "planner/lower/lower.h"
-#include "planner/search.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 

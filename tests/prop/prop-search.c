@@ -2,12 +2,12 @@
 /* The search against trying everything, and its bounds against what they bound. */
 #include "config.h"
 
-#include "planner/bound.h"
 #include "planner/cli/predict.h"
 #include "planner/cli/score.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/megatron-lacks.h"
-#include "planner/search.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
 #include "sim/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"

@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/bound.h"
 #include "planner/lower/lower.h"
+#include "planner/search/bound.h"
 #include "sim/sim.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/bound.h"
+#include "planner/search/bound.h"
 
 #include "planner/lower/layer-graph.h"
 #include "planner/lower/layout.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 
-#include "planner/bound.h"
+#include "planner/search/bound.h"
 
 #include <string.h>
 

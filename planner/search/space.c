@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/space.h"
+#include "planner/search/space.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
