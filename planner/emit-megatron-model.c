@@ -4,7 +4,7 @@
 
 #include "planner/base/units.h"
 #include "planner/emit-private.h"
-#include "planner/megatron-table.h"
+#include "planner/megatron/megatron-table.h"
 #include "planner/plan/megatron-lacks.h"
 
 #define INT "%" G_GINT64_FORMAT

@@ -5,7 +5,7 @@
 
 #include "planner/base/units.h"
 #include "planner/emit-private.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)

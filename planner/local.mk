@@ -44,17 +44,17 @@ libplanner_a_SOURCES = \
   %D%/lower/lower-quantizers.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-weight.c \
-  %D%/megatron.c %D%/megatron.h \
-  %D%/megatron-command.c \
-  %D%/megatron-expand.c \
-  %D%/megatron-log.c \
+  %D%/megatron/megatron.c %D%/megatron/megatron.h \
+  %D%/megatron/megatron-command.c \
+  %D%/megatron/megatron-expand.c \
+  %D%/megatron/megatron-log.c \
   %D%/plan/megatron-lacks.c %D%/plan/megatron-lacks.h \
-  %D%/megatron-pattern.c %D%/megatron-pattern.h \
-  %D%/megatron-rules.c %D%/megatron-rules.h \
-  %D%/megatron-settings.c %D%/megatron-settings.h \
-  %D%/megatron-shape.c %D%/megatron-shape.h \
-  %D%/megatron-shell.c %D%/megatron-shell.h %D%/megatron-shell-private.h \
-  %D%/megatron-table.c %D%/megatron-table.h %D%/megatron-flags.h \
+  %D%/megatron/megatron-pattern.c %D%/megatron/megatron-pattern.h \
+  %D%/megatron/megatron-rules.c %D%/megatron/megatron-rules.h \
+  %D%/megatron/megatron-settings.c %D%/megatron/megatron-settings.h \
+  %D%/megatron/megatron-shape.c %D%/megatron/megatron-shape.h \
+  %D%/megatron/megatron-shell.c %D%/megatron/megatron-shell.h %D%/megatron/megatron-shell-private.h \
+  %D%/megatron/megatron-table.c %D%/megatron/megatron-table.h %D%/megatron/megatron-flags.h \
   %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/model/model.c %D%/model/model.h %D%/model/model-private.h \
   %D%/model/model-config.c \

@@ -9,7 +9,7 @@
 #include "planner/base/lines.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 #include "planner/nccl-log.h"
 #include "planner/plan/stack-history.h"
 #include "planner/train-log.h"

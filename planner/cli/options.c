@@ -13,7 +13,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/output.h"
 #include "planner/cli/watch.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/emit.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 

@@ -3,7 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/emit.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 #include "planner/plan/stack.h"
 
 #include <check.h>

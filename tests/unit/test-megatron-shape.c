@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/megatron-pattern.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron-pattern.h"
+#include "planner/megatron/megatron.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 
 #include <check.h>
 #include <stdlib.h>

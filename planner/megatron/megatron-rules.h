@@ -1,7 +1,7 @@
 /* What Megatron-LM makes of combinations of its flags: what it refuses, what it silently does
  * otherwise, and what no longer acts. */
 #pragma once
-#include "planner/megatron-settings.h"
+#include "planner/megatron/megatron-settings.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -2,7 +2,7 @@
  * before it is given a meaning. Switches are "on" and "off", words of lists are joined by blanks.
  */
 #pragma once
-#include "planner/megatron-table.h"
+#include "planner/megatron/megatron-table.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

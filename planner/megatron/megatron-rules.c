@@ -5,7 +5,7 @@
  * seen to happen. */
 #include "config.h"
 
-#include "planner/megatron-rules.h"
+#include "planner/megatron/megatron-rules.h"
 
 #include <string.h>
 

@@ -3,10 +3,10 @@
  * those are a table, for reading and for writing alike. The rest is derived, field by field. */
 #include "config.h"
 
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 
 #include "planner/base/error.h"
-#include "planner/megatron-rules.h"
+#include "planner/megatron/megatron-rules.h"
 
 #include <string.h>
 

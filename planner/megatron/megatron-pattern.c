@@ -7,7 +7,7 @@
  *   atom    = number | "(" sum ")" | "[" [number {"," number}] "]" */
 #include "config.h"
 
-#include "planner/megatron-pattern.h"
+#include "planner/megatron/megatron-pattern.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

@@ -1,7 +1,7 @@
 /* PlanMegatronFlag: Megatron-LM's flags. Those of megatron-flags.h decide something and have an id;
  * of the others it is known whether they could matter. */
 #pragma once
-#include "planner/megatron-flags.h"
+#include "planner/megatron/megatron-flags.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,11 +4,11 @@
  * in one is remembered as conditional. */
 #include "config.h"
 
-#include "planner/megatron-shell.h"
+#include "planner/megatron/megatron-shell.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/megatron-shell-private.h"
+#include "planner/megatron/megatron-shell-private.h"
 
 #include <string.h>
 

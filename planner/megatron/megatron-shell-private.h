@@ -1,6 +1,6 @@
 /* What reading commands (megatron-shell.c) and expanding words (megatron-expand.c) share. */
 #pragma once
-#include "planner/megatron-shell.h"
+#include "planner/megatron/megatron-shell.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

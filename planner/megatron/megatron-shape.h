@@ -1,7 +1,7 @@
 /* PlanMegatronShape: the model that Megatron-LM's flags describe, in neutral words, before it is
  * said in this program's. */
 #pragma once
-#include "planner/megatron-settings.h"
+#include "planner/megatron/megatron-settings.h"
 #include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -20,7 +20,7 @@ typedef struct
   gboolean add_bias_linear, add_qkv_bias;
   gboolean shared_expert_gate, expert_bias;
   gboolean is_tied, is_latent_attention;
-  char *expert_layers;          /* a number or a list, planner/megatron-pattern.h */
+  char *expert_layers;          /* a number or a list, planner/megatron/megatron-pattern.h */
   char *window, *window_layers; /* two numbers; likewise; each NULL where not given */
   const char *positions;        /* "rope", "learned_absolute", ... */
   const char *tokenizer;        /* its type, for the message; or NULL */

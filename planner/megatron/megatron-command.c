@@ -6,8 +6,8 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/megatron-settings.h"
-#include "planner/megatron-shell.h"
+#include "planner/megatron/megatron-settings.h"
+#include "planner/megatron/megatron-shell.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/megatron-table.h"
+#include "planner/megatron/megatron-table.h"
 
 #include "planner/base/text.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/megatron-shape.h"
+#include "planner/megatron/megatron-shape.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/megatron-pattern.h"
+#include "planner/megatron/megatron-pattern.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
-#include "planner/megatron-shell-private.h"
+#include "planner/megatron/megatron-shell-private.h"
 
 #include <string.h>
 

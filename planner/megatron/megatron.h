@@ -3,8 +3,8 @@
  * Read from text alone; nothing is run and no file is opened. What Megatron-LM would refuse is a
  * note of severity ERROR and not a failure: what to make of it is the caller's business. */
 #pragma once
-#include "planner/megatron-settings.h"
-#include "planner/megatron-shape.h"
+#include "planner/megatron/megatron-settings.h"
+#include "planner/megatron/megatron-shape.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include <glib.h>

@@ -6,7 +6,7 @@
 #include "planner/base/error.h"
 #include "planner/base/lines.h"
 #include "planner/base/text.h"
-#include "planner/megatron-settings.h"
+#include "planner/megatron/megatron-settings.h"
 
 #include <string.h>
 
