@@ -10,18 +10,18 @@ libplanner_a_SOURCES = \
   %D%/cluster/cluster-text.c \
   %D%/base/csv.c %D%/base/csv.h \
   %D%/base/dtype.c %D%/base/dtype.h \
-  %D%/emit.c %D%/emit.h %D%/emit-private.h \
-  %D%/emit-accelerate.c \
-  %D%/emit-bridge.c \
-  %D%/emit-fsdp1.c \
-  %D%/emit-fsdp2.c \
-  %D%/emit-megatron.c \
-  %D%/emit-megatron-fsdp.c \
-  %D%/emit-megatron-model.c \
-  %D%/emit-nanotron.c \
-  %D%/emit-script.c \
-  %D%/emit-torch.c \
-  %D%/emit-torchtitan.c \
+  %D%/emit/emit.c %D%/emit/emit.h %D%/emit/emit-private.h \
+  %D%/emit/emit-accelerate.c \
+  %D%/emit/emit-bridge.c \
+  %D%/emit/emit-fsdp1.c \
+  %D%/emit/emit-fsdp2.c \
+  %D%/emit/emit-megatron.c \
+  %D%/emit/emit-megatron-fsdp.c \
+  %D%/emit/emit-megatron-model.c \
+  %D%/emit/emit-nanotron.c \
+  %D%/emit/emit-script.c \
+  %D%/emit/emit-torch.c \
+  %D%/emit/emit-torchtitan.c \
   %D%/base/error.c %D%/base/error.h \
   %D%/lower/layout.c %D%/lower/layout.h \
   %D%/base/json.c %D%/base/json.h \

@@ -5,7 +5,7 @@
 #include "planner/cli/commands.h"
 #include "planner/cli/options.h"
 #include "planner/cli/output.h"
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 
 #include <stdio.h>
 

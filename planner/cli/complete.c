@@ -7,7 +7,7 @@
 
 #include "db/tables.h"
 #include "planner/cluster/cluster.h"
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 

@@ -4,7 +4,7 @@
 #include "planner/cli/show-plan.h"
 
 #include "planner/cli/predict.h"
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 #include "planner/lower/layout.h"
 #include "planner/plan/rules.h"
 #include "planner/plan/stack-history.h"

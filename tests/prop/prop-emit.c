@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 #include "planner/megatron/megatron.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

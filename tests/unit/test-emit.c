@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 #include "planner/megatron/megatron.h"
 #include "planner/plan/stack.h"
 

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron-table.h"
 #include "planner/plan/megatron-lacks.h"
 

@@ -3,7 +3,7 @@
  * (torch/distributed/fsdp/_fully_shard/_fully_shard.py and _fsdp_api.py). */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)

@@ -2,7 +2,7 @@
 /* What files for PyTorch's two ways of sharding share. */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)

@@ -3,7 +3,7 @@
  * parallelism_config.py), which refuses a key that it does not know. */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)

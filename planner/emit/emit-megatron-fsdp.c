@@ -3,7 +3,7 @@
  * megatron/core/distributed/fsdp/src/megatron_fsdp/fully_shard.py. */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron.h"
 
 #define F(id) PLAN_MEGATRON_##id

@@ -4,7 +4,7 @@
  * reads is Python. */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 #include "planner/plan/stack.h"
 
 #define INT "%" G_GINT64_FORMAT

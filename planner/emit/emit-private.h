@@ -1,7 +1,7 @@
 /* What the parts of emit share: what a target can say and reasons against, and Megatron-LM's
  * command before it is laid out. */
 #pragma once
-#include "planner/emit.h"
+#include "planner/emit/emit.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -2,7 +2,7 @@
 /* Shell around a command: a script, a line, a job. plan_megatron_parse reads each of them back. */
 #include "config.h"
 
-#include "planner/emit-private.h"
+#include "planner/emit/emit-private.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define NEXT_LINE " \\\n  "
