@@ -85,7 +85,7 @@ typedef struct
 GArray *db_catalogue_list_workspaces (DbStore *self, const char *architecture, GError **error);
 
 /* The table of published training runs that lies beside the catalogue, in the columns of
- * planner/run-columns.h; the caller frees. */
+ * planner/runs/run-columns.h; the caller frees. */
 char *db_catalogue_runs_path (void);
 
 /* Of what those runs taught, as sim/adjust.h reads it; the caller frees. */

@@ -1,6 +1,6 @@
 noinst_LIBRARIES += libplanner.a
 libplanner_a_SOURCES = \
-  %D%/accuracy.c %D%/accuracy.h \
+  %D%/runs/accuracy.c %D%/runs/accuracy.h \
   %D%/schedule/arena.c %D%/schedule/arena.h \
   %D%/search/bound.c %D%/search/bound.h \
   %D%/lower/buckets.c %D%/lower/buckets.h \
@@ -62,7 +62,7 @@ libplanner_a_SOURCES = \
   %D%/model/model-tensors.c %D%/model/tensor.h %D%/model/tensor-list.h \
   %D%/model/model-text.c \
   %D%/plan/native.c %D%/plan/native.h \
-  %D%/nccl-log.c %D%/nccl-log.h \
+  %D%/runs/nccl-log.c %D%/runs/nccl-log.h \
   %D%/lower/layer-graph.c %D%/lower/layer-graph.h %D%/lower/layer-values.h \
   %D%/schedule/op.c %D%/schedule/op.h %D%/schedule/op-list.h \
   %D%/plan/plan.c %D%/plan/plan.h %D%/plan/plan-fields.h \
@@ -72,11 +72,11 @@ libplanner_a_SOURCES = \
   %D%/plan/rules-illegal.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \
-  %D%/run-known.c \
-  %D%/run-notes.c \
-  %D%/run-row.c \
-  %D%/run-shape.c \
-  %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
+  %D%/runs/run-facts.c \
+  %D%/runs/run-notes.c \
+  %D%/runs/run-row.c \
+  %D%/runs/run-model-cluster.c \
+  %D%/runs/run-table.c %D%/runs/run-table.h %D%/runs/run-columns.h %D%/runs/run-private.h \
   %D%/schedule/schedule.c %D%/schedule/schedule.h %D%/schedule/schedule-private.h \
   %D%/schedule/schedule-check.c \
   %D%/schedule/schedule-text.c \
@@ -95,7 +95,7 @@ libplanner_a_SOURCES = \
   %D%/schedule/workspaces.c %D%/schedule/workspaces.h \
   %D%/schedule/trace-phases.c \
   %D%/schedule/trace-text.c \
-  %D%/train-log.c %D%/train-log.h \
+  %D%/runs/train-log.c %D%/runs/train-log.h \
   %D%/base/units.c %D%/base/units.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 

@@ -3,7 +3,6 @@
 
 #include "db/catalogue.h"
 #include "db/transfer.h"
-#include "planner/accuracy.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
@@ -17,6 +16,7 @@
 #include "planner/cli/timings.h"
 #include "planner/cli/validate.h"
 #include "planner/lower/lower.h"
+#include "planner/runs/accuracy.h"
 #include "sim/calibrate.h"
 #include "sim/doubt.h"
 

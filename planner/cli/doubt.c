@@ -3,8 +3,8 @@
 
 #include "planner/cli/doubt.h"
 
-#include "planner/accuracy.h"
 #include "planner/cli/adjustments.h"
+#include "planner/runs/accuracy.h"
 
 #include <math.h>
 

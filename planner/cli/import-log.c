@@ -10,9 +10,9 @@
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 #include "planner/megatron/megatron.h"
-#include "planner/nccl-log.h"
 #include "planner/plan/stack-history.h"
-#include "planner/train-log.h"
+#include "planner/runs/nccl-log.h"
+#include "planner/runs/train-log.h"
 
 #include <stdio.h>
 #include <string.h>

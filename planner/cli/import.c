@@ -11,7 +11,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* How near predictions were: in all, by what runs have in common, and what could not be predicted.
  */
 #pragma once
-#include "planner/accuracy.h"
 #include "planner/cli/output.h"
 #include "planner/cli/validate.h"
+#include "planner/runs/accuracy.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

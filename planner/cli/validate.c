@@ -5,10 +5,10 @@
 
 #include "db/catalogue.h"
 #include "db/tables.h"
-#include "planner/accuracy.h"
 #include "planner/base/error.h"
 #include "planner/cli/doubt.h"
 #include "planner/cli/predict.h"
+#include "planner/runs/accuracy.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* CliValidation: measured runs beside what is predicted for them. */
 #pragma once
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 #include "sim/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "planner/base/lines.h"
-#include "planner/nccl-log.h"
-#include "planner/train-log.h"
+#include "planner/runs/nccl-log.h"
+#include "planner/runs/train-log.h"
 
 #include <check.h>
 #include <stdlib.h>

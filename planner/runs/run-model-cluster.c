@@ -2,7 +2,7 @@
 /* The model and the cluster of a row. */
 #include "config.h"
 
-#include "planner/run-private.h"
+#include "planner/runs/run-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

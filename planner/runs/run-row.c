@@ -2,7 +2,7 @@
 /* The plan of a row, column by column. */
 #include "config.h"
 
-#include "planner/run-private.h"
+#include "planner/runs/run-private.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

@@ -7,7 +7,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
-#include "planner/run-columns.h"
+#include "planner/runs/run-columns.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

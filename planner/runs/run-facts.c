@@ -2,7 +2,7 @@
 /* What is known of measured runs beyond their rows, and who ran them. */
 #include "config.h"
 
-#include "planner/run-private.h"
+#include "planner/runs/run-private.h"
 
 #include "planner/base/text.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/accuracy.h"
+#include "planner/runs/accuracy.h"
 
 #include <math.h>
 #include <string.h>

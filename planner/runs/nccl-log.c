@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/nccl-log.h"
+#include "planner/runs/nccl-log.h"
 
 #include <math.h>
 #include <string.h>

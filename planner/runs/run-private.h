@@ -1,6 +1,6 @@
 /* From the cells of a row to its plan; planner/run-*.c share it. */
 #pragma once
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 G_BEGIN_DECLS
 
 /* Models and clusters by their text: rows that are alike share them. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 
 #include "planner/base/csv.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/run-private.h"
+#include "planner/runs/run-private.h"
 
 #include <string.h>
 

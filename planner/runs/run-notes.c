@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/plan/stack.h"
-#include "planner/run-private.h"
+#include "planner/runs/run-private.h"
 
 #include <string.h>
 

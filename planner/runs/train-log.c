@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/train-log.h"
+#include "planner/runs/train-log.h"
 
 #include <math.h>
 #include <string.h>
