@@ -4,8 +4,8 @@
  * physics behind it may reasonably be off. So a GPU with three runs moves a little, and one with a
  * hundred as far as they ask. Runs that nothing explains count less than in proportion. */
 #pragma once
-#include "sim/adjust.h"
-#include "sim/cost.h"
+#include "sim/cost/adjust.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

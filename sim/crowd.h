@@ -4,7 +4,7 @@
  * given to the compute stream before, as plan_lower_collective has it, lies beside ops that are
  * issued later than it, so that it is them who are slowed (sharing.h). */
 #pragma once
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

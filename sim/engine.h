@@ -7,7 +7,7 @@
  */
 #pragma once
 #include "planner/schedule/schedule.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

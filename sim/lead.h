@@ -6,7 +6,7 @@
 #pragma once
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

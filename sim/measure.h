@@ -3,7 +3,7 @@
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

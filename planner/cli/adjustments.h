@@ -2,7 +2,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -17,7 +17,7 @@
 #include "planner/cli/output.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/timings.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <signal.h>
 #include <stdio.h>

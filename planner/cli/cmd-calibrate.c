@@ -18,7 +18,7 @@
 #include "planner/lower/lower.h"
 #include "planner/runs/accuracy.h"
 #include "sim/calibrate.h"
-#include "sim/doubt.h"
+#include "sim/cost/doubt.h"
 
 #include <stdio.h>
 #include <string.h>

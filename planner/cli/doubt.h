@@ -4,7 +4,7 @@
 #pragma once
 #include "planner/cli/options.h"
 #include "planner/plan/stack.h"
-#include "sim/doubt.h"
+#include "sim/cost/doubt.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* What the catalogue knows about a cluster's device, as the simulator takes it. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "sim/measurements.h"
+#include "sim/cost/measurements.h"
 G_BEGIN_DECLS
 
 /* Products timed on that device, read once; NULL where there is no catalogue: then a warning has

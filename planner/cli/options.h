@@ -4,7 +4,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

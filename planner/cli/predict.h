@@ -5,7 +5,7 @@
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include "sim/measure.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS

@@ -7,7 +7,7 @@
 #include "db/clusters.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <math.h>
 #include <stdio.h>

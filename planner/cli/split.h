@@ -1,7 +1,7 @@
 /* CliSplit: what the compute stream's time of a step goes into, and how fast each part goes. */
 #pragma once
 #include "planner/schedule/schedule.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS

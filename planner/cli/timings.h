@@ -2,7 +2,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
-#include "sim/timings.h"
+#include "sim/cost/timings.h"
 G_BEGIN_DECLS
 
 /* What rows are of: the processor, and the library that multiplies; of collectives between nodes

@@ -1,7 +1,7 @@
 /* CliValidation: measured runs beside what is predicted for them. */
 #pragma once
 #include "planner/runs/run-table.h"
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -13,8 +13,8 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
-#include "sim/adjust.h"
-#include "sim/timings.h"
+#include "sim/cost/adjust.h"
+#include "sim/cost/timings.h"
 
 #include <stdint.h>
 #include <stdlib.h>

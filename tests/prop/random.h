@@ -4,7 +4,7 @@
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
 #include "exec/bench.h"
 #include "exec/probe.h"
 #include "planner/lower/lower.h"
-#include "sim/timings.h"
+#include "sim/cost/timings.h"
 
 #include <check.h>
 #include <stdlib.h>

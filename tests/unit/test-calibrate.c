@@ -4,7 +4,7 @@
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 #include "sim/calibrate.h"
-#include "sim/doubt.h"
+#include "sim/cost/doubt.h"
 #include "sim/measure.h"
 
 #include <check.h>

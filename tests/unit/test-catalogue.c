@@ -6,7 +6,7 @@
 #include "db/catalogue.h"
 #include "planner/base/error.h"
 #include "planner/cluster/cluster.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

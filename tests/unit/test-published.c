@@ -6,7 +6,7 @@
 #include "config.h"
 
 #include "planner/lower/lower.h"
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 #include "sim/sim.h"
 
 #include <check.h>

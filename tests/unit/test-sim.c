@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include "sim/crowd.h"
 #include "sim/memory.h"
 #include "sim/sim.h"

@@ -4,7 +4,7 @@
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/stack.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <stdlib.h>

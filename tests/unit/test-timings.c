@@ -3,8 +3,8 @@
 
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
-#include "sim/cost.h"
-#include "sim/timings.h"
+#include "sim/cost/cost.h"
+#include "sim/cost/timings.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* What the parts of the cost model share: the rates of one device, and one op's cost. */
 #pragma once
 #include "planner/schedule/schedule.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

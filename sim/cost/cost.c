@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 #include "planner/schedule/meter.h"
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include "config.h"
 
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 /* NCCL versions as PLAN_NCCL holds them, major x 1000 + minor. */
 #define NCCL_PAT 2023               /* log-depth gathers and reductions, one member per node */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"

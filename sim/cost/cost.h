@@ -7,9 +7,9 @@
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
-#include "sim/cost-params.h"
-#include "sim/measurements.h"
-#include "sim/timings.h"
+#include "sim/cost/cost-params.h"
+#include "sim/cost/measurements.h"
+#include "sim/cost/timings.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

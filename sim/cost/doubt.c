@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/doubt.h"
+#include "sim/cost/doubt.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 #include <string.h>
 

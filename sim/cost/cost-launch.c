@@ -4,7 +4,7 @@
  * by following what the loss's gradient is made into. */
 #include "config.h"
 
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 /* What is only added to or updated stays what it was: main gradients are read by nothing that the
  * host issues in another way, and weights are no gradients though they are made of them. */

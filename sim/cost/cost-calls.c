@@ -4,7 +4,7 @@
  * until there are enough pays as often as there are. */
 #include "config.h"
 
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 /* Layers that are alike are walked so often to see how buckets fall on them. */
 #define LAYERS_WALKED 32

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/measurements.h"
+#include "sim/cost/measurements.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * shares are of published, sustained figures; none was chosen to fit a training run. */
 #include "config.h"
 
-#include "sim/cost-params.h"
+#include "sim/cost/cost-params.h"
 
 enum
 {

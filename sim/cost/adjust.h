@@ -6,7 +6,7 @@
  * much further off are predictions of what is unlike them, and how far memory was off. The text
  * form is what a store keeps: print (parse (x)) = x. */
 #pragma once
-#include "sim/cost-params.h"
+#include "sim/cost/cost-params.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* SimDoubt: how far off predictions are, by what a set of parameters says of the runs that it was
  * fitted to, and of what lies between these and what is predicted. */
 #pragma once
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 G_BEGIN_DECLS
 
 /* What a prediction of time is of. */

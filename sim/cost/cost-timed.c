@@ -3,7 +3,7 @@
  * with. */
 #include "config.h"
 
-#include "sim/cost-private.h"
+#include "sim/cost/cost-private.h"
 
 /* Of the rate an op reached alone, what is left of it in a step. */
 static SimParam
