@@ -7,7 +7,7 @@
 #include "sim/calibrate.h"
 
 #include "planner/base/error.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 
 #include <math.h>
 #include <nlopt.h>

@@ -7,7 +7,7 @@
 #include "planner/lower/lower.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
-#include "sim/crowd.h"
+#include "sim/fast/slowdown-bound.h"
 
 /* What the host and each stream are kept busy with, and how much of that are gradients that are
  * added up. All of it can be added and multiplied. */

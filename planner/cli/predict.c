@@ -11,7 +11,7 @@
 #include "planner/cli/workspaces.h"
 #include "planner/lower/step-ops.h"
 #include "planner/plan/rules.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 
 #define MAX_SWEEP 10000

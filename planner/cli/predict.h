@@ -6,7 +6,7 @@
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 

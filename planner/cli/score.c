@@ -9,7 +9,7 @@
 #include "planner/cli/workspaces.h"
 #include "planner/lower/lower.h"
 #include "planner/search/bound.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 
 /* What is known of a plan so far. */
 typedef struct

@@ -6,7 +6,7 @@
 #include "planner/lower/lower.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 
 #include <stdio.h>

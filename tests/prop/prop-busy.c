@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/schedule/trace.h"
-#include "sim/busy.h"
+#include "sim/fast/exposed.h"
 #include "tests/share.h"
 
 #include <check.h>

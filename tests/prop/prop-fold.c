@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "planner/lower/lower.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

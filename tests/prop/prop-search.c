@@ -8,7 +8,7 @@
 #include "planner/plan/megatron-lacks.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

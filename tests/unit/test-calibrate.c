@@ -5,7 +5,7 @@
 #include "planner/lower/lower.h"
 #include "sim/calibrate.h"
 #include "sim/cost/doubt.h"
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 
 #include <check.h>
 #include <stdlib.h>

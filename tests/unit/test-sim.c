@@ -3,7 +3,7 @@
 
 #include "planner/base/units.h"
 #include "sim/cost/cost.h"
-#include "sim/crowd.h"
+#include "sim/fast/slowdown-bound.h"
 #include "sim/memory.h"
 #include "sim/sim.h"
 

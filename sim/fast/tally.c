@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/tally.h"
+#include "sim/fast/tally.h"
 
 #include <string.h>
 

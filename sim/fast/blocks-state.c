@@ -3,7 +3,7 @@
  * what comes of it when the same happens again. */
 #include "config.h"
 
-#include "sim/blocks-private.h"
+#include "sim/fast/blocks-private.h"
 
 #include "sim/memory.h"
 

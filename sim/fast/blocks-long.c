@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/blocks-long.h"
+#include "sim/fast/blocks-long.h"
 
-#include "sim/blocks-private.h"
+#include "sim/fast/blocks-private.h"
 #include "sim/memory.h"
 
 #include <string.h>

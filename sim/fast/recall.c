@@ -3,7 +3,7 @@
  * compares drifts alike, or is early and drifts no faster. */
 #include "config.h"
 
-#include "sim/recall.h"
+#include "sim/fast/recall.h"
 
 #include <string.h>
 

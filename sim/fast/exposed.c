@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/busy.h"
+#include "sim/fast/exposed.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/gaps.h"
+#include "sim/fast/arena-fit.h"
 
 typedef struct
 {

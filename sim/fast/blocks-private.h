@@ -1,6 +1,6 @@
-/* What sim/blocks.c and its descriptions (sim/blocks-state.c) share. */
+/* What sim/fast/blocks.c and its descriptions (sim/fast/blocks-state.c) share. */
 #pragma once
-#include "sim/blocks.h"
+#include "sim/fast/blocks.h"
 G_BEGIN_DECLS
 
 #define NONE SIM_BLOCKS_NONE

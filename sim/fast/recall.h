@@ -4,7 +4,7 @@
  * difference: two entries are alike when all that is later lies as far from there. */
 #pragma once
 #include "sim/engine.h"
-#include "sim/program.h"
+#include "sim/fast/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
  * the host waits in the rest, and else not where they are earlier than the host. */
 #include "config.h"
 
-#include "sim/rejoin.h"
+#include "sim/fast/rejoin.h"
 
 #include <string.h>
 

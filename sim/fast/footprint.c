@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/footprint.h"
+#include "sim/fast/footprint.h"
 
 #include "planner/base/units.h"
 #include "planner/schedule/arena.h"
-#include "sim/footprint-private.h"
+#include "sim/fast/footprint-private.h"
 
 #include <string.h>
 

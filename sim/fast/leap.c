@@ -4,9 +4,9 @@
  * out, so does it in the next period. What is given back must be what was given back before. */
 #include "config.h"
 
-#include "sim/leap.h"
+#include "sim/fast/leap.h"
 
-#include "sim/footprint-private.h"
+#include "sim/fast/footprint-private.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
  * that it slows least, as far as they reach. */
 #include "config.h"
 
-#include "sim/crowd.h"
+#include "sim/fast/slowdown-bound.h"
 
 #include <stdlib.h>
 #include <string.h>

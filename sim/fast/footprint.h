@@ -6,11 +6,11 @@
 #pragma once
 #include "planner/plan/stack.h"
 #include "planner/schedule/meter.h"
-#include "sim/blocks.h"
-#include "sim/gaps.h"
+#include "sim/fast/arena-fit.h"
+#include "sim/fast/blocks.h"
+#include "sim/fast/leap.h"
+#include "sim/fast/program.h"
 #include "sim/lead.h"
-#include "sim/leap.h"
-#include "sim/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

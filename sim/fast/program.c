@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/program.h"
+#include "sim/fast/program.h"
 
 #include <string.h>
 

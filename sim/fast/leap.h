@@ -5,8 +5,8 @@
  * whole ones there may be more or fewer, for as long as no decision depends on that. */
 #pragma once
 #include "planner/schedule/meter.h"
-#include "sim/blocks-long.h"
-#include "sim/program.h"
+#include "sim/fast/blocks-long.h"
+#include "sim/fast/program.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

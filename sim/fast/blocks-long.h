@@ -2,7 +2,7 @@
  *
  * What is in short ones matters to requests that small only, and those seldom meet long ones. */
 #pragma once
-#include "sim/blocks.h"
+#include "sim/fast/blocks.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

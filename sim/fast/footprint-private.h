@@ -1,6 +1,6 @@
-/* What sim/footprint.c and its leaps (sim/leap.c) share. */
+/* What sim/fast/footprint.c and its leaps (sim/fast/leap.c) share. */
 #pragma once
-#include "sim/footprint.h"
+#include "sim/fast/footprint.h"
 #include <string.h>
 G_BEGIN_DECLS
 

@@ -12,7 +12,7 @@
  * before was there (rejoin.h). Long iterations are first compared so, which is less to do. */
 #include "config.h"
 
-#include "sim/fold.h"
+#include "sim/fast/fold.h"
 
 #include <string.h>
 

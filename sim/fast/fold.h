@@ -3,12 +3,12 @@
  *
  * Gives what a run of every op gives, to the nanosecond. */
 #pragma once
-#include "sim/busy.h"
 #include "sim/engine.h"
-#include "sim/program.h"
-#include "sim/recall.h"
-#include "sim/rejoin.h"
-#include "sim/tally.h"
+#include "sim/fast/exposed.h"
+#include "sim/fast/program.h"
+#include "sim/fast/recall.h"
+#include "sim/fast/rejoin.h"
+#include "sim/fast/tally.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

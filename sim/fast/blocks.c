@@ -3,10 +3,10 @@
  * they are counted, in use as well as free, and only parts of segments are blocks one by one. */
 #include "config.h"
 
-#include "sim/blocks.h"
+#include "sim/fast/blocks.h"
 
 #include "planner/base/units.h"
-#include "sim/blocks-private.h"
+#include "sim/fast/blocks-private.h"
 #include "sim/memory.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/measure.h"
+#include "sim/fast/measure.h"
 
-#include "sim/fold.h"
-#include "sim/footprint.h"
+#include "sim/fast/fold.h"
+#include "sim/fast/footprint.h"
 #include "sim/sim.h"
 
 #include <string.h>
