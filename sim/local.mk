@@ -4,7 +4,7 @@ libsim_a_SOURCES = \
   %D%/cost/doubt.c %D%/cost/doubt.h \
   %D%/fast/blocks.c %D%/fast/blocks-long.c %D%/fast/blocks-long.h %D%/fast/blocks-state.c %D%/fast/blocks.h %D%/fast/blocks-private.h \
   %D%/fast/exposed.c %D%/fast/exposed.h \
-  %D%/calibrate.c %D%/calibrate.h \
+  %D%/fit/calibrate.c %D%/fit/calibrate.h \
   %D%/cost/cost.c %D%/cost/cost.h \
   %D%/cost/cost-calls.c \
   %D%/cost/cost-collective.c \

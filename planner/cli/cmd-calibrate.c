@@ -17,8 +17,8 @@
 #include "planner/cli/validate.h"
 #include "planner/lower/lower.h"
 #include "planner/runs/accuracy.h"
-#include "sim/calibrate.h"
 #include "sim/cost/doubt.h"
+#include "sim/fit/calibrate.h"
 
 #include <stdio.h>
 #include <string.h>

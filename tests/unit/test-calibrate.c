@@ -3,9 +3,9 @@
 
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
-#include "sim/calibrate.h"
 #include "sim/cost/doubt.h"
 #include "sim/fast/measure.h"
+#include "sim/fit/calibrate.h"
 
 #include <check.h>
 #include <stdlib.h>

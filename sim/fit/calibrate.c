@@ -4,7 +4,7 @@
  * it moves. */
 #include "config.h"
 
-#include "sim/calibrate.h"
+#include "sim/fit/calibrate.h"
 
 #include "planner/base/error.h"
 #include "sim/fast/measure.h"
