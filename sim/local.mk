@@ -21,7 +21,7 @@ libsim_a_SOURCES = \
   %D%/fast/footprint.c %D%/fast/footprint.h %D%/fast/footprint-private.h \
   %D%/fast/measure.c %D%/fast/measure.h \
   %D%/fast/arena-fit.c %D%/fast/arena-fit.h \
-  %D%/lead.c %D%/lead.h \
+  %D%/record-stream.c %D%/record-stream.h \
   %D%/fast/leap.c %D%/fast/leap.h \
   %D%/memory.c %D%/memory.h \
   %D%/fast/program.c %D%/fast/program.h \

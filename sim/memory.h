@@ -7,7 +7,7 @@
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "sim/lead.h"
+#include "sim/record-stream.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -10,7 +10,7 @@
 #include "sim/fast/blocks.h"
 #include "sim/fast/leap.h"
 #include "sim/fast/program.h"
-#include "sim/lead.h"
+#include "sim/record-stream.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
 
 #include "planner/lower/lower.h"
 #include "planner/plan/plan.h"
-#include "sim/lead.h"
+#include "sim/record-stream.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/lead.h"
+#include "sim/record-stream.h"
 
 #include <string.h>
 
