@@ -4,8 +4,8 @@
 #include "exec/bench.h"
 
 #include "exec/number.h"
-#include "exec/runnable.h"
-#include "exec/walk-moments.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/walk-moments.h"
 #include "planner/base/error.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * what is timed is what will run. Which ops there are is what plans are lowered to; their sizes are
  * a grid from small to large. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

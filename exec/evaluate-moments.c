@@ -5,7 +5,7 @@
 
 #include "exec/evaluate-private.h"
 #include "exec/number.h"
-#include "exec/source.h"
+#include "exec/walk/source.h"
 
 /* Ranks' parts of a bucket end between two multiples of its share. */
 static void

@@ -1,6 +1,6 @@
 /* What the two parts of the evaluator share: its arrays, and one micro batch of one rank. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
 #include "exec/evaluate-private.h"
 #include "exec/exact.h"
 #include "exec/number.h"
-#include "exec/source.h"
+#include "exec/walk/source.h"
 #include "planner/base/error.h"
 #include "planner/plan/stack.h"
 #include "planner/schedule/quantizers.h"

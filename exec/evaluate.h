@@ -2,7 +2,7 @@
  * plan declares (which sums in which order, which roundings), with no schedule, shard, bucket queue
  * or collective. The reference that every backend must equal, bit for bit. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

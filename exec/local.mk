@@ -15,18 +15,18 @@ endif
 libexec_a_SOURCES = \
   %D%/bench.c %D%/bench.h \
   %D%/bench-ops.c \
-  %D%/checkpoint.h %D%/checkpoint-private.h \
-  %D%/checkpoint-load.c \
-  %D%/checkpoint-save.c \
+  %D%/walk/checkpoint.h %D%/walk/checkpoint-private.h \
+  %D%/walk/checkpoint-load.c \
+  %D%/walk/checkpoint-save.c \
   %D%/comm.c %D%/comm.h \
   %D%/comm-threads.c \
-  %D%/data.c %D%/data.h \
+  %D%/walk/data.c %D%/walk/data.h \
   %D%/device.h \
   %D%/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
   %D%/evaluate-network.c %D%/evaluate-moments.c \
   %D%/exact.c %D%/exact.h \
-  %D%/exec.c %D%/exec.h \
+  %D%/walk/exec.c %D%/walk/exec.h \
   %D%/gemm-amx.c \
   %D%/kernels.h \
   %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
@@ -39,17 +39,17 @@ libexec_a_SOURCES = \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
   %D%/placement.c %D%/placement.h \
-  %D%/runnable.c %D%/runnable.h \
-  %D%/source.c %D%/source.h \
-  %D%/spread.c %D%/spread.h \
-  %D%/stop.c %D%/stop.h \
-  %D%/tensor-file.c %D%/tensor-file.h \
-  %D%/tokens.c %D%/tokens.h \
-  %D%/walk.c %D%/walk-private.h \
-  %D%/walk-kept.c %D%/walk-kept.h %D%/walk-moments.c %D%/walk-moments.h \
-  %D%/walk-params.c %D%/walk-state.c \
+  %D%/walk/runnable.c %D%/walk/runnable.h \
+  %D%/walk/source.c %D%/walk/source.h \
+  %D%/walk/stragglers.c %D%/walk/stragglers.h \
+  %D%/walk/stop.c %D%/walk/stop.h \
+  %D%/walk/tensor-file.c %D%/walk/tensor-file.h \
+  %D%/walk/tokens.c %D%/walk/tokens.h \
+  %D%/walk/walk.c %D%/walk/walk-private.h \
+  %D%/walk/walk-graph.c %D%/walk/walk-graph.h %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
+  %D%/walk/walk-params.c %D%/walk/walk-state.c \
   %D%/wide.h \
-  %D%/weights.c %D%/weights.h
+  %D%/walk/weights.c %D%/walk/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)

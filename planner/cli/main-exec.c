@@ -2,8 +2,8 @@
 /* The program that runs plans: "fsdplan run" replaces itself by it. */
 #include "config.h"
 
-#include "exec/runnable.h"
-#include "exec/stop.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/stop.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"

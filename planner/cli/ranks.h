@@ -1,7 +1,7 @@
 /* The ranks of a run as a user sees them: where they lie, whether they agree, how long each takes.
  */
 #pragma once
-#include "exec/spread.h"
+#include "exec/walk/stragglers.h"
 #include "planner/cli/train.h"
 #include <glib.h>
 G_BEGIN_DECLS

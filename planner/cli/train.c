@@ -6,7 +6,7 @@
 #include "db/runs.h"
 #include "db/traces.h"
 #include "db/transfer.h"
-#include "exec/spread.h"
+#include "exec/walk/stragglers.h"
 #include "planner/base/error.h"
 #include "planner/cli/ranks.h"
 #include "planner/cli/timings.h"

@@ -1,8 +1,8 @@
 /* CliTraining: a run as its program sees it, from prediction to stored trace. */
 #pragma once
 #include "exec/comm.h"
-#include "exec/exec.h"
 #include "exec/placement.h"
+#include "exec/walk/exec.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"
 #include <glib.h>

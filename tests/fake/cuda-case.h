@@ -2,7 +2,7 @@
  * CPU's kernels. */
 #pragma once
 #include "exec/cuda/device-cuda.h"
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "planner/model/model.h"
 #include <check.h>

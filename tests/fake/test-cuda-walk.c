@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/cuda/device-cuda.h"
-#include "exec/runnable.h"
+#include "exec/walk/runnable.h"
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 #include "tests/fake/cuda-case.h"

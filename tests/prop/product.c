@@ -4,7 +4,7 @@
 #include "tests/prop/product.h"
 
 #include "exec/probe.h"
-#include "exec/runnable.h"
+#include "exec/walk/runnable.h"
 #include "planner/lower/lower.h"
 #include "tests/prop/shards.h"
 

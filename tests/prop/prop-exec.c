@@ -3,7 +3,7 @@
 
 #include "exec/evaluate.h"
 #include "exec/probe.h"
-#include "exec/runnable.h"
+#include "exec/walk/runnable.h"
 #include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"

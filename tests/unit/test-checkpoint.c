@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "config.h"
 
-#include "exec/checkpoint.h"
+#include "exec/walk/checkpoint.h"
 #include "planner/base/error.h"
 
 #include <check.h>

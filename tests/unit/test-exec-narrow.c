@@ -4,8 +4,8 @@
 #include "config.h"
 
 #include "exec/evaluate.h"
-#include "exec/exec.h"
 #include "exec/probe.h"
+#include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
 

@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "exec/evaluate.h"
-#include "exec/exec.h"
 #include "exec/probe.h"
+#include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 

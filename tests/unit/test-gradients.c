@@ -5,7 +5,7 @@
 
 #include "exec/evaluate.h"
 #include "exec/probe.h"
-#include "exec/source.h"
+#include "exec/walk/source.h"
 
 #include <check.h>
 #include <stdio.h>

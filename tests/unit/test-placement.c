@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "exec/placement.h"
-#include "exec/spread.h"
+#include "exec/walk/stragglers.h"
 #include "planner/base/error.h"
 
 #include <check.h>

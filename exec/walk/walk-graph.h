@@ -1,4 +1,4 @@
-/* A step that the device keeps, as the walk has it: see exec/walk-kept.c. */
+/* A step that the device keeps, as the walk has it: see exec/walk/walk-graph.c. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -37,7 +37,8 @@ typedef struct
   gint64 *before; /* version of each buffer when the step began; then by how much it grew */
 } ExecKept;
 
-/* exec/walk-kept.c: whether the next step is one to keep; begins and ends that; runs what is kept.
+/* exec/walk/walk-graph.c: whether the next step is one to keep; begins and ends that; runs what is
+ * kept.
  */
 gboolean exec_walk_check_kept (const ExecWalk *self, GError **error);
 void exec_walk_clear_kept (ExecWalk *self);
@@ -45,8 +46,8 @@ gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
 gboolean exec_walk_run_kept (ExecWalk *self, GError **error);
 
-/* exec/walk.c: the numbers of a micro batch, into staged memory; what the host looks at, once it is
- * there. */
+/* exec/walk/walk.c: the numbers of a micro batch, into staged memory; what the host looks at, once
+ * it is there. */
 gboolean exec_walk_fill_batch (ExecWalk *self, const ExecLoad *load, GError **error);
 gboolean exec_walk_take_looks (ExecWalk *self, GError **error);
 

@@ -1,7 +1,7 @@
 /* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; a file of
  * tokens or synthetic text. Walks and the evaluator ask here. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* What these kernels run of a schedule, and what a plan asks for beyond: refused by name before
  * anything is taken. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

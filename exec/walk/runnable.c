@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/runnable.h"
+#include "exec/walk/runnable.h"
 
 #include "planner/base/error.h"
 #include "planner/plan/native.h"

@@ -1,9 +1,9 @@
 /* Moments in eight bits, part by part of each parameter, and where such parts lie. */
 #pragma once
-#include "exec/walk-private.h"
+#include "exec/walk/walk-private.h"
 G_BEGIN_DECLS
 
-/* exec/walk-state.c */
+/* exec/walk/walk-state.c */
 
 /* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
  * parameter. FALSE where none does. */
@@ -12,7 +12,7 @@ gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint6
 guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state,
                          guint64 element);
 
-/* exec/walk-moments.c */
+/* exec/walk/walk-moments.c */
 gboolean exec_walk_has_scaled_moments (const ExecArgs *args);
 
 /* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each

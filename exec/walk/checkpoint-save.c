@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/checkpoint-private.h"
+#include "exec/walk/checkpoint-private.h"
 
 #include "planner/base/error.h"
 #include "planner/model/safetensors.h"

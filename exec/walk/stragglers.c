@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/spread.h"
+#include "exec/walk/stragglers.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
  * each block of a column; or one of each square, where its scale is. */
 #include "config.h"
 
-#include "exec/walk-private.h"
+#include "exec/walk/walk-private.h"
 
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"

@@ -3,11 +3,11 @@
  * as threads. */
 #include "config.h"
 
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 
 #include "exec/exact.h"
-#include "exec/source.h"
-#include "exec/walk-private.h"
+#include "exec/walk/source.h"
+#include "exec/walk/walk-private.h"
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 

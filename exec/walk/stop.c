@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/stop.h"
+#include "exec/walk/stop.h"
 
 #include <signal.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/source.h"
+#include "exec/walk/source.h"
 
-#include "exec/data.h"
+#include "exec/walk/data.h"
 
 #include <math.h>
 #include <string.h>

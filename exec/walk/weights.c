@@ -3,9 +3,9 @@
  * qwen3) and modeling_gpt2.py, whose Conv1D keeps matrices the other way round. */
 #include "config.h"
 
-#include "exec/weights.h"
+#include "exec/walk/weights.h"
 
-#include "exec/tensor-file.h"
+#include "exec/walk/tensor-file.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 

@@ -3,10 +3,10 @@
  * begin, and what is saved of them. */
 #include "config.h"
 
-#include "exec/walk-moments.h"
+#include "exec/walk/walk-moments.h"
 
 #include "exec/number.h"
-#include "exec/source.h"
+#include "exec/walk/source.h"
 #include "planner/schedule/quantizers.h"
 
 #include <string.h>

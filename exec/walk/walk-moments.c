@@ -3,10 +3,10 @@
  * Engine's FusedAdam, to which such a part is a parameter; so an update is done part by part. */
 #include "config.h"
 
-#include "exec/walk-moments.h"
+#include "exec/walk/walk-moments.h"
 
 #include "exec/number.h"
-#include "exec/source.h"
+#include "exec/walk/source.h"
 #include "planner/base/error.h"
 
 gboolean

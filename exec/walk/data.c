@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/data.h"
+#include "exec/walk/data.h"
 
 #include "exec/wide.h"
 

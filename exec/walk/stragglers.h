@@ -4,7 +4,7 @@
  * is a rank's own time, outside of collectives. */
 #pragma once
 #include "exec/comm.h"
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,6 +1,6 @@
 /* What writing and reading a checkpoint share: names. */
 #pragma once
-#include "exec/checkpoint.h"
+#include "exec/walk/checkpoint.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,8 +3,8 @@
  * them. */
 #pragma once
 #include "exec/device.h"
-#include "exec/exec.h"
-#include "exec/walk-kept.h"
+#include "exec/walk/exec.h"
+#include "exec/walk/walk-graph.h"
 #include "planner/lower/layout.h"
 #include "planner/schedule/arena.h"
 #include "planner/schedule/meter.h"
@@ -114,7 +114,7 @@ struct _ExecWalk
   gboolean poisons;
 };
 
-/* exec/walk.c. Every `open` is followed by a `close`. */
+/* exec/walk/walk.c. Every `open` is followed by a `close`. */
 gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
@@ -126,7 +126,7 @@ gint64 exec_walk_now_ns (void);
 /* The host waits for all that was issued; afterwards state can be read. */
 gboolean exec_walk_finish (ExecWalk *self, GError **error);
 
-/* exec/walk-state.c */
+/* exec/walk/walk-state.c */
 gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
@@ -138,7 +138,7 @@ GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 /* The element of an array that a reference means, before pools are taken in turns. */
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
 
-/* exec/walk-params.c */
+/* exec/walk/walk-params.c */
 guint exec_walk_n_param_scales (const ExecWalk *self);
 void exec_walk_find_params (ExecWalk *self);
 void exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,

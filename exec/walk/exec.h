@@ -5,11 +5,11 @@
  * taken; reading a buffer that is released, unwritten or of an older step is an
  * error that names the op. */
 #pragma once
-#include "exec/checkpoint.h"
 #include "exec/comm.h"
 #include "exec/kernels.h"
-#include "exec/tokens.h"
-#include "exec/weights.h"
+#include "exec/walk/checkpoint.h"
+#include "exec/walk/tokens.h"
+#include "exec/walk/weights.h"
 #include "planner/cluster/cluster.h"
 #include "planner/lower/layout.h"
 #include "planner/model/model.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/tensor-file.h"
+#include "exec/walk/tensor-file.h"
 
 #include "exec/number.h"
 #include "planner/base/error.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/checkpoint-private.h"
-#include "exec/tensor-file.h"
+#include "exec/walk/checkpoint-private.h"
+#include "exec/walk/tensor-file.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"

@@ -5,12 +5,12 @@
  * with an error that names the op. */
 #include "config.h"
 
-#include "exec/walk-private.h"
+#include "exec/walk/walk-private.h"
 
 #include "exec/exact.h"
-#include "exec/runnable.h"
-#include "exec/source.h"
-#include "exec/walk-moments.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/source.h"
+#include "exec/walk/walk-moments.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 

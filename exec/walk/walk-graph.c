@@ -8,7 +8,7 @@
  * the launch at what it would look at there: what it finds ends the run as before, one step old. */
 #include "config.h"
 
-#include "exec/walk-private.h"
+#include "exec/walk/walk-private.h"
 
 #include "exec/kernels.h"
 #include "planner/base/error.h"
