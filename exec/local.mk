@@ -22,19 +22,19 @@ libexec_a_SOURCES = \
   %D%/comm-threads.c \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/device.h \
-  %D%/device-cpu.c \
+  %D%/cpu/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
   %D%/evaluate-network.c %D%/evaluate-moments.c \
   %D%/exact.c %D%/exact.h \
   %D%/walk/exec.c %D%/walk/exec.h \
-  %D%/gemm-amx.c \
+  %D%/cpu/gemm-amx.c \
   %D%/kernels.h \
-  %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
-  %D%/kernels-cpu-activation.c \
-  %D%/kernels-cpu-attention.c \
-  %D%/kernels-cpu-norm.c \
-  %D%/kernels-cpu-quantize.c \
-  %D%/kernels-cpu-row.c \
+  %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
+  %D%/cpu/kernels-cpu-activation.c \
+  %D%/cpu/kernels-cpu-attention.c \
+  %D%/cpu/kernels-cpu-norm.c \
+  %D%/cpu/kernels-cpu-quantize.c \
+  %D%/cpu/kernels-cpu-row.c \
   %D%/launch.c %D%/launch.h \
   %D%/number.c %D%/number.h \
   %D%/number-small.c \
@@ -55,9 +55,9 @@ libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
 
 if HAVE_BLAS
-libexec_a_SOURCES += %D%/gemm-blas.c
+libexec_a_SOURCES += %D%/cpu/gemm-blas.c
 else
-libexec_a_SOURCES += %D%/gemm-plain.c
+libexec_a_SOURCES += %D%/cpu/gemm-plain.c
 endif
 if HAVE_MPI
 libexec_a_SOURCES += %D%/mpi/comm-mpi.c %D%/mpi/wait.c %D%/mpi/wait.h
@@ -68,7 +68,7 @@ endif
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
   %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
-  %D%/comm-mpi-none.c %D%/comm-nccl-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
+  %D%/comm-mpi-none.c %D%/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
   %D%/mpi/wait.h
 include %D%/cuda/local.mk
 include %D%/nccl/local.mk

@@ -114,9 +114,9 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-moments.c \
-  exec/evaluate-network.c exec/gemm-plain.c exec/kernels-cpu.c exec/kernels-cpu-activation.c \
-  exec/kernels-cpu-attention.c exec/kernels-cpu-norm.c exec/kernels-cpu-quantize.c \
-  exec/kernels-cpu-row.c
+  exec/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
+  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-quantize.c \
+  exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -603,7 +603,7 @@ fake_tests = \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
-tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
+tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/cpu/gemm-plain.c
 tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cublaslt_batch_tap_SOURCES = %D%/fake/test-cublaslt-batch.c
@@ -619,12 +619,12 @@ tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_attention_tap_SOURCES = \
-  $(fake_attention_sources) $(cuda_case_sources) exec/gemm-plain.c
+  $(fake_attention_sources) $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_attention_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_attention_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_gemm_tap_SOURCES = \
-  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -637,32 +637,32 @@ tests_fake_test_cuda_blocks_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_blocks_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_blocks_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_graph_tap_SOURCES = \
-  %D%/fake/test-cuda-graph.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-graph.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_graph_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_graph_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_graph_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_bytes_tap_SOURCES = \
-  %D%/fake/test-cuda-bytes.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-bytes.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_bytes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_bytes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_bytes_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_modes_tap_SOURCES = \
-  %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_modes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_modes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_modes_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_operands_tap_SOURCES = \
-  %D%/fake/test-cuda-operands.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-operands.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_operands_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_operands_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_operands_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_params_tap_SOURCES = \
-  %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_params_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_params_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_params_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_walk_tap_SOURCES = \
-  %D%/fake/test-cuda-walk.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-walk.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_walk_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -676,7 +676,7 @@ check_PROGRAMS += %D%/gpu/test-cuda-attention.tap
 TESTS += %D%/gpu/test-cuda-attention.tap
 carried_programs += %D%/gpu/test-cuda-attention.tap
 tests_gpu_test_cuda_attention_tap_SOURCES = \
-  %D%/gpu/test-cuda-attention.c $(batched_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cuda-attention.c $(batched_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_attention_tap_LDADD = \
   libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
@@ -684,10 +684,10 @@ check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 carried_programs += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_gemm_tap_SOURCES = \
-  %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_gemm_tap_LDADD = libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
-tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources) exec/gemm-plain.c
+tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 endif
@@ -712,13 +712,13 @@ check_PROGRAMS += $(fake_nccl_tests)
 TESTS += $(fake_nccl_tests)
 tests_fake_test_cuda_bench_tap_SOURCES = \
   %D%/fake/test-cuda-bench.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
-  exec/gemm-plain.c
+  exec/cpu/gemm-plain.c
 tests_fake_test_cuda_bench_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_bench_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_bench_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_nccl_tap_SOURCES = \
   %D%/fake/test-cuda-nccl.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
-  exec/gemm-plain.c
+  exec/cpu/gemm-plain.c
 tests_fake_test_cuda_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_nccl_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -734,7 +734,7 @@ tests_fake_librealnccl_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-nccl.tap
 TESTS += %D%/gpu/test-nccl.tap
 carried_programs += %D%/gpu/test-nccl.tap
-tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/gemm-plain.c
+tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(NCCL_LIBS)
 endif
@@ -774,7 +774,7 @@ check_PROGRAMS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
 TESTS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
 carried_programs += %D%/gpu/test-cudnn.tap
 tests_gpu_test_cudnn_tap_SOURCES = \
-  %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adam's step of one element, the same operations in the same order as exec/kernels-cpu.c. */
+/* Adam's step of one element, the same operations in the same order as exec/cpu/kernels-cpu.c. */
 #pragma once
 #include "exec/cuda/launch.cuh"
 

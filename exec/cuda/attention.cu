@@ -14,7 +14,7 @@
  *   attention_bwd   qkv, out, dout twice, dqkv once    14 square dim (10 are needed: scores and
  *                                                      their gradients are made for dq and again
  *                                                      for dk, dv), 2 square exponentials
- * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/kernels-cpu-attention.c, by
+ * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/cpu/kernels-cpu-attention.c, by
  *                tests/fake and tests/gpu. Every sum is made by one thread, in an order that the
  *                shape alone decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|,
  *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice

@@ -7,7 +7,7 @@
  *                rows along y. rope: a block of 256 threads per so many rows as have 256 angles,
  *                2 KiB of shared memory. zero, cast between equal formats, and the sum of one part
  *                are the runtime's own set and copy.
- * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c (activations:
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
  *                equal bit for bit, except that sin and cos are the device's, and what activations

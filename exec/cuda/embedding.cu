@@ -12,7 +12,7 @@
  *                                                            comparisons of integers
  *   positions      rows cols (2 s) + seq cols s              rows cols
  *   positions_bwd  rows cols s + seq cols s                  rows cols
- * Checked with   run_embed and so on of exec/kernels-cpu.c, by tests/fake and tests/gpu. A row of a
+ * Checked with   run_embed and so on of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. A row of a
  *                gradient is summed in the order of the tokens, as there: equal bit for bit.
  *
  * Tokens are in [0, vocab): who loads them checks. */

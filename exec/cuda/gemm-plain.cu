@@ -7,7 +7,7 @@
  *                shared memory. A thread has 4 x 4 sums.
  * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
  *                s: bytes per element, of each operand's own format
- * Checked with   run_gemm and run_gemm_add of exec/kernels-cpu.c, by tests/fake and tests/gpu. A
+ * Checked with   run_gemm and run_gemm_add of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. A
  * sum is made by one thread, in ascending k; a BLAS library's order is another, so they differ by
  * at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
 #include "exec/cuda/narrow.cuh"

@@ -12,7 +12,7 @@
  *   head_norm_bwd   n (s + 2 s) + 4 h, and      11 h head_dim
  *                   16 parts head_dim           of at most 2048; heads of over 256 elements, or
  *                                               without scratch, are read twice
- * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/kernels-cpu-norm.c, by
+ * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/cpu/kernels-cpu-norm.c, by
  *                tests/fake and tests/gpu. Sums are in another order, which depends on the dims
  *                alone. With u = 2^-24: sums over a head are off by at most (head_dim / 8 + 32) u,
  *                those over heads by (rows heads + 32) u, of the sum of their terms' magnitudes. v

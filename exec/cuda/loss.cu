@@ -16,7 +16,7 @@
  *                                                      row the first 65,536 logits (fp32: 32,768)
  *                                                      stay in registers, the rest is read again,
  *                                                      the last first, mostly from cache
- * Checked with   run_cross_entropy, run_cross_entropy_bwd and run_loss_grad of exec/kernels-cpu.c,
+ * Checked with   run_cross_entropy, run_cross_entropy_bwd and run_loss_grad of exec/cpu/kernels-cpu.c,
  *                by tests/fake and tests/gpu; loss_grad leaves the bits of the other two. Maxima
  * are exact. Sums of exponentials are added in another order and rescaled when a larger logit
  * comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of themselves, pieces =

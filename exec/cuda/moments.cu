@@ -4,7 +4,7 @@
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
  *                2048 blocks; keep_scales: one thread. The first and the last only where a moment
  *                has a scale, which is that of the largest of the new ones: they are made twice.
- * Checked with   the CPU kernel of the same op, exec/kernels-cpu.c, by tests/fake and tests/gpu:
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu:
  *                equal byte for byte, whichever NaN.
  *
  * Per call, with operands of s bytes an element (s of its own format each):

@@ -17,7 +17,7 @@
  *   with add       n s more than without: 2 of the 8 n s of two kernels are saved      n more
  *   of long rows   n 2 s more: of over 12,288 elements (of rmsnorm in bf16 16,384), and without
  *                  scratch
- * Checked with   run_rmsnorm_bwd and run_layernorm_bwd of exec/kernels-cpu-norm.c, by tests/fake
+ * Checked with   run_rmsnorm_bwd and run_layernorm_bwd of exec/cpu/kernels-cpu-norm.c, by tests/fake
  *                and tests/gpu. Sums are in another order, which depends on rows and cols alone.
  *                With u = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over
  *                rows by (rows + 32) u, of the sum of their terms' magnitudes.

@@ -16,8 +16,8 @@
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
  *   add_ either    n 2 s more than without: 1 of the 5 n s of two kernels is saved      n more
  *   bias_bwd       n s + cols s                                n
- * Checked with   run_rmsnorm and so on of exec/kernels-cpu-norm.c, run_bias_bwd of
- *                exec/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order, which
+ * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
+ *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order, which
  *                depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most
  *                (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms'
  *                magnitudes; rstd by half of that of itself. */

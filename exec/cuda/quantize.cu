@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To and from the formats with scales of exec/kernels-cpu-quantize.c: e4m3 and e5m2 with one scale
+/* To and from the formats with scales of exec/cpu/kernels-cpu-quantize.c: e4m3 and e5m2 with one scale
  * per tensor, mxfp8 and nvfp4 in blocks along a row. The copy for products over the other dimension
  * is made from the same reading, turned.
  *

@@ -4,9 +4,9 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/sum.h"
-#include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 #include "tests/fake/compare-operand.h"
 

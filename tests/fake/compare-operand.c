@@ -3,8 +3,8 @@
 
 #include "tests/fake/compare-operand.h"
 
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/exact.h"
-#include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 
 #include <math.h>

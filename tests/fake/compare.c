@@ -3,8 +3,8 @@
 
 #include "tests/fake/compare.h"
 
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/kernels.h"
-#include "exec/kernels-cpu-private.h"
 #include "exec/number.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products by cuBLASLt on the fake device, which sums in the order of exec/gemm-plain.c: equal bit
- * for bit to what the CPU's kernel does with the same operands. */
+/* Products by cuBLASLt on the fake device, which sums in the order of exec/cpu/gemm-plain.c: equal
+ * bit for bit to what the CPU's kernel does with the same operands. */
 #include "config.h"
 
 #include "exec/cuda/algos.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/kernels-cpu-private.h"
+#include "exec/cpu/kernels-cpu-private.h"
 #include "planner/model/model.h"
 
 #include <math.h>

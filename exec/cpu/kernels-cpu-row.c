@@ -2,7 +2,7 @@
 /* What several kernels do along a row. */
 #include "config.h"
 
-#include "exec/kernels-cpu-private.h"
+#include "exec/cpu/kernels-cpu-private.h"
 
 #define LANES EXEC_CPU_LANES
 

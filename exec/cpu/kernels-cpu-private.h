@@ -53,7 +53,7 @@ exec_cpu_exp (float x)
 }
 #endif
 
-/* exec/kernels-cpu-row.c: of `count` elements of a row; those that are summed, in lanes. */
+/* exec/cpu/kernels-cpu-row.c: of `count` elements of a row; those that are summed, in lanes. */
 float exec_cpu_largest (const float *in, guint64 count);
 void exec_cpu_exp_row (float *out, const float *in, guint64 count, float scale, float minus,
                        float sum[EXEC_CPU_LANES]);
@@ -61,7 +61,7 @@ void exec_cpu_divide_row (float *row, guint64 count, float divisor);
 void exec_cpu_add_products (float sum[EXEC_CPU_LANES], const float *a, const float *b,
                             guint64 count);
 
-/* exec/kernels-cpu-norm.c */
+/* exec/cpu/kernels-cpu-norm.c */
 float exec_cpu_total (const float sum[EXEC_CPU_LANES]);
 void exec_cpu_rmsnorm (const ExecArgs *args);
 void exec_cpu_add_rmsnorm (const ExecArgs *args);
@@ -72,13 +72,13 @@ void exec_cpu_layernorm_bwd (const ExecArgs *args);
 void exec_cpu_head_norm (const ExecArgs *args);
 void exec_cpu_head_norm_bwd (const ExecArgs *args);
 
-/* exec/kernels-cpu-activation.c */
+/* exec/cpu/kernels-cpu-activation.c */
 void exec_cpu_swiglu (const ExecArgs *args);
 void exec_cpu_swiglu_bwd (const ExecArgs *args);
 void exec_cpu_activate (const ExecArgs *args);
 void exec_cpu_activate_bwd (const ExecArgs *args);
 
-/* exec/kernels-cpu-quantize.c */
+/* exec/cpu/kernels-cpu-quantize.c */
 void exec_cpu_quantize (const ExecArgs *args);
 
 /* By a scale that is known before: `count` elements of operand 0 from element `at` on; raises the
@@ -94,7 +94,7 @@ void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale
 void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                                 float *out);
 
-/* exec/kernels-cpu-attention.c */
+/* exec/cpu/kernels-cpu-attention.c */
 void exec_cpu_rope (const ExecArgs *args);
 void exec_cpu_attention (const ExecArgs *args);
 void exec_cpu_attention_bwd (const ExecArgs *args);

@@ -17,7 +17,7 @@
  * row in a multiple of four. */
 #include "config.h"
 
-#include "exec/kernels-cpu-private.h"
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/number.h"
 
 #include "planner/schedule/quantizers.h"

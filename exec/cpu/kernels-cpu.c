@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/exact.h"
-#include "exec/kernels-cpu-private.h"
 #include "exec/kernels.h"
 #include "exec/number.h"
 #include "planner/base/error.h"
