@@ -3,7 +3,7 @@
 
 #include "exec/bench.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/walk-moments.h"
 #include "planner/base/error.h"

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/comm.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/base/error.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/evaluate-private.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "exec/walk/source.h"
 
 /* Ranks' parts of a bucket end between two multiples of its share. */

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/evaluate-private.h"
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 #include "planner/schedule/quantizers.h"
 
 #define RUN(kind, operands, ...) \

@@ -5,8 +5,8 @@
 #include "exec/evaluate.h"
 
 #include "exec/evaluate-private.h"
-#include "exec/exact.h"
-#include "exec/number.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
 #include "exec/walk/source.h"
 #include "planner/base/error.h"
 #include "planner/plan/stack.h"

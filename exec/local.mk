@@ -25,7 +25,7 @@ libexec_a_SOURCES = \
   %D%/cpu/device-cpu.c \
   %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
   %D%/evaluate-network.c %D%/evaluate-moments.c \
-  %D%/exact.c %D%/exact.h \
+  %D%/number/exact.c %D%/number/exact.h \
   %D%/walk/exec.c %D%/walk/exec.h \
   %D%/cpu/gemm-amx.c \
   %D%/kernels.h \
@@ -36,8 +36,8 @@ libexec_a_SOURCES = \
   %D%/cpu/kernels-cpu-quantize.c \
   %D%/cpu/kernels-cpu-row.c \
   %D%/launch.c %D%/launch.h \
-  %D%/number.c %D%/number.h \
-  %D%/number-small.c \
+  %D%/number/number.c %D%/number/number.h \
+  %D%/number/number-small.c \
   %D%/placement.c %D%/placement.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
@@ -48,7 +48,7 @@ libexec_a_SOURCES = \
   %D%/walk/walk.c %D%/walk/walk-private.h \
   %D%/walk/walk-graph.c %D%/walk/walk-graph.h %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
   %D%/walk/walk-params.c %D%/walk/walk-state.c \
-  %D%/wide.h \
+  %D%/number/wide.h \
   %D%/walk/weights.c %D%/walk/weights.h
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)

@@ -12,7 +12,7 @@
 #include "config.h"
 
 #include "exec/kernels.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 
 #ifdef HAVE_AMX
 #include <cpuid.h>

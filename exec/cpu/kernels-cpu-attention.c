@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What the files of the CPU kernels share. */
 #pragma once
 #include "exec/kernels.h"
-#include "exec/wide.h"
+#include "exec/number/wide.h"
 #include <glib.h>
 #include <math.h>
 #include <string.h>

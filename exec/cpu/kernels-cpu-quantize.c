@@ -18,7 +18,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 
 #include "planner/schedule/quantizers.h"
 

@@ -3,9 +3,9 @@
 
 #include "exec/comm.h"
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/exact.h"
 #include "exec/kernels.h"
-#include "exec/number.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
 #include "planner/base/error.h"
 
 #include <math.h>

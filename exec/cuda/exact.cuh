@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact sums (exec/exact.h) on the device: integers alone, so that neither the order of the terms
+/* Exact sums (exec/number/exact.h) on the device: integers alone, so that neither the order of the terms
  * nor the grid can change a bit, and a sum is the CPU's bit for bit.
  *
  * The value is the sum of limb[i] * 2^(32 i - 298); the last two limbs take what is carried out of
@@ -7,7 +7,7 @@
  * gives the same bits. */
 #pragma once
 #include "exec/cuda/launch.cuh"
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 
 namespace
 {

@@ -96,7 +96,7 @@ stride_x ()
   return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* --- number formats: bit for bit those of exec/number.c ----------------------------------- */
+/* --- number formats: bit for bit those of exec/number/number.c ----------------------------------- */
 
 __device__ inline float
 float_of (uint32_t word)

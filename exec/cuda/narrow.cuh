@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats of eight bits and fewer, bit for bit those of exec/number-small.c, and the arrays with
+/* Formats of eight bits and fewer, bit for bit those of exec/number/number-small.c, and the arrays with
  * scales that exec/cpu/kernels-cpu-quantize.c makes of them; but the scales of blocks lie in tiles of
  * 128 rows by 4 blocks where those are whole, as cuBLASLt reads them (the cuBLAS documentation, 1D
  * block scaling). */

@@ -3,7 +3,7 @@
 
 #include "exec/walk/data.h"
 
-#include "exec/wide.h"
+#include "exec/number/wide.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 
 #include "exec/walk/exec.h"
 
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 #include "exec/walk/source.h"
 #include "exec/walk/walk-private.h"
 #include "planner/base/error.h"

@@ -3,7 +3,7 @@
 
 #include "exec/walk/tensor-file.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 

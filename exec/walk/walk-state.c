@@ -5,7 +5,7 @@
 
 #include "exec/walk/walk-moments.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "exec/walk/source.h"
 #include "planner/schedule/quantizers.h"
 

@@ -7,7 +7,7 @@
 
 #include "exec/walk/walk-private.h"
 
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/source.h"
 #include "exec/walk/walk-moments.h"

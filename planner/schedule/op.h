@@ -51,7 +51,7 @@ typedef enum
   PLAN_CATEGORY_HOST = PLAN_N_CATEGORIES /* memory of the host: in no sum of the device's */
 } PlanCategory;
 
-/* 64-bit limbs of one exact sum (exec/exact.h). */
+/* 64-bit limbs of one exact sum (exec/number/exact.h). */
 #define PLAN_EXACT_LIMBS 20
 
 #define PLAN_MAX_REFS 9

@@ -4,7 +4,7 @@
 #include "tests/fake/attention-compare.h"
 
 #include "exec/kernels.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 
 #include <cuda_runtime_api.h>

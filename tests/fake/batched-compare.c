@@ -5,7 +5,7 @@
 
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 
 #include <check.h>

@@ -7,7 +7,7 @@
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/sum.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/fake/compare-operand.h"
 
 #include <math.h>

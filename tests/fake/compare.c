@@ -5,7 +5,7 @@
 
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/kernels.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"

@@ -3,7 +3,7 @@
  * exec/cpu/gemm-plain.c has it, and is rounded once. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/fake/cublaslt.hpp"
 
 #include <cmath>

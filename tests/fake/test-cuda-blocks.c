@@ -7,7 +7,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
 #include "exec/cuda/kernels.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
 
 #include <check.h>

@@ -6,7 +6,7 @@
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/base/units.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/gemm-compare.h"

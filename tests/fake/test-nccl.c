@@ -3,7 +3,7 @@
  * each other through the communicator of threads. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/base/error.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"

@@ -3,7 +3,7 @@
 
 #include "tests/unit/test-kernels-operands.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 
 #include <check.h>

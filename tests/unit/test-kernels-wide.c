@@ -4,7 +4,7 @@
  * against differences of those. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "planner/model/model.h"
 #include "tests/unit/test-kernels-operands.h"
 

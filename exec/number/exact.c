@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 
-#include "exec/wide.h"
+#include "exec/number/wide.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,9 +4,9 @@
  * enough: a float over a power of two, or over a scale. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 
-#include "exec/wide.h"
+#include "exec/number/wide.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 
-#include "exec/wide.h"
+#include "exec/number/wide.h"
 
 #include <string.h>
 

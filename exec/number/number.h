@@ -69,8 +69,8 @@ exec_number_from_e5m2 (guint8 bits)
 
 guint16 exec_number_to_fp16 (float value);
 
-/* exec/number-small.c. To e4m3, e5m2 and e2m1 (in the low four bits) what is too large becomes the
- * largest; e8m0 are powers of two, here the smallest that is not below the value. */
+/* exec/number/number-small.c. To e4m3, e5m2 and e2m1 (in the low four bits) what is too large
+ * becomes the largest; e8m0 are powers of two, here the smallest that is not below the value. */
 guint8 exec_number_to_e4m3 (double value);
 guint8 exec_number_to_e5m2 (double value);
 guint8 exec_number_to_e2m1 (double value);
