@@ -18,8 +18,8 @@ libexec_a_SOURCES = \
   %D%/walk/checkpoint.h %D%/walk/checkpoint-private.h \
   %D%/walk/checkpoint-load.c \
   %D%/walk/checkpoint-save.c \
-  %D%/comm.c %D%/comm.h \
-  %D%/comm-threads.c \
+  %D%/comm/comm.c %D%/comm.h \
+  %D%/comm/comm-threads.c \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/device.h \
   %D%/cpu/device-cpu.c \
@@ -35,10 +35,10 @@ libexec_a_SOURCES = \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-quantize.c \
   %D%/cpu/kernels-cpu-row.c \
-  %D%/launch.c %D%/launch.h \
+  %D%/comm/launch.c %D%/comm/launch.h \
   %D%/number/number.c %D%/number/number.h \
   %D%/number/number-small.c \
-  %D%/placement.c %D%/placement.h \
+  %D%/comm/placement.c %D%/comm/placement.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stragglers.c %D%/walk/stragglers.h \

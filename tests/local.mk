@@ -113,7 +113,7 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
 EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
-tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-moments.c \
+tests_unit_libdouble_a_SOURCES = exec/comm/comm.c exec/evaluate.c exec/evaluate-moments.c \
   exec/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
   exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-quantize.c \
   exec/cpu/kernels-cpu-row.c

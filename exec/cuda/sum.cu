@@ -5,7 +5,7 @@
  * Launch shape   a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  * Per call       bytes: count (s + ranks s), of seal 2 count s; FLOPs: count (ranks - 1). s: bytes
  *                per element.
- * Checked with   exec_comm_sum and exec_comm_max of exec/comm.c, by tests/fake and tests/gpu: the
+ * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu: the
  *                same operations in the same order, equal bit for bit. */
 #include "exec/cuda/sum.h"
 

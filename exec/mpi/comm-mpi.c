@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/comm/placement.h"
 #include "exec/mpi/wait.h"
-#include "exec/placement.h"
 #include "planner/base/error.h"
 
 #include <mpi.h>

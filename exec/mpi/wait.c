@@ -3,7 +3,7 @@
 
 #include "exec/mpi/wait.h"
 
-#include "exec/placement.h"
+#include "exec/comm/placement.h"
 #include "planner/base/error.h"
 
 #include <mpi.h>

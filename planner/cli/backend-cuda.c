@@ -6,8 +6,8 @@
 #ifdef HAVE_CUDNN
 #include "exec/cuda/attention-cudnn.h"
 #endif
+#include "exec/comm/launch.h"
 #include "exec/cuda/device-cuda.h"
-#include "exec/launch.h"
 #include "exec/nccl/comm-nccl.h"
 #include "exec/probe.h"
 #include "planner/base/error.h"

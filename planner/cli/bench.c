@@ -5,7 +5,7 @@
 
 #include "db/transfer.h"
 #include "exec/bench.h"
-#include "exec/placement.h"
+#include "exec/comm/placement.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"

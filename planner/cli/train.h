@@ -1,7 +1,7 @@
 /* CliTraining: a run as its program sees it, from prediction to stored trace. */
 #pragma once
 #include "exec/comm.h"
-#include "exec/placement.h"
+#include "exec/comm/placement.h"
 #include "exec/walk/exec.h"
 #include "planner/cli/output.h"
 #include "planner/cli/predict.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/launch.h"
+#include "exec/comm/launch.h"
 #include "planner/base/error.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/placement.h"
+#include "exec/comm/placement.h"
 
 #include "planner/base/error.h"
 
