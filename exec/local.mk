@@ -68,7 +68,7 @@ endif
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
   %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
-  %D%/mpi/comm-mpi-none.c %D%/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
+  %D%/mpi/comm-mpi-none.c %D%/nccl/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
   %D%/mpi/wait.h
 include %D%/cuda/local.mk
 include %D%/nccl/local.mk

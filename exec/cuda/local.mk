@@ -65,7 +65,7 @@ noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 if !HAVE_NCCL
-libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+libexeccuda_a_SOURCES += exec/nccl/comm-nccl-none.c
 endif
 if HAVE_CUDNN
 libexeccuda_a_SOURCES += %D%/attention-fused.c
