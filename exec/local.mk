@@ -13,8 +13,8 @@ else
 libprobe_a_SOURCES += %D%/probe-hwloc-none.c
 endif
 libexec_a_SOURCES = \
-  %D%/bench.c %D%/bench.h \
-  %D%/bench-ops.c \
+  %D%/bench/bench.c %D%/bench/bench.h \
+  %D%/bench/bench-ops.c \
   %D%/walk/checkpoint.h %D%/walk/checkpoint-private.h \
   %D%/walk/checkpoint-load.c \
   %D%/walk/checkpoint-save.c \

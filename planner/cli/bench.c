@@ -4,7 +4,7 @@
 #include "planner/cli/bench.h"
 
 #include "db/transfer.h"
-#include "exec/bench.h"
+#include "exec/bench/bench.h"
 #include "exec/comm/placement.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/bench.h"
+#include "exec/bench/bench.h"
 #include "exec/probe.h"
 #include "planner/lower/lower.h"
 #include "sim/cost/timings.h"

@@ -2,7 +2,7 @@
 /* Which ops are timed, and at which sizes. */
 #include "config.h"
 
-#include "exec/bench.h"
+#include "exec/bench/bench.h"
 
 #include "planner/base/units.h"
 #include "planner/lower/lower.h"

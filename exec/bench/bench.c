@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/bench.h"
+#include "exec/bench/bench.h"
 
 #include "exec/number/number.h"
 #include "exec/walk/runnable.h"
