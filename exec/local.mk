@@ -2,15 +2,15 @@
 # libprobe.a, which needs $(probe_libs) alone, is in the planning program too.
 noinst_LIBRARIES += libexec.a libprobe.a
 libprobe_a_SOURCES = \
-  %D%/probe.c %D%/probe.h %D%/probe-private.h \
-  %D%/probe-host.c \
-  %D%/probe-nvml.c
+  %D%/probe/probe.c %D%/probe/probe.h %D%/probe/probe-private.h \
+  %D%/probe/probe-host.c \
+  %D%/probe/probe-nvml.c
 libprobe_a_CPPFLAGS = $(AM_CPPFLAGS) $(HWLOC_CPPFLAGS)
 probe_libs = $(HWLOC_LIBS) $(DL_LIBS)
 if HAVE_HWLOC
-libprobe_a_SOURCES += %D%/hwloc/probe-hwloc.c
+libprobe_a_SOURCES += %D%/probe/probe-hwloc.c
 else
-libprobe_a_SOURCES += %D%/probe-hwloc-none.c
+libprobe_a_SOURCES += %D%/probe/probe-hwloc-none.c
 endif
 libexec_a_SOURCES = \
   %D%/bench/bench.c %D%/bench/bench.h \
@@ -67,7 +67,7 @@ endif
 
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
-  %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
+  %D%/probe/probe-hwloc-none.c %D%/probe/probe-hwloc.c \
   %D%/mpi/comm-mpi-none.c %D%/nccl/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
   %D%/mpi/wait.h
 include %D%/cuda/local.mk

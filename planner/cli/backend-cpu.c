@@ -3,7 +3,7 @@
 
 #include "planner/cli/backend.h"
 
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 
 static PlanCluster *
 describe_processors (gint64 ranks, gint64 nodes, gboolean share, GError **error)

@@ -9,7 +9,7 @@
 #include "exec/comm/launch.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/nccl/comm-nccl.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
 /* Who is waited for as long as this is lost: what frameworks wait by default. */

@@ -5,7 +5,7 @@
 
 #include "db/clusters.h"
 #include "db/plans.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"

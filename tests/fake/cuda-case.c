@@ -3,7 +3,7 @@
 
 #include "tests/fake/cuda-case.h"
 
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/fake/cuda-fake.h"

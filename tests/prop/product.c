@@ -3,7 +3,7 @@
 
 #include "tests/prop/product.h"
 
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
 #include "planner/lower/lower.h"
 #include "tests/prop/shards.h"

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/evaluate.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
 #include "planner/lower/lower.h"
 #include "sim/sim.h"

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/bench/bench.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "planner/lower/lower.h"
 #include "sim/cost/timings.h"
 

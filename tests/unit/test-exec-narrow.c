@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/evaluate.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"

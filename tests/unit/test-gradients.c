@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/evaluate.h"
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 #include "exec/walk/source.h"
 
 #include <check.h>

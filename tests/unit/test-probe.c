@@ -3,8 +3,8 @@
  */
 #include "config.h"
 
-#include "exec/probe-private.h"
-#include "exec/probe.h"
+#include "exec/probe/probe-private.h"
+#include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
 #include <check.h>

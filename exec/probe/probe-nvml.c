@@ -3,7 +3,7 @@
  * have been since its version 11, and nothing of it is needed to build. */
 #include "config.h"
 
-#include "exec/probe-private.h"
+#include "exec/probe/probe-private.h"
 
 #include "planner/base/error.h"
 

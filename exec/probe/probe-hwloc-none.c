@@ -2,7 +2,7 @@
 /* What stands for hwloc in a build without it: the kernel's words remain. */
 #include "config.h"
 
-#include "exec/probe-private.h"
+#include "exec/probe/probe-private.h"
 
 gboolean
 exec_host_has_topology (void)

@@ -2,7 +2,7 @@
 /* What the kernel says about processors, memory and network ports. */
 #include "config.h"
 
-#include "exec/probe-private.h"
+#include "exec/probe/probe-private.h"
 
 #include "planner/base/error.h"
 

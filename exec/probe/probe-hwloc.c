@@ -2,7 +2,7 @@
 /* What hwloc sees: packages, cores, NUMA nodes, caches, memory, switches of NVLink. */
 #include "config.h"
 
-#include "exec/probe-private.h"
+#include "exec/probe/probe-private.h"
 #include "planner/base/error.h"
 
 #include <hwloc.h>

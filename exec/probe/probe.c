@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/probe.h"
+#include "exec/probe/probe.h"
 
-#include "exec/probe-private.h"
+#include "exec/probe/probe-private.h"
 #include "planner/base/error.h"
 #include "planner/cluster/topology.h"
 
