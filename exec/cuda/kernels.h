@@ -104,7 +104,7 @@ int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
 
-/* exec/cuda/moments.cu: adamw, where a moment is in e4m3 or fp16. Behind the scale of one in e4m3
+/* exec/cuda/adam-fp8.cu: adamw, where a moment is in e4m3 or fp16. Behind the scale of one in e4m3
  * is room for another number. */
 int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
 
@@ -139,8 +139,8 @@ int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* exec/cuda/squares.cu: what those two files do, where scales are of 128 elements or of squares of
- * that side; the last one turns the scales alone. */
+/* exec/cuda/quantize-128x128.cu: what those two files do, where scales are of 128 elements or of
+ * squares of that side; the last one turns the scales alone. */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);

@@ -22,13 +22,13 @@ cuda_sources = \
   %D%/gemm-plain.cu \
   %D%/head-norm.cu \
   %D%/loss.cu \
-  %D%/moments.cu \
+  %D%/adam-fp8.cu \
   %D%/norm.cu \
   %D%/norm-bwd.cu \
   %D%/optimizer.cu \
   %D%/param.cu \
   %D%/quantize.cu \
-  %D%/squares.cu \
+  %D%/quantize-128x128.cu \
   %D%/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
