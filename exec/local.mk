@@ -23,8 +23,6 @@ libexec_a_SOURCES = \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/device.h \
   %D%/cpu/device-cpu.c \
-  %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
-  %D%/evaluate-network.c %D%/evaluate-moments.c \
   %D%/number/exact.c %D%/number/exact.h \
   %D%/walk/exec.c %D%/walk/exec.h \
   %D%/cpu/gemm-amx.c \

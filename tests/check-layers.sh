@@ -23,7 +23,7 @@ grep -rnE '^ *# *include' --include='*.[ch]' --include='*.cu*' --include='*.cpp'
       rule("sqlite3", "(db/|tests/unit/test-store)")
       rule("libsmartcols/", "planner/cli/")
       rule("nlopt", "sim/")
-      rule("hwloc|nvml", "exec/hwloc/")
+      rule("hwloc|nvml", "exec/probe/probe-hwloc\\.c")
       rule("(openblas_)?cblas|openblas", "exec/gemm-blas\\.c")
       rule("mpi\\.h", "exec/mpi/")
       rule("nccl", "(exec/nccl|tests/fake)/")

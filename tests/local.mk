@@ -28,7 +28,8 @@ clean-local:
 
 # Programs without an LDADD of their own; their source has their name.
 LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
-exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
+reference_archive = %D%/reference/libreference.a
+exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
   %D%/unit/test-bench.tap \
@@ -113,8 +114,8 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
 EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
-tests_unit_libdouble_a_SOURCES = exec/comm/comm.c exec/evaluate.c exec/evaluate-moments.c \
-  exec/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
+tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
+  tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
   exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-quantize.c \
   exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
@@ -141,7 +142,7 @@ tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
 tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
 check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
-tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
+tests_prop_product_pairs_LDADD = $(reference_archive) $(exec_archives) $(plan_libs) $(exec_libs)
 tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
   planner/cli/adjustments.c planner/cli/doubt.c planner/cli/floor.c planner/cli/measurements.c \
   planner/cli/predict.c planner/cli/split.c \
@@ -155,9 +156,16 @@ tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_sa
 tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
+# What clever routines are held to; written plainly, and used by tests alone.
+check_LIBRARIES = $(reference_archive)
+tests_reference_libreference_a_SOURCES = \
+  %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-private.h \
+  %D%/reference/evaluate-moments.c \
+  %D%/reference/evaluate-network.c
+
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
-check_LIBRARIES = $(test_archives) %D%/unit/libdouble.a
+check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 endif

@@ -88,12 +88,13 @@ guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gi
 /* Where the gradient of a parameter goes before any sum. */
 ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
 
-/* exec/evaluate-moments.c */
+/* tests/reference/evaluate-moments.c */
 void exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad);
 
-/* exec/evaluate-network.c: takes its activations; computes gradients into the raw ones. */
+/* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones.
+ */
 void exec_evaluator_take_activations (ExecEvaluator *self);
 void exec_evaluator_forward (ExecEvaluator *self);
 void exec_evaluator_backward (ExecEvaluator *self);

@@ -3,9 +3,9 @@
  * for other things. */
 #include "config.h"
 
-#include "exec/evaluate-private.h"
 #include "exec/number/exact.h"
 #include "planner/schedule/quantizers.h"
+#include "tests/reference/evaluate-private.h"
 
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })

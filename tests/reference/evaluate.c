@@ -2,9 +2,8 @@
 /* What a plan declares: gradients of one rank after another, their sums, the update. */
 #include "config.h"
 
-#include "exec/evaluate.h"
+#include "tests/reference/evaluate.h"
 
-#include "exec/evaluate-private.h"
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
 #include "exec/walk/source.h"
@@ -12,6 +11,7 @@
 #include "planner/plan/stack.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
+#include "tests/reference/evaluate-private.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * rank updates: which those are is all that the plan's sharding means here. */
 #include "config.h"
 
-#include "exec/evaluate-private.h"
 #include "exec/number/number.h"
 #include "exec/walk/source.h"
+#include "tests/reference/evaluate-private.h"
 
 /* Ranks' parts of a bucket end between two multiples of its share. */
 static void
