@@ -12,42 +12,57 @@ libprobe_a_SOURCES += %D%/probe/probe-hwloc.c
 else
 libprobe_a_SOURCES += %D%/probe/probe-hwloc-none.c
 endif
-libexec_a_SOURCES = \
-  %D%/bench/bench.c %D%/bench/bench.h \
-  %D%/bench/bench-ops.c \
-  %D%/walk/checkpoint.h %D%/walk/checkpoint-private.h \
-  %D%/walk/checkpoint-load.c \
-  %D%/walk/checkpoint-save.c \
-  %D%/comm/comm.c %D%/comm.h \
-  %D%/comm/comm-threads.c \
-  %D%/walk/data.c %D%/walk/data.h \
+libexec_a_SOURCES =
+# What a backend fills in.
+libexec_a_SOURCES += \
+  %D%/comm.h \
   %D%/device.h \
-  %D%/cpu/device-cpu.c \
+  %D%/kernels.h
+# Number formats, exact sums.
+libexec_a_SOURCES += \
   %D%/number/exact.c %D%/number/exact.h \
-  %D%/walk/exec.c %D%/walk/exec.h \
+  %D%/number/number.c %D%/number/number.h \
+  %D%/number/number-small.c \
+  %D%/number/wide.h
+# Kernels of processors.
+libexec_a_SOURCES += \
+  %D%/cpu/device-cpu.c \
   %D%/cpu/gemm-amx.c \
-  %D%/kernels.h \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-quantize.c \
-  %D%/cpu/kernels-cpu-row.c \
+  %D%/cpu/kernels-cpu-row.c
+# Collectives, and who is where.
+libexec_a_SOURCES += \
+  %D%/comm/comm.c \
+  %D%/comm/comm-threads.c \
   %D%/comm/launch.c %D%/comm/launch.h \
-  %D%/number/number.c %D%/number/number.h \
-  %D%/number/number-small.c \
-  %D%/comm/placement.c %D%/comm/placement.h \
+  %D%/comm/placement.c %D%/comm/placement.h
+# A schedule, run.
+libexec_a_SOURCES += \
+  %D%/walk/checkpoint-private.h %D%/walk/checkpoint.h \
+  %D%/walk/checkpoint-load.c \
+  %D%/walk/checkpoint-save.c \
+  %D%/walk/data.c %D%/walk/data.h \
+  %D%/walk/exec.c %D%/walk/exec.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
-  %D%/walk/stragglers.c %D%/walk/stragglers.h \
   %D%/walk/stop.c %D%/walk/stop.h \
+  %D%/walk/stragglers.c %D%/walk/stragglers.h \
   %D%/walk/tensor-file.c %D%/walk/tensor-file.h \
   %D%/walk/tokens.c %D%/walk/tokens.h \
   %D%/walk/walk.c %D%/walk/walk-private.h \
-  %D%/walk/walk-graph.c %D%/walk/walk-graph.h %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
-  %D%/walk/walk-params.c %D%/walk/walk-state.c \
-  %D%/number/wide.h \
+  %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
+  %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
+  %D%/walk/walk-params.c \
+  %D%/walk/walk-state.c \
   %D%/walk/weights.c %D%/walk/weights.h
+# Ops timed one by one.
+libexec_a_SOURCES += \
+  %D%/bench/bench.c %D%/bench/bench.h \
+  %D%/bench/bench-ops.c
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)

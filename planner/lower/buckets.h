@@ -31,14 +31,6 @@ plan_bucket_is_unit (PlanBucketKind kind)
   return kind >= PLAN_BUCKET_LAYER && kind < PLAN_BUCKET_OUTER_PART;
 }
 
-/* In which order a layer's modules name their parameters. */
-typedef enum
-{
-  PLAN_NAMING_PROJ_FIRST, /* attention's projection before the rest: tensor-list.h */
-  PLAN_NAMING_BY_USE,
-  PLAN_NAMING_NORMS_LAST, /* attention, feed-forward network, then the norms before them */
-} PlanNaming;
-
 /* One bucket: the parameters [first, first + n) of all. */
 typedef struct
 {

@@ -1,15 +1,9 @@
 /* PlanPacking: where the parameters of one bucket lie in it, and what pads them. */
 #pragma once
 #include "planner/model/tensor.h"
+#include "planner/plan/placing.h"
 #include <glib.h>
 G_BEGIN_DECLS
-
-typedef enum
-{
-  PLAN_PACKING_CHUNKS,    /* by row size, so that no shard cuts a row (packing.c) */
-  PLAN_PACKING_FLAT,      /* one after the other, in equal shards */
-  PLAN_PACKING_PER_TENSOR /* each by itself, its rows in equal shards */
-} PlanPacking;
 
 typedef struct
 {

@@ -4,7 +4,7 @@
  * Behaviour changed over time: there is one record per state between two changes. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/lower/buckets.h"
+#include "planner/plan/placing.h"
 #include "planner/plan/plan.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
