@@ -143,11 +143,6 @@ tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
 check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
 tests_prop_product_pairs_LDADD = $(reference_archive) $(exec_archives) $(plan_libs) $(exec_libs)
-tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/doubt.c planner/cli/floor.c planner/cli/measurements.c \
-  planner/cli/predict.c planner/cli/split.c \
-  planner/cli/score.c planner/cli/timings.c planner/cli/workspaces.c
-tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
 tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
@@ -765,7 +760,7 @@ tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
 
 # The whole program on fake GPUs, with NCCL between them.
 check_PROGRAMS += %D%/fake/exec-cuda
-tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) planner/cli/backend-cuda.c \
+tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) cli/run/backend-cuda.c \
   exec/cuda/attention-driver.c $(fake_nccl_sources) $(nccl_sources)
 tests_fake_exec_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_exec_cuda_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_archives) \

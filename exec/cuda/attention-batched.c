@@ -10,9 +10,9 @@
 #include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/window.h"
 #include "exec/cuda/lt.h"
-#include "exec/cuda/window.h"
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
 

@@ -10,7 +10,7 @@
 
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-cuda.h"
-#include "exec/cuda/sum.h"
+#include "exec/cuda/kernels/sum.h"
 #include "planner/base/error.h"
 
 #include <cuda_runtime_api.h>

@@ -17,7 +17,7 @@
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/lt.h"
 #include "planner/base/units.h"
 

@@ -2,7 +2,7 @@
  *
  * Codes are chosen by what a caller would do about it, so every folder shares
  * them. A message is lower case, has no full stop and names the thing at fault;
- * only planner/cli prints it. */
+ * only cli prints it. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

@@ -5,8 +5,8 @@
 
 #include "exec/comm.h"
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/cuda/kernels.h"
-#include "exec/cuda/sum.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/sum.h"
 #include "exec/number/number.h"
 #include "tests/fake/compare-operand.h"
 

@@ -3,7 +3,7 @@
  * them go through a row alike. */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "planner/schedule/op.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"

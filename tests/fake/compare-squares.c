@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/number/number.h"
 #include "tests/fake/compare-operand.h"
 

@@ -4,7 +4,7 @@
 #include "tests/fake/compare.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"

@@ -5,7 +5,7 @@
 
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/number/number.h"
 #include "planner/base/units.h"
 

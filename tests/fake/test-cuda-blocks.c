@@ -6,7 +6,7 @@
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
 
