@@ -2,9 +2,9 @@
 #include "config.h"
 
 #include "advise/predict.h"
-#include "cli/io/options.h"
 #include "cli/io/commands.h"
 #include "cli/io/compare.h"
+#include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "planner/base/error.h"
 

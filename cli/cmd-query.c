@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "cli/io/options.h"
 #include "cli/io/commands.h"
+#include "cli/io/options.h"
 #include "cli/io/watch.h"
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"

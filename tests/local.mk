@@ -32,6 +32,7 @@ reference_archive = %D%/reference/libreference.a
 exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-advise.tap \
   %D%/unit/test-bench.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \

@@ -6,8 +6,8 @@
 #include "cli/plot/plot-kinds.h"
 
 #include "advise/predict.h"
-#include "cli/query/query.h"
 #include "cli/io/sweep.h"
+#include "cli/query/query.h"
 #include "planner/base/error.h"
 #include "plots/plot.h"
 

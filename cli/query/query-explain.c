@@ -2,9 +2,9 @@
 /* Why a plan is not the best, part by part, and what each change of one field would do to it. */
 #include "config.h"
 
-#include "cli/io/prediction-json.h"
 #include "advise/score.h"
 #include "cli/io/compare.h"
+#include "cli/io/prediction-json.h"
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "cli/io/prediction-json.h"
 #include "cli/io/compare.h"
+#include "cli/io/prediction-json.h"
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"
 

@@ -6,12 +6,12 @@
  * divides it, the row says which batch near it would do. */
 #include "config.h"
 
+#include "advise/resize.h"
 #include "advise/training.h"
-#include "cli/io/watch.h"
 #include "cli/io/options.h"
+#include "cli/io/watch.h"
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"
-#include "advise/resize.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 

@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "advise/workspaces.h"
-#include "cli/io/options.h"
 #include "cli/io/commands.h"
+#include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"

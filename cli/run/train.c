@@ -4,13 +4,13 @@
 #include "cli/run/train.h"
 
 #include "advise/timings.h"
+#include "cli/io/prediction-json.h"
 #include "cli/io/watch.h"
 #include "cli/run/ranks.h"
 #include "db/runs.h"
 #include "db/traces.h"
 #include "db/transfer.h"
 #include "exec/walk/stragglers.h"
-#include "cli/io/prediction-json.h"
 #include "planner/base/error.h"
 
 #include <math.h>
