@@ -51,6 +51,7 @@ check_tests = \
   %D%/unit/test-exact.tap \
   %D%/unit/test-exec.tap \
   %D%/unit/test-gradients.tap \
+  %D%/unit/test-hazards.tap \
   %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-squares.tap \

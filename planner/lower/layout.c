@@ -194,6 +194,26 @@ plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
   return self->buckets[kind].raw > 0;
 }
 
+/* megatron_fsdp.py 421: two units, by parameters, where they are dropped; the queues count padding
+ * too, so that two never fit exactly. Elsewhere the size of a bucket, which is less than the floor.
+ */
+gint64
+plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan)
+{
+  const PlanBucket *const b = self->buckets;
+  const guint64 closes_at = self->rule.closes_at;
+  const gint64 bucket = closes_at == G_MAXUINT64 ? 0 : (gint64)closes_at;
+  const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
+  const gboolean has_floor = stack->comm_unit_floor > 0;
+  if (plan->value[PLAN_COMM_UNIT] != PLAN_UNSET)
+    return plan->value[PLAN_COMM_UNIT];
+  if (self->by_size)
+    return MAX (stack->comm_unit_floor, bucket);
+  if (has_floor && plan->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS)
+    return stack->comm_unit_floor;
+  return MAX (stack->comm_unit_floor, 2 * raw);
+}
+
 char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {

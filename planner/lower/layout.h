@@ -54,4 +54,7 @@ char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);
 
 gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
 
+/* Elements of a communication unit: what the plan says, or what `auto` comes to. */
+gint64 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan);
+
 G_END_DECLS

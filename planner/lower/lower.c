@@ -588,14 +588,7 @@ measure (PlanLower *self, guint rank)
   const PlanBucket *b = self->layout.buckets;
   const gboolean has_hooks = self->stack->prefetches_past_head;
 
-  /* `auto` looks at parameters, the queues count padding too: two units never fit exactly. */
-  const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
-  const guint64 closes_at = self->layout.rule.closes_at;
-  const gint64 bucket = closes_at == G_MAXUINT64 ? 0 : (gint64)closes_at;
-  self->comm_unit
-      = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
-            ? plan->value[PLAN_COMM_UNIT]
-            : MAX (self->stack->comm_unit_floor, self->layout.by_size ? bucket : 2 * raw);
+  self->comm_unit = plan_layout_comm_unit (&self->layout, self->stack, plan);
   self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1 && !self->layout.by_size;
   self->sets = (guint)(self->pools && self->shards_grads ? self->stack->pooled_grad_units
                                                          : self->stack->queued_reductions);

@@ -4,6 +4,7 @@
  * where it is more than a cost. */
 #include "config.h"
 
+#include "planner/lower/layout.h"
 #include "planner/plan/native.h"
 #include "planner/plan/rules-private.h"
 
@@ -66,11 +67,38 @@ norm_per_replica (const PlanFacts *f)
   return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
 }
 
+/* Whether compute may come to a third unit while the first one's reduction has not been waited for.
+ * What is sent before the last unit counts: units, and the head. */
+static gboolean
+queues_two_units (const PlanFacts *f)
+{
+  PlanLayout layout;
+  plan_layout_init (&layout, f->model, f->stack, f->plan,
+                    plan_data_parallel (f->plan, f->cluster) * f->value[PLAN_CP]);
+  const PlanBucket *const b = layout.buckets;
+  guint64 least = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
+  if (plan_layout_has (&layout, PLAN_BUCKET_HEAD))
+    least = MIN (least, b[PLAN_BUCKET_HEAD].padded);
+  return !layout.by_size && layout.shards > 1
+         && plan_layout_comm_unit (&layout, f->stack, f->plan) >= (gint64)least;
+}
+
+/* The order of waits, unit after unit in the backward pass, by param_and_grad_buffer.py's lines:
+ *
+ * - 3915, before unit k - 1 is reduced: compute waits for k only where k alone is more elements
+ *   than the communication unit;
+ * - 4041: the reductions' stream waits for compute, and not the other way;
+ * - 3099, before unit k - 2's first gradient is written, where both pooled buffers are taken:
+ *   _enforce_double_buffer_limit puts the wait for k on the reductions' stream (3977), which is
+ *   behind k anyway, and gives k's buffer back; compute fills it.
+ *
+ * A gather of k - 2's weights on the communicator that reduced k, for which compute waits (4608),
+ * is behind k's reduction: strategy=optim_grads gathers nothing there, ag_group=on elsewhere. */
 static gboolean
 pool_races (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && !IS (f, DOUBLE_BUFFER, OFF) && shards_grads (f)
-         && (IS (f, AG_GROUP, ON) || IS (f, STRATEGY, OPTIM_GRADS));
+  return f->stack && f->stack->frees_pooled_early && !IS (f, DOUBLE_BUFFER, OFF) && shards_grads (f)
+         && (IS (f, AG_GROUP, ON) || IS (f, STRATEGY, OPTIM_GRADS)) && queues_two_units (f);
 }
 
 static gboolean
@@ -149,14 +177,17 @@ static const PlanRuleEntry hazards[] = {
       "are fused into the products behind them", "Megatron-LM transformer_layer.py", 0 },
     recomputes_fused_norms, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "sync-reduces-again", "sync_every_micro_batch reduces the same buffer in every micro batch where gradients are not "
-      "sharded, or replicated: the caller must zero it each time", "Megatron-LM PR #3067", 0 },
+      "sharded, or replicated: the caller must zero it each time",
+      "Megatron-LM megatron_fsdp.py 1225, which warns of it; PR #3067", 0 },
     syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
   { { "norm-per-replica", "the gradient norm is taken within one replica, which under outer_strategy=optim holds only "
-      "its part: clipping sees a smaller norm", "Megatron-LM distrib_optimizer.py, as read", 0 },
+      "its part: each replica clips by a smaller norm, of its own",
+      "Megatron-LM optimizer/__init__.py 674 and 1146, clip_grads.py 127, as read", 0 },
     norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
-  { { "grad-pool-may-race", "the pool of gradient buffers is reused after a wait on the reduction stream only; the gather "
-      "that hides this is on another communicator or absent here", "Megatron-LM param_and_grad_buffer.py, as read", 0 },
-    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY), PLAN_LEVEL (LEARNING) },
+  { { "grad-pool-may-race", "a pooled buffer of gradients is filled again without a wait for the reduction that reads it; the gather "
+      "that hides this is on another communicator or absent here. comm_unit below the elements of a unit, and of the head, makes "
+      "compute wait", "Megatron-LM param_and_grad_buffer.py 3915, 3977, 3099; since PR #4054; as read", 0 },
+    pool_races, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY, PLAN_COMM_UNIT), PLAN_LEVEL (LEARNING) },
   { { "double-buffer-unused", "double_buffer has no effect with strategy=no_shard, which has no units",
       "Megatron-LM param_and_grad_buffer.py", 0 },
     pool_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER) },

@@ -36,9 +36,10 @@ one_pooled_grad_unit (PlanStack *stack)
 }
 
 static void
-two_pooled_grad_units (PlanStack *stack)
+compute_awaits_pool (PlanStack *stack)
 {
   stack->pooled_grad_units = 2;
+  stack->frees_pooled_early = FALSE;
 }
 
 static void
@@ -97,8 +98,11 @@ static const Change megatron_fsdp_changes[] = {
       "gradients whose shards are split between replicas are not scaled by 1/DP any more "
       "(outer_strategy=optim without per_token_loss)" },
     scale_hybrid },
-  { { 20260401, "Megatron-LM PR #4054", "double buffers of gradients hold one unit at a time" },
-    two_pooled_grad_units },
+  { { 20260401, "Megatron-LM PR #4054",
+      "double buffers of gradients hold one unit at a time, and the wait for its reduction is on "
+      "the "
+      "reductions' stream; before, compute waited" },
+    compute_awaits_pool },
   { { 20260410, "Megatron-LM PR #4133",
       "the optimizer's own fp32 masters are gone (fused_masters)" },
     before_masters_went },

@@ -67,6 +67,7 @@ static const PlanStack newest[] = {
       .registers_pools = TRUE, /* FixedPoolAllocator: what it cannot hold, the device allocator
                                 * does (fsdp_db_use_persist_buf_on_alloc_fail is off) */
       .pooled_grad_units = 2,
+      .frees_pooled_early = TRUE,
       .prefetches_past_head = TRUE,
       .transposes_forward = TRUE,
       .repeats_outer_gather = TRUE,

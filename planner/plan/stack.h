@@ -74,10 +74,11 @@ typedef struct
   gboolean collects_grads;  /* a unit's gradients are moved once all of them are there */
   gboolean drops_grads;     /* sharded gradients live from their reduction to the next step */
   gboolean autograd_stays; /* gradients as autograd leaves them stay until the backward pass ends */
-  gboolean keeps_half_grads; /* also whole ones in the weights' format, but for strategy=optim */
-  gboolean registers_pools;  /* nccl_ub is for units' buffers: embedding and head have others */
-  gint64 pooled_grad_units;  /* units whose gradients live at once under double_buffer */
-  gboolean scales_hybrid;    /* by 1/ranks, where shards are split between replicas, too */
+  gboolean keeps_half_grads;   /* also whole ones in the weights' format, but for strategy=optim */
+  gboolean registers_pools;    /* nccl_ub is for units' buffers: embedding and head have others */
+  gint64 pooled_grad_units;    /* units whose gradients live at once under double_buffer */
+  gboolean frees_pooled_early; /* their buffers are free once the reduction is queued, not over */
+  gboolean scales_hybrid;      /* by 1/ranks, where shards are split between replicas, too */
   gboolean prefetches_past_head;                 /* the output layer gathers units nobody needs */
   gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
   gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */

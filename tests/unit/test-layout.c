@@ -50,6 +50,37 @@ START_TEST (shards_are_as_nccl_logged_them)
 }
 END_TEST
 
+/* megatron_fsdp.py 421: two units without padding where weights are sharded, and not below 10^9. */
+START_TEST (communication_unit_has_a_floor)
+{
+  static const struct
+  {
+    const char *model, *words;
+    gint64 elements;
+  } rows[] = {
+    { "llama3-8b", "strategy=optim_grads_params", 1000000000 },
+    { "llama3-70b", "strategy=optim_grads_params", 2 * 855654400 },
+    { "llama3-70b", "strategy=optim_grads", 1000000000 },
+    { "llama3-70b", "strategy=optim", 1000000000 },
+    { "llama3-70b", "strategy=optim_grads comm_unit=5", 5 },
+    { "llama3-70b", "strategy=optim_grads stack=native", 2 * 855654400 },
+  };
+  g_autoptr (PlanModel) model = plan_model_new (rows[_i].model, NULL);
+  g_auto (GStrv) words = g_strsplit (rows[_i].words, " ", -1);
+  Plan plan;
+  PlanLayout layout;
+  plan_init (&plan);
+  for (guint i = 0; words[i]; i++)
+    {
+      g_auto (GStrv) parts = g_strsplit (words[i], "=", 2);
+      ck_assert (plan_set (&plan, parts[0], parts[1], NULL));
+    }
+  const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  plan_layout_init (&layout, model, stack, &plan, 64);
+  ck_assert_int_eq (plan_layout_comm_unit (&layout, stack, &plan), rows[_i].elements);
+}
+END_TEST
+
 /* The 405B model as first published, with 16 key-value heads (today's has 8): the table's. */
 #define LLAMA_405B \
   "family=llama,layers=126,hidden=16384,ffn=53248,heads=128,kv_heads=16,head_dim=128," \
@@ -220,6 +251,7 @@ main (void)
   TCase *tcase = tcase_create ("layout");
   tcase_add_test (tcase, shards_are_as_nccl_logged_them);
   tcase_add_test (tcase, padding_grows_with_the_group);
+  tcase_add_loop_test (tcase, communication_unit_has_a_floor, 0, 6);
   tcase_add_test (tcase, no_shard_has_no_padding);
   tcase_add_test (tcase, parameters_lie_in_the_order_of_their_names);
   suite_add_tcase (suite, tcase);

@@ -633,72 +633,6 @@ START_TEST (every_rule_is_tested)
 }
 END_TEST
 
-/* A plan with one hazard each, and `plain` without. */
-static const struct
-{
-  const char *hazard, *cluster, *words, *plain;
-} hazardous[] = {
-  { "fp8-copies-weights", "dgx-h100", "gbs=8 compute=fp8-delayed",
-    "gbs=8 compute=fp8-delayed param_gather=fp8" },
-  { "grads-are-cast", "dgx-h100", "gbs=8 main_grads=bf16",
-    "gbs=8 main_grads=bf16 precision_aware=on" },
-  { "core-attn-saves-little", "dgx-h100", "gbs=8 recompute=selective",
-    "gbs=8 recompute=selective recompute_modules=mlp" },
-  { "layernorm-saves-nothing", "dgx-h100", "gbs=8 recompute=selective recompute_modules=layernorm",
-    "gbs=8" },
-  { "norm-per-replica", "dgx-h100", "gbs=8 dp_outer=2 outer_strategy=optim", "gbs=8 dp_outer=2" },
-  { "grad-pool-may-race", "dgx-h100", "gbs=8 strategy=optim_grads double_buffer=on",
-    "gbs=8 double_buffer=on" },
-  { "grad-pool-may-race", "dgx-h100", "gbs=8 double_buffer=on ag_group=on", "gbs=8 ag_group=on" },
-  { "double-buffer-unused", "dgx-h100", "gbs=8 strategy=no_shard double_buffer=on",
-    "gbs=8 strategy=no_shard" },
-  { "sync-reduces-again", "dgx-h100", "gbs=8 strategy=optim sync_every_micro_batch=on",
-    "gbs=8 sync_every_micro_batch=on" },
-  { "all-to-all-unused", "dgx-h100", "gbs=8 stack=native strategy=no_shard reduce_algo=a2a",
-    "gbs=8 stack=native reduce_algo=a2a" },
-  { "sum-rounds-per-hop", "dgx-h100", "gbs=8 grad_comm=bf16", "gbs=8 grad_comm=bf16 nccl_ub=on" },
-  { "sum-rounds-per-hop", "dgx-h100", "gbs=8 grad_comm=bf16 nccl_ub=on nccl=2.26", "gbs=8" },
-  { "scales-in-bf16", "dgx-h100",
-    "gbs=8 main_grads=bf16 grad_comm=bf16 precision_aware=on "
-    "per_token_loss=off",
-    "gbs=8 main_grads=bf16 grad_comm=bf16 precision_aware=on" },
-  { "wants-one-connection", "dgx-h100", "gbs=8 tp=2", "gbs=8" },
-  { "fine-grained-is-forced", "dgx-b200", "gbs=8 compute=mxfp8 param_gather=mxfp8",
-    "gbs=8 compute=mxfp8 param_gather=mxfp8 recompute=full" },
-  { "native-runs-less", "dgx-h100", "gbs=8 stack=native tp=2", "gbs=8 stack=native" },
-  { "fp8-loses-small-squares", "dgx-h100", "gbs=8 precision_aware=on exp_avg_sq=fp8",
-    "gbs=8 precision_aware=on exp_avg=fp8 exp_avg_sq=bf16" },
-};
-
-START_TEST (hazard_is_named)
-{
-  g_autoptr (PlanModel) model = plan_model_new (MODEL, NULL);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new (hazardous[_i].cluster, NULL);
-  g_autofree char *start = g_strdup_printf ("%s: ", hazardous[_i].hazard);
-  Plan plan, plain;
-  ck_assert (resolve (MODEL, hazardous[_i].cluster, hazardous[_i].words, &plan, NULL));
-  ck_assert (resolve (MODEL, hazardous[_i].cluster, hazardous[_i].plain, &plain, NULL));
-  g_autoptr (GPtrArray) found = plan_rules_hazards (&plan, model, cluster);
-  g_autoptr (GPtrArray) none = plan_rules_hazards (&plain, model, cluster);
-  ck_assert_uint_eq (none->len, 0);
-  ck_assert_uint_eq (found->len, 1);
-  ck_assert_msg (g_str_has_prefix (found->pdata[0], start), "%s", (char *)found->pdata[0]);
-}
-END_TEST
-
-START_TEST (every_hazard_is_tested)
-{
-  for (guint i = 0; i < plan_rules_n_hazards (); i++)
-    {
-      const char *name = plan_rules_get_hazard (i, NULL)->name;
-      gboolean found = FALSE;
-      for (guint j = 0; j < G_N_ELEMENTS (hazardous); j++)
-        found = found || g_str_equal (hazardous[j].hazard, name);
-      ck_assert_msg (found, "%s has no test", name);
-    }
-}
-END_TEST
-
 static const struct
 {
   const char *model, *cluster, *words;
@@ -771,8 +705,6 @@ main (void)
   tcase_add_test (tcase, illegal_comes_before_unbuilt);
   tcase_add_test (tcase, every_rule_is_tested);
   tcase_add_test (tcase, graphs_need_gpus);
-  tcase_add_loop_test (tcase, hazard_is_named, 0, G_N_ELEMENTS (hazardous));
-  tcase_add_test (tcase, every_hazard_is_tested);
   tcase_add_loop_test (tcase, legal_plan_passes_and_stays, 0, G_N_ELEMENTS (legal));
   tcase_add_test (tcase, cpu_without_rates);
   suite_add_tcase (suite, tcase);
