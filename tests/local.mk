@@ -406,6 +406,7 @@ golden_tests = \
   %D%/golden/query-gpus-budget.test \
   %D%/golden/query-apart.test \
   %D%/golden/query-clusters.test \
+  %D%/golden/query-moments.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-p-fits.test \
   %D%/golden/query-tiny.test \

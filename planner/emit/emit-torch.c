@@ -43,7 +43,7 @@ plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
                         && (plan_field_dtype (plan, PLAN_EXP_AVG) != params
                             || plan_field_dtype (plan, PLAN_EXP_AVG_SQ) != params),
                     "exp_avg, exp_avg_sq: PyTorch's AdamW makes moments in the format of the "
-                    "weights that it updates: use exp_avg=%s and exp_avg_sq=%s",
+                    "weights that it updates: use exp_avg=%s and exp_avg_sq=%s, or --as torchtitan",
                     shown, shown);
 }
 

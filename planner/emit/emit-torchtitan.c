@@ -15,7 +15,8 @@ static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
-  { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8), NULL },
+  { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
+      | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE) /* see refuse_formats */, NULL },
   CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce has this value alone */
   { PLAN_MAIN_PARAMS, PLAN_EMIT_ONLY (MAIN_PARAMS, FP32) | PLAN_EMIT_ONLY (MAIN_PARAMS, BF16), NULL },
   { PLAN_MAIN_GRADS, PLAN_EMIT_ONLY (MAIN_GRADS, FP32) | PLAN_EMIT_ONLY (MAIN_GRADS, BF16), NULL },
@@ -60,19 +61,20 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
                     "model of another kind: use --as fsdp2, for a program of your own");
 }
 
+/* Float8LinearConverter took "tensorwise" until PR #3127 (2026-04-28). */
 static void
-refuse_states (const PlanEmitSubject *subject, GPtrArray *reasons)
+refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->plan->value;
   const gboolean is_bf16 = IS (MAIN_PARAMS, BF16);
+  plan_emit_refuse (reasons, IS (COMPUTE, FP8_TENSORWISE),
+                    "compute=fp8-tensorwise: torchtitan's fp8 has a scale per row "
+                    "(components/quantization/float8.py, recipe_name): use bf16 or mxfp8, or "
+                    "--as fsdp2, which calls torchao itself");
   plan_emit_refuse (reasons, IS (MAIN_GRADS, BF16) != is_bf16,
                     "main_grads: torchtitan keeps reduced gradients in the format of its weights: "
                     "use main_grads=%s",
                     is_bf16 ? "bf16" : "fp32");
-  plan_emit_refuse (reasons, value[PLAN_EXP_AVG] != value[PLAN_EXP_AVG_SQ],
-                    "exp_avg, exp_avg_sq: torchtitan makes both in one format: use the same");
-  plan_emit_refuse (reasons, is_bf16 && IS (EXP_AVG, FP32),
-                    "exp_avg: with main_params=bf16 torchtitan's moments are bf16: use bf16");
 }
 
 /* Sizes that its trainer and its blocks check. */
@@ -333,7 +335,7 @@ plan_emit_torchtitan (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
-  refuse_states (subject, reasons);
+  refuse_formats (subject, reasons);
   refuse_sizes (subject, reasons);
   refuse_model (subject->model, reasons);
   append_head (text, subject);

@@ -251,10 +251,19 @@ precision_aware_sgd (const PlanFacts *f)
   return IS (f, PRECISION_AWARE, ON) && IS (f, OPTIMIZER, SGD);
 }
 
+/* Others than Megatron-LM's optimizer and ours: see rules-stacks.c. */
+static gboolean
+has_own_moments (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP1) || is_stack (f, PLAN_STACK_FSDP2)
+         || is_stack (f, PLAN_STACK_NANOTRON);
+}
+
 static gboolean
 moments_not_aware (const PlanFacts *f)
 {
-  return IS (f, PRECISION_AWARE, OFF) && !(IS (f, EXP_AVG, FP32) && IS (f, EXP_AVG_SQ, FP32));
+  return IS (f, PRECISION_AWARE, OFF) && !(IS (f, EXP_AVG, FP32) && IS (f, EXP_AVG_SQ, FP32))
+         && !has_own_moments (f);
 }
 
 static gboolean

@@ -97,6 +97,21 @@ optimizer_elsewhere (const PlanFacts *f)
                             PLAN_GRAD_ACCUM_FUSION);
 }
 
+/* torch.optim.AdamW makes moments as its parameters are; torchtitan has them made beforehand. */
+static gboolean
+moments_elsewhere (const PlanFacts *f)
+{
+  const PlanDtype avg = plan_field_dtype (f->plan, PLAN_EXP_AVG);
+  const PlanDtype params
+      = is_nanotron (f) ? PLAN_DTYPE_FP32 : plan_field_dtype (f->plan, PLAN_MAIN_PARAMS);
+  if (!(is_torch (f) || is_nanotron (f)) || !IS (f, OPTIMIZER, ADAMW))
+    return FALSE;
+  const gboolean may_be_narrow
+      = f->stack && f->stack->has_narrow_moments && params == PLAN_DTYPE_FP32;
+  return avg != plan_field_dtype (f->plan, PLAN_EXP_AVG_SQ)
+         || (avg != params && !(may_be_narrow && avg == PLAN_DTYPE_BF16));
+}
+
 static gboolean
 offloads_elsewhere (const PlanFacts *f)
 {
@@ -362,6 +377,11 @@ static const PlanRuleEntry rules[] = {
       "megatron or native", "Megatron-LM optimizer_config.py", PLAN_ERROR_INVALID },
     optimizer_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PRECISION_AWARE, PLAN_OFFLOAD_OPTIMIZER,
                                                       PLAN_GRAD_ACCUM_FUSION) },
+  { { "moments-of-stack", "exp_avg and exp_avg_sq need the format of main_params on stack=fsdp2 and stack=fsdp1, and fp32 on "
+      "stack=nanotron; stack=fsdp2 of 2026-04-15 or later takes bf16 for both with main_params=fp32",
+      "PyTorch optim/adamw.py; torchtitan components/optimizer/optimizer.py 109 and 332, fused_opt_states_bf16, PR #2732; "
+      "nanotron optim/gradient_accumulator.py", PLAN_ERROR_INVALID },
+    moments_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ, PLAN_MAIN_PARAMS) },
   { { "activation-offload-is-megatron-s", "offload_layers and offload_modules need stack=megatron-fsdp, megatron or native",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
@@ -369,7 +389,9 @@ static const PlanRuleEntry rules[] = {
       "takes fp8", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     quantised_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
   { { "compute-of-stack", "stack=nanotron computes in bf16, stack=fsdp1 in fp32, fp16 or bf16, stack=fsdp2 in those, "
-      "fp8-tensorwise or mxfp8 (torchao)", "nanotron config/models_config.py; torchao float8 and mx_formats", PLAN_ERROR_INVALID },
+      "fp8-tensorwise or mxfp8 (torchao); torchtitan's own recipes of fp8, with a scale per row, and its nvfp4 are not modelled",
+      "nanotron config/models_config.py; torchao float8/config.py; torchtitan components/quantization/float8.py 58, mx.py, "
+      "nvfp4.py", PLAN_ERROR_INVALID },
     compute_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE) },
   { { "torch-overlaps", "stack=fsdp2 and stack=fsdp1 need overlap_grad_reduce=on and overlap_param_gather=on: they have no "
       "switch for it", "PyTorch fully_shard, FullyShardedDataParallel", PLAN_ERROR_INVALID },

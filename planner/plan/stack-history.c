@@ -167,6 +167,12 @@ before_keys_were_shared (PlanStack *stack)
 }
 
 static void
+before_narrow_moments (PlanStack *stack)
+{
+  stack->has_narrow_moments = FALSE;
+}
+
+static void
 before_pieces (PlanStack *stack)
 {
   stack->loss_chunks = 0;
@@ -208,6 +214,8 @@ static const Change fsdp2_changes[] = {
   { { 20260127, "torchtitan PR #2259",
       "query heads share keys and values; before, these were repeated for each query head" },
     before_keys_were_shared },
+  { { 20260415, "torchtitan PR #2732", "Adam's moments may be bf16 beside fp32 weights" },
+    before_narrow_moments },
   { { 20260427, "torchtitan PR #2937",
       "output layer and loss may run in pieces (loss_chunks), in 8 unless a configuration says "
       "otherwise; before, only a loss that was never the default cut its fp32 images, for nine "

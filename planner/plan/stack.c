@@ -152,6 +152,7 @@ static const PlanStack newest[] = {
       .queued_reductions = 1,
       .collects_grads = TRUE,
       .drops_grads = TRUE,
+      .has_narrow_moments = TRUE,
       .loss = PLAN_LOSS_EAGER,
       .rounds_compiled_loss = TRUE,
       .loss_chunks = 8, /* ChunkedLossWrapper (components/loss.py, llama3/config_registry.py) */

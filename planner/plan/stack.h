@@ -85,6 +85,7 @@ typedef struct
   gboolean casts_grads;          /* to the format of the main weights, until next zeroed */
   gboolean widens_moments;       /* the optimizer works on fp32 copies of narrow moments */
   gboolean late_moments;         /* it takes their memory when it first works */
+  gboolean has_narrow_moments;   /* bf16 for both beside fp32 weights */
   gboolean recomputes_outputs;   /* recomputing a module computes its output again, for nothing */
   PlanLoss loss;
   gboolean rounds_fused_loss, rounds_compiled_loss; /* PLAN_LOSS_ROUNDED if ce_fusion, if compile */

@@ -206,7 +206,10 @@ add_moments (PlanSpace *self)
     return;
   GArray *moments = new_axis (self);
   ADD (moments, SET (EXP_AVG, FP32), SET (EXP_AVG_SQ, FP32));
-  ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
+  if (self->base.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2)
+    ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16));
+  else
+    ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16), SET (PRECISION_AWARE, ON));
 }
 
 static gboolean
