@@ -138,7 +138,8 @@ stack_space (const Case *c, int seed)
   base.value[PLAN_GBS] = 16;
   base.value[PLAN_SEQ] = 128;
   pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = TRUE;
-  PlanSpace *space = plan_space_new (c->model, c->cluster, &base, pinned, 1u << PLAN_ALLOW_MIXED);
+  PlanSpace *space = plan_space_new (c->model, c->cluster, &base, pinned,
+                                     1u << PLAN_ALLOW_MIXED | 1u << PLAN_ALLOW_MOMENTS);
   ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_RECOMPUTE, recompute, 2, NULL));
   return space;
