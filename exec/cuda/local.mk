@@ -39,7 +39,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += $(cuda_sources) %D%/kernels.h %D%/window.h \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels.h %D%/window.h \
   %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh %D%/patch.cuh \
   %D%/powers.cuh %D%/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
