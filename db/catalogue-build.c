@@ -5,10 +5,10 @@
 #include "config.h"
 
 #include "db/catalogue-format.h"
-#include "planner/cluster.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+#include "planner/cluster/cluster.h"
 
 #include <glib/gstdio.h>
 #include <sqlite3.h>

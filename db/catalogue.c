@@ -5,7 +5,7 @@
 
 #include "db/catalogue-format.h"
 #include "db/store-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 /* In the environment, first of all places. */
 #define VARIABLE "FSDPLAN_CATALOGUE"

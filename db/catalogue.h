@@ -85,10 +85,10 @@ typedef struct
 GArray *db_catalogue_list_workspaces (DbStore *self, const char *architecture, GError **error);
 
 /* The table of published training runs that lies beside the catalogue, in the columns of
- * planner/run-columns.h; the caller frees. */
+ * planner/runs/run-columns.h; the caller frees. */
 char *db_catalogue_runs_path (void);
 
-/* Of what those runs taught, as sim/adjust.h reads it; the caller frees. */
+/* Of what those runs taught, as sim/cost/adjust.h reads it; the caller frees. */
 char *db_catalogue_adjustments_path (void);
 
 /* A fact of a device or cluster, or a parameter of the cost model. */

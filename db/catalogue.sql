@@ -10,7 +10,7 @@ CREATE TABLE source (
   text TEXT NOT NULL                    -- "assumed: ..." where nobody measured or published it
 ) STRICT, WITHOUT ROWID;
 
--- Devices and clusters, as planner/data states them. Keys and units are planner/cluster-facts.h.
+-- Devices and clusters, as planner/data states them. Keys and units are planner/cluster/cluster-facts.h.
 CREATE TABLE gpu (
   name TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
@@ -124,7 +124,7 @@ CREATE TABLE attention_workspace (
   PRIMARY KEY (cudnn, architecture, pass, mask, format, batch, seq, heads, kv_heads, head_dim)
 ) STRICT, WITHOUT ROWID;
 
--- Parameter sets of the cost model; keys are those of sim/cost-params.h.
+-- Parameter sets of the cost model; keys are those of sim/cost/cost-params.h.
 CREATE TABLE parameter (
   params TEXT NOT NULL,
   kind   TEXT NOT NULL CHECK (kind IN ('gpu', 'cpu')),

@@ -3,7 +3,7 @@
 
 #include "db/store-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 /* What the schema cannot say. Each query names the rows that break its rule. */
 static const struct

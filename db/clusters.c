@@ -4,8 +4,8 @@
 #include "db/clusters.h"
 
 #include "db/store-private.h"
-#include "planner/cluster.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/cluster/cluster.h"
 
 gboolean
 db_store_put_cluster (DbStore *self, const char *name, const char *text, GError **error)

@@ -5,8 +5,8 @@
 
 #include "db/store-private.h"
 #include "db/transfer.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <math.h>
 #include <string.h>

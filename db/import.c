@@ -6,7 +6,7 @@
 #include "db/dump-private.h"
 #include "db/store-private.h"
 #include "db/tables-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "db/plans.h"
 
 #include "db/store-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 void
 db_plan_clear (DbPlan *self)

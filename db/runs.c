@@ -5,7 +5,7 @@
 
 #include "db/plans.h"
 #include "db/store-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <errno.h>
 #include <signal.h>

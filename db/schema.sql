@@ -3,7 +3,7 @@
 --
 -- Units are in the names: _ns nanoseconds, _ms milliseconds, _bytes bytes, _mib 2^20 bytes,
 -- _pct per cent. Times within a step count from its start. Names of ops, streams and categories
--- are those of planner/op-list.h. `created` is UTC, ISO 8601; `uid` is the same in every store
+-- are those of planner/schedule/op-list.h. `created` is UTC, ISO 8601; `uid` is the same in every store
 -- that holds the row, `id` is this store's own number.
 --
 -- What was measured is added and deleted, never changed: the triggers at the end see to it.

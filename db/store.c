@@ -3,7 +3,7 @@
 
 #include "db/store-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

@@ -3,11 +3,11 @@
 
 #include "db/tables-private.h"
 
-#include "planner/csv.h"
-#include "planner/error.h"
-#include "planner/json.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/csv.h"
+#include "planner/base/error.h"
+#include "planner/base/json.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <json-glib/json-glib.h>
 #include <math.h>

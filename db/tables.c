@@ -5,9 +5,9 @@
 
 #include "db/store-private.h"
 #include "db/tables-private.h"
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <math.h>
 #include <string.h>

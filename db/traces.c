@@ -4,7 +4,7 @@
 #include "db/traces.h"
 
 #include "db/store-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 static gboolean
 add_header (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace, GError **error)

@@ -1,8 +1,8 @@
 /* Traces of stored runs: one steady step of one rank, predicted or measured. */
 #pragma once
 #include "db/store.h"
-#include "planner/schedule.h"
-#include "planner/trace.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -9,7 +9,7 @@
  * done when the stream gets there; without one it is the host's, and done when the
  * call returns. Where there are streams, both are there. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

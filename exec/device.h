@@ -6,7 +6,7 @@
  * the thread that uses it; every `open` is followed by a `close`, after failures too. */
 #pragma once
 #include "exec/comm.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
  * only: no schedule, no clock. */
 #pragma once
 #include "exec/device.h"
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -72,8 +72,8 @@ struct _ExecKernels
 
 extern const ExecKernels exec_kernels_cpu;
 
-/* Matrix product in fp32, row-major; exec/gemm-blas.c or exec/gemm-plain.c. `layout` as in the op
- * list; the result of one call depends on its arguments alone. */
+/* Matrix product in fp32, row-major; exec/cpu/gemm-blas.c or exec/cpu/gemm-plain.c. `layout` as in
+ * the op list; the result of one call depends on its arguments alone. */
 void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
                      float *out);
 

@@ -2,73 +2,86 @@
 # libprobe.a, which needs $(probe_libs) alone, is in the planning program too.
 noinst_LIBRARIES += libexec.a libprobe.a
 libprobe_a_SOURCES = \
-  %D%/probe.c %D%/probe.h %D%/probe-private.h \
-  %D%/probe-host.c \
-  %D%/probe-nvml.c
+  %D%/probe/probe.c %D%/probe/probe.h %D%/probe/probe-private.h \
+  %D%/probe/probe-host.c \
+  %D%/probe/probe-nvml.c
 libprobe_a_CPPFLAGS = $(AM_CPPFLAGS) $(HWLOC_CPPFLAGS)
 probe_libs = $(HWLOC_LIBS) $(DL_LIBS)
 if HAVE_HWLOC
-libprobe_a_SOURCES += %D%/hwloc/probe-hwloc.c
+libprobe_a_SOURCES += %D%/probe/probe-hwloc.c
 else
-libprobe_a_SOURCES += %D%/probe-hwloc-none.c
+libprobe_a_SOURCES += %D%/probe/probe-hwloc-none.c
 endif
-libexec_a_SOURCES = \
-  %D%/bench.c %D%/bench.h \
-  %D%/bench-ops.c \
-  %D%/checkpoint.h %D%/checkpoint-private.h \
-  %D%/checkpoint-load.c \
-  %D%/checkpoint-save.c \
-  %D%/comm.c %D%/comm.h \
-  %D%/comm-threads.c \
-  %D%/data.c %D%/data.h \
+libexec_a_SOURCES =
+# What a backend fills in.
+libexec_a_SOURCES += \
+  %D%/comm.h \
   %D%/device.h \
-  %D%/device-cpu.c \
-  %D%/evaluate.c %D%/evaluate.h %D%/evaluate-private.h \
-  %D%/evaluate-network.c %D%/evaluate-moments.c \
-  %D%/exact.c %D%/exact.h \
-  %D%/exec.c %D%/exec.h \
-  %D%/gemm-amx.c \
-  %D%/kernels.h \
-  %D%/kernels-cpu.c %D%/kernels-cpu-private.h \
-  %D%/kernels-cpu-activation.c \
-  %D%/kernels-cpu-attention.c \
-  %D%/kernels-cpu-norm.c \
-  %D%/kernels-cpu-quantize.c \
-  %D%/kernels-cpu-row.c \
-  %D%/launch.c %D%/launch.h \
-  %D%/number.c %D%/number.h \
-  %D%/number-small.c \
-  %D%/placement.c %D%/placement.h \
-  %D%/runnable.c %D%/runnable.h \
-  %D%/source.c %D%/source.h \
-  %D%/spread.c %D%/spread.h \
-  %D%/stop.c %D%/stop.h \
-  %D%/tensor-file.c %D%/tensor-file.h \
-  %D%/tokens.c %D%/tokens.h \
-  %D%/walk.c %D%/walk-private.h \
-  %D%/walk-kept.c %D%/walk-kept.h %D%/walk-moments.c %D%/walk-moments.h \
-  %D%/walk-params.c %D%/walk-state.c \
-  %D%/wide.h \
-  %D%/weights.c %D%/weights.h
+  %D%/kernels.h
+# Number formats, exact sums.
+libexec_a_SOURCES += \
+  %D%/number/exact.c %D%/number/exact.h \
+  %D%/number/number.c %D%/number/number.h \
+  %D%/number/number-small.c \
+  %D%/number/wide.h
+# Kernels of processors.
+libexec_a_SOURCES += \
+  %D%/cpu/device-cpu.c \
+  %D%/cpu/gemm-amx.c \
+  %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
+  %D%/cpu/kernels-cpu-activation.c \
+  %D%/cpu/kernels-cpu-attention.c \
+  %D%/cpu/kernels-cpu-norm.c \
+  %D%/cpu/kernels-cpu-quantize.c \
+  %D%/cpu/kernels-cpu-row.c
+# Collectives, and who is where.
+libexec_a_SOURCES += \
+  %D%/comm/comm.c \
+  %D%/comm/comm-threads.c \
+  %D%/comm/launch.c %D%/comm/launch.h \
+  %D%/comm/placement.c %D%/comm/placement.h
+# A schedule, run.
+libexec_a_SOURCES += \
+  %D%/walk/checkpoint-private.h %D%/walk/checkpoint.h \
+  %D%/walk/checkpoint-load.c \
+  %D%/walk/checkpoint-save.c \
+  %D%/walk/data.c %D%/walk/data.h \
+  %D%/walk/exec.c %D%/walk/exec.h \
+  %D%/walk/runnable.c %D%/walk/runnable.h \
+  %D%/walk/source.c %D%/walk/source.h \
+  %D%/walk/stop.c %D%/walk/stop.h \
+  %D%/walk/stragglers.c %D%/walk/stragglers.h \
+  %D%/walk/tensor-file.c %D%/walk/tensor-file.h \
+  %D%/walk/tokens.c %D%/walk/tokens.h \
+  %D%/walk/walk.c %D%/walk/walk-private.h \
+  %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
+  %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
+  %D%/walk/walk-params.c \
+  %D%/walk/walk-state.c \
+  %D%/walk/weights.c %D%/walk/weights.h
+# Ops timed one by one.
+libexec_a_SOURCES += \
+  %D%/bench/bench.c %D%/bench/bench.h \
+  %D%/bench/bench-ops.c
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
 libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
 exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
 
 if HAVE_BLAS
-libexec_a_SOURCES += %D%/gemm-blas.c
+libexec_a_SOURCES += %D%/cpu/gemm-blas.c
 else
-libexec_a_SOURCES += %D%/gemm-plain.c
+libexec_a_SOURCES += %D%/cpu/gemm-plain.c
 endif
 if HAVE_MPI
 libexec_a_SOURCES += %D%/mpi/comm-mpi.c %D%/mpi/wait.c %D%/mpi/wait.h
 else
-libexec_a_SOURCES += %D%/comm-mpi-none.c
+libexec_a_SOURCES += %D%/mpi/comm-mpi-none.c
 endif
 
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
-  %D%/probe-hwloc-none.c %D%/hwloc/probe-hwloc.c \
-  %D%/comm-mpi-none.c %D%/comm-nccl-none.c %D%/gemm-blas.c %D%/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
+  %D%/probe/probe-hwloc-none.c %D%/probe/probe-hwloc.c \
+  %D%/mpi/comm-mpi-none.c %D%/nccl/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
   %D%/mpi/wait.h
 include %D%/cuda/local.mk
 include %D%/nccl/local.mk

@@ -1,102 +1,133 @@
 noinst_LIBRARIES += libplanner.a
-libplanner_a_SOURCES = \
-  %D%/accuracy.c %D%/accuracy.h \
-  %D%/arena.c %D%/arena.h \
-  %D%/bound.c %D%/bound.h \
-  %D%/buckets.c %D%/buckets.h \
-  %D%/cluster.c %D%/cluster.h %D%/cluster-private.h \
-  %D%/cluster-facts.c %D%/cluster-facts.h \
-  %D%/cluster-names.c \
-  %D%/cluster-text.c \
-  %D%/csv.c %D%/csv.h \
-  %D%/dtype.c %D%/dtype.h \
-  %D%/emit.c %D%/emit.h %D%/emit-private.h \
-  %D%/emit-accelerate.c \
-  %D%/emit-bridge.c \
-  %D%/emit-fsdp1.c \
-  %D%/emit-fsdp2.c \
-  %D%/emit-megatron.c \
-  %D%/emit-megatron-fsdp.c \
-  %D%/emit-megatron-model.c \
-  %D%/emit-nanotron.c \
-  %D%/emit-script.c \
-  %D%/emit-torch.c \
-  %D%/emit-torchtitan.c \
-  %D%/error.c %D%/error.h \
-  %D%/layout.c %D%/layout.h \
-  %D%/json.c %D%/json.h \
-  %D%/lines.c %D%/lines.h \
-  %D%/lower.c %D%/lower.h %D%/lower-private.h \
-  %D%/lower-attention.c \
-  %D%/packing.c %D%/packing.h \
-  %D%/lower-buckets.c %D%/lower-buckets.h \
-  %D%/lower-backward.c \
-  %D%/lower-emit.c %D%/lower-emit.h \
-  %D%/lower-forward.c \
-  %D%/lower-gradient.c \
-  %D%/lower-layer.c %D%/lower-layer.h %D%/lower-layer-private.h \
-  %D%/lower-layer-backward.c %D%/lower-loss.c \
-  %D%/lower-norm.c \
-  %D%/lower-offload.c %D%/lower-offload.h \
-  %D%/lower-order.c %D%/lower-order.h \
-  %D%/lower-pieces.c \
-  %D%/lower-replicated.c \
-  %D%/lower-sites.c \
-  %D%/lower-step.c %D%/lower-step.h \
-  %D%/lower-weight.c \
-  %D%/megatron.c %D%/megatron.h \
-  %D%/megatron-command.c \
-  %D%/megatron-expand.c \
-  %D%/megatron-log.c \
-  %D%/megatron-models.c %D%/megatron-models.h \
-  %D%/megatron-pattern.c %D%/megatron-pattern.h \
-  %D%/megatron-rules.c %D%/megatron-rules.h \
-  %D%/megatron-settings.c %D%/megatron-settings.h \
-  %D%/megatron-shape.c %D%/megatron-shape.h \
-  %D%/megatron-shell.c %D%/megatron-shell.h %D%/megatron-shell-private.h \
-  %D%/megatron-table.c %D%/megatron-table.h %D%/megatron-flags.h \
-  %D%/meter.c %D%/meter.h \
-  %D%/model.c %D%/model.h %D%/model-private.h \
-  %D%/model-config.c \
-  %D%/model-json.c \
-  %D%/model-tensors.c %D%/tensor.h %D%/tensor-list.h \
-  %D%/model-text.c \
-  %D%/native.c %D%/native.h \
-  %D%/nccl-log.c %D%/nccl-log.h \
-  %D%/network.c %D%/network.h %D%/values.h \
-  %D%/op.c %D%/op.h %D%/op-list.h \
-  %D%/plan.c %D%/plan.h %D%/plan-fields.h \
-  %D%/plan-words.c %D%/plan-words.h \
-  %D%/rules.c %D%/rules.h %D%/rules-private.h \
-  %D%/rules-hazards.c \
-  %D%/rules-illegal.c \
-  %D%/rules-stacks.c \
-  %D%/rules-unbuilt.c \
-  %D%/run-known.c \
-  %D%/run-notes.c \
-  %D%/run-row.c \
-  %D%/run-shape.c \
-  %D%/run-table.c %D%/run-table.h %D%/run-columns.h %D%/run-private.h \
-  %D%/schedule.c %D%/schedule.h %D%/schedule-private.h \
-  %D%/schedule-check.c \
-  %D%/schedule-text.c \
-  %D%/safetensors.c %D%/safetensors.h \
-  %D%/scratch.c %D%/scratch.h \
-  %D%/sites.c %D%/sites.h \
-  %D%/search.c %D%/search.h \
-  %D%/space.c %D%/space.h \
-  %D%/stack.c %D%/stack.h %D%/stack-history.c %D%/stack-history.h \
-  %D%/step-ops.c %D%/step-ops.h \
-  %D%/text.c %D%/text.h \
-  %D%/topology.c %D%/topology.h %D%/topology-private.h \
-  %D%/topology-matrix.c \
-  %D%/topology-xml.c \
-  %D%/trace.c %D%/trace.h \
-  %D%/workspaces.c %D%/workspaces.h \
-  %D%/trace-phases.c \
-  %D%/trace-text.c \
-  %D%/train-log.c %D%/train-log.h \
-  %D%/units.c %D%/units.h
+libplanner_a_SOURCES =
+# Text, numbers, errors.
+libplanner_a_SOURCES += \
+  %D%/base/csv.c %D%/base/csv.h \
+  %D%/base/dtype.c %D%/base/dtype.h \
+  %D%/base/error.c %D%/base/error.h \
+  %D%/base/json.c %D%/base/json.h \
+  %D%/base/lines.c %D%/base/lines.h \
+  %D%/base/text.c %D%/base/text.h \
+  %D%/base/units.c %D%/base/units.h
+# Transformers.
+libplanner_a_SOURCES += \
+  %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
+  %D%/model/model-config.c \
+  %D%/model/model-json.c \
+  %D%/model/model-tensors.c \
+  %D%/model/model-text.c \
+  %D%/model/safetensors.c %D%/model/safetensors.h \
+  %D%/model/tensor.h \
+  %D%/model/tensor-list.h
+# Machines.
+libplanner_a_SOURCES += \
+  %D%/cluster/cluster.c %D%/cluster/cluster-private.h %D%/cluster/cluster.h \
+  %D%/cluster/cluster-facts.c %D%/cluster/cluster-facts.h \
+  %D%/cluster/cluster-names.c \
+  %D%/cluster/cluster-text.c \
+  %D%/cluster/topology.c %D%/cluster/topology-private.h %D%/cluster/topology.h \
+  %D%/cluster/topology-matrix.c \
+  %D%/cluster/topology-xml.c
+# What one rank does in a step, and what happened when it ran.
+libplanner_a_SOURCES += \
+  %D%/schedule/arena.c %D%/schedule/arena.h \
+  %D%/schedule/meter.c %D%/schedule/meter.h \
+  %D%/schedule/op.c %D%/schedule/op.h \
+  %D%/schedule/op-list.h \
+  %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
+  %D%/schedule/schedule.c %D%/schedule/schedule-private.h %D%/schedule/schedule.h \
+  %D%/schedule/schedule-check.c \
+  %D%/schedule/schedule-text.c \
+  %D%/schedule/scratch.c %D%/schedule/scratch.h \
+  %D%/schedule/trace.c %D%/schedule/trace.h \
+  %D%/schedule/trace-phases.c \
+  %D%/schedule/trace-text.c \
+  %D%/schedule/workspaces.c %D%/schedule/workspaces.h
+# Points of the plan space, rules, frameworks.
+libplanner_a_SOURCES += \
+  %D%/plan/megatron-lacks.c %D%/plan/megatron-lacks.h \
+  %D%/plan/native.c %D%/plan/native.h \
+  %D%/plan/placing.h \
+  %D%/plan/plan.c %D%/plan/plan.h \
+  %D%/plan/plan-fields.h \
+  %D%/plan/plan-words.c %D%/plan/plan-words.h \
+  %D%/plan/rules.c %D%/plan/rules-private.h %D%/plan/rules.h \
+  %D%/plan/rules-hazards.c \
+  %D%/plan/rules-illegal.c \
+  %D%/plan/rules-stacks.c \
+  %D%/plan/rules-unbuilt.c \
+  %D%/plan/stack.c %D%/plan/stack.h \
+  %D%/plan/stack-history.c %D%/plan/stack-history.h
+# A plan to a schedule.
+libplanner_a_SOURCES += \
+  %D%/lower/buckets.c %D%/lower/buckets.h \
+  %D%/lower/layer-graph.c %D%/lower/layer-graph.h \
+  %D%/lower/layer-values.h \
+  %D%/lower/layout.c %D%/lower/layout.h \
+  %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
+  %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
+  %D%/lower/lower-attention.c \
+  %D%/lower/lower-backward.c \
+  %D%/lower/lower-buckets.c %D%/lower/lower-buckets.h \
+  %D%/lower/lower-emit.c %D%/lower/lower-emit.h \
+  %D%/lower/lower-forward.c \
+  %D%/lower/lower-gradient.c \
+  %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \
+  %D%/lower/lower-layer-backward.c \
+  %D%/lower/lower-loss.c \
+  %D%/lower/lower-norm.c \
+  %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
+  %D%/lower/lower-quantizers.c \
+  %D%/lower/lower-replicated.c \
+  %D%/lower/lower-step.c %D%/lower/lower-step.h \
+  %D%/lower/lower-tp-overlap.c \
+  %D%/lower/lower-weight.c \
+  %D%/lower/packing.c %D%/lower/packing.h \
+  %D%/lower/step-ops.c %D%/lower/step-ops.h
+# The best plans of a space.
+libplanner_a_SOURCES += \
+  %D%/search/bound.c %D%/search/bound.h \
+  %D%/search/search.c %D%/search/search.h \
+  %D%/search/space.c %D%/search/space.h
+# Megatron-LM's command lines and logs.
+libplanner_a_SOURCES += \
+  %D%/megatron/megatron.c %D%/megatron/megatron.h \
+  %D%/megatron/megatron-command.c \
+  %D%/megatron/megatron-expand.c \
+  %D%/megatron/megatron-flags.h \
+  %D%/megatron/megatron-log.c \
+  %D%/megatron/megatron-pattern.c %D%/megatron/megatron-pattern.h \
+  %D%/megatron/megatron-rules.c %D%/megatron/megatron-rules.h \
+  %D%/megatron/megatron-settings.c %D%/megatron/megatron-settings.h \
+  %D%/megatron/megatron-shape.c %D%/megatron/megatron-shape.h \
+  %D%/megatron/megatron-shell.c %D%/megatron/megatron-shell-private.h %D%/megatron/megatron-shell.h \
+  %D%/megatron/megatron-table.c %D%/megatron/megatron-table.h
+# A plan as what starts it.
+libplanner_a_SOURCES += \
+  %D%/emit/emit.c %D%/emit/emit-private.h %D%/emit/emit.h \
+  %D%/emit/emit-accelerate.c \
+  %D%/emit/emit-bridge.c \
+  %D%/emit/emit-fsdp1.c \
+  %D%/emit/emit-fsdp2.c \
+  %D%/emit/emit-megatron.c \
+  %D%/emit/emit-megatron-fsdp.c \
+  %D%/emit/emit-megatron-model.c \
+  %D%/emit/emit-nanotron.c \
+  %D%/emit/emit-script.c \
+  %D%/emit/emit-torch.c \
+  %D%/emit/emit-torchtitan.c
+# Tables and logs of measured runs.
+libplanner_a_SOURCES += \
+  %D%/runs/accuracy.c %D%/runs/accuracy.h \
+  %D%/runs/nccl-log.c %D%/runs/nccl-log.h \
+  %D%/runs/run-columns.h \
+  %D%/runs/run-facts.c \
+  %D%/runs/run-model-cluster.c \
+  %D%/runs/run-notes.c \
+  %D%/runs/run-private.h \
+  %D%/runs/run-row.c \
+  %D%/runs/run-table.c %D%/runs/run-table.h \
+  %D%/runs/train-log.c %D%/runs/train-log.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 
 planner_embedded = %D%/data/clusters.ini.inc %D%/data/gpus.ini.inc \

@@ -3,7 +3,7 @@
 
 #include "plots/labels.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 static const char script[] =
 #include "plots/pareto.gp.inc"

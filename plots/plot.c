@@ -3,9 +3,9 @@
 
 #include "plots/plot-private.h"
 
-#include "planner/error.h"
-#include "planner/text.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <errno.h>
 #include <glib/gstdio.h>

@@ -3,8 +3,8 @@
  * The format follows the file's extension (svg, png, pdf, txt); with no file the
  * picture is text for a terminal. */
 #pragma once
-#include "planner/schedule.h"
-#include "planner/trace.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

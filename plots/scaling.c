@@ -3,7 +3,7 @@
 
 #include "plots/plot-private.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <math.h>
 #include <string.h>

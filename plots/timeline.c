@@ -3,8 +3,8 @@
 
 #include "plots/plot-private.h"
 
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 static const char script[] =
 #include "plots/timeline.gp.inc"

@@ -3,7 +3,7 @@
 
 #include "plots/labels.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  * others shares the device with them (sharing.h). On a serial device every stream is the same one.
  */
 #pragma once
-#include "planner/schedule.h"
-#include "sim/cost.h"
+#include "planner/schedule/schedule.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

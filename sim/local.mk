@@ -1,34 +1,43 @@
 noinst_LIBRARIES += libsim.a
-libsim_a_SOURCES = \
-  %D%/adjust.c %D%/adjust.h \
-  %D%/doubt.c %D%/doubt.h \
-  %D%/blocks.c %D%/blocks-long.c %D%/blocks-long.h %D%/blocks-state.c %D%/blocks.h %D%/blocks-private.h \
-  %D%/busy.c %D%/busy.h \
-  %D%/calibrate.c %D%/calibrate.h \
-  %D%/cost.c %D%/cost.h \
-  %D%/cost-calls.c \
-  %D%/cost-collective.c \
-  %D%/cost-compute.c \
-  %D%/cost-defaults.c \
-  %D%/cost-params.h \
-  %D%/cost-launch.c \
-  %D%/cost-private.h \
-  %D%/cost-timed.c \
-  %D%/crowd.c %D%/crowd.h \
+libsim_a_SOURCES =
+# What an op costs.
+libsim_a_SOURCES += \
+  %D%/cost/adjust.c %D%/cost/adjust.h \
+  %D%/cost/cost.c %D%/cost/cost-private.h %D%/cost/cost.h \
+  %D%/cost/cost-calls.c \
+  %D%/cost/cost-collective.c \
+  %D%/cost/cost-compute.c \
+  %D%/cost/cost-defaults.c \
+  %D%/cost/cost-launch.c \
+  %D%/cost/cost-params.h \
+  %D%/cost/cost-timed.c \
+  %D%/cost/doubt.c %D%/cost/doubt.h \
+  %D%/cost/measurements.c %D%/cost/measurements.h \
+  %D%/cost/timings.c %D%/cost/timings.h
+# The simulator, op by op.
+libsim_a_SOURCES += \
   %D%/engine.c %D%/engine.h \
-  %D%/measurements.c %D%/measurements.h \
-  %D%/fold.c %D%/fold.h \
-  %D%/footprint.c %D%/footprint.h %D%/footprint-private.h \
-  %D%/measure.c %D%/measure.h \
-  %D%/gaps.c %D%/gaps.h \
-  %D%/lead.c %D%/lead.h \
-  %D%/leap.c %D%/leap.h \
   %D%/memory.c %D%/memory.h \
-  %D%/program.c %D%/program.h \
-  %D%/recall.c %D%/recall.h \
-  %D%/rejoin.c %D%/rejoin.h \
+  %D%/record-stream.c %D%/record-stream.h \
   %D%/sharing.c %D%/sharing.h \
-  %D%/sim.c %D%/sim.h \
-  %D%/tally.c %D%/tally.h \
-  %D%/timings.c %D%/timings.h
+  %D%/sim.c %D%/sim.h
+# The same results sooner.
+libsim_a_SOURCES += \
+  %D%/fast/arena-fit.c %D%/fast/arena-fit.h \
+  %D%/fast/blocks.c %D%/fast/blocks-private.h %D%/fast/blocks.h \
+  %D%/fast/blocks-long.c %D%/fast/blocks-long.h \
+  %D%/fast/blocks-state.c \
+  %D%/fast/exposed.c %D%/fast/exposed.h \
+  %D%/fast/fold.c %D%/fast/fold.h \
+  %D%/fast/footprint.c %D%/fast/footprint-private.h %D%/fast/footprint.h \
+  %D%/fast/leap.c %D%/fast/leap.h \
+  %D%/fast/measure.c %D%/fast/measure.h \
+  %D%/fast/program.c %D%/fast/program.h \
+  %D%/fast/recall.c %D%/fast/recall.h \
+  %D%/fast/rejoin.c %D%/fast/rejoin.h \
+  %D%/fast/slowdown-bound.c %D%/fast/slowdown-bound.h \
+  %D%/fast/tally.c %D%/fast/tally.h
+# Parameters from measured runs.
+libsim_a_SOURCES += \
+  %D%/fit/calibrate.c %D%/fit/calibrate.h
 EXTRA_DIST += %D%/README.md

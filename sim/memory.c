@@ -8,8 +8,8 @@
 
 #include "sim/memory.h"
 
-#include "planner/arena.h"
-#include "planner/meter.h"
+#include "planner/schedule/arena.h"
+#include "planner/schedule/meter.h"
 
 #define SMALL SIM_MEMORY_SMALL
 #define SMALL_SEGMENT (2 * PLAN_MIB)

@@ -3,11 +3,11 @@
  * Live bytes are counted by category; reserved bytes follow a caching allocator
  * (segments, best fit, splitting) where the stack has one. */
 #pragma once
-#include "planner/schedule.h"
-#include "planner/stack.h"
-#include "planner/trace.h"
-#include "planner/units.h"
-#include "sim/lead.h"
+#include "planner/base/units.h"
+#include "planner/plan/stack.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
+#include "sim/record-stream.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

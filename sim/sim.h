@@ -1,10 +1,10 @@
 /* sim_run: schedule and costs in, trace out. */
 #pragma once
-#include "planner/cluster.h"
-#include "planner/schedule.h"
-#include "planner/stack.h"
-#include "planner/trace.h"
-#include "sim/cost.h"
+#include "planner/cluster/cluster.h"
+#include "planner/plan/stack.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

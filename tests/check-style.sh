@@ -14,8 +14,8 @@ offences ()
   failed=1
 }
 
-mapfile -t sources < <(find planner sim exec db plots tests -name '*.[ch]' | sort)
-mapfile -t library < <(printf '%s\n' "${sources[@]}" | grep -Ev '^(tests|planner/cli)/')
+mapfile -t sources < <(find planner advise cli sim exec db plots tests -name '*.[ch]' | sort)
+mapfile -t library < <(printf '%s\n' "${sources[@]}" | grep -Ev '^(tests|cli)/')
 
 # Sizes: lines of a file and of a function (braces in the first column, as the formatter puts them).
 wc -l "${sources[@]}" | awk '
@@ -39,13 +39,13 @@ done | offences "not in tests/local.mk"
 
 # Blanks.
 grep -rnIP '\t' --include='*.[ch]' --include='*.md' --include='*.gp' --include='*.sql' \
-  --include='*.ini' planner sim exec db plots tests | cut -d: -f1,2 | offences "tab"
-grep -rnI ' $' planner sim exec db plots tests configure.ac Makefile.am README.md quickstart .ci |
+  --include='*.ini' planner advise cli sim exec db plots tests | cut -d: -f1,2 | offences "tab"
+grep -rnI ' $' planner advise cli sim exec db plots tests configure.ac Makefile.am README.md quickstart .ci |
   grep -vE '^tests/(fuzz/corpus/|golden/[^:]*\.expected:)' | cut -d: -f1,2 | offences "blank at the end of the line"
 
 # Only the program prints and ends.
 grep -nE '\b(exit|printf|fprintf|puts|fputs|g_print|g_printerr) \(' "${library[@]}" |
-  cut -d: -f1,2 | offences "only planner/cli prints and exits"
+  cut -d: -f1,2 | offences "only cli prints and exits"
 
 # A folder has a short README that names what lies in it and in its folders, but for those that have one
 # of their own, `check-*.sh` too; of tests what lies in its folders is not named.
@@ -59,7 +59,7 @@ named_in ()
   return 1
 }
 set -f # patterns stay patterns
-for folder in planner planner/cli sim exec exec/cuda db plots tests; do
+for folder in planner advise cli sim exec exec/cuda db plots tests; do
   readme=$folder/README.md depth=9
   [ -e $readme ] || { echo "$readme is missing"; continue; }
   [ "$(wc -l <$readme)" -le 120 ] || echo "$readme has more than 120 lines"
@@ -109,6 +109,7 @@ while read -r archive prefix; do
     offences "exported by $archive without the prefix $prefix"
 done <<'END'
 libplanner.a plan_
+libadvise.a advise_
 libsim.a sim_
 libexec.a exec_
 libprobe.a exec_

@@ -28,9 +28,11 @@ clean-local:
 
 # Programs without an LDADD of their own; their source has their name.
 LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
-exec_test_ldadd = $(test_archives) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
+reference_archive = %D%/reference/libreference.a
+exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
 check_tests = \
+  %D%/unit/test-advise.tap \
   %D%/unit/test-bench.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
@@ -113,10 +115,10 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
 EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
-tests_unit_libdouble_a_SOURCES = exec/comm.c exec/evaluate.c exec/evaluate-moments.c \
-  exec/evaluate-network.c exec/gemm-plain.c exec/kernels-cpu.c exec/kernels-cpu-activation.c \
-  exec/kernels-cpu-attention.c exec/kernels-cpu-norm.c exec/kernels-cpu-quantize.c \
-  exec/kernels-cpu-row.c
+tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
+  tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
+  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-quantize.c \
+  exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -141,12 +143,7 @@ tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
 tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
 check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
-tests_prop_product_pairs_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
-tests_prop_prop_search_tap_SOURCES = %D%/prop/prop-search.c \
-  planner/cli/adjustments.c planner/cli/doubt.c planner/cli/floor.c planner/cli/measurements.c \
-  planner/cli/predict.c planner/cli/split.c \
-  planner/cli/score.c planner/cli/timings.c planner/cli/workspaces.c
-tests_prop_prop_search_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
+tests_prop_product_pairs_LDADD = $(reference_archive) $(exec_archives) $(plan_libs) $(exec_libs)
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
 tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
@@ -155,9 +152,16 @@ tests_unit_test_store_files_tap_SOURCES = %D%/unit/test-store-files.c $(store_sa
 tests_unit_test_store_transfer_tap_SOURCES = %D%/unit/test-store-transfer.c $(store_samples)
 tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 
+# What clever routines are held to; written plainly, and used by tests alone.
+check_LIBRARIES = $(reference_archive)
+tests_reference_libreference_a_SOURCES = \
+  %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-private.h \
+  %D%/reference/evaluate-moments.c \
+  %D%/reference/evaluate-network.c
+
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
-check_LIBRARIES = $(test_archives) %D%/unit/libdouble.a
+check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 endif
@@ -603,7 +607,7 @@ fake_tests = \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
 TESTS += $(fake_tests)
-tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/gemm-plain.c
+tests_fake_test_cublaslt_tap_SOURCES = %D%/fake/test-cublaslt.c exec/cpu/gemm-plain.c
 tests_fake_test_cublaslt_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cublaslt_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cublaslt_batch_tap_SOURCES = %D%/fake/test-cublaslt-batch.c
@@ -619,12 +623,12 @@ tests_fake_test_cuda_kernels_tap_SOURCES = $(fake_kernel_test_sources)
 tests_fake_test_cuda_kernels_tap_LDADD = $(fake_cuda_libs)
 tests_fake_test_cuda_kernels_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_attention_tap_SOURCES = \
-  $(fake_attention_sources) $(cuda_case_sources) exec/gemm-plain.c
+  $(fake_attention_sources) $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_attention_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_attention_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_gemm_tap_SOURCES = \
-  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-gemm.c $(gemm_compare_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_gemm_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_gemm_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -637,32 +641,32 @@ tests_fake_test_cuda_blocks_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_blocks_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_blocks_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_graph_tap_SOURCES = \
-  %D%/fake/test-cuda-graph.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-graph.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_graph_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_graph_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_graph_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_bytes_tap_SOURCES = \
-  %D%/fake/test-cuda-bytes.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-bytes.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_bytes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_bytes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_bytes_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_modes_tap_SOURCES = \
-  %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_modes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_modes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_modes_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_operands_tap_SOURCES = \
-  %D%/fake/test-cuda-operands.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-operands.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_operands_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_operands_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_operands_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_params_tap_SOURCES = \
-  %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-params.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_params_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_params_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_params_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_walk_tap_SOURCES = \
-  %D%/fake/test-cuda-walk.c $(cuda_case_sources) exec/gemm-plain.c
+  %D%/fake/test-cuda-walk.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_walk_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_walk_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_walk_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -676,7 +680,7 @@ check_PROGRAMS += %D%/gpu/test-cuda-attention.tap
 TESTS += %D%/gpu/test-cuda-attention.tap
 carried_programs += %D%/gpu/test-cuda-attention.tap
 tests_gpu_test_cuda_attention_tap_SOURCES = \
-  %D%/gpu/test-cuda-attention.c $(batched_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cuda-attention.c $(batched_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_attention_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_attention_tap_LDADD = \
   libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
@@ -684,10 +688,10 @@ check_PROGRAMS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 TESTS += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 carried_programs += %D%/gpu/test-cuda-gemm.tap %D%/gpu/test-cuda-kernels.tap
 tests_gpu_test_cuda_gemm_tap_SOURCES = \
-  %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cuda-gemm.c $(gemm_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_gemm_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_gemm_tap_LDADD = libexeccuda.a libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
-tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources) exec/gemm-plain.c
+tests_gpu_test_cuda_kernels_tap_SOURCES = $(gpu_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cuda_kernels_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_test_cuda_kernels_tap_LDADD = libcudakernels.a $(exec_test_ldadd) $(CUDA_LIBS)
 endif
@@ -712,13 +716,13 @@ check_PROGRAMS += $(fake_nccl_tests)
 TESTS += $(fake_nccl_tests)
 tests_fake_test_cuda_bench_tap_SOURCES = \
   %D%/fake/test-cuda-bench.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
-  exec/gemm-plain.c
+  exec/cpu/gemm-plain.c
 tests_fake_test_cuda_bench_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_bench_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_bench_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_nccl_tap_SOURCES = \
   %D%/fake/test-cuda-nccl.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
-  exec/gemm-plain.c
+  exec/cpu/gemm-plain.c
 tests_fake_test_cuda_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_nccl_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
@@ -734,7 +738,7 @@ tests_fake_librealnccl_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 check_PROGRAMS += %D%/gpu/test-nccl.tap
 TESTS += %D%/gpu/test-nccl.tap
 carried_programs += %D%/gpu/test-nccl.tap
-tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/gemm-plain.c
+tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
 tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(NCCL_LIBS)
 endif
@@ -757,7 +761,7 @@ tests_fake_test_cudnn_tap_LDFLAGS = $(fake_cuda_ldflags)
 
 # The whole program on fake GPUs, with NCCL between them.
 check_PROGRAMS += %D%/fake/exec-cuda
-tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) planner/cli/backend-cuda.c \
+tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) cli/run/backend-cuda.c \
   exec/cuda/attention-driver.c $(fake_nccl_sources) $(nccl_sources)
 tests_fake_exec_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_exec_cuda_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_archives) \
@@ -774,7 +778,7 @@ check_PROGRAMS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
 TESTS += %D%/gpu/test-cudnn.tap %D%/gpu/test-cudnn-ask.tap
 carried_programs += %D%/gpu/test-cudnn.tap
 tests_gpu_test_cudnn_tap_SOURCES = \
-  %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/gemm-plain.c
+  %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c

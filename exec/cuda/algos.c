@@ -4,7 +4,7 @@
 #include "exec/cuda/algos.h"
 
 #include "exec/cuda/lt.h"
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

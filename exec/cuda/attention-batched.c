@@ -10,11 +10,11 @@
 #include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/window.h"
 #include "exec/cuda/lt.h"
-#include "exec/cuda/window.h"
-#include "planner/error.h"
-#include "planner/scratch.h"
+#include "planner/base/error.h"
+#include "planner/schedule/scratch.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>

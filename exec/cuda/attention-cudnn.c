@@ -4,8 +4,8 @@
 #include "exec/cuda/attention-cudnn.h"
 
 #include "exec/cuda/attention-graph.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <math.h>
 #include <string.h>

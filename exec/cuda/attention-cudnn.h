@@ -1,7 +1,7 @@
 /* ExecAttention: cuDNN's attention for one GPU and thread. What cuDNN makes for a shape is made
  * once; an NVRTC compilation of a fraction of a second. Workspace is the caller's. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/cuda/attention-cudnn.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -7,8 +7,8 @@
 #include "exec/cuda/attention-cudnn.h"
 #include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/cuda/window.h"
-#include "planner/error.h"
+#include "exec/cuda/kernels/window.h"
+#include "planner/base/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
 

@@ -4,8 +4,8 @@
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #define ALIGNMENT 256 /* of what lies in the workspace */
 

@@ -10,8 +10,8 @@
 
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-cuda.h"
-#include "exec/cuda/sum.h"
-#include "planner/error.h"
+#include "exec/cuda/kernels/sum.h"
+#include "planner/base/error.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "exec/cuda/cuda-check.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>

@@ -8,8 +8,8 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-private.h"
 #include "exec/cuda/gemm-lt.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <time.h>
 

@@ -2,7 +2,7 @@
  * runs it again. */
 #pragma once
 #include "exec/cuda/device-cuda.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include <cuda_runtime_api.h>
 #include <glib.h>
 G_BEGIN_DECLS

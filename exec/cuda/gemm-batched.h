@@ -2,7 +2,7 @@
  * once. What is needed to issue one is made once per shape and thread; its algorithm is always the
  * first that the library proposes, without a workspace, and so the same one everywhere. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -17,9 +17,9 @@
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/lt.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-lt.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>

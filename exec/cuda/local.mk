@@ -15,21 +15,21 @@ am__v_NVCC_1 =
 	  -MD -MT $@ -MF $(@:.o=.cu.d) -c $< -o $@
 
 cuda_sources = \
-  %D%/attention.cu \
-  %D%/attention-softmax.cu \
-  %D%/elementwise.cu \
-  %D%/embedding.cu \
-  %D%/gemm-plain.cu \
-  %D%/head-norm.cu \
-  %D%/loss.cu \
-  %D%/moments.cu \
-  %D%/norm.cu \
-  %D%/norm-bwd.cu \
-  %D%/optimizer.cu \
-  %D%/param.cu \
-  %D%/quantize.cu \
-  %D%/squares.cu \
-  %D%/sum.cu
+  %D%/kernels/attention.cu \
+  %D%/kernels/attention-softmax.cu \
+  %D%/kernels/elementwise.cu \
+  %D%/kernels/embedding.cu \
+  %D%/kernels/gemm-plain.cu \
+  %D%/kernels/head-norm.cu \
+  %D%/kernels/loss.cu \
+  %D%/kernels/adam-fp8.cu \
+  %D%/kernels/norm.cu \
+  %D%/kernels/norm-bwd.cu \
+  %D%/kernels/optimizer.cu \
+  %D%/kernels/param.cu \
+  %D%/kernels/quantize.cu \
+  %D%/kernels/quantize-128x128.cu \
+  %D%/kernels/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
 noinst_LIBRARIES += libcudakernels.a
@@ -39,9 +39,9 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels.h %D%/window.h \
-  %D%/adam.cuh %D%/exact.cuh %D%/launch.cuh %D%/narrow.cuh %D%/parts.cuh %D%/patch.cuh \
-  %D%/powers.cuh %D%/reduce.cuh
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/kernels.h %D%/kernels/window.h \
+  %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/patch.cuh \
+  %D%/kernels/powers.cuh %D%/kernels/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.
@@ -58,14 +58,14 @@ cuda_host_sources = \
   %D%/graph.c \
   %D%/kernels-cuda.c \
   %D%/lt.c %D%/lt.h \
-  %D%/sum.h
+  %D%/kernels/sum.h
 EXTRA_DIST += $(cuda_host_sources) %D%/attention-fused.c %D%/attention-fused-none.c
 if HAVE_CUDA
 noinst_LIBRARIES += libexeccuda.a
 libexeccuda_a_SOURCES = $(cuda_host_sources)
 libexeccuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 if !HAVE_NCCL
-libexeccuda_a_SOURCES += exec/comm-nccl-none.c
+libexeccuda_a_SOURCES += exec/nccl/comm-nccl-none.c
 endif
 if HAVE_CUDNN
 libexeccuda_a_SOURCES += %D%/attention-fused.c

@@ -3,7 +3,7 @@
  * its second our a. Functions give codes for exec_cuda_check. */
 #pragma once
 #include "exec/cuda/cuda-check.h"
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 
 #include <cublasLt.h>

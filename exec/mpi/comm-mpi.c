@@ -2,9 +2,9 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/comm/placement.h"
 #include "exec/mpi/wait.h"
-#include "exec/placement.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <mpi.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "exec/mpi/wait.h"
 
-#include "exec/placement.h"
-#include "planner/error.h"
+#include "exec/comm/placement.h"
+#include "planner/base/error.h"
 
 #include <mpi.h>
 #include <sched.h>

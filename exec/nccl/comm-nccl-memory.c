@@ -4,8 +4,8 @@
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 static void
 block_clear (NcclBlock *block)

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

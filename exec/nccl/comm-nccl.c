@@ -6,9 +6,9 @@
  * communicators of this rank are aborted, together, which is what ends their kernels. */
 #include "config.h"
 
-#include "exec/cuda/sum.h"
+#include "exec/cuda/kernels/sum.h"
 #include "exec/nccl/comm-nccl-private.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <string.h>
 

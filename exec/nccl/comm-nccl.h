@@ -6,7 +6,7 @@
  * behind an all_to_all. Host memory passes through a stage and is summed in rank order. */
 #pragma once
 #include "exec/comm.h"
-#include "exec/launch.h"
+#include "exec/comm/launch.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,10 +3,10 @@
  * bench` and `make bench-instructions`; never part of the tests. */
 #include "config.h"
 
-#include "planner/bound.h"
-#include "planner/lower.h"
-#include "planner/search.h"
-#include "sim/measure.h"
+#include "planner/lower/lower.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 
 #include <stdio.h>
@@ -145,7 +145,7 @@ score_from_nothing (Case *self, SimWorkspace *workspace)
   score_again (self, workspace);
 }
 
-/* Memory is known, too: what a schedule holds, a search finds once (planner/cli/score.c). */
+/* Memory is known, too: what a schedule holds, a search finds once (advise/score.c). */
 static void
 score_shared (Case *self, SimWorkspace *workspace)
 {
@@ -253,7 +253,7 @@ find_bytes (Candidates *self, const Plan *key)
   return bytes;
 }
 
-/* What plans share is shared as in planner/cli/score.c. */
+/* What plans share is shared as in advise/score.c. */
 static gboolean
 score_candidate (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
 {

@@ -17,7 +17,7 @@ fsdplan __complete "" >"$work/commands"
 while IFS="$(printf '\t')" read -r command summary; do
   page=fsdplan-$command.1
   test "$command" = help && continue
-  test -e "$page" || { complain "no $page: see planner/cli/local.mk"; continue; }
+  test -e "$page" || { complain "no $page: see cli/local.mk"; continue; }
   tr -d '\\' <"$page" >"$work/plain"
   grep -qxF "fsdplan-$command - $summary" "$work/plain" || complain "$page: another summary"
   for option in $(fsdplan "$command" --help | grep -oE -e '--[a-z-]+=' | sort -u); do

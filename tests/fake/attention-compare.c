@@ -4,8 +4,8 @@
 #include "tests/fake/attention-compare.h"
 
 #include "exec/kernels.h"
-#include "exec/number.h"
-#include "planner/scratch.h"
+#include "exec/number/number.h"
+#include "planner/schedule/scratch.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>

@@ -5,8 +5,8 @@
 
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/number.h"
-#include "planner/scratch.h"
+#include "exec/number/number.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>

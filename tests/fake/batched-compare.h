@@ -1,7 +1,7 @@
 /* Attention by products in batches against exec_kernels_cpu's, on whatever stands for the device:
  * the fake one or a real GPU. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <stdio.h>
 G_BEGIN_DECLS

@@ -2,8 +2,8 @@
 /* Activations where little is left of their argument, beside double arithmetic. */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
-#include "planner/model.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "planner/model/model.h"
 #include "tests/fake/compare-operand.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include "tests/fake/compare-dims.h"
 
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <string.h>
 

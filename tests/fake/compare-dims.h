@@ -1,6 +1,6 @@
 /* Which sizes a kernel is called with when it is compared. */
 #pragma once
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

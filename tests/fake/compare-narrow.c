@@ -4,10 +4,10 @@
 #include "config.h"
 
 #include "exec/comm.h"
-#include "exec/cuda/kernels.h"
-#include "exec/cuda/sum.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/sum.h"
+#include "exec/number/number.h"
 #include "tests/fake/compare-operand.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * them go through a row alike. */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
-#include "planner/op.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "planner/schedule/op.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 

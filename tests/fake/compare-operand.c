@@ -3,9 +3,9 @@
 
 #include "tests/fake/compare-operand.h"
 
-#include "exec/exact.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
 
 #include <math.h>
 #include <string.h>

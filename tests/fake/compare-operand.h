@@ -1,7 +1,7 @@
 /* CompareOperand: an array that a kernel reads or writes, on the host and on a device, in a larger
  * allocation whose other bytes nobody may touch. */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include "tests/fake/compare.h"
 #include <glib.h>
 G_BEGIN_DECLS

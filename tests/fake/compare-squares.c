@@ -3,9 +3,9 @@
  * matrices both ways round, and of parts of parameters that cut squares anywhere. */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/number.h"
 #include "tests/fake/compare-operand.h"
 
 #include <float.h>

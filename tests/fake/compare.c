@@ -3,10 +3,10 @@
 
 #include "tests/fake/compare.h"
 
-#include "exec/cuda/kernels.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
-#include "planner/scratch.h"
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/number.h"
+#include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 #include "tests/share.h"

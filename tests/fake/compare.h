@@ -1,7 +1,7 @@
 /* The CUDA launchers against exec_kernels_cpu, on whatever stands for the device: the same cases
  * for the fake one and for a real one. */
 #pragma once
-#include "planner/op.h"
+#include "planner/schedule/op.h"
 #include <check.h>
 #include <glib.h>
 #include <stdio.h>

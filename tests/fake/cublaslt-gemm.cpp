@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The product itself, in the plainest way: every element is the fp32 sum over ascending k, as
- * exec/gemm-plain.c has it, and is rounded once. */
+ * exec/cpu/gemm-plain.c has it, and is rounded once. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/fake/cublaslt.hpp"
 
 #include <cmath>

@@ -3,8 +3,8 @@
 
 #include "tests/fake/cuda-case.h"
 
-#include "exec/probe.h"
-#include "planner/lower.h"
+#include "exec/probe/probe.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"

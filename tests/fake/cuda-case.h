@@ -2,9 +2,9 @@
  * CPU's kernels. */
 #pragma once
 #include "exec/cuda/device-cuda.h"
-#include "exec/exec.h"
-#include "planner/error.h"
-#include "planner/model.h"
+#include "exec/walk/exec.h"
+#include "planner/base/error.h"
+#include "planner/model/model.h"
 #include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS

@@ -3,8 +3,8 @@
  * are; results are rounded to the tensor's format, also where nobody else sees them. */
 #include "config.h"
 
-#include "exec/number.h"
-#include "planner/units.h"
+#include "exec/number/number.h"
+#include "planner/base/units.h"
 #include "tests/fake/cudnn-fake-private.h"
 #include "tests/fake/order.h"
 #include "tests/fake/watch.h"

@@ -5,9 +5,9 @@
 
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels.h"
-#include "exec/number.h"
-#include "planner/units.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/number.h"
+#include "planner/base/units.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
 /* cuBLASLt's products against gemm-plain.cu's, on whatever stands for the device, and their speed.
  */
 #pragma once
-#include "planner/dtype.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <stdio.h>
 G_BEGIN_DECLS

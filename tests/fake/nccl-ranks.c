@@ -3,7 +3,7 @@
 
 #include "tests/fake/nccl-ranks.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 

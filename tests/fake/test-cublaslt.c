@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "exec/kernels.h"
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/include/cublasLt.h"
 

@@ -4,9 +4,9 @@
 #include "config.h"
 
 #include "exec/cuda/attention-batched.h"
-#include "planner/error.h"
-#include "planner/scratch.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+#include "planner/schedule/scratch.h"
 #include "tests/fake/batched-compare.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"

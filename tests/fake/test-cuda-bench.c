@@ -3,7 +3,7 @@
  * computed, each kernel held to its operands. Time there goes by calls, a microsecond each. */
 #include "config.h"
 
-#include "exec/bench.h"
+#include "exec/bench/bench.h"
 #include "exec/nccl/comm-nccl.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"

@@ -3,11 +3,11 @@
  * by cuBLASLt or the plain kernel, against the CPU's of the same numbers. */
 #include "config.h"
 
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
 
 #include <check.h>

@@ -4,8 +4,8 @@
  */
 #include "config.h"
 
-#include "planner/lower.h"
-#include "sim/cost-private.h"
+#include "planner/lower/lower.h"
+#include "sim/cost/cost-private.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 

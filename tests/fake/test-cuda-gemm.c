@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products by cuBLASLt on the fake device, which sums in the order of exec/gemm-plain.c: equal bit
- * for bit to what the CPU's kernel does with the same operands. */
+/* Products by cuBLASLt on the fake device, which sums in the order of exec/cpu/gemm-plain.c: equal
+ * bit for bit to what the CPU's kernel does with the same operands. */
 #include "config.h"
 
 #include "exec/cuda/algos.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/number.h"
-#include "planner/units.h"
+#include "exec/number/number.h"
+#include "planner/base/units.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/gemm-compare.h"
 

@@ -3,7 +3,7 @@
  * calls that a capture does not take. */
 #include "config.h"
 
-#include "exec/checkpoint.h"
+#include "exec/walk/checkpoint.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/share.h"

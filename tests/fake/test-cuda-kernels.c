@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "tests/fake/compare.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/include/cuda_runtime_api.h"

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
-#include "exec/cuda/kernels.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"

@@ -5,8 +5,8 @@
 #include "config.h"
 
 #include "exec/cuda/device-cuda.h"
-#include "planner/error.h"
-#include "planner/lower.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/share.h"

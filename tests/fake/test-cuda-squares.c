@@ -3,11 +3,11 @@
  * cuBLASLt in each pair that training has, against sums in double of what the CPU quantised. */
 #include "config.h"
 
+#include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels.h"
-#include "exec/kernels-cpu-private.h"
-#include "exec/number.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
 
 #include <check.h>

@@ -4,9 +4,9 @@
 #include "config.h"
 
 #include "exec/cuda/device-cuda.h"
-#include "exec/runnable.h"
-#include "planner/error.h"
-#include "planner/lower.h"
+#include "exec/walk/runnable.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/cudnn-fake.h"

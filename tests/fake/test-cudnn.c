@@ -3,7 +3,7 @@
  * the CPU's kernels. */
 #include "config.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include "tests/fake/attention-compare.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/cudnn-fake.h"

@@ -3,8 +3,8 @@
  * each other through the communicator of threads. */
 #include "config.h"
 
-#include "exec/number.h"
-#include "planner/error.h"
+#include "exec/number/number.h"
+#include "planner/base/error.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
 #include "tests/fake/nccl-ranks.h"

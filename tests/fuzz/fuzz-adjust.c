@@ -2,7 +2,7 @@
 /* What parses must print and parse again to the same text. */
 #include "config.h"
 
-#include "sim/adjust.h"
+#include "sim/cost/adjust.h"
 
 #include <stdint.h>
 #include <stdlib.h>

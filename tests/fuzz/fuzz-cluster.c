@@ -2,7 +2,7 @@
 /* What parses must print and parse again to the same text and the same facts. */
 #include "config.h"
 
-#include "planner/cluster.h"
+#include "planner/cluster/cluster.h"
 
 #include <stdint.h>
 #include <stdlib.h>

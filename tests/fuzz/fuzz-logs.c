@@ -3,9 +3,9 @@
  * pieces do not matter. */
 #include "config.h"
 
-#include "planner/lines.h"
-#include "planner/nccl-log.h"
-#include "planner/train-log.h"
+#include "planner/base/lines.h"
+#include "planner/runs/nccl-log.h"
+#include "planner/runs/train-log.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 /* Any text is a plan or an error; what is a plan prints and parses. */
 #include "config.h"
 
-#include "planner/megatron.h"
+#include "planner/megatron/megatron.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * must pass its check, add up, print, and parse again to the same text. */
 #include "config.h"
 
-#include "planner/model.h"
+#include "planner/model/model.h"
 
 #include <stdint.h>
 #include <stdlib.h>

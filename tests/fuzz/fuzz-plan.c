@@ -3,7 +3,7 @@
  * error, and a resolved plan resolves to itself. */
 #include "config.h"
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 #include <stdint.h>
 #include <stdlib.h>

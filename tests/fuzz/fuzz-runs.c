@@ -3,7 +3,7 @@
  * that can be planned have all of a plan, and the pieces do not matter. */
 #include "config.h"
 
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* What parses lies inside the file, and every tensor is found by its name. */
 #include "config.h"
 
-#include "planner/safetensors.h"
+#include "planner/model/safetensors.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* What parses must print and parse again to the same text. */
 #include "config.h"
 
-#include "planner/schedule.h"
+#include "planner/schedule/schedule.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -10,11 +10,11 @@
 #include "db/store-private.h"
 #include "db/traces.h"
 #include "db/transfer.h"
-#include "planner/cluster.h"
-#include "planner/model.h"
-#include "planner/plan.h"
-#include "sim/adjust.h"
-#include "sim/timings.h"
+#include "planner/cluster/cluster.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "sim/cost/adjust.h"
+#include "sim/cost/timings.h"
 
 #include <stdint.h>
 #include <stdlib.h>

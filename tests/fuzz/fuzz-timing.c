@@ -3,7 +3,7 @@
  * what it took is found again, longer where it is larger. */
 #include "config.h"
 
-#include "sim/timings.h"
+#include "sim/cost/timings.h"
 
 #include <stdint.h>
 #include <stdlib.h>

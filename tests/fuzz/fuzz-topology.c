@@ -3,7 +3,7 @@
  * or an error. */
 #include "config.h"
 
-#include "planner/topology.h"
+#include "planner/cluster/topology.h"
 
 #include <stdint.h>
 #include <stdlib.h>

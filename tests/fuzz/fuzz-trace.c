@@ -2,7 +2,7 @@
 /* What parses must print and parse again to the same text. */
 #include "config.h"
 
-#include "planner/trace.h"
+#include "planner/schedule/trace.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include "config.h"
 
 #include "exec/cuda/attention-cudnn.h"
-#include "planner/error.h"
-#include "planner/model.h"
-#include "planner/scratch.h"
+#include "planner/base/error.h"
+#include "planner/model/model.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "config.h"
 
 #include "exec/comm.h"
-#include "exec/evaluate.h"
 #include "tests/prop/product.h"
+#include "tests/reference/evaluate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

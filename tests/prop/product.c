@@ -3,9 +3,9 @@
 
 #include "tests/prop/product.h"
 
-#include "exec/probe.h"
-#include "exec/runnable.h"
-#include "planner/lower.h"
+#include "exec/probe/probe.h"
+#include "exec/walk/runnable.h"
+#include "planner/lower/lower.h"
 #include "tests/prop/shards.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan
  * names what it came to. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
  * for every figure. */
 #include "config.h"
 
-#include "planner/accuracy.h"
+#include "planner/runs/accuracy.h"
 
 #include <check.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * through. */
 #include "config.h"
 
-#include "sim/blocks-long.h"
+#include "sim/fast/blocks-long.h"
 #include "sim/memory.h"
 
 #include <check.h>

@@ -2,8 +2,8 @@
 /* Time split by spells, with what is cut out, against plan_trace_attribute on every span. */
 #include "config.h"
 
-#include "planner/trace.h"
-#include "sim/busy.h"
+#include "planner/schedule/trace.h"
+#include "sim/fast/exposed.h"
 #include "tests/share.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  */
 #include "config.h"
 
-#include "planner/emit.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/emit/emit.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 

@@ -3,9 +3,9 @@
  * of it at once. */
 #include "config.h"
 
-#include "planner/emit.h"
-#include "planner/error.h"
-#include "planner/megatron.h"
+#include "planner/base/error.h"
+#include "planner/emit/emit.h"
+#include "planner/megatron/megatron.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/evaluate.h"
-#include "exec/probe.h"
-#include "exec/runnable.h"
-#include "planner/lower.h"
+#include "exec/probe/probe.h"
+#include "exec/walk/runnable.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/prop/shards.h"
+#include "tests/reference/evaluate.h"
 #include "tests/share.h"
 
 #include <check.h>

@@ -2,8 +2,8 @@
 /* sim_measure, which jumps, against sim_run, which goes through every op. */
 #include "config.h"
 
-#include "planner/lower.h"
-#include "sim/measure.h"
+#include "planner/lower/lower.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

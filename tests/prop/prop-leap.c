@@ -4,8 +4,8 @@
  * among segments that others left behind. */
 #include "config.h"
 
-#include "sim/footprint.h"
-#include "sim/measure.h"
+#include "sim/fast/footprint.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/share.h"
 

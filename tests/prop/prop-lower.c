@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/layout.h"
-#include "planner/lower.h"
-#include "planner/megatron-models.h"
-#include "planner/stack.h"
-#include "planner/step-ops.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower.h"
+#include "planner/lower/step-ops.h"
+#include "planner/plan/megatron-lacks.h"
+#include "planner/plan/stack.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

@@ -4,8 +4,8 @@
  * seed. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/model.h"
+#include "planner/base/error.h"
+#include "planner/model/model.h"
 
 #include <check.h>
 #include <math.h>

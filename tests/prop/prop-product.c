@@ -4,9 +4,9 @@
  * begins with the Nth of its hundred parts, where a run was broken off. */
 #include "config.h"
 
-#include "exec/evaluate.h"
 #include "tests/prop/product.h"
 #include "tests/prop/shards.h"
+#include "tests/reference/evaluate.h"
 
 #include <check.h>
 #include <sched.h>

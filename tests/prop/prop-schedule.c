@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/arena.h"
+#include "planner/schedule/arena.h"
 #include "tests/prop/random.h"
 
 #include <check.h>

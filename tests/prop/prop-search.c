@@ -2,13 +2,13 @@
 /* The search against trying everything, and its bounds against what they bound. */
 #include "config.h"
 
-#include "planner/bound.h"
-#include "planner/cli/predict.h"
-#include "planner/cli/score.h"
-#include "planner/lower.h"
-#include "planner/megatron-models.h"
-#include "planner/search.h"
-#include "sim/measure.h"
+#include "advise/predict.h"
+#include "advise/score.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/megatron-lacks.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
@@ -21,9 +21,9 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  CliInput input;
+  AdviseInput input;
   SimAdjustments *errors;
-  CliScorer *scorer;
+  AdviseScorer *scorer;
 } Case;
 
 #define P_FITS 0.9
@@ -48,7 +48,7 @@ simulate (const Case *c, const Plan *resolved, PlanScore *out)
   const PlanStack *stack = plan_stack_of (resolved, c->cluster->kind, &error);
   g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, resolved, 0, &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  g_autoptr (SimCost) cost = cli_cost_of (&c->input, resolved, schedule, stack, &error);
+  g_autoptr (SimCost) cost = advise_cost_of (&c->input, resolved, schedule, stack, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
   g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
   *out = (PlanScore){ trace->step_ns, needed_bytes (&trace->memory), trace->memory.device };
@@ -150,8 +150,8 @@ case_init_model (Case *c, int seed, PlanModel *model)
   c->model = model;
   c->cluster = plan_cluster_new (seed % 2 ? "dgx-h100:1" : "dgx-h100:2", NULL);
   c->errors = sim_adjustments_parse (ERRORS, "errors", NULL);
-  c->input = (CliInput){ .model = c->model, .cluster = c->cluster, .adjustments = c->errors };
-  c->scorer = cli_scorer_new (&c->input, P_FITS);
+  c->input = (AdviseInput){ .model = c->model, .cluster = c->cluster, .adjustments = c->errors };
+  c->scorer = advise_scorer_new (&c->input, P_FITS);
 }
 
 static void
@@ -163,7 +163,7 @@ case_init (Case *c, int seed)
 static void
 case_clear (Case *c)
 {
-  cli_scorer_free (c->scorer);
+  advise_scorer_free (c->scorer);
   sim_adjustments_free (c->errors);
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
@@ -278,9 +278,9 @@ START_TEST (the_search_equals_trying_everything)
                               .best = 3,
                               .threads = 2,
                               .front = G_MAXDOUBLE,
-                              .score = cli_scorer_score,
-                              .floor = cli_scorer_floor,
-                              .plan_floor = cli_scorer_plan_floor,
+                              .score = advise_scorer_score,
+                              .floor = advise_scorer_floor,
+                              .plan_floor = advise_scorer_plan_floor,
                               .user_data = c.scorer };
   plan_search_run (&search, &result);
   ck_assert_uint_eq (result.total,
@@ -326,10 +326,10 @@ START_TEST (bounds_are_never_above_the_simulation)
                  (unsigned long)memory, (unsigned long)found.device_bytes, text);
   ck_assert_msg (plan_bound_time_ns (c.model, c.cluster, &plan) <= found.time_ns, "seed %d:\n%s",
                  _i, text);
-  const gint64 floor_ns = cli_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
+  const gint64 floor_ns = advise_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
   ck_assert_msg (floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.time_ns, text);
-  const gint64 plan_floor_ns = cli_scorer_plan_floor (&plan, G_MAXINT64, c.scorer);
+  const gint64 plan_floor_ns = advise_scorer_plan_floor (&plan, G_MAXINT64, c.scorer);
   ck_assert_msg (plan_floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)plan_floor_ns, (long)found.time_ns, text);
   Plan lean, resolved, distilled = plan;
@@ -361,15 +361,15 @@ START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
                                 : seed % 4 == 2 ? "dgx-a100:1"
                                                 : "dgx-b200:4",
                                 NULL);
-  c.input = (CliInput){ .model = c.model, .cluster = c.cluster };
-  c.scorer = cli_scorer_new (&c.input, P_FITS);
+  c.input = (AdviseInput){ .model = c.model, .cluster = c.cluster };
+  c.scorer = advise_scorer_new (&c.input, P_FITS);
   Plan plan = random_wide_plan (seed, c.model, c.cluster);
   plan.value[PLAN_SEQ] *= 4 << seed % 4;
   plan.value[PLAN_GBS] *= 1 + seed % 3;
   ck_assert (plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
   SimSummary found;
-  ck_assert (cli_measure_plan (&c.input, &resolved, &found, NULL));
-  const gint64 floor_ns = cli_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
+  ck_assert (advise_measure_plan (&c.input, &resolved, &found, NULL));
+  const gint64 floor_ns = advise_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
   g_autofree char *text = plan_print (&resolved);
   ck_assert_msg (floor_ns <= found.step_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.step_ns, text);
@@ -389,8 +389,8 @@ START_TEST (bounds_hold_where_sequences_travel_beside_products)
                             "vocab=32000,max_seq=8192",
                             NULL);
   c.cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  c.input = (CliInput){ .model = c.model, .cluster = c.cluster };
-  c.scorer = cli_scorer_new (&c.input, P_FITS);
+  c.input = (AdviseInput){ .model = c.model, .cluster = c.cluster };
+  c.scorer = advise_scorer_new (&c.input, P_FITS);
   g_autofree char *all = g_strconcat ("gbs=8 seq=8192 tp=8 ", words[_i], NULL);
   g_auto (GStrv) halves = g_strsplit_set (all, " =", -1);
   Plan plan;
@@ -399,9 +399,9 @@ START_TEST (bounds_hold_where_sequences_travel_beside_products)
     ck_assert (plan_set (&plan, h[0], h[1], NULL));
   ck_assert (plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
   SimSummary found;
-  ck_assert (cli_measure_plan (&c.input, &resolved, &found, NULL));
-  const gint64 floor_ns = cli_scorer_floor (&resolved, G_MAXINT64, c.scorer);
-  const gint64 plan_floor_ns = cli_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
+  ck_assert (advise_measure_plan (&c.input, &resolved, &found, NULL));
+  const gint64 floor_ns = advise_scorer_floor (&resolved, G_MAXINT64, c.scorer);
+  const gint64 plan_floor_ns = advise_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
   ck_assert_msg (MAX (floor_ns, plan_floor_ns) <= found.step_ns, "%s: at least %ld, simulated %ld",
                  words[_i], (long)MAX (floor_ns, plan_floor_ns), (long)found.step_ns);
   ck_assert_int_gt (floor_ns, found.step_ns / 2);
@@ -438,12 +438,12 @@ START_TEST (bounds_change_no_answer)
                         .best = 1,
                         .threads = 1,
                         .front = 2,
-                        .score = cli_scorer_score,
+                        .score = advise_scorer_score,
                         .user_data = c.scorer };
   g_auto (PlanSearchResult) unbounded = { 0 }, bounded = { 0 };
   plan_search_run (&search, &unbounded);
-  search.floor = cli_scorer_floor;
-  search.plan_floor = cli_scorer_plan_floor;
+  search.floor = advise_scorer_floor;
+  search.plan_floor = advise_scorer_plan_floor;
   search.threads = 3;
   plan_search_run (&search, &bounded);
   g_autofree char *expected = describe (&unbounded), *found = describe (&bounded);
@@ -455,7 +455,7 @@ END_TEST
 static gboolean
 score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
-  if (!cli_scorer_score (resolved, NULL, data, out))
+  if (!advise_scorer_score (resolved, NULL, data, out))
     return FALSE;
   out->time_ns = (gint64)out->memory_bytes;
   return TRUE;
@@ -496,12 +496,12 @@ START_TEST (schedules_are_told_apart)
     {
       const Plan plan = random_wide_plan ((guint)_i * 20 + i % 10, c.model, c.cluster);
       PlanScore found, expected;
-      ck_assert (cli_scorer_score (&plan, NULL, c.scorer, &found));
+      ck_assert (advise_scorer_score (&plan, NULL, c.scorer, &found));
       simulate (&c, &plan, &expected);
       ck_assert_int_eq (found.time_ns, expected.time_ns);
       ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
     }
-  ck_assert_uint_le (cli_scorer_n_simulated (c.scorer), 10);
+  ck_assert_uint_le (advise_scorer_n_simulated (c.scorer), 10);
   case_clear (&c);
 }
 END_TEST

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/sharing.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"

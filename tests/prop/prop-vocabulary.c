@@ -3,11 +3,11 @@
  */
 #include "config.h"
 
-#include "planner/cluster.h"
-#include "planner/model.h"
-#include "planner/plan.h"
-#include "planner/rules.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
+#include "planner/cluster/cluster.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rules.h"
 
 #include <check.h>
 #include <math.h>

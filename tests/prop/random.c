@@ -3,7 +3,7 @@
 
 #include "tests/prop/random.h"
 
-#include "planner/megatron-models.h"
+#include "planner/plan/megatron-lacks.h"
 
 #include <string.h>
 

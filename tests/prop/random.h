@@ -1,10 +1,10 @@
 /* Random inputs for property tests: functions of the seed alone. */
 #pragma once
-#include "planner/cluster.h"
-#include "planner/model.h"
-#include "planner/plan.h"
-#include "planner/schedule.h"
-#include "sim/cost.h"
+#include "planner/cluster/cluster.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "planner/schedule/schedule.h"
+#include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

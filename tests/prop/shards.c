@@ -3,8 +3,8 @@
 
 #include "tests/prop/shards.h"
 
-#include "planner/layout.h"
-#include "planner/stack.h"
+#include "planner/lower/layout.h"
+#include "planner/plan/stack.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Where ranks keep their main weights: each in its shards, bucket by bucket. */
 #pragma once
-#include "exec/exec.h"
+#include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

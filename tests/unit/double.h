@@ -1,9 +1,9 @@
 /* The evaluator and its kernels in double precision: included before their source by the compiler,
  * so that what is float there, and what fp32 stands for, is double. Sums need not be exact here. */
 #pragma once
-#include "exec/exact.h"
-#include "exec/number.h"
-#include "planner/dtype.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
+#include "planner/base/dtype.h"
 #include <glib.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/bench.h"
-#include "exec/probe.h"
-#include "planner/lower.h"
-#include "sim/timings.h"
+#include "exec/bench/bench.h"
+#include "exec/probe/probe.h"
+#include "planner/lower/lower.h"
+#include "sim/cost/timings.h"
 
 #include <check.h>
 #include <stdlib.h>

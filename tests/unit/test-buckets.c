@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/buckets.h"
-#include "planner/layout.h"
+#include "planner/lower/buckets.h"
+#include "planner/lower/layout.h"
 #include "tests/unit/test-names.h"
 
 #include <check.h>

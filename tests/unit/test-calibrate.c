@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/lower.h"
-#include "sim/calibrate.h"
-#include "sim/doubt.h"
-#include "sim/measure.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
+#include "sim/cost/doubt.h"
+#include "sim/fast/measure.h"
+#include "sim/fit/calibrate.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 
 #include "db/catalogue-format.h"
 #include "db/catalogue.h"
-#include "planner/cluster.h"
-#include "planner/error.h"
-#include "sim/cost.h"
+#include "planner/base/error.h"
+#include "planner/cluster/cluster.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE /* memmem */
 #include "config.h"
 
-#include "exec/checkpoint.h"
-#include "planner/error.h"
+#include "exec/walk/checkpoint.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/cluster.h"
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+#include "planner/cluster/cluster.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "db/clusters.h"
-#include "planner/cluster.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
+#include "planner/cluster/cluster.h"
 
 #include <check.h>
 #include <stdlib.h>

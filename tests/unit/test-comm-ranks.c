@@ -3,7 +3,7 @@
 
 #include "tests/unit/test-comm-ranks.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/number.h"
-#include "planner/error.h"
+#include "exec/number/number.h"
+#include "planner/base/error.h"
 #include "tests/unit/test-comm-ranks.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* What tests of costs share: a schedule from text, its costs, and a machine to count on. */
 #pragma once
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 

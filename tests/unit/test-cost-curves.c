@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "db/catalogue.h"
-#include "sim/cost.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <stdlib.h>

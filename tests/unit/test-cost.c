@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "tests/unit/test-cost-case.h"
 
 #include <stdlib.h>

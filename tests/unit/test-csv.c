@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/csv.h"
+#include "planner/base/csv.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/dtype.h"
-#include "planner/error.h"
+#include "planner/base/dtype.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/emit.h"
-#include "planner/error.h"
-#include "planner/megatron.h"
-#include "planner/stack.h"
+#include "planner/base/error.h"
+#include "planner/emit/emit.h"
+#include "planner/megatron/megatron.h"
+#include "planner/plan/stack.h"
 
 #include <check.h>
 #include <stdlib.h>

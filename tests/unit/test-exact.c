@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/exact.h"
+#include "exec/number/exact.h"
 
 #include <check.h>
 #include <float.h>

@@ -3,11 +3,11 @@
  * steps keeps, and moments. */
 #include "config.h"
 
-#include "exec/evaluate.h"
-#include "exec/exec.h"
-#include "exec/probe.h"
-#include "planner/error.h"
-#include "planner/sites.h"
+#include "exec/probe/probe.h"
+#include "exec/walk/exec.h"
+#include "planner/base/error.h"
+#include "planner/schedule/quantizers.h"
+#include "tests/reference/evaluate.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

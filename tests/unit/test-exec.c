@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/evaluate.h"
-#include "exec/exec.h"
-#include "exec/probe.h"
-#include "planner/error.h"
-#include "planner/lower.h"
+#include "exec/probe/probe.h"
+#include "exec/walk/exec.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
+#include "tests/reference/evaluate.h"
 
 #include <check.h>
 #include <math.h>

@@ -3,9 +3,9 @@
  * the evaluator and its kernels are compiled with double.h. */
 #include "config.h"
 
-#include "exec/evaluate.h"
-#include "exec/probe.h"
-#include "exec/source.h"
+#include "exec/probe/probe.h"
+#include "exec/walk/source.h"
+#include "tests/reference/evaluate.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/json.h"
+#include "planner/base/json.h"
 
-#include "planner/error.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 
 #include "tests/unit/test-kernels-operands.h"
 
-#include "exec/number.h"
-#include "planner/scratch.h"
+#include "exec/number/number.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <math.h>

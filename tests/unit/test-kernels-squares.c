@@ -3,7 +3,7 @@
  * what products read of it, and parameters of which ranks hold parts. */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>

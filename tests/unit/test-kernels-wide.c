@@ -4,8 +4,8 @@
  * against differences of those. */
 #include "config.h"
 
-#include "exec/number.h"
-#include "planner/model.h"
+#include "exec/number/number.h"
+#include "planner/model/model.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>

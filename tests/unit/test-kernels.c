@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/exact.h"
 #include "exec/kernels.h"
-#include "exec/number.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>

@@ -2,9 +2,9 @@
 /* When blocks that collectives used come free, by hand. */
 #include "config.h"
 
-#include "planner/lower.h"
-#include "planner/plan.h"
-#include "sim/lead.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/plan.h"
+#include "sim/record-stream.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /* What logs of training runs and of nccl-tests tell, whole and in pieces. */
 #include "config.h"
 
-#include "planner/lines.h"
-#include "planner/nccl-log.h"
-#include "planner/train-log.h"
+#include "planner/base/lines.h"
+#include "planner/runs/nccl-log.h"
+#include "planner/runs/train-log.h"
 
 #include <check.h>
 #include <stdlib.h>

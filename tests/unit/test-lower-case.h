@@ -1,6 +1,6 @@
 /* A model, a cluster and a plan, lowered: what the tests of lowering look at. */
 #pragma once
-#include "planner/lower.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 #include <check.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/units.h"
+#include "planner/base/units.h"
 #include "tests/unit/test-lower-case.h"
 
 #include <check.h>

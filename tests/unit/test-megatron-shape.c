@@ -2,9 +2,9 @@
 /* Models that Megatron-LM's flags describe, and which layers are of a kind. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/megatron-pattern.h"
-#include "planner/megatron.h"
+#include "planner/base/error.h"
+#include "planner/megatron/megatron-pattern.h"
+#include "planner/megatron/megatron.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/megatron.h"
+#include "planner/base/error.h"
+#include "planner/megatron/megatron.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /* Memory of whole plans: against what others measured, and where it surprises. */
 #include "config.h"
 
-#include "planner/layout.h"
-#include "planner/lower.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower.h"
 #include "sim/sim.h"
 
 #include <check.h>

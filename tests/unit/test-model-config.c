@@ -2,8 +2,8 @@
 /* Hugging Face config.json of every family. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/model.h"
+#include "planner/base/error.h"
+#include "planner/model/model.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/model.h"
+#include "planner/base/error.h"
+#include "planner/model/model.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* TestNamed: every parameter by name, in the order of the modules: a list as Megatron-LM's DDP
  * walks it. For what plans make of such orders, written without theirs. */
 #pragma once
-#include "planner/model.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

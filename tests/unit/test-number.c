@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/number.h"
+#include "exec/number/number.h"
 
 #include <check.h>
 #include <float.h>

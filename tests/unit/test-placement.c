@@ -2,9 +2,9 @@
 /* Ranks on hosts that are made up: where plans want them, what they must agree on, who is slow. */
 #include "config.h"
 
-#include "exec/placement.h"
-#include "exec/spread.h"
-#include "planner/error.h"
+#include "exec/comm/placement.h"
+#include "exec/walk/stragglers.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <stdlib.h>

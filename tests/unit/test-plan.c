@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/plan.h"
-#include "planner/rules.h"
+#include "planner/base/error.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rules.h"
 
 #include <check.h>
 #include <stdlib.h>

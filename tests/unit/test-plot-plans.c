@@ -2,8 +2,8 @@
 /* Figures of several plans, and the places of labels in all of them. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/units.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "plots/labels.h"
 #include "plots/plot.h"
 

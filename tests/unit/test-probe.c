@@ -3,9 +3,9 @@
  */
 #include "config.h"
 
-#include "exec/probe-private.h"
-#include "exec/probe.h"
-#include "planner/error.h"
+#include "exec/probe/probe-private.h"
+#include "exec/probe/probe.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

@@ -5,8 +5,8 @@
  * costs the host was chosen with the level of A11 and D2 in sight. */
 #include "config.h"
 
-#include "planner/lower.h"
-#include "sim/adjust.h"
+#include "planner/lower/lower.h"
+#include "sim/cost/adjust.h"
 #include "sim/sim.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/run-table.h"
+#include "planner/runs/run-table.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/units.h"
-#include "sim/cost.h"
-#include "sim/crowd.h"
+#include "planner/base/units.h"
+#include "sim/cost/cost.h"
+#include "sim/fast/slowdown-bound.h"
 #include "sim/memory.h"
 #include "sim/sim.h"
 

@@ -2,9 +2,9 @@
 /* Memory under other stacks: what rests, by closed forms, and runs that others measured. */
 #include "config.h"
 
-#include "planner/bound.h"
-#include "planner/lower.h"
-#include "planner/units.h"
+#include "planner/base/units.h"
+#include "planner/lower/lower.h"
+#include "planner/search/bound.h"
 #include "sim/sim.h"
 
 #include <check.h>

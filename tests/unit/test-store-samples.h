@@ -3,7 +3,7 @@
 #pragma once
 #include "db/runs.h"
 #include "db/traces.h"
-#include "planner/error.h"
+#include "planner/base/error.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/lower.h"
-#include "planner/stack.h"
-#include "sim/cost.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/stack.h"
+#include "sim/cost/cost.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/lower.h"
-#include "sim/cost.h"
-#include "sim/timings.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
+#include "sim/cost/cost.h"
+#include "sim/cost/timings.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/tokens.h"
-#include "planner/error.h"
+#include "exec/walk/tokens.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

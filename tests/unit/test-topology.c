@@ -2,8 +2,8 @@
 /* Topologies as NCCL and nvidia-smi write them: what is read, what follows, what is refused. */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/topology.h"
+#include "planner/base/error.h"
+#include "planner/cluster/topology.h"
 
 #include <check.h>
 #include <stdlib.h>

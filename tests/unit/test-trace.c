@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/error.h"
-#include "planner/trace.h"
+#include "planner/base/error.h"
+#include "planner/schedule/trace.h"
 
 #include <check.h>
 #include <json-glib/json-glib.h>

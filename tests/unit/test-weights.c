@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/data.h"
-#include "exec/number.h"
-#include "exec/tensor-file.h"
-#include "exec/weights.h"
-#include "planner/error.h"
+#include "exec/number/number.h"
+#include "exec/walk/data.h"
+#include "exec/walk/tensor-file.h"
+#include "exec/walk/weights.h"
+#include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>

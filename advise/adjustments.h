@@ -1,0 +1,23 @@
+/* The set of parameters in force: what measured runs taught, as predictions use it. */
+#pragma once
+#include "planner/cluster/cluster.h"
+#include "planner/plan/stack.h"
+#include "sim/cost/adjust.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Stands for no set at all: the defaults of each device. */
+#define ADVISE_NO_ADJUSTMENTS "defaults"
+
+/* The set of that id in the store or shipped; for NULL the newest in the store, else the shipped
+ * one. NULL without an error: none. Read once and kept; safe in several threads. */
+const SimAdjustments *advise_adjustments (const char *id, const char *db, GError **error);
+
+/* The shipped one, whatever else is in force; NULL: there is none that can be read. */
+const SimAdjustments *advise_adjustments_shipped (void);
+
+/* What holds for a cluster's devices on a stack; `set` may be NULL. */
+SimParams advise_params (const SimAdjustments *set, const PlanCluster *cluster,
+                         const PlanStack *stack);
+
+G_END_DECLS

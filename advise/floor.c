@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/floor.h"
+
+#include "advise/predict.h"
+#include "planner/lower/lower.h"
+#include "planner/search/bound.h"
+#include "planner/search/search.h"
+#include "sim/fast/slowdown-bound.h"
+
+/* What the host and each stream are kept busy with, and how much of that are gradients that are
+ * added up. All of it can be added and multiplied. */
+enum
+{
+  WORK_HOST,
+  WORK_ADDING,        /* of the compute stream */
+  WORK_ADDING_LAUNCH, /* of the host */
+  WORK_N_ADDING,
+  WORK_AWAITED, /* of the tensor-parallel stream, that compute waits for at once */
+  WORK_PERIOD,  /* not work: the time that it takes; 0 where it was not simulated */
+  WORK_STREAMS,
+  WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
+};
+
+typedef struct
+{
+  gint64 of[WORK_N];
+  SimCrowd chain;          /* compute and what it waits for at once, but no gradients added up */
+  SimCrowd gather, reduce; /* what data-parallel ranks exchange */
+} Work;
+
+/* What a micro batch of a plan gathers and reduces. */
+typedef struct
+{
+  SimCrowdStream beside[2];
+} Exchange;
+
+struct _AdviseFloors
+{
+  const AdviseInput *input;
+  GMutex lock;
+  GHashTable *micro_batches; /* Plan, relaxed -> Work */
+  GHashTable *exchanges;     /* Plan, distilled -> Exchange */
+};
+
+AdviseFloors *
+advise_floors_new (const AdviseInput *input)
+{
+  AdviseFloors *self = g_new0 (AdviseFloors, 1);
+  self->input = input;
+  g_mutex_init (&self->lock);
+  self->micro_batches
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->exchanges
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  return self;
+}
+
+void
+advise_floors_free (AdviseFloors *self)
+{
+  if (!self)
+    return;
+  g_hash_table_unref (self->exchanges);
+  g_hash_table_unref (self->micro_batches);
+  g_mutex_clear (&self->lock);
+  g_free (self);
+}
+
+static Work
+add (const Work *a, const Work *b, gint64 times)
+{
+  Work sum = *a;
+  for (guint i = 0; i < WORK_N; i++)
+    sum.of[i] += times * b->of[i];
+  sim_crowd_join (&sum.chain, &b->chain, times);
+  sim_crowd_join (&sum.gather, &b->gather, times);
+  sim_crowd_join (&sum.reduce, &b->reduce, times);
+  return sum;
+}
+
+static gboolean
+adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
+{
+  return op->kind == PLAN_OP_ACCUMULATE
+         && plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+                == PLAN_CATEGORY_MAIN_GRADS;
+}
+
+/* A collective that begins when compute is done with what it had, and that compute then waits for
+ * before it goes on. */
+static gboolean
+is_awaited (const PlanSchedule *schedule, guint node)
+{
+  const PlanOp *op = plan_schedule_node (schedule, node);
+  if (op->stream != PLAN_STREAM_TENSOR || op->n_waits == 0
+      || node + 1 == plan_schedule_n_nodes (schedule))
+    return FALSE;
+  const PlanOp *next = plan_schedule_node (schedule, node + 1);
+  return next->kind == PLAN_OP_WAIT && next->stream == PLAN_STREAM_COMPUTE && next->n_waits > 0
+         && next->waits[0].array == op->record.array;
+}
+
+static SimCrowd *
+crowd_of (const PlanOp *op, gboolean awaited, Work *work)
+{
+  if (op->stream == PLAN_STREAM_COMPUTE || awaited)
+    return &work->chain;
+  return op->stream == PLAN_STREAM_GATHER   ? &work->gather
+         : op->stream == PLAN_STREAM_REDUCE ? &work->reduce
+                                            : NULL;
+}
+
+static void
+note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 times, Work *work)
+{
+  const PlanOp *op = plan_schedule_node (schedule, node);
+  const gint64 ns = times * sim_cost_ns (cost, node);
+  const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
+  const gboolean awaited = is_awaited (schedule, node);
+  work->of[WORK_AWAITED] += awaited ? ns : 0;
+  work->of[WORK_STREAMS + op->stream] += ns;
+  work->of[WORK_HOST] += launch_ns;
+  if (!adds_gradients (schedule, op))
+    {
+      SimCrowd *crowd = crowd_of (op, awaited, work);
+      if (crowd && ns > 0)
+        sim_crowd_add (crowd, sim_cost_load (cost, node), times, ns);
+      return;
+    }
+  work->of[WORK_ADDING] += ns;
+  work->of[WORK_ADDING_LAUNCH] += launch_ns;
+  work->of[WORK_N_ADDING] += times;
+}
+
+/* Of one step, repeats as often as they are. */
+static Work
+work_of_step (const PlanSchedule *schedule, const SimCost *cost)
+{
+  Work work = { .chain = { 0 } };
+  PlanTimes counting = { 0 };
+  for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
+       node < plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN); node++)
+    {
+      const gint64 times = plan_times_next (&counting, plan_schedule_node (schedule, node));
+      if (times > 0)
+        note_op (schedule, cost, node, times, &work);
+    }
+  return work;
+}
+
+/* Where activations are copied to the host and back, what waits for what says more than work. */
+static gboolean
+copies_activations (const Plan *plan)
+{
+  return plan->value[PLAN_OFFLOAD_LAYERS] > 0 || plan->value[PLAN_OFFLOAD_MODULES] != 0;
+}
+
+static gboolean
+find_step (const AdviseFloors *self, const Plan *plan, gboolean is_simulated, Work *out)
+{
+  const AdviseInput *input = self->input;
+  Plan resolved;
+  if (!plan_resolve (plan, input->model, input->cluster, &resolved, NULL))
+    return FALSE;
+  const PlanStack *stack = plan_stack_of (&resolved, input->cluster->kind, NULL);
+  g_autoptr (PlanSchedule) schedule
+      = stack ? plan_lower (input->model, input->cluster, &resolved, 0, NULL) : NULL;
+  g_autoptr (SimCost) cost
+      = schedule ? advise_cost_of (input, &resolved, schedule, stack, NULL) : NULL;
+  if (!cost)
+    return FALSE;
+  *out = work_of_step (schedule, cost);
+  if (is_simulated)
+    out->of[WORK_PERIOD] = sim_measure_step (schedule, cost, advise_workspace ());
+  return TRUE;
+}
+
+/* Of a step of so many micro batches without communication between data-parallel ranks but at its
+ * end. */
+static gboolean
+find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 micro_batches, Work *out)
+{
+  Plan relaxed;
+  plan_bound_relax (plan, self->input->cluster, micro_batches, &relaxed);
+  return find_step (self, &relaxed, copies_activations (plan), out);
+}
+
+/* What the third micro batch adds to two; nothing where that cannot be said. */
+static Work
+find_micro_batch (AdviseFloors *self, const Plan *plan)
+{
+  Plan key;
+  Work two, three, work = { .chain = { 0 } };
+  plan_bound_relax (plan, self->input->cluster, 2, &key);
+  g_mutex_lock (&self->lock);
+  const Work *known = g_hash_table_lookup (self->micro_batches, &key);
+  if (known)
+    work = *known;
+  g_mutex_unlock (&self->lock);
+  if (known)
+    return work;
+  if (find_relaxed (self, plan, 2, &two) && find_relaxed (self, plan, 3, &three))
+    work = add (&three, &two, -1);
+  g_mutex_lock (&self->lock);
+  g_hash_table_replace (self->micro_batches, g_memdup2 (&key, sizeof key),
+                        g_memdup2 (&work, sizeof work));
+  g_mutex_unlock (&self->lock);
+  return work;
+}
+
+/* Where some layers are recomputed and others are not, each one more makes the same difference to
+ * sums. */
+static Work
+find_work (AdviseFloors *self, const Plan *plan)
+{
+  const gint64 layers = plan->value[PLAN_RECOMPUTE_LAYERS];
+  if (plan->value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL
+      || plan->value[PLAN_RECOMPUTE_METHOD] != PLAN_RECOMPUTE_METHOD_BLOCK
+      || layers >= self->input->model->layers || copies_activations (plan))
+    return find_micro_batch (self, plan);
+  Plan some = *plan;
+  some.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  const Work one = find_micro_batch (self, &some);
+  some.value[PLAN_RECOMPUTE_LAYERS] = 2;
+  const Work two = find_micro_batch (self, &some), another = add (&two, &one, -1);
+  return add (&one, &another, layers - 1);
+}
+
+/* Gradients in bf16 are added to bf16 there, 6 bytes moved for each; where they are sharded they
+ * are copied, which moves 4 at least; where accumulation is fused nothing is done apart. So much
+ * less does this plan do at most. */
+static gint64
+adding_left_out_ns (const Work *work, const Plan *resolved)
+{
+  const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  const gint64 adding = work->of[WORK_ADDING];
+  return is_fused ? adding : adding / 3 + 2 * work->of[WORK_N_ADDING];
+}
+
+/* What compute waits for at once is one chain with it. */
+static gint64
+chain_ns (const Work *work, const Plan *resolved)
+{
+  const gint64 *streams = &work->of[WORK_STREAMS];
+  return streams[PLAN_STREAM_COMPUTE] + work->of[WORK_AWAITED]
+         - adding_left_out_ns (work, resolved);
+}
+
+/* What a stream or the host does, it does one after the other. Leaving ops out shortens the longest
+ * path by what they took on it at most. */
+static gint64
+floor_ns (AdviseFloors *self, const Plan *resolved)
+{
+  const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  const Work work = find_work (self, resolved);
+  const gint64 *of = work.of, *streams = &work.of[WORK_STREAMS];
+  const gint64 less = adding_left_out_ns (&work, resolved);
+  const gint64 less_launch = is_fused ? of[WORK_ADDING_LAUNCH] : 0;
+  gint64 most = MAX (of[WORK_HOST] - less_launch, of[WORK_PERIOD] - less - less_launch);
+  most = MAX (most, chain_ns (&work, resolved));
+  for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
+    if (s != PLAN_STREAM_COMPUTE)
+      most = MAX (most, streams[s]);
+  return plan_micro_batches (resolved, self->input->cluster) * MAX (most, 0);
+}
+
+/* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
+ * twice its forward pass, which may be done once or, for another layer, twice. */
+static double
+backward_share (const Plan *plan)
+{
+  return plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
+                 && (plan->value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK
+                     || plan->value[PLAN_RECOMPUTE_LAYERS] > 1)
+             ? 0.45
+             : 0.6;
+}
+
+#define LATE \
+  0.95 /* reductions that take as much of what there is are taken to be late for good \
+        */
+
+/* An op is slowed by what it finds among the spells of a stream (sim/sharing.h). A collective
+ * begins when all is over that was given to the compute stream before: what lies beside it was
+ * issued later, and finds it as long as no more than SIM_SPELLS are waiting.
+ *
+ * Gathers that wait are the few ahead of their use. Reductions of one kind that wait touch one
+ * another, and are one: with what is seldom between them they fill the spells only where they are
+ * late by a micro batch. Those of two kinds do where they are late by two units; for a while they
+ * are, behind each that is seldom, and that much of them is left out. What is reduced takes half of
+ * what is gathered at the same time longer: one of the two keeps its pace, and the other half of
+ * it. */
+static Exchange
+find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
+{
+  Exchange met = *exchange;
+  SimCrowdStream *gather = &met.beside[0], *reduce = &met.beside[1];
+  const gboolean is_one = reduce->n_kinds < 2;
+  const double there_is = (double)chain_ns * (is_one ? 1 : backward_share (resolved));
+  /* Half of the gathers are the forward pass's. */
+  const double taken
+      = ((double)reduce->ns + (double)gather->ns * (is_one ? 0.5 : 0.25)) / MAX (there_is, 1);
+  gint64 seldom = reduce->ns;
+  if (gather->n_kinds > SIM_CROWD_KINDS)
+    gather->n_kinds = 0;
+  if (reduce->n_kinds > SIM_CROWD_KINDS || taken > LATE)
+    reduce->n_kinds = 0;
+  for (guint k = 0; k < reduce->n_kinds; k++)
+    seldom -= reduce->kinds[k].ns;
+  const gint64 late = is_one ? 0 : (gint64)((double)seldom * (1 + 1 / (1 - MIN (taken, LATE))));
+  for (guint k = 0; k < reduce->n_kinds; k++)
+    reduce->kinds[k].ns = MAX (reduce->kinds[k].ns - late, 0);
+  return met;
+}
+
+/* Ops that the plan has beside these only add to that, as crowd.c says. */
+static gint64
+floor_beside_ns (const Work *work, const Exchange *exchange, const Plan *resolved)
+{
+  const gint64 chain = chain_ns (work, resolved);
+  const Exchange met = find_met (exchange, chain, resolved);
+  const gint64 slowed = chain + sim_crowd_slowing_ns (&work->chain, met.beside);
+  return MAX (slowed, MAX (exchange->beside[0].ns, exchange->beside[1].ns));
+}
+
+static gboolean
+find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches, Work *out)
+{
+  Plan few;
+  plan_bound_exchange (plan, self->input->cluster, micro_batches, &few);
+  return find_step (self, &few, FALSE, out);
+}
+
+/* What the third micro batch of a plan exchanges; nothing where that cannot be said. */
+static Exchange
+find_exchange (AdviseFloors *self, const Plan *plan)
+{
+  Plan key;
+  Work two, three;
+  Exchange exchange = { { { .n_kinds = 0 } } };
+  plan_bound_distil_exchange (plan, &key);
+  g_mutex_lock (&self->lock);
+  const Exchange *known = g_hash_table_lookup (self->exchanges, &key);
+  if (known)
+    exchange = *known;
+  g_mutex_unlock (&self->lock);
+  if (known)
+    return exchange;
+  if (find_exchanged (self, plan, 2, &two) && find_exchanged (self, plan, 3, &three))
+    {
+      const Work work = add (&three, &two, -1);
+      exchange.beside[0] = sim_crowd_stream (&work.gather);
+      exchange.beside[1] = sim_crowd_stream (&work.reduce);
+    }
+  g_mutex_lock (&self->lock);
+  g_hash_table_replace (self->exchanges, g_memdup2 (&key, sizeof key),
+                        g_memdup2 (&exchange, sizeof exchange));
+  g_mutex_unlock (&self->lock);
+  return exchange;
+}
+
+gint64
+advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
+{
+  Plan here = *resolved;
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+      || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return 0;
+  here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
+  const Exchange exchange = find_exchange (self, resolved);
+  const Work work = find_work (self, &here);
+  return plan_micro_batches (resolved, self->input->cluster)
+         * floor_beside_ns (&work, &exchange, resolved);
+}
+
+/* Without its copies to the host, a plan has a floor that others have, too. */
+gint64
+advise_floors_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
+{
+  Plan here = *resolved;
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+      || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return 0;
+  here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
+  const gint64 least = floor_ns (self, &here);
+  return least > enough_ns || plan_search_key_equal (&here, resolved)
+             ? least
+             : MAX (least, floor_ns (self, resolved));
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nothing fits: what comes closest, and what would make it fit, each tried. */
+#include "config.h"
+
+#include "advise/query.h"
+#include "advise/resize.h"
+#include "advise/score.h"
+#include "planner/base/error.h"
+#include "planner/plan/rules.h"
+#include "planner/search/bound.h"
+
+#include <string.h>
+
+#define MOST_DOUBLINGS 10
+
+static gboolean
+score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
+{
+  PlanScore score;
+  if (!advise_scorer_score (resolved, NULL, scorer, &score))
+    return FALSE;
+  *out_score = score;
+  out_score->time_ns = (gint64)score.memory_bytes;
+  return TRUE;
+}
+
+/* The plan that takes least memory, or any that fits. */
+static gboolean
+search_memory (const AdviseChoice *choice, gboolean any, PlanSearchResult *out, GError **error)
+{
+  const AdviseInput *input = choice->input;
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
+  g_autoptr (PlanSpace) space = advise_choice_space (choice, error);
+  if (!space)
+    return FALSE;
+  const PlanSearch search = { .model = input->model,
+                              .cluster = input->cluster,
+                              .space = space,
+                              .memory_bytes = any ? choice->memory_bytes : G_MAXUINT64,
+                              .best = 1,
+                              .threads = g_get_num_processors (),
+                              .least_memory = TRUE,
+                              .one_is_enough = any,
+                              .score = score_memory,
+                              .progress = choice->progress,
+                              .user_data = scorer };
+  plan_search_run (&search, out);
+  if (choice->progress)
+    choice->progress (0, 0, scorer);
+  if (out->is_whole || (any && out->found->len > 0))
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
+                       "interrupted: whether a plan fits, and in how little, was not found yet");
+  return FALSE;
+}
+
+gboolean
+advise_query_fits (const AdviseChoice *choice, gboolean *out_fits, GError **error)
+{
+  g_auto (PlanSearchResult) result = { 0 };
+  if (!search_memory (choice, TRUE, &result, error))
+    return FALSE;
+  *out_fits = result.found->len > 0;
+  return TRUE;
+}
+
+#define MOST_TRIED 20000 /* points whose rules are looked up for words */
+
+/* An obstacle: how many points of a space it stops, and the message of the first. */
+typedef struct
+{
+  guint n;
+  char *words;
+} Obstacle;
+
+static void
+obstacle_free (gpointer data)
+{
+  Obstacle *self = data;
+  g_free (self->words);
+  g_free (self);
+}
+
+static void
+count_obstacle (GHashTable *obstacles, const char *name, const char *words)
+{
+  Obstacle *known = g_hash_table_lookup (obstacles, name);
+  if (!known)
+    {
+      known = g_new0 (Obstacle, 1);
+      known->words = g_strdup (words);
+      g_hash_table_insert (obstacles, g_strdup (name), known);
+    }
+  known->n++;
+}
+
+/* Why this point is not chosen from; the hazard that leaves out a legal one goes to `out_hazard`.
+ */
+static void
+look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point,
+               GHashTable *obstacles, char **out_hazard)
+{
+  const AdviseInput *input = choice->input;
+  g_autoptr (GError) why = NULL;
+  Plan plan, resolved;
+  if (!plan_space_at (space, point, &plan))
+    return; /* it sums less exactly than another point */
+  if (!plan_resolve (&plan, input->model, input->cluster, &resolved, &why))
+    {
+      g_autofree char *name = g_strndup (why->message, strcspn (why->message, ";"));
+      count_obstacle (obstacles, name, why->message);
+    }
+  else if (!*out_hazard && !plan_space_admits (space, &resolved))
+    {
+      g_autoptr (GPtrArray) hazards = plan_rules_hazards (&resolved, input->model, input->cluster);
+      *out_hazard = g_strdup (hazards->pdata[0]);
+    }
+}
+
+/* Names what forbids most points of a space of which none is chosen from. */
+static void
+say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
+{
+  g_autoptr (PlanSpace) space = advise_choice_space (choice, NULL);
+  g_autoptr (GHashTable) obstacles
+      = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, obstacle_free);
+  g_autofree char *hazard = NULL;
+  const guint64 step = total / MOST_TRIED + 1;
+  const Obstacle *most = NULL;
+  guint n = 0;
+  for (guint64 point = 0; space && point < total; point += step)
+    look_at_point (choice, space, point, obstacles, &hazard);
+  GHashTableIter iter;
+  g_hash_table_iter_init (&iter, obstacles);
+  for (gpointer value; g_hash_table_iter_next (&iter, NULL, &value);)
+    {
+      const Obstacle *obstacle = value;
+      n += obstacle->n;
+      if (!most || obstacle->n > most->n
+          || (obstacle->n == most->n && strcmp (obstacle->words, most->words) < 0))
+        most = obstacle;
+    }
+  if (hazard)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "each legal plan of these %" G_GUINT64_FORMAT
+                 " has a hazard: --allow hazards takes it all the same; %s",
+                 total, hazard);
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of %" G_GUINT64_FORMAT " plans is legal here; %.0f %% break %s", total,
+                 most ? 100.0 * most->n / n : 0, most ? most->words : "");
+}
+
+gboolean
+advise_query_least (const AdviseChoice *choice, Plan *out_plan, guint64 *out_bytes, GError **error)
+{
+  g_auto (PlanSearchResult) result = { 0 };
+  if (!search_memory (choice, FALSE, &result, error))
+    return FALSE;
+  if (result.found->len == 0)
+    {
+      say_what_forbids (choice, result.total, error);
+      return FALSE;
+    }
+  *out_plan = g_array_index (result.found, PlanFound, 0).plan;
+  *out_bytes = (guint64)g_array_index (result.found, PlanFound, 0).score.time_ns;
+  return TRUE;
+}
+
+/* Memory that a plan needs on a cluster; 0 where it is not legal there, or takes `enough` or more.
+ */
+static guint64
+memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64 enough)
+{
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, p_fits);
+  const PlanStack *stack;
+  Plan resolved;
+  PlanScore score;
+  return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
+                 && (stack = plan_stack_of (&resolved, input->cluster->kind, NULL))
+                 && plan_bound_memory (input->model, input->cluster, &resolved, stack) < enough
+                 && advise_scorer_score (&resolved, NULL, scorer, &score)
+                 && score.memory_bytes < enough
+             ? score.memory_bytes
+             : 0;
+}
+
+static void
+add_way (GString *ways, guint64 bytes, const char *what)
+{
+  g_string_append_printf (ways, "%s%s (%.1f MiB)", ways->len ? "; " : "", what, advise_mib (bytes));
+}
+
+static void
+try_more_devices (const AdviseChoice *choice, const Plan *plan, GString *ways)
+{
+  const gint64 now = plan_cluster_devices (choice->input->cluster);
+  Plan shared = *plan;
+  shared.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  for (guint i = 1; i <= MOST_DOUBLINGS; i++)
+    {
+      g_autoptr (PlanCluster) cluster = advise_resize (choice->input->cluster, now << i, NULL);
+      AdviseInput larger = *choice->input;
+      larger.cluster = cluster;
+      const guint64 bytes
+          = cluster ? memory_below (&larger, choice->p_fits, &shared, choice->memory_bytes + 1) : 0;
+      if (bytes == 0)
+        continue;
+      g_autofree char *what = g_strdup_printf (
+          "%" G_GINT64_FORMAT " devices that share all state, in place of %" G_GINT64_FORMAT,
+          now << i, now);
+      add_way (ways, bytes, what);
+      return;
+    }
+}
+
+static void
+try_shorter (const AdviseChoice *choice, const Plan *plan, GString *ways)
+{
+  Plan shorter = *plan;
+  while ((shorter.value[PLAN_SEQ] /= 2) >= 128)
+    {
+      const guint64 bytes
+          = memory_below (choice->input, choice->p_fits, &shorter, choice->memory_bytes + 1);
+      if (bytes == 0)
+        continue;
+      g_autofree char *what = g_strdup_printf ("seq=%" G_GINT64_FORMAT, shorter.value[PLAN_SEQ]);
+      add_way (ways, bytes, what);
+      return;
+    }
+}
+
+#define MOST_CHANGES 6
+
+/* Changes one field after the other, each time the one that saves most memory, until the plan fits;
+ * the bytes it takes then, 0 where it never does. */
+static guint64
+descend (const AdviseChoice *choice, guint allow, Plan *plan)
+{
+  AdviseChoice wider = *choice;
+  wider.allow = allow;
+  g_autoptr (PlanSpace) space = advise_choice_space (&wider, NULL);
+  guint64 least = memory_below (choice->input, choice->p_fits, plan, G_MAXUINT64);
+  for (guint n = 0; space && n < MOST_CHANGES && least > choice->memory_bytes; n++)
+    {
+      g_autoptr (GArray) plans = plan_space_neighbours (space, plan);
+      const guint64 before = least;
+      for (guint i = 0; i < plans->len; i++)
+        {
+          const Plan *other = &g_array_index (plans, Plan, i);
+          const guint64 bytes = memory_below (choice->input, choice->p_fits, other, least);
+          if (bytes == 0)
+            continue;
+          least = bytes;
+          *plan = *other;
+        }
+      if (least == before)
+        break;
+    }
+  return least <= choice->memory_bytes ? least : 0;
+}
+
+/* A few changes; more than is allowed where `allow` says so. TRUE where that fits. */
+static gboolean
+try_changes (const AdviseChoice *choice, const Plan *closest, guint allow, GString *ways)
+{
+  Plan plan = *closest;
+  const guint64 bytes = descend (choice, allow, &plan);
+  if (bytes == 0)
+    return FALSE;
+  g_autofree char *fields = advise_query_differences (&plan, closest);
+  g_autofree char *classes = plan_space_allow_print (allow & ~choice->allow);
+  g_autofree char *what
+      = g_strdup_printf ("%s%s%s", fields, *classes ? " by --allow " : "", classes);
+  add_way (ways, bytes, what);
+  return TRUE;
+}
+
+static guint
+count_bits (guint mask)
+{
+  guint n = 0;
+  for (; mask; mask &= mask - 1)
+    n++;
+  return n;
+}
+
+/* As few more classes as possible; all sets of so many that help. */
+static void
+try_classes (const AdviseChoice *choice, const Plan *closest, GString *ways)
+{
+  const guint all = ((1u << PLAN_N_ALLOW) - 1) & ~(1u << PLAN_ALLOW_HAZARDS);
+  Plan plan = *closest;
+  gboolean is_found = FALSE;
+  if (descend (choice, choice->allow | all, &plan) == 0)
+    return;
+  for (guint n = 1; n <= PLAN_N_ALLOW && !is_found; n++)
+    for (guint mask = 1; mask <= all; mask++)
+      if (count_bits (mask) == n && (mask & all) == mask && (mask & choice->allow) == 0)
+        is_found |= try_changes (choice, closest, choice->allow | mask, ways);
+}
+
+/* The category that takes most at the fullest moment, as "optimizer takes most, 1.5 MiB". */
+static char *
+most_of (const PlanMemory *memory)
+{
+  guint most = 0;
+  for (guint c = 1; c < PLAN_N_CATEGORIES; c++)
+    if (memory->by_category[c] > memory->by_category[most])
+      most = c;
+  return g_strdup_printf ("%s take%s most, %.1f", plan_category_name (most),
+                          g_str_has_suffix (plan_category_name (most), "s") ? "" : "s",
+                          advise_mib (memory->by_category[most]));
+}
+
+gboolean
+advise_query_refuse (const AdviseChoice *choice, GError **error)
+{
+  AdviseInput chosen = *choice->input;
+  g_auto (AdvisePrediction) p = { 0 };
+  g_autoptr (GString) ways = g_string_new (NULL);
+  guint64 bytes;
+  if (!advise_query_least (choice, &chosen.plan, &bytes, error)
+      || !advise_predict (&chosen, &p, error))
+    return FALSE;
+  try_more_devices (choice, &chosen.plan, ways);
+  try_shorter (choice, &chosen.plan, ways);
+  if (!try_changes (choice, &chosen.plan, choice->allow, ways))
+    try_classes (choice, &chosen.plan, ways);
+  g_autofree char *plan = advise_query_differences (&chosen.plan, &choice->input->plan);
+  g_autofree char *most = most_of (&p.trace->memory);
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+      "nothing fits in %.1f MiB with a probability of %g; closest is %s with %.1f MiB on the "
+      "device, "
+      "of which %.1f stay between steps and %s: %.1f too much for being that sure; %s%s",
+      advise_mib (choice->memory_bytes), choice->p_fits, plan, advise_mib (p.trace->memory.device),
+      advise_mib (p.trace->memory.allocated), most, advise_mib (bytes - choice->memory_bytes),
+      ways->len ? "it would fit with "
+                : "neither more devices, shorter sequences nor any class of --allow makes it fit",
+      ways->str);
+  return FALSE;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/query.h"
+
+#include "advise/adjustments.h"
+#include "advise/score.h"
+#include "advise/uncertainty.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+
+#include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+/* "FIELD=VALUE": the field. */
+static gboolean
+parse_set (const char *text, PlanField *out_field, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  return plan_field_parse (halves[0], out_field, error);
+}
+
+/* "FIELD=V1,V2": only these values. */
+static gboolean
+restrict_to (PlanSpace *space, const char *text, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  PlanField field;
+  if (!halves[0] || !halves[1] || !*halves[1])
+    {
+      g_autofree char *shown = plan_text_quote (text);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--only: %s is not FIELD=VALUE[,VALUE…]",
+                   shown);
+      return FALSE;
+    }
+  if (!plan_field_parse (halves[0], &field, error))
+    return FALSE;
+  g_auto (GStrv) words = g_strsplit (halves[1], ",", -1);
+  g_autoptr (GArray) values = g_array_new (FALSE, FALSE, sizeof (gint64));
+  for (char **w = words; *w; w++)
+    {
+      Plan plan;
+      plan_init (&plan);
+      if (!plan_set (&plan, halves[0], *w, error))
+        return FALSE;
+      g_array_append_val (values, plan.value[field]);
+    }
+  return plan_space_restrict (space, field, (const gint64 *)(gpointer)values->data, values->len,
+                              error);
+}
+
+#define LEAST_MEMORY PLAN_MIB /* who writes 80 means a larger unit */
+
+/* What a plan may take on a device of this cluster. */
+static gboolean
+read_memory (const AdviseQuestion *question, const PlanCluster *cluster, guint64 *out_bytes,
+             GError **error)
+{
+  guint64 bytes = cluster->memory_bytes;
+  double percent = 0;
+  if (question->memory && !plan_units_parse_size (question->memory, "--memory", &bytes, error))
+    return FALSE;
+  if (question->memory && bytes < LEAST_MEMORY)
+    {
+      g_autofree char *shown = plan_text_quote (question->memory);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--memory: %s is less than any device has: write for example 80GB or 72GiB",
+                   shown);
+      return FALSE;
+    }
+  if (question->headroom
+      && !plan_units_parse_percent (question->headroom, "--headroom", 0, 99, &percent, error))
+    return FALSE;
+  *out_bytes = (guint64)((double)bytes * (100 - percent) / 100);
+  return TRUE;
+}
+
+/* A share, or with its sign per cent. Below a half a plan is predicted not to fit. */
+static gboolean
+read_p_fits (const char *text, double *out_p, GError **error)
+{
+  g_autofree char *number = g_strdup (text);
+  char *sign = text ? strchr (number, '%') : NULL;
+  const double unit = sign && sign[1] == '\0' ? 100 : 1;
+  double p = ADVISE_P_FITS * unit;
+  if (sign && sign[1] == '\0')
+    *sign = '\0';
+  if (text && !plan_units_parse_real (number, "--p-fits", 0.5 * unit, 0.999 * unit, &p, error))
+    return FALSE;
+  *out_p = p / unit;
+  return TRUE;
+}
+
+guint64
+advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePrediction *prediction)
+{
+  const PlanMemory *memory = &prediction->trace->memory;
+  const AdviseMemoryError error
+      = advise_memory_error (self->input->adjustments, self->input->cluster, prediction->stack);
+  return advise_needed_bytes (&error, self->p_fits, memory->device, memory->allocated);
+}
+
+gboolean
+advise_choice_init (AdviseChoice *self, const AdviseQuestion *question, const AdviseInput *input,
+                    GError **error)
+{
+  AdviseChoice choice = { .question = question, .input = input };
+  Plan initial;
+  plan_init (&initial);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    choice.pinned[f] = input->plan.value[f] != initial.value[f];
+  for (char **s = question->set; s && *s; s++)
+    {
+      PlanField field;
+      if (!parse_set (*s, &field, error))
+        return FALSE;
+      choice.pinned[field] = TRUE;
+    }
+  if ((question->allow && !plan_space_allow_parse (question->allow, &choice.allow, error))
+      || !read_memory (question, input->cluster, &choice.memory_bytes, error)
+      || !read_p_fits (question->p_fits, &choice.p_fits, error))
+    return FALSE;
+  *self = choice;
+  return TRUE;
+}
+
+PlanSpace *
+advise_choice_space (const AdviseChoice *self, GError **error)
+{
+  const AdviseInput *input = self->input;
+  g_autoptr (PlanSpace) space
+      = plan_space_new (input->model, input->cluster, &input->plan, self->pinned, self->allow);
+  for (char **o = self->question->only; o && *o; o++)
+    if (!restrict_to (space, *o, error))
+      return NULL;
+  return g_steal_pointer (&space);
+}
+
+static gboolean
+same_cost (const PlanFound *a, const PlanFound *b)
+{
+  return a->score.time_ns == b->score.time_ns && a->score.memory_bytes == b->score.memory_bytes;
+}
+
+static void
+answer_clear (gpointer data)
+{
+  advise_prediction_clear (&((AdviseAnswer *)data)->prediction);
+}
+
+/* Answers being predicted, several at a time. */
+typedef struct
+{
+  const AdviseInput *input;
+  GArray *answers;
+  GError **errors; /* one each */
+  gint next;
+} Predicting;
+
+static gpointer
+predict_thread (gpointer data)
+{
+  Predicting *self = data;
+  for (guint i; (i = (guint)g_atomic_int_add (&self->next, 1)) < self->answers->len;)
+    {
+      AdviseAnswer *answer = &g_array_index (self->answers, AdviseAnswer, i);
+      AdviseInput chosen = *self->input;
+      chosen.plan = answer->found->plan;
+      advise_predict (&chosen, &answer->prediction, &self->errors[i]);
+    }
+  return NULL;
+}
+
+static gboolean
+predict_answers (Predicting *work, GError **error)
+{
+  GArray *answers = work->answers;
+  const guint n = MIN (answers->len, g_get_num_processors ());
+  g_autofree GThread **threads = g_new (GThread *, n);
+  g_autofree GError **errors = g_new0 (GError *, answers->len);
+  work->errors = errors;
+  for (guint i = 0; i < n; i++)
+    threads[i] = g_thread_new ("predict", predict_thread, work);
+  for (guint i = 0; i < n; i++)
+    g_thread_join (threads[i]);
+  gboolean ok = TRUE;
+  for (guint i = 0; i < answers->len; i++)
+    if (errors[i] && ok)
+      {
+        g_propagate_error (error, errors[i]);
+        ok = FALSE;
+      }
+    else
+      g_clear_error (&errors[i]);
+  return ok;
+}
+
+/* Which of what was found may be an answer: all, or those of the front alone; the caller frees. */
+static gboolean *
+find_eligible (const PlanSearchResult *result, gboolean of_front)
+{
+  gboolean *is_eligible = g_new0 (gboolean, result->found->len + 1);
+  g_autoptr (GArray) front = plan_search_front (result);
+  for (guint i = 0; i < result->found->len; i++)
+    is_eligible[i] = !of_front;
+  for (guint i = 0; i < front->len; i++)
+    is_eligible[g_array_index (front, guint, i)] = TRUE;
+  return is_eligible;
+}
+
+/* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
+static GArray *
+take_answers (const PlanSearchResult *result, const AdviseInput *input, guint k, double apart,
+              GError **error)
+{
+  g_autofree gboolean *is_eligible = find_eligible (result, 100 * apart > ADVISE_NEAR);
+  g_autoptr (GArray) answers = g_array_new (FALSE, TRUE, sizeof (AdviseAnswer));
+  g_array_set_clear_func (answers, answer_clear);
+  for (guint i = 0; i < result->found->len && answers->len < k;)
+    {
+      AdviseAnswer answer = { .found = &g_array_index (result->found, PlanFound, i) };
+      const AdviseAnswer *last
+          = answers->len > 0 ? &g_array_index (answers, AdviseAnswer, answers->len - 1) : NULL;
+      if (!is_eligible[i]
+          || (last
+              && !plan_search_is_apart (apart, last->found->score.time_ns,
+                                        answer.found->score.time_ns)))
+        {
+          i++;
+          continue;
+        }
+      for (; i < result->found->len; i++)
+        {
+          const PlanFound *other = &g_array_index (result->found, PlanFound, i);
+          if (!same_cost (answer.found, other))
+            break;
+          answer.n_equal++;
+          for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+            answer.is_free[f] |= other->plan.value[f] != answer.found->plan.value[f];
+        }
+      g_array_append_val (answers, answer);
+    }
+  Predicting work = { .input = input, .answers = answers };
+  return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
+}
+
+void
+advise_query_clear (AdviseQuery *self)
+{
+  plan_search_result_clear (&self->result);
+  g_clear_pointer (&self->answers, g_array_unref);
+}
+
+#define KEPT_BYTES (64 << 20)
+#define USUAL_BYTES (32 << 20)
+
+/* Schedules of a megabyte come and go by the thousand: what malloc gives back to the system between
+ * them is taken from it, and zeroed, again. */
+static void
+keep_memory (void)
+{
+#ifdef __GLIBC__
+  mallopt (M_TRIM_THRESHOLD, KEPT_BYTES);
+  mallopt (M_MMAP_THRESHOLD, USUAL_BYTES);
+#endif
+}
+
+gboolean
+advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error)
+{
+  g_auto (AdviseQuery) self = { 0 };
+  g_autoptr (PlanSpace) space = advise_choice_space (choice, error);
+  if (!space)
+    return FALSE;
+  const AdviseInput *input = choice->input;
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
+  const PlanSearch search = { .model = input->model,
+                              .cluster = input->cluster,
+                              .space = space,
+                              .memory_bytes = choice->memory_bytes,
+                              .best = choice->question->apart > ADVISE_NEAR ? 1 : top,
+                              .apart = choice->question->apart / 100,
+                              .threads = g_get_num_processors (),
+                              .front = 1 + choice->question->front / 100,
+                              .score = advise_scorer_score,
+                              .floor = advise_scorer_floor,
+                              .plan_floor = advise_scorer_plan_floor,
+                              .progress = choice->progress,
+                              .user_data = scorer };
+  const gint64 start_us = g_get_monotonic_time ();
+  keep_memory ();
+  plan_search_run (&search, &self.result);
+  self.n_simulated = advise_scorer_n_simulated (scorer);
+  self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
+  if (choice->progress)
+    choice->progress (0, 0, scorer);
+  if (!(self.answers = take_answers (&self.result, input, top, search.apart, error)))
+    return FALSE;
+  *out = self;
+  self = (AdviseQuery){ 0 };
+  return TRUE;
+}
+
+/* What is common to the errors of two plans for one task is in neither's way: how they compare is
+ * known far better than how long they take. */
+static double
+least_difference (const AdviseInput *input)
+{
+  const SimAdjustments *set = input->adjustments, *shipped = advise_adjustments_shipped ();
+  const double own = set ? set->distances[SIM_DISTANCE_CHOICE].pct : 0;
+  return own > 0 ? own / 100 : shipped ? shipped->distances[SIM_DISTANCE_CHOICE].pct / 100 : 0;
+}
+
+guint
+advise_query_group (const AdviseQuery *self, const AdviseInput *input, guint answer)
+{
+  const double least = least_difference (input);
+  gint64 first_ns = -1;
+  guint group = 0;
+  for (guint i = 0; i <= answer && i < self->answers->len; i++)
+    {
+      const gint64 ns = g_array_index (self->answers, AdviseAnswer, i).found->score.time_ns;
+      if (!plan_search_is_apart (least, first_ns, ns))
+        continue;
+      first_ns = ns;
+      group++;
+    }
+  return group;
+}
+
+const AdviseAnswer *
+advise_query_best (const AdviseQuery *self)
+{
+  return self->answers->len > 0 ? &g_array_index (self->answers, AdviseAnswer, 0) : NULL;
+}
+
+const char *
+advise_query_bound_by (const PlanTrace *t)
+{
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } parts[] = { { "gather", t->exposed_gather_ns },
+                { "reduce", t->exposed_reduce_ns },
+                { "tensor", t->exposed_tensor_ns },
+                { "copies", t->exposed_copy_ns },
+                { "host", t->host_ns } };
+  const char *name = "compute";
+  gint64 most = t->step_ns / 10;
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
+    if (parts[i].ns > most)
+      {
+        name = parts[i].name;
+        most = parts[i].ns;
+      }
+  return name;
+}
+
+char *
+advise_query_differences (const Plan *a, const Plan *b)
+{
+  GString *text = g_string_new (NULL);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (a->value[f] != b->value[f] && b->value[PLAN_SP] == PLAN_UNSET && f == PLAN_SP
+        && a->value[PLAN_TP] == 1)
+      continue; /* there is nothing else that it could be */
+    else if (a->value[f] != b->value[f])
+      {
+        g_autofree char *value = plan_field_print (f, a->value[f]);
+        g_string_append_printf (text, "%s%s=%s", text->len ? ", " : "", plan_field_name (f), value);
+      }
+  return g_string_free (text, FALSE);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/score.h"
+
+#include "advise/floor.h"
+#include "advise/predict.h"
+#include "advise/uncertainty.h"
+#include "advise/workspaces.h"
+#include "planner/lower/lower.h"
+#include "planner/search/bound.h"
+#include "sim/fast/measure.h"
+
+/* What is known of a plan so far. */
+typedef struct
+{
+  gint64 time_ns;       /* below 0: nothing */
+  guint64 memory_bytes; /* at least */
+  guint64 resting;      /* of it, between steps; known where a schedule was */
+  gboolean is_whole;    /* and neither time nor memory is more */
+} Known;
+
+/* What plans take without their communicators that differ by costs and groups alone. */
+typedef struct
+{
+  guint64 bytes; /* at least */
+  gboolean is_whole;
+} Held;
+
+/* A schedule that plans share. */
+typedef struct
+{
+  Plan key;
+  PlanSchedule *schedule;
+} Shared;
+
+#define RECENT 8 /* schedules that are kept: plans that share one follow each other closely */
+
+struct _AdviseScorer
+{
+  const AdviseInput *input;
+  double p_fits;
+  GMutex lock;
+  GHashTable *scores; /* Plan, distilled -> Known */
+  GHashTable *helds;  /* Plan, distilled -> Held */
+  AdviseFloors *floors;
+  Shared *recent[RECENT];
+  guint n_shared; /* so far */
+  guint64 n_simulated;
+};
+
+AdviseScorer *
+advise_scorer_new (const AdviseInput *input, double p_fits)
+{
+  AdviseScorer *self = g_new0 (AdviseScorer, 1);
+  self->input = input;
+  self->p_fits = p_fits;
+  g_mutex_init (&self->lock);
+  self->scores
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->helds = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->floors = advise_floors_new (input);
+  return self;
+}
+
+static void
+clear_shared (gpointer shared)
+{
+  plan_schedule_free (((Shared *)shared)->schedule);
+}
+
+static void
+release (Shared *shared)
+{
+  if (shared)
+    g_atomic_rc_box_release_full (shared, clear_shared);
+}
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (Shared, release)
+
+void
+advise_scorer_free (AdviseScorer *self)
+{
+  if (!self)
+    return;
+  for (guint i = 0; i < RECENT; i++)
+    release (self->recent[i]);
+  g_hash_table_unref (self->helds);
+  g_hash_table_unref (self->scores);
+  advise_floors_free (self->floors);
+  g_mutex_clear (&self->lock);
+  g_free (self);
+}
+
+guint64
+advise_scorer_n_simulated (const AdviseScorer *self)
+{
+  return self->n_simulated;
+}
+
+static Known
+find_known (AdviseScorer *self, const Plan *key)
+{
+  g_mutex_lock (&self->lock);
+  const Known *found = g_hash_table_lookup (self->scores, key);
+  const Known known = found ? *found : (Known){ .time_ns = -1 };
+  g_mutex_unlock (&self->lock);
+  return known;
+}
+
+static void
+keep_known (AdviseScorer *self, const Plan *key, const Known *known, gboolean is_simulated)
+{
+  g_mutex_lock (&self->lock);
+  self->n_simulated += is_simulated;
+  g_hash_table_replace (self->scores, g_memdup2 (key, sizeof *key),
+                        g_memdup2 (known, sizeof *known));
+  g_mutex_unlock (&self->lock);
+}
+
+static Held
+find_held (AdviseScorer *self, const Plan *key)
+{
+  g_mutex_lock (&self->lock);
+  const Held *found = g_hash_table_lookup (self->helds, key);
+  const Held held = found ? *found : (Held){ 0 };
+  g_mutex_unlock (&self->lock);
+  return held;
+}
+
+static void
+keep_held (AdviseScorer *self, const Plan *key, guint64 bytes, gboolean is_whole)
+{
+  g_mutex_lock (&self->lock);
+  Held *held = g_hash_table_lookup (self->helds, key);
+  if (!held)
+    g_hash_table_insert (self->helds, g_memdup2 (key, sizeof *key), held = g_new0 (Held, 1));
+  held->bytes = MAX (held->bytes, bytes);
+  held->is_whole = held->is_whole || is_whole;
+  g_mutex_unlock (&self->lock);
+}
+
+static Shared *
+find_recent (AdviseScorer *self, const Plan *key)
+{
+  Shared *shared = NULL;
+  g_mutex_lock (&self->lock);
+  for (guint i = 0; i < RECENT && !shared; i++)
+    if (self->recent[i] && plan_search_key_equal (&self->recent[i]->key, key))
+      shared = g_atomic_rc_box_acquire (self->recent[i]);
+  g_mutex_unlock (&self->lock);
+  return shared;
+}
+
+/* The schedule of a plan, perhaps one that is there. */
+static Shared *
+lower (AdviseScorer *self, const Plan *resolved, const Plan *key)
+{
+  Plan schedule_key = *key;
+  plan_lower_distil_schedule (&schedule_key);
+  Shared *shared = find_recent (self, &schedule_key);
+  if (shared)
+    return shared;
+  PlanSchedule *schedule = advise_lower (self->input, resolved, 0, NULL);
+  if (!schedule)
+    return NULL;
+  shared = g_atomic_rc_box_new0 (Shared);
+  *shared = (Shared){ schedule_key, schedule };
+  g_mutex_lock (&self->lock);
+  Shared **place = &self->recent[self->n_shared++ % RECENT];
+  Shared *before = *place;
+  *place = g_atomic_rc_box_acquire (shared);
+  g_mutex_unlock (&self->lock);
+  release (before);
+  return shared;
+}
+
+/* A plan being scored. */
+typedef struct
+{
+  const Plan *resolved;
+  const PlanStack *stack;
+  PlanInquiry *inquiry;
+  Plan key, held_key;
+  guint64 communicator_bytes;
+  AdviseMemoryError error;
+  Known known;
+} Scoring;
+
+/* Before there is a schedule all that is known to be taken may stay between steps. */
+static guint64
+needed_bytes (const AdviseScorer *self, const Scoring *s)
+{
+  const guint64 resting = s->known.resting > 0 ? s->known.resting : s->known.memory_bytes;
+  return advise_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
+}
+
+/* Without an inquiry everything matters. */
+static gboolean
+matters (const AdviseScorer *self, const Scoring *s)
+{
+  return !s->inquiry
+         || (plan_inquiry_may_fit (s->inquiry, needed_bytes (self, s))
+             && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns)));
+}
+
+static void
+learn_held (AdviseScorer *self, Scoring *s)
+{
+  const Held held = find_held (self, &s->held_key);
+  if (held.bytes > 0)
+    s->known.memory_bytes = MAX (s->known.memory_bytes, held.bytes + s->communicator_bytes);
+  s->known.is_whole = s->known.time_ns >= 0 && (s->known.is_whole || held.is_whole);
+}
+
+/* What the allocator holds, as far as it matters. */
+static void
+run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
+{
+  const guint64 enough
+      = s->inquiry ? advise_takable_bytes (&s->error, self->p_fits,
+                                           plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns),
+                                           s->known.resting)
+                   : G_MAXUINT64;
+  guint64 bytes;
+  gboolean is_settled;
+  if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, advise_workspace (), &bytes,
+                                 &is_settled, NULL))
+    return;
+  s->known.memory_bytes = bytes;
+  s->known.is_whole = bytes <= enough;
+  if (is_settled)
+    keep_held (self, &s->held_key, bytes - s->communicator_bytes, bytes <= enough);
+}
+
+/* Cheapest first: what is live at once, then time, then the allocator. Stops when the plan no
+ * longer matters; returns whether it was simulated. */
+static gboolean
+find_out (AdviseScorer *self, Scoring *s)
+{
+  g_autoptr (Shared) shared = lower (self, s->resolved, &s->key);
+  if (!shared)
+    return FALSE;
+  const guint64 least = sim_measure_least_bytes (shared->schedule, s->stack);
+  keep_held (self, &s->held_key, least - s->communicator_bytes, FALSE);
+  s->known.memory_bytes = MAX (s->known.memory_bytes, least);
+  s->known.resting = sim_measure_resting_bytes (shared->schedule, s->stack);
+  if (!matters (self, s))
+    return FALSE;
+  g_autoptr (SimCost) cost
+      = advise_cost_of (self->input, s->resolved, shared->schedule, s->stack, NULL);
+  if (!cost)
+    return FALSE;
+  s->known.time_ns = sim_measure_step (shared->schedule, cost, advise_workspace ());
+  learn_held (self, s);
+  if (matters (self, s) && !s->known.is_whole)
+    run_allocator (self, shared->schedule, cost, s);
+  return TRUE;
+}
+
+gboolean
+advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data,
+                     PlanScore *out_score)
+{
+  AdviseScorer *self = data;
+  const AdviseInput *input = self->input;
+  Scoring s = { .resolved = resolved,
+                .stack = plan_stack_of (resolved, input->cluster->kind, NULL),
+                .inquiry = inquiry };
+  if (!s.stack)
+    return FALSE;
+  plan_lower_distil (input->model, input->cluster, resolved, &s.key);
+  s.held_key = s.key;
+  plan_lower_distil_schedule (&s.held_key);
+  s.held_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
+  s.error = advise_memory_error (input->adjustments, input->cluster, s.stack);
+  s.communicator_bytes = plan_bound_communicator_bytes (input->cluster, resolved, s.stack);
+  s.known = find_known (self, &s.key);
+  learn_held (self, &s);
+  if (!matters (self, &s))
+    return FALSE;
+  if (!s.known.is_whole)
+    {
+      const gboolean is_simulated = find_out (self, &s);
+      keep_known (self, &s.key, &s.known, is_simulated);
+    }
+  *out_score = (PlanScore){ .time_ns = s.known.time_ns,
+                            .memory_bytes = needed_bytes (self, &s),
+                            .device_bytes = s.known.memory_bytes };
+  return s.known.is_whole;
+}
+
+gint64
+advise_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
+{
+  AdviseScorer *self = data;
+  return advise_floors_ns (self->floors, resolved, enough_ns);
+}
+
+gint64
+advise_scorer_plan_floor (const Plan *resolved, gint64 enough_ns, gpointer data)
+{
+  AdviseScorer *self = data;
+  return advise_floors_beside_ns (self->floors, resolved);
+}

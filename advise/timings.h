@@ -1,0 +1,19 @@
+/* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
+#pragma once
+#include "planner/cluster/cluster.h"
+#include "planner/plan/stack.h"
+#include "sim/cost/timings.h"
+G_BEGIN_DECLS
+
+/* What rows are of: the processor, and the library that multiplies; of collectives between nodes
+ * the network too, as far as it is known. */
+char *advise_timings_machine (const PlanCluster *cluster, const char *library, gboolean crosses);
+
+/* Ops timed on a cluster's devices by our own runtime, which the stack has to be, with collectives
+ * carried by `comm` (NULL: of GPUs nccl, of processors threads; between nodes nccl or mpi) and over
+ * such a network, read from the store `db` once; NULL where there are none. Owned by this module.
+ * Any thread may ask. */
+const SimTimings *advise_timings (const PlanCluster *cluster, const PlanStack *stack,
+                                  const char *db, const char *comm);
+
+G_END_DECLS

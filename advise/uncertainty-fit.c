@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/uncertainty-fit.h"
+
+#include "advise/uncertainty.h"
+#include "planner/runs/accuracy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A measured peak of the allocator, with what lies outside of it as it is predicted; or a run that
+ * ended because there was not as much as it would have taken. */
+typedef struct
+{
+  const char *stack;
+  guint group;
+  double weight;   /* the rows of a group together: 1 */
+  double measured; /* at least, where it ran out */
+  double device, passing;
+  gboolean ran_out;
+} Peak;
+
+/* Both scales are tried in these steps. */
+#define STEP 0.001
+#define MOST_WHOLE 80
+#define MOST_PASSING 120
+
+static gboolean
+has_peak (const AdviseRun *run)
+{
+  return run->is_predicted && run->row.is_for_fitting && run->row.memory_ok && !run->row.is_tiny
+         && (run->row.measured[PLAN_RUN_QUANTITY_RESERVED] > 0
+             || run->row.ran_out == PLAN_ANSWER_YES);
+}
+
+static GArray *
+collect_peaks (const AdviseValidation *validation)
+{
+  GArray *peaks = g_array_new (FALSE, FALSE, sizeof (Peak));
+  g_autoptr (GHashTable) sizes = g_hash_table_new (NULL, NULL);
+  for (guint i = 0; i < validation->runs->len; i++)
+    {
+      const AdviseRun *run = &g_array_index (validation->runs, AdviseRun, i);
+      const gpointer key = GUINT_TO_POINTER (run->group);
+      if (!has_peak (run))
+        continue;
+      const double device = (double)run->device;
+      const double off = 1048576
+                         * (run->row.measured[PLAN_RUN_QUANTITY_RESERVED]
+                            - run->predicted[PLAN_RUN_QUANTITY_RESERVED]);
+      const gboolean ran_out = run->row.ran_out == PLAN_ANSWER_YES;
+      const Peak peak
+          = { .stack = run->row.cell[PLAN_RUN_STACK],
+              .group = run->group,
+              .ran_out = ran_out,
+              .measured = ran_out ? (double)run->row.cluster->memory_bytes : device + off,
+              .device = device,
+              .passing = device - (double)run->resting };
+      g_array_append_val (peaks, peak);
+      g_hash_table_insert (
+          sizes, key, GUINT_TO_POINTER (GPOINTER_TO_UINT (g_hash_table_lookup (sizes, key)) + 1));
+    }
+  for (guint i = 0; i < peaks->len; i++)
+    {
+      Peak *peak = &g_array_index (peaks, Peak, i);
+      peak->weight
+          = 1.0 / GPOINTER_TO_UINT (g_hash_table_lookup (sizes, GUINT_TO_POINTER (peak->group)));
+    }
+  return peaks;
+}
+
+/* Groups of a stack. */
+static double
+weight_of (const GArray *peaks, const char *stack)
+{
+  double sum = 0;
+  for (guint i = 0; i < peaks->len; i++)
+    if (g_str_equal (g_array_index (peaks, Peak, i).stack, stack))
+      sum += g_array_index (peaks, Peak, i).weight;
+  return sum;
+}
+
+/* Logarithm of the likelihood, but for what is constant, of errors that follow Student's t with
+ * four degrees of freedom. */
+static double
+likelihood (const GArray *peaks, const double *weights, double whole, double passing)
+{
+  double sum = 0;
+  for (guint i = 0; i < peaks->len; i++)
+    {
+      const Peak *peak = &g_array_index (peaks, Peak, i);
+      const double scale = whole * peak->device + passing * peak->passing;
+      const double z = (peak->measured - peak->device) / scale;
+      if (peak->ran_out)
+        sum += weights[i] * log (MAX (1 - plan_accuracy_share_below (z), 1e-12));
+      else
+        sum -= weights[i] * (2.5 * log1p (z * z / 4) + log (scale / peak->device));
+    }
+  return sum;
+}
+
+static SimMemoryError
+most_likely (const GArray *peaks, const double *weights)
+{
+  SimMemoryError best = { 0 };
+  double most = -INFINITY;
+  for (guint w = 1; w <= MOST_WHOLE; w++)
+    for (guint p = 0; p <= MOST_PASSING; p++)
+      {
+        const double found = likelihood (peaks, weights, STEP * w, STEP * p);
+        if (found <= most)
+          continue;
+        most = found;
+        best.whole = STEP * w;
+        best.passing = STEP * p;
+      }
+  return best;
+}
+
+/* Of a stack: its groups, and others' as if they were a few of its own, each stack's alike, as few
+ * groups alone would say anything. Without a stack: of all stacks alike, as what an unknown one
+ * does is not what the most frequent one does. */
+static void
+add_memory (const GArray *peaks, const GPtrArray *stacks, const char *stack, SimAdjustments *set)
+{
+  g_autofree double *weights = g_new (double, peaks->len + 1);
+  double total = 0;
+  for (guint i = 0; i < peaks->len; i++)
+    {
+      const Peak *peak = &g_array_index (peaks, Peak, i);
+      const gboolean is_own = stack && g_str_equal (peak->stack, stack);
+      const double others = stack ? (double)SIM_ENOUGH_RUNS / MAX (stacks->len - 1, 1) : 1;
+      weights[i] = is_own ? peak->weight : others * peak->weight / weight_of (peaks, peak->stack);
+      total += is_own || !stack ? peak->weight : 0;
+    }
+  SimMemoryError error = most_likely (peaks, weights);
+  error.scope.stack = (char *)stack;
+  error.runs = (guint)(total + 0.5);
+  sim_adjustments_add_memory (set, error);
+}
+
+static int
+compare_names (gconstpointer a, gconstpointer b)
+{
+  return strcmp (*(const char *const *)a, *(const char *const *)b);
+}
+
+void
+advise_doubt_fit_memory (const AdviseValidation *validation, SimAdjustments *set)
+{
+  g_autoptr (GArray) peaks = collect_peaks (validation);
+  g_autoptr (GPtrArray) stacks = g_ptr_array_new ();
+  double total = 0;
+  for (guint i = 0; i < peaks->len; i++)
+    {
+      const char *stack = g_array_index (peaks, Peak, i).stack;
+      if (!g_ptr_array_find_with_equal_func (stacks, stack, g_str_equal, NULL))
+        g_ptr_array_add (stacks, (gpointer)stack);
+      total += g_array_index (peaks, Peak, i).weight;
+    }
+  if (total < SIM_ENOUGH_RUNS)
+    return;
+  g_ptr_array_sort (stacks, compare_names);
+  for (guint i = 0; i < stacks->len; i++)
+    if (weight_of (peaks, stacks->pdata[i]) >= 1)
+      add_memory (peaks, stacks, stacks->pdata[i], set);
+  add_memory (peaks, stacks, NULL, set);
+}
+
+/* Two plans for one task, both measured. */
+typedef struct
+{
+  double miss, weight; /* logarithm; those of a task together: 1 */
+} Pair;
+
+#define NEAR 0.2 /* in the logarithm: plans that are predicted further apart are told apart */
+
+static gboolean
+is_choice (const AdviseRun *run)
+{
+  return run->is_predicted && run->row.is_for_fitting && run->row.time_ok
+         && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
+}
+
+static int
+compare_choices (gconstpointer a, gconstpointer b)
+{
+  const AdviseRun *x = *(const AdviseRun *const *)a, *y = *(const AdviseRun *const *)b;
+  const double one = x->row.measured[PLAN_RUN_QUANTITY_TIME],
+               other = y->row.measured[PLAN_RUN_QUANTITY_TIME];
+  if (x->question != y->question)
+    return x->question < y->question ? -1 : 1;
+  if (x->configuration != y->configuration)
+    return x->configuration < y->configuration ? -1 : 1;
+  return (one > other) - (one < other);
+}
+
+/* One row of each configuration, the middle one, sorted by task. */
+static GPtrArray *
+collect_choices (const AdviseValidation *validation)
+{
+  g_autoptr (GPtrArray) all = g_ptr_array_new ();
+  GPtrArray *choices = g_ptr_array_new ();
+  for (guint i = 0; i < validation->runs->len; i++)
+    if (is_choice (&g_array_index (validation->runs, AdviseRun, i)))
+      g_ptr_array_add (all, &g_array_index (validation->runs, AdviseRun, i));
+  g_ptr_array_sort (all, compare_choices);
+  for (guint i = 0, end; i < all->len; i = end)
+    {
+      const AdviseRun *first = all->pdata[i];
+      for (end = i; end < all->len; end++)
+        {
+          const AdviseRun *run = all->pdata[end];
+          if (run->question != first->question || run->configuration != first->configuration)
+            break;
+        }
+      g_ptr_array_add (choices, all->pdata[(i + end - 1) / 2]);
+    }
+  return choices;
+}
+
+static int
+compare_pairs (gconstpointer a, gconstpointer b)
+{
+  const Pair *x = a, *y = b;
+  return (x->miss > y->miss) - (x->miss < y->miss);
+}
+
+/* Of a task's plans. */
+static void
+add_pairs (AdviseRun *const *runs, guint n, GArray *pairs)
+{
+  for (guint i = 0; i < n; i++)
+    for (guint j = 0; j < i; j++)
+      {
+        const PlanRunQuantity q = PLAN_RUN_QUANTITY_TIME;
+        const double said = log (runs[i]->predicted[q] / runs[j]->predicted[q]);
+        const double is = log (runs[i]->row.measured[q] / runs[j]->row.measured[q]);
+        const Pair pair = { fabs (said - is), 2.0 / ((double)n * (n - 1)) };
+        if (fabs (said) < NEAR)
+          g_array_append_val (pairs, pair);
+      }
+}
+
+void
+advise_doubt_fit_choices (const AdviseValidation *validation, SimAdjustments *set)
+{
+  g_autoptr (GPtrArray) choices = collect_choices (validation);
+  g_autoptr (GArray) pairs = g_array_new (FALSE, FALSE, sizeof (Pair));
+  guint n_tasks = 0, at = 0;
+  double total = 0, below = 0;
+  for (guint i = 0, end; i < choices->len; i = end)
+    {
+      const AdviseRun *first = choices->pdata[i];
+      const guint before = pairs->len;
+      for (end = i; end < choices->len; end++)
+        if (((const AdviseRun *)choices->pdata[end])->question != first->question)
+          break;
+      add_pairs ((AdviseRun *const *)&choices->pdata[i], end - i, pairs);
+      n_tasks += pairs->len > before;
+    }
+  if (n_tasks < SIM_ENOUGH_RUNS)
+    return;
+  g_array_sort (pairs, compare_pairs);
+  for (guint i = 0; i < pairs->len; i++)
+    total += g_array_index (pairs, Pair, i).weight;
+  while (at + 1 < pairs->len && (below += g_array_index (pairs, Pair, at).weight) < 0.8 * total)
+    at++;
+  const double pct = 100 * expm1 (g_array_index (pairs, Pair, at).miss);
+  set->distances[SIM_DISTANCE_CHOICE] = (SimDoubt){ floor (100 * pct + 0.5) / 100, n_tasks };
+}
+
+/* Adds words to a comma-separated list, each once and in order; the caller frees. */
+static char *
+join (char *list, char **words)
+{
+  g_auto (GStrv) before = g_strsplit (list ? list : "", ",", -1);
+  g_autoptr (GPtrArray) all = g_ptr_array_new ();
+  for (char **w = before; *w; w++)
+    g_ptr_array_add (all, *w);
+  for (char **w = words; *w; w++)
+    if (!g_ptr_array_find_with_equal_func (all, *w, g_str_equal, NULL))
+      g_ptr_array_add (all, *w);
+  g_ptr_array_sort (all, compare_names);
+  g_ptr_array_add (all, NULL);
+  g_free (list);
+  char *joined = g_strjoinv (",", (char **)all->pdata);
+  return *joined ? joined : (g_free (joined), NULL);
+}
+
+static SimSeen *
+find_seen (SimAdjustments *set, const char *gpu, const char *stack)
+{
+  for (guint i = 0; i < set->seen->len; i++)
+    {
+      SimSeen *seen = &g_array_index (set->seen, SimSeen, i);
+      if (g_strcmp0 (seen->scope.gpu, gpu) == 0 && g_strcmp0 (seen->scope.stack, stack) == 0)
+        return seen;
+    }
+  sim_adjustments_add_seen (set, (SimSeen){ .scope = { (char *)gpu, (char *)stack, NULL } });
+  return &g_array_index (set->seen, SimSeen, set->seen->len - 1);
+}
+
+static void
+note_run (SimAdjustments *set, const AdviseRun *run, const char *gpu, const char *stack)
+{
+  const gint64 network = advise_network (run->row.cluster);
+  SimSeen *seen = find_seen (set, gpu, stack);
+  g_auto (GStrv) modes = advise_modes (&run->plan);
+  g_autofree char *rate = g_strdup_printf ("%" G_GINT64_FORMAT, network);
+  char *rates[] = { network > 0 ? rate : NULL, NULL };
+  seen->devices = MAX (seen->devices, plan_cluster_devices (run->row.cluster));
+  seen->modes = join (seen->modes, modes);
+  seen->networks = join (seen->networks, rates);
+}
+
+void
+advise_doubt_note_runs (const GPtrArray *runs, const double *weights, const SimAdjustments *base,
+                        SimAdjustments *set)
+{
+  g_autoptr (GHashTable) totals = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  if (base)
+    sim_adjustments_add_doubts (set, base);
+  for (guint i = 0; i < runs->len; i++)
+    {
+      const AdviseRun *run = runs->pdata[i];
+      const char *scopes[][2] = { { run->row.cluster->device_name, NULL },
+                                  { NULL, run->row.cell[PLAN_RUN_STACK] },
+                                  { NULL, NULL } };
+      for (guint s = 0; s < G_N_ELEMENTS (scopes); s++)
+        {
+          char *key = g_strdup_printf ("%s/%s", scopes[s][0] ? scopes[s][0] : "",
+                                       scopes[s][1] ? scopes[s][1] : "");
+          double *total = g_hash_table_lookup (totals, key);
+          note_run (set, run, scopes[s][0], scopes[s][1]);
+          if (!total)
+            g_hash_table_insert (totals, g_strdup (key), total = g_new0 (double, 1));
+          *total += weights[i];
+          g_free (key);
+        }
+    }
+  for (guint i = 0; i < set->seen->len; i++)
+    {
+      SimSeen *seen = &g_array_index (set->seen, SimSeen, i);
+      g_autofree char *key = g_strdup_printf ("%s/%s", seen->scope.gpu ? seen->scope.gpu : "",
+                                              seen->scope.stack ? seen->scope.stack : "");
+      const double *total = g_hash_table_lookup (totals, key);
+      seen->runs += total ? (guint)(*total + 0.5) : 0;
+    }
+}

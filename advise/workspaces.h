@@ -1,0 +1,22 @@
+/* Schedules with what cuDNN said of attention: the store's rows, and those that are shipped. */
+#pragma once
+#include "advise/input.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/workspaces.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What was said about the cluster's GPUs; NULL: nothing, or they are processors. Read once, and
+ * owned by this module. Any thread may ask. */
+const PlanWorkspaces *advise_workspaces (const AdviseInput *input);
+
+/* plan_lower with it. */
+PlanSchedule *advise_lower (const AdviseInput *input, const Plan *resolved, guint rank,
+                            GError **error);
+
+/* "attention backwards works in 65.5MiB, as cuDNN 9.19.0 says", or by which rule it is taken to;
+ * NULL where no such pass is. The caller frees. */
+char *advise_describe_workspace (const AdviseInput *input, const Plan *resolved,
+                                 const PlanSchedule *schedule);
+
+G_END_DECLS

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/adjustments.h"
+#include "advise/measurements.h"
+#include "advise/timings.h"
+#include "advise/uncertainty-fit.h"
+#include "advise/validate.h"
+#include "cli/import.h"
+#include "cli/io/commands.h"
+#include "cli/io/context.h"
+#include "cli/io/output.h"
+#include "db/catalogue.h"
+#include "db/transfer.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+#include "planner/lower/lower.h"
+#include "planner/runs/accuracy.h"
+#include "sim/cost/doubt.h"
+#include "sim/fit/calibrate.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct
+{
+  char *id, *base, *out, *db, *format, *folds, *stack;
+  char **where;
+  gboolean is_dry, is_published, finds_distances;
+  const char *path; /* the table; NULL: the store, or what is published */
+} Question;
+
+static void
+question_clear (Question *self)
+{
+  char **const texts[] = { &self->id,     &self->base,  &self->out,  &self->db,
+                           &self->format, &self->folds, &self->stack };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
+    g_free (*texts[i]);
+  g_strfreev (self->where);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
+
+/* Runs that a set is fitted to, ready to be simulated again and again. */
+typedef struct
+{
+  GArray *rows;         /* SimObservation */
+  GPtrArray *runs;      /* AdviseRun * of each */
+  GPtrArray *schedules; /* of each */
+} Fitted;
+
+static void
+fitted_clear (Fitted *self)
+{
+  g_clear_pointer (&self->rows, g_array_unref);
+  g_clear_pointer (&self->runs, g_ptr_array_unref);
+  g_clear_pointer (&self->schedules, g_ptr_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Fitted, fitted_clear)
+
+/* What a run did that is not modelled would go into factors of what is. */
+static gboolean
+can_fit (const AdviseRun *run)
+{
+  return run->is_selected && run->is_predicted && run->row.is_for_fitting && !run->row.is_partial
+         && run->row.time_ok && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
+}
+
+/* A run that was predicted lowers, so there is a schedule. */
+static gboolean
+add_run (Fitted *self, AdviseRun *run, const char *db, double weight, guint n_parts, GError **error)
+{
+  const PlanCluster *cluster = run->row.cluster;
+  const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, error);
+  PlanSchedule *schedule
+      = stack ? plan_lower (run->row.model, cluster, &run->plan, 0, error) : NULL;
+  if (!schedule)
+    return FALSE;
+  g_ptr_array_add (self->schedules, schedule);
+  g_ptr_array_add (self->runs, run);
+  const SimObservation row = { .input = { .schedule = schedule,
+                                          .cluster = cluster,
+                                          .stack = stack,
+                                          .plan = &run->plan,
+                                          .measurements = advise_measurements (cluster),
+                                          .timings = advise_timings (cluster, stack, db, NULL) },
+                               .gpu = cluster->device_name,
+                               .stack = stack->name,
+                               .site = cluster->site,
+                               .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
+                               .weight = weight,
+                               .part = n_parts > 1 ? run->group % n_parts : 0 };
+  g_array_append_val (self->rows, row);
+  return TRUE;
+}
+
+/* Close variants of one another weigh together as one, and are never parted. */
+static gboolean
+collect (const AdviseValidation *validation, guint n_parts, Fitted *out, GError **error)
+{
+  g_autoptr (GHashTable) sizes = g_hash_table_new (NULL, NULL);
+  for (guint i = 0; i < validation->runs->len; i++)
+    {
+      const AdviseRun *run = &g_array_index (validation->runs, AdviseRun, i);
+      const gpointer key = GUINT_TO_POINTER (run->group);
+      if (can_fit (run))
+        g_hash_table_insert (
+            sizes, key, GUINT_TO_POINTER (GPOINTER_TO_UINT (g_hash_table_lookup (sizes, key)) + 1));
+    }
+  out->rows = g_array_new (FALSE, FALSE, sizeof (SimObservation));
+  out->runs = g_ptr_array_new ();
+  out->schedules = g_ptr_array_new_with_free_func ((GDestroyNotify)plan_schedule_free);
+  for (guint i = 0; i < validation->runs->len; i++)
+    {
+      AdviseRun *run = &g_array_index (validation->runs, AdviseRun, i);
+      const guint n = GPOINTER_TO_UINT (g_hash_table_lookup (sizes, GUINT_TO_POINTER (run->group)));
+      if (can_fit (run) && !add_run (out, run, validation->db, 1.0 / n, n_parts, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* How near step times are: of rows that were fitted to, before, after, and left out of the fit; of
+ * rows that never are, before and after. */
+typedef enum
+{
+  FIT_BEFORE,
+  FIT_AFTER,
+  FIT_LEFT_OUT,
+  REPORT_BEFORE,
+  REPORT_AFTER,
+  N_COLUMNS
+} Column;
+
+typedef struct
+{
+  const char *gpu, *stack; /* NULL: any */
+  GArray *samples[N_COLUMNS];
+} Scope;
+
+static void
+add_sample (Scope *scope, Column column, const AdviseRun *run, double predicted_ms)
+{
+  const PlanSample sample
+      = { run->group, run->configuration, predicted_ms, run->row.measured[PLAN_RUN_QUANTITY_TIME] };
+  g_array_append_val (scope->samples[column], sample);
+}
+
+static gboolean
+is_in (const Scope *scope, const AdviseRun *run)
+{
+  const char *stack = run->row.cell[PLAN_RUN_STACK];
+  return (!scope->gpu || g_str_equal (scope->gpu, run->row.cluster->device_name))
+         && (!scope->stack || g_strcmp0 (scope->stack, stack) == 0);
+}
+
+static Scope
+scope_new (const char *gpu, const char *stack, const Fitted *fitted, const AdviseValidation *before,
+           const AdviseValidation *after)
+{
+  Scope self = { .gpu = gpu, .stack = stack };
+  for (Column c = 0; c < N_COLUMNS; c++)
+    self.samples[c] = g_array_new (FALSE, FALSE, sizeof (PlanSample));
+  for (guint i = 0; i < fitted->rows->len; i++)
+    {
+      const SimObservation *row = &g_array_index (fitted->rows, SimObservation, i);
+      const AdviseRun *run = fitted->runs->pdata[i];
+      if (!is_in (&self, run))
+        continue;
+      add_sample (&self, FIT_BEFORE, run, 1e-6 * row->before_ns);
+      add_sample (&self, FIT_AFTER, run, 1e-6 * row->after_ns);
+      add_sample (&self, FIT_LEFT_OUT, run, 1e-6 * row->left_ns);
+    }
+  for (guint i = 0; i < before->runs->len; i++)
+    {
+      const AdviseRun *was = &g_array_index (before->runs, AdviseRun, i);
+      const AdviseRun *is = &g_array_index (after->runs, AdviseRun, i);
+      if (!was->is_predicted || !was->is_selected || was->row.is_for_fitting || !was->row.time_ok
+          || was->row.measured[PLAN_RUN_QUANTITY_TIME] <= 0 || !is_in (&self, was))
+        continue;
+      add_sample (&self, REPORT_BEFORE, was, was->predicted[PLAN_RUN_QUANTITY_TIME]);
+      add_sample (&self, REPORT_AFTER, is, is->predicted[PLAN_RUN_QUANTITY_TIME]);
+    }
+  return self;
+}
+
+static double
+mean_abs_pct (const Scope *scope, Column column, guint *out_n)
+{
+  PlanAccuracy accuracy;
+  const GArray *samples = scope->samples[column];
+  plan_accuracy_measure ((const PlanSample *)(gpointer)samples->data, samples->len, &accuracy);
+  *out_n = accuracy.n;
+  return accuracy.mean_abs_pct;
+}
+
+static void
+add_scope (CliTable *table, Scope scope)
+{
+  guint n[N_COLUMNS];
+  double error[N_COLUMNS];
+  for (Column c = 0; c < N_COLUMNS; c++)
+    error[c] = mean_abs_pct (&scope, c, &n[c]);
+  cli_table_add (table, scope.stack ? scope.stack : "all");
+  cli_table_add (table, scope.gpu ? scope.gpu : "all");
+  for (Column c = 0; c < N_COLUMNS; c++)
+    {
+      if (c == FIT_BEFORE || c == REPORT_BEFORE)
+        cli_table_add_int (table, n[c]);
+      if (n[c] > 0)
+        cli_table_add_real (table, error[c], 2);
+      else
+        cli_table_add (table, NULL);
+    }
+  for (Column c = 0; c < N_COLUMNS; c++)
+    g_array_unref (scope.samples[c]);
+}
+
+static void
+print_errors (const Fitted *fitted, const AdviseValidation *before, const AdviseValidation *after,
+              CliFormat format)
+{
+  static const CliColumn columns[]
+      = { { "stack", FALSE },        { "gpu", FALSE },          { "fit_groups", TRUE },
+          { "fit_before", TRUE },    { "fit_after", TRUE },     { "left_out", TRUE },
+          { "report_groups", TRUE }, { "report_before", TRUE }, { "report_after", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  add_scope (table, scope_new (NULL, NULL, fitted, before, after));
+  for (guint i = 0; i < before->runs->len; i++)
+    {
+      const AdviseRun *run = &g_array_index (before->runs, AdviseRun, i);
+      const char *stack = run->row.cell[PLAN_RUN_STACK];
+      if (!run->is_predicted || !run->is_selected || !run->row.time_ok)
+        continue;
+      if (g_hash_table_add (seen, g_strdup_printf ("%s/%s", stack, run->row.cluster->device_name)))
+        add_scope (table, scope_new (run->row.cluster->device_name, stack, fitted, before, after));
+    }
+  cli_table_print (table, format);
+}
+
+/* Those behind what the set it began with has. */
+static void
+print_factors (const SimAdjustments *set, const SimAdjustments *base)
+{
+  static const CliColumn columns[]
+      = { { "effect", FALSE }, { "gpu", FALSE },  { "stack", FALSE },  { "site", FALSE },
+          { "factor", TRUE },  { "error", TRUE }, { "meaning", FALSE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = base ? base->factors->len : 0; i < set->factors->len; i++)
+    {
+      const SimFactor *f = &g_array_index (set->factors, SimFactor, i);
+      cli_table_add (table, sim_effect_name (f->effect));
+      cli_table_add (table, f->scope.gpu);
+      cli_table_add (table, f->scope.stack);
+      cli_table_add (table, f->scope.site);
+      cli_table_add_real (table, f->factor, 3);
+      cli_table_add_real (table, f->error, 3);
+      cli_table_add (table, sim_effect_meaning (f->effect));
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+/* Into a table that the store imports; NULL is a cell that is not there. */
+static void
+append_cell (GString *csv, const char *text, char end)
+{
+  if (!text)
+    {
+      g_string_append_c (csv, end);
+      return;
+    }
+  g_auto (GStrv) halves = g_strsplit (text, "\"", -1);
+  g_autofree char *escaped = g_strjoinv ("\"\"", halves);
+  g_string_append_printf (csv, "\"%s\"%c", escaped, end);
+}
+
+static char *
+set_as_table (const SimAdjustments *set, const char *validation, double error_pct)
+{
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
+  g_autofree char *text = sim_adjustments_print (set);
+  g_autoptr (GString) csv = g_string_new ("id,created,program_version,text,validation,error_pct\n");
+  const char *const cells[] = { set->id, created, PACKAGE_VERSION, text, validation };
+  for (guint i = 0; i < G_N_ELEMENTS (cells); i++)
+    append_cell (csv, cells[i], ',');
+  g_string_append_printf (csv, "%.4f\n", error_pct);
+  return g_string_free (g_steal_pointer (&csv), FALSE);
+}
+
+static char *
+fitted_as_table (const SimAdjustments *set, const Fitted *fitted)
+{
+  GString *csv = g_string_new ("params,run,source,row_id,op\n");
+  for (guint i = 0; i < fitted->runs->len; i++)
+    {
+      const AdviseRun *run = fitted->runs->pdata[i];
+      const char *source = run->row.cell[PLAN_RUN_SOURCE], *id = run->row.cell[PLAN_RUN_ROW_ID];
+      const gboolean is_own = g_str_equal (source, ADVISE_OWN_RUNS);
+      append_cell (csv, set->id, ',');
+      append_cell (csv, is_own ? id : NULL, ',');
+      append_cell (csv, is_own ? NULL : source, ',');
+      append_cell (csv, is_own ? NULL : id, ',');
+      g_string_append_c (csv, '\n');
+    }
+  return g_string_free (csv, FALSE);
+}
+
+/* Into the store with the runs it was fitted to: all of it or nothing. */
+static gboolean
+keep (const SimAdjustments *set, const Question *question, const Fitted *fitted,
+      const char *validation, double error_pct, GError **error)
+{
+  const CliOptions options = { .db = question->db };
+  const CliImportRequest request = { .options = &options };
+  g_auto (CliImport) runs = { 0 };
+  g_autofree char *published = question->is_published ? db_catalogue_runs_path () : NULL;
+  const char *const path = published ? published : question->path;
+  if (path && !cli_import_read (path, &request, &runs, error))
+    return FALSE;
+  g_autofree char *sets = set_as_table (set, validation, error_pct);
+  g_autofree char *rows = fitted_as_table (set, fitted);
+  const DbSource sources[]
+      = { { .text = runs.text, .tables = runs.tables, .origin = path ? path : "" },
+          { .text = sets, .origin = "calibrate" },
+          { .text = rows, .origin = "calibrate" } };
+  DbImport done;
+  g_autoptr (DbStore) store = db_store_open (question->db, error);
+  const guint first = path ? 0 : 1;
+  return store
+         && db_store_import (store, sources + first, G_N_ELEMENTS (sources) - first, FALSE, &done,
+                             error);
+}
+
+static void
+show_progress (guint evaluations, void *user)
+{
+  (void)user;
+  fprintf (stderr, "\rcalibrate: %u evaluations of all runs", evaluations);
+}
+
+static guint
+part_by_name (const char *name, GHashTable *names)
+{
+  gpointer known = g_hash_table_lookup (names, name);
+  if (!known)
+    g_hash_table_insert (names, g_strdup (name),
+                         known = GUINT_TO_POINTER (g_hash_table_size (names) + 1));
+  return GPOINTER_TO_UINT (known);
+}
+
+static guint
+part_by_gpu (const AdviseRun *run, GHashTable *names)
+{
+  return part_by_name (run->row.cluster->device_name, names);
+}
+
+static guint
+part_by_stack (const AdviseRun *run, GHashTable *names)
+{
+  return part_by_name (run->row.cell[PLAN_RUN_STACK], names);
+}
+
+static SimAdjustments *
+fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint n_parts,
+     GError **error)
+{
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *id
+      = question->id ? g_strdup (question->id) : g_date_time_format (now, "own-%Y%m%d-%H%M%S");
+  const gboolean is_shown = isatty (STDERR_FILENO);
+  const SimCalibration request = { .id = id,
+                                   .base = base,
+                                   .n_parts = n_parts,
+                                   .n_threads = g_get_num_processors (),
+                                   .progress = is_shown ? show_progress : NULL };
+  if (!plan_text_is_name (id))
+    {
+      g_autofree char *shown = plan_text_quote (id);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--id: %s is not letters, digits and . _ + - only", shown);
+      return NULL;
+    }
+  if (question->id && !question->is_dry && !question->out
+      && advise_adjustments (id, question->db, NULL))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--id: there is a set %s: choose another name, or delete it with fsdplan db "
+                   "delete --kind=params %s",
+                   id, id);
+      return NULL;
+    }
+  SimAdjustments *set = sim_calibrate (&request, (SimObservation *)(gpointer)fitted->rows->data,
+                                       fitted->rows->len, error);
+  if (is_shown)
+    fprintf (stderr, "\r\033[K");
+  return set;
+}
+
+/* In what runs differ from those that parameters are fitted to. */
+static const struct
+{
+  SimDistance distance;
+  guint (*part) (const AdviseRun *run, GHashTable *names); /* 0: is not left out */
+} ways[] = {
+  { SIM_DISTANCE_GPU, part_by_gpu },
+  { SIM_DISTANCE_STACK, part_by_stack },
+};
+
+/* The error of runs that differ in one thing (their GPU, say) from all runs fitted to: each value
+ * of it is left out in turn, and four fifths of the runs lie within the result. */
+static gboolean
+find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimAdjustments *set,
+               GError **error)
+{
+  g_autofree SimObservation *rows
+      = g_memdup2 (fitted->rows->data, fitted->rows->len * sizeof (SimObservation));
+  g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  for (guint i = 0; i < fitted->rows->len; i++)
+    rows[i].part = ways[way].part (fitted->runs->pdata[i], names);
+  const SimCalibration request = { .id = set->id,
+                                   .base = base,
+                                   .n_parts = g_hash_table_size (names) + 1,
+                                   .n_threads = g_get_num_processors () };
+  g_autoptr (SimAdjustments) others = sim_calibrate (&request, rows, fitted->rows->len, error);
+  if (!others)
+    return FALSE;
+  const SimDoubt all = sim_doubt_spread (others, NULL, NULL);
+  set->distances[ways[way].distance] = all;
+  return TRUE;
+}
+
+/* The uncertainty of predictions: lines of the base set, and those that these runs give. */
+static gboolean
+find_doubts (const Fitted *fitted, const AdviseValidation *validation, const Question *question,
+             const SimAdjustments *base, SimAdjustments *set, GError **error)
+{
+  g_autofree double *weights = g_new (double, fitted->rows->len + 1);
+  for (guint i = 0; i < fitted->rows->len; i++)
+    weights[i] = g_array_index (fitted->rows, SimObservation, i).weight;
+  const SimAdjustments *shipped = advise_adjustments_shipped ();
+  if (!base && shipped)
+    memcpy (set->distances, shipped->distances, sizeof set->distances);
+  advise_doubt_note_runs (fitted->runs, weights, base, set);
+  if (!base)
+    {
+      advise_doubt_fit_memory (validation, set);
+      advise_doubt_fit_choices (validation, set);
+    }
+  for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
+    if (!find_distance (fitted, way, base, set, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+read_runs (const Question *question, const SimAdjustments *set, AdviseValidation *out,
+           GError **error)
+{
+  g_autofree char *stack = question->stack ? g_strconcat ("stack=", question->stack, NULL) : NULL;
+  const gboolean is_stored = !question->path && !question->is_published;
+  if (!(is_stored ? advise_validation_read_store (question->db, out, error)
+                  : advise_validation_read (question->path, out, error))
+      || (stack && !advise_validation_where (out, stack, error)))
+    return FALSE;
+  for (char **where = question->where; where && *where; where++)
+    if (!advise_validation_where (out, *where, error))
+      return FALSE;
+  advise_validation_predict (out, set);
+  return TRUE;
+}
+
+/* What was found is shown, and kept where that was not declined. */
+static gboolean
+finish (const SimAdjustments *set, const Question *question, const Fitted *fitted, guint n_parts,
+        GError **error)
+{
+  g_autofree char *text = sim_adjustments_print (set);
+  g_autofree char *validation = g_strdup_printf (
+      n_parts > 1 ? "groups of runs left out in %u parts" : "none was left out", n_parts);
+  guint n;
+  Scope all = { 0 };
+  all.samples[FIT_LEFT_OUT] = g_array_new (FALSE, FALSE, sizeof (PlanSample));
+  for (guint i = 0; i < fitted->rows->len; i++)
+    add_sample (&all, FIT_LEFT_OUT, fitted->runs->pdata[i],
+                1e-6 * g_array_index (fitted->rows, SimObservation, i).left_ns);
+  const double error_pct = mean_abs_pct (&all, FIT_LEFT_OUT, &n);
+  g_array_unref (all.samples[FIT_LEFT_OUT]);
+  if (question->is_dry)
+    return TRUE;
+  if (question->out)
+    return cli_write (question->out, text, error);
+  if (!keep (set, question, fitted, validation, error_pct, error))
+    return FALSE;
+  fprintf (stderr,
+           "kept as %s, and in force from now on; fsdplan db delete --kind=params %s forgets it\n",
+           set->id, set->id);
+  return TRUE;
+}
+
+static gboolean
+calibrate (const Question *question, CliFormat format, GError **error)
+{
+  g_auto (AdviseValidation) before = { 0 };
+  g_auto (AdviseValidation) after = { 0 };
+  g_auto (Fitted) fitted = { 0 };
+  g_autoptr (GError) cause = NULL;
+  gint64 n_parts = 5;
+  const SimAdjustments *base = advise_adjustments (question->base, question->db, &cause);
+  if (cause)
+    {
+      g_propagate_error (error, g_steal_pointer (&cause));
+      return FALSE;
+    }
+  if ((question->folds
+       && !plan_units_parse_int (question->folds, "--folds", 0, 1000, &n_parts, error))
+      || !read_runs (question, base, &before, error)
+      || !collect (&before, (guint)n_parts, &fitted, error))
+    return FALSE;
+  g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
+  if (!set || !read_runs (question, set, &after, error)
+      || !find_doubts (&fitted, &after, question, base, set, error))
+    return FALSE;
+  print_errors (&fitted, &before, &after, format);
+  if (format == CLI_FORMAT_TABLE)
+    {
+      printf ("\nmean errors of step times in per cent, groups of runs alike; left_out: predicted "
+              "by what was fitted to the others;\nreport: runs that nothing is ever fitted to\n\n");
+      print_factors (set, base);
+    }
+  return finish (set, question, &fitted, (guint)n_parts, error);
+}
+
+static gboolean
+check_words (int argc, char **argv, const Question *question, GError **error)
+{
+  if (argc > 2)
+    {
+      g_autofree char *shown = plan_text_quote (argv[2]);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: one table at a time, and not %s too", shown);
+      return FALSE;
+    }
+  if (argc == 2 && g_str_equal (argv[1], "-"))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: the table is read twice, so it must be a file");
+      return FALSE;
+    }
+  if (argc == 2 && question->is_published)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: --published or a table: use one");
+      return FALSE;
+    }
+  return TRUE;
+}
+
+int
+cmd_calibrate (int argc, char **argv, GError **error)
+{
+  g_auto (Question) question = { 0 };
+  CliFormat format;
+  const GOptionEntry entries[] = {
+    { "base", 0, 0, G_OPTION_ARG_STRING, &question.base,
+      "the set to begin with, the newest unless said: what it knows of other GPUs and stacks "
+      "stays; " ADVISE_NO_ADJUSTMENTS ": everything is fitted anew",
+      "ID" },
+    { "published", 0, 0, G_OPTION_ARG_NONE, &question.is_published,
+      "fit to the published runs that come with the program", NULL },
+    { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only runs of that framework", "STACK" },
+    { "where", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question.where,
+      "only runs with that value in that column; may be repeated", "COLUMN=VALUE" },
+    { "folds", 0, 0, G_OPTION_ARG_STRING, &question.folds,
+      "parts in which groups of runs are left out in turn, to see how well they are predicted by "
+      "the others; 5 unless said, 0 for none",
+      "N" },
+    { "distances", 0, 0, G_OPTION_ARG_NONE, &question.finds_distances,
+      "also leave out whole GPUs, then stacks, in turn, to see how far off predictions of one "
+      "without runs are; takes minutes",
+      NULL },
+    { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
+    { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,
+      "write the set to a file, and not to the store; - is standard output", "FILE" },
+    { "dry-run", 0, 0, G_OPTION_ARG_NONE, &question.is_dry, "only show what would change", NULL },
+    { "db", 0, 0, G_OPTION_ARG_STRING, &question.db,
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+    { "format", 0, 0, G_OPTION_ARG_STRING, &question.format, "how to print it", "table|csv|json" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context
+      = cli_context_new ("[RUNS.csv]", "fit the cost model to measured runs");
+  cli_context_add (context, entries);
+  cli_context_describe (
+      context, "Without a file the runs are those in the store: imported, or done by fsdplan run.\n"
+               "Only rows with use=fit are fitted to; the others are reported on.");
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (!check_words (argc, argv, &question, error))
+    return CLI_FAILED;
+  question.path = argc > 1 ? argv[1] : NULL;
+  return cli_format_parse (question.format, &format, error) && calibrate (&question, format, error)
+             ? CLI_DONE
+             : CLI_FAILED;
+}

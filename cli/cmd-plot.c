@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/predict.h"
+#include "advise/workspaces.h"
+#include "cli/io/commands.h"
+#include "cli/plot/plot-kinds.h"
+#include "db/runs.h"
+#include "db/traces.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+#include "plots/plot.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define USUAL_TOP 4
+#define MAX_TOP 8
+#define USUAL_FRONT 30.0
+#define MAX_FRONT 10000.0
+
+/* What a picture of one plan is drawn from: a prediction, or a stored run with its measurement. */
+typedef struct
+{
+  PlanSchedule *schedule;
+  PlanTrace *simulated, *measured;
+  char *title;
+} Subject;
+
+static void
+subject_clear (Subject *self)
+{
+  g_clear_pointer (&self->schedule, plan_schedule_free);
+  g_clear_pointer (&self->simulated, plan_trace_free);
+  g_clear_pointer (&self->measured, plan_trace_free);
+  g_clear_pointer (&self->title, g_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
+
+static gboolean
+predict_subject (const CliOptions *options, Subject *subject, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (AdvisePrediction) prediction = { 0 };
+  if (!cli_input_read (options, NULL, &input, error) || !advise_predict (&input, &prediction, error)
+      || !advise_prediction_expand (&prediction, &input, error))
+    return FALSE;
+  g_autofree char *label = advise_plan_label (&prediction.plan);
+  subject->title = cli_plot_title (&input, label, NULL);
+  subject->schedule = g_steal_pointer (&prediction.schedule);
+  subject->simulated = g_steal_pointer (&prediction.trace);
+  return TRUE;
+}
+
+/* A stored trace names ops by their place in the schedule: another version's are other ops. */
+static gboolean
+is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error)
+{
+  g_autofree char *hash = plan_schedule_hash (schedule);
+  if (strcmp (hash, run->schedule_hash) == 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "run %" G_GINT64_FORMAT " was made by version %s, whose schedule for this plan was "
+               "another: run it again to draw it",
+               run->id, run->program_version);
+  return FALSE;
+}
+
+static gboolean
+load_subject (CliOptions *options, const char *run, Subject *subject, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (DbRun) row = { 0 };
+  gint64 id;
+  Plan plan;
+  if (!plan_units_parse_int (run, "--run", 1, G_MAXINT64, &id, error))
+    return FALSE;
+  g_autoptr (DbStore) store = db_store_open_readonly (options->db, error);
+  if (!store || !db_store_load_run (store, id, &row, error))
+    return FALSE;
+  g_free (options->plan);
+  options->plan = g_strdup_printf ("@%" G_GINT64_FORMAT, id);
+  if (!cli_input_read (options, NULL, &input, error)
+      || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error)
+      || !(subject->schedule = advise_lower (&input, &plan, 0, error))
+      || !is_same_schedule (subject->schedule, &row, error)
+      || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
+      || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error)))
+    return FALSE;
+  g_autofree char *label = advise_plan_label (&plan);
+  subject->title = cli_plot_title (&input, label, NULL);
+  return TRUE;
+}
+
+static gboolean
+plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
+{
+  g_auto (Subject) s = { 0 };
+  if (self->run ? !load_subject (&self->options, self->run, &s, error)
+                : !predict_subject (&self->options, &s, error))
+    return FALSE;
+  return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule, s.title,
+                                                      self->path, out_text, error);
+}
+
+static gboolean
+plot_one_timeline (CliPlot *self, char **out_text, GError **error)
+{
+  return plot_subject (self, TRUE, out_text, error);
+}
+
+static gboolean
+plot_one_memory (CliPlot *self, char **out_text, GError **error)
+{
+  return plot_subject (self, FALSE, out_text, error);
+}
+
+/* Options that are not for every picture. */
+enum
+{
+  TAKES_RUN = 1 << 0,
+  TAKES_SWEEP = 1 << 1,
+  TAKES_SIZES = 1 << 2,
+  TAKES_TOP = 1 << 3,
+  TAKES_PLANS = 1 << 4,
+  TAKES_FROM = 1 << 5,
+  TAKES_SEARCH = 1 << 6,
+};
+
+static const struct
+{
+  const char *name;
+  gboolean (*draw) (CliPlot *self, char **out_text, GError **error);
+  guint takes;
+} kinds[] = {
+  { "timeline", plot_one_timeline, TAKES_RUN },
+  { "memory", plot_one_memory, TAKES_RUN },
+  { "pareto", cli_plot_pareto, TAKES_SWEEP | TAKES_SEARCH },
+  { "tradeoff", cli_plot_tradeoff, TAKES_SWEEP },
+  { "breakdown", cli_plot_breakdown, TAKES_SWEEP | TAKES_SEARCH | TAKES_TOP | TAKES_PLANS },
+  { "scaling", cli_plot_scaling, TAKES_SWEEP | TAKES_SIZES },
+  { "accuracy", cli_plot_accuracy, TAKES_FROM },
+};
+
+#define KINDS "timeline|memory|pareto|tradeoff|breakdown|scaling|accuracy"
+#define KINDS_IN_WORDS "timeline, memory, pareto, tradeoff, breakdown, scaling or accuracy"
+
+/* "pareto, tradeoff and scaling": the pictures that take something; the caller frees. */
+static char *
+who_takes (guint what)
+{
+  g_autoptr (GPtrArray) names = g_ptr_array_new ();
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    if (kinds[i].takes & what)
+      g_ptr_array_add (names, (gpointer)kinds[i].name);
+  const char *const last = g_ptr_array_steal_index (names, names->len - 1);
+  if (names->len == 0)
+    return g_strdup (last);
+  g_ptr_array_add (names, NULL);
+  g_autofree char *others = g_strjoinv (", ", (char **)names->pdata);
+  return g_strdup_printf ("%s and %s", others, last);
+}
+
+static gboolean
+check_options (const CliPlot *self, guint takes, GError **error)
+{
+  const struct
+  {
+    const char *name;
+    gboolean is_given;
+    guint what;
+  } options[] = {
+    { "--run", self->run != NULL, TAKES_RUN },
+    { "--sweep", self->sweeps != NULL, TAKES_SWEEP },
+    { "--gpus", self->gpus != NULL, TAKES_SIZES },
+    { "--weak", self->weak, TAKES_SIZES },
+    { "--top", self->top_text != NULL, TAKES_TOP },
+    { "--only", self->question.only != NULL, TAKES_SEARCH },
+    { "--allow", self->question.allow != NULL, TAKES_SEARCH },
+    { "--headroom", self->question.headroom != NULL, TAKES_SEARCH },
+    { "--memory", self->question.memory != NULL, TAKES_SEARCH },
+    { "--front", self->front_text != NULL, TAKES_SEARCH },
+    { "--from", self->from != NULL, TAKES_FROM },
+    { "--of", self->of != NULL, TAKES_FROM },
+    { "--by", self->by != NULL, TAKES_FROM },
+    { "naming a plan", *self->plans != NULL, TAKES_PLANS },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (options); i++)
+    if (options[i].is_given && !(takes & options[i].what))
+      {
+        g_autofree char *who = who_takes (options[i].what);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s is for %s", options[i].name, who);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+static gboolean
+draw (const char *name, CliPlot *self, char **out_text, GError **error)
+{
+  guint kind = 0;
+  while (kind < G_N_ELEMENTS (kinds) && strcmp (name, kinds[kind].name) != 0)
+    kind++;
+  if (kind == G_N_ELEMENTS (kinds))
+    {
+      g_autofree char *shown = plan_text_quote (name);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "there is no picture %s: " KINDS_IN_WORDS,
+                   shown);
+      return FALSE;
+    }
+  gint64 top = USUAL_TOP;
+  if (!check_options (self, kinds[kind].takes, error)
+      || (self->top_text
+          && !plan_units_parse_int (self->top_text, "--top", 1, MAX_TOP, &top, error))
+      || (self->front_text
+          && !plan_units_parse_percent (self->front_text, "--front", 0, MAX_FRONT,
+                                        &self->question.front, error)))
+    return FALSE;
+  self->top = (gint)top;
+  return kinds[kind].draw (self, out_text, error);
+}
+
+static void
+plot_clear (CliPlot *self)
+{
+  cli_options_clear (&self->options);
+  g_free (self->path);
+  g_free (self->run);
+  g_free (self->top_text);
+  g_free (self->front_text);
+  g_free (self->gpus);
+  g_free (self->from);
+  g_free (self->of);
+  g_free (self->by);
+  g_strfreev (self->sweeps);
+  g_strfreev (self->question.only);
+  g_free (self->question.allow);
+  g_free (self->question.headroom);
+  g_free (self->question.memory);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
+
+/* What query takes of its space, for the pictures that search it. */
+static void
+add_search_options (AdviseQuestion *question, char **out_front, CliContext *context)
+{
+  const GOptionEntry entries[] = {
+    { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
+      "of pareto and breakdown, as query takes it: search these values of a field only",
+      "FIELD=V1,V2,…" },
+    { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
+      "likewise: beyond exact sums and states on the device", "CLASS,…" },
+    { "memory", 0, 0, G_OPTION_ARG_STRING, &question->memory,
+      "likewise: what a plan may take on a device", "SIZE" },
+    { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom,
+      "likewise: part of it that stays free", "PERCENT" },
+    { "front", 0, 0, G_OPTION_ARG_STRING, out_front,
+      "likewise: how far the front goes beyond the best's time; 30 unless said", "PERCENT" },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
+
+int
+cmd_plot (int argc, char **argv, GError **error)
+{
+  g_auto (CliPlot) self = { .question = { .front = USUAL_FRONT } };
+  g_autofree char *text = NULL;
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
+      "the picture, by its extension svg, png, pdf or txt; without it, text on the terminal",
+      "FILE" },
+    { "run", 0, 0, G_OPTION_ARG_STRING, &self.run,
+      "a stored run in place of a plan, simulated beside measured; for timeline and memory", "ID" },
+    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self.sweeps,
+      "what pareto, tradeoff, breakdown and scaling (strategy unless said) vary; a field alone "
+      "takes "
+      "all of its values; without it pareto and breakdown draw what query finds",
+      "FIELD[=V1,V2,…]" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &self.gpus,
+      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
+      "SIZES" },
+    { "weak", 0, 0, G_OPTION_ARG_NONE, &self.weak,
+      "scaling: the global batch is for the smallest size and grows with it", NULL },
+    { "top", 0, 0, G_OPTION_ARG_STRING, &self.top_text,
+      "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
+    { "from", 0, 0, G_OPTION_ARG_FILENAME, &self.from,
+      "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
+      "or - "
+      "for standard input",
+      "FILE" },
+    { "of", 0, 0, G_OPTION_ARG_STRING, &self.of,
+      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
+      "max_allocated_mib, reserved_mib, device_mib",
+      "NAME" },
+    { "by", 0, 0, G_OPTION_ARG_STRING, &self.by,
+      "accuracy: the column whose values have a colour each; stack, source or group unless said",
+      "COLUMN" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context = cli_context_new (
+      KINDS " [PLAN…]", "draw a picture: where a step's time and memory go, or how plans compare");
+  cli_context_add (context, entries);
+  add_search_options (&self.question, &self.front_text, context);
+  cli_options_add (&self.options, context);
+  cli_context_describe (
+      context, "timeline and memory show one plan over a step; pareto, tradeoff, breakdown "
+               "and scaling compare several; accuracy compares predictions with runs. "
+               "breakdown takes plans as --plan does.");
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (argc < 2)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "plot: one picture is needed: " KINDS_IN_WORDS);
+      return CLI_FAILED;
+    }
+  self.plans = argv + 2;
+  if (!draw (argv[1], &self, &text, error))
+    return CLI_FAILED;
+  if (text)
+    fputs (text, stdout);
+  return CLI_DONE;
+}

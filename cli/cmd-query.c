@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/io/commands.h"
+#include "cli/io/options.h"
+#include "cli/io/watch.h"
+#include "cli/query/query-keep.h"
+#include "cli/query/query.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+
+#include <string.h>
+
+#define MOST_PERCENT 1000
+
+/* What is asked, beside the plan's own options. */
+typedef struct
+{
+  AdviseQuestion question;
+  char *top, *apart, *front; /* of the question, as typed */
+  char *explain, *max, *step;
+  CliSizes sizes;
+} Request;
+
+static void
+request_clear (Request *self)
+{
+  g_strfreev (self->question.only);
+  g_free (self->question.memory);
+  g_free (self->question.headroom);
+  g_free (self->question.p_fits);
+  g_free (self->question.allow);
+  g_free (self->question.words);
+  g_free (self->top);
+  g_free (self->apart);
+  g_free (self->front);
+  g_free (self->explain);
+  g_free (self->max);
+  g_free (self->step);
+  g_free (self->sizes.gpus);
+  g_free (self->sizes.tokens);
+  g_free (self->sizes.deadline);
+  g_free (self->sizes.price);
+  g_free (self->sizes.budget);
+  g_free (self->sizes.goodput);
+  g_strfreev (self->sizes.clusters);
+}
+
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Request, request_clear)
+
+static gboolean
+answer (const Request *request, const AdviseInput *input, CliFormat format, GError **error)
+{
+  g_auto (AdviseQuery) query = { 0 };
+  AdviseChoice choice;
+  if (!cli_query_choose (&choice, &request->question, input, error)
+      || !advise_query_ask (&choice, (guint)request->question.top, &query, error))
+    return FALSE;
+  if (query.answers->len == 0 && cli_watch_is_interrupted ())
+    return cli_watch_refuse ("no plan that fits was found yet", error);
+  if (query.answers->len == 0)
+    return advise_query_refuse (&choice, error);
+  cli_query_keep_answers (&request->question, input, query.answers);
+  cli_query_print (&query, &choice, format);
+  return TRUE;
+}
+
+/* Each with the hardware that --hw says. */
+static void
+change_clusters (char **specs, char *const *hw)
+{
+  for (; specs && *specs; specs++)
+    {
+      g_autofree char *spec = *specs;
+      *specs = advise_cluster_words (spec, hw);
+    }
+}
+
+/* Every --cluster of a command line, where there are several; NULL where there is one. */
+static char **
+find_clusters (int argc, char **argv)
+{
+  g_autoptr (GPtrArray) specs = g_ptr_array_new_with_free_func (g_free);
+  for (int i = 1; i < argc; i++)
+    if (g_str_has_prefix (argv[i], "--cluster="))
+      g_ptr_array_add (specs, g_strdup (argv[i] + strlen ("--cluster=")));
+    else if (strcmp (argv[i], "--cluster") == 0 && i + 1 < argc)
+      g_ptr_array_add (specs, g_strdup (argv[++i]));
+  if (specs->len < 2)
+    return NULL;
+  g_ptr_array_add (specs, NULL);
+  return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
+}
+
+/* Fields that define the training; a better plan keeps them. */
+static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
+                                   PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
+                                   PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,
+                                   PLAN_MAIN_PARAMS, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT };
+
+static void
+keep_task (const Plan *mine, Plan *plan)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (tasks); i++)
+    plan->value[tasks[i]] = mine->value[tasks[i]];
+}
+
+/* The formats of a plan, each with the class of arithmetic that opens it. */
+static const struct
+{
+  PlanField field;
+  PlanAllow allow;
+} formats[] = { { PLAN_COMPUTE, PLAN_ALLOW_LOWBIT },   { PLAN_PARAM_GATHER, PLAN_ALLOW_LOWBIT },
+                { PLAN_MAIN_GRADS, PLAN_ALLOW_MIXED }, { PLAN_GRAD_COMM, PLAN_ALLOW_MIXED },
+                { PLAN_EXP_AVG, PLAN_ALLOW_MOMENTS },  { PLAN_EXP_AVG_SQ, PLAN_ALLOW_MOMENTS } };
+
+/* What is chosen from, given a plan that somebody has: plans that do the same, with its arithmetic
+ * where no class of others is allowed. */
+static gboolean
+choose_like (const Request *request, const CliOptions *options, const Plan *mine,
+             AdviseInput *input, AdviseChoice *out, GError **error)
+{
+  plan_init (&input->plan);
+  keep_task (mine, &input->plan);
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    input->plan.value[formats[i].field] = mine->value[formats[i].field];
+  for (char **s = options->set; s && *s; s++)
+    if (!cli_set_field (&input->plan, "--set", *s, error))
+      return FALSE;
+  if (!cli_query_choose (out, &request->question, input, error))
+    return FALSE;
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    if (out->allow >> formats[i].allow & 1)
+      out->pinned[formats[i].field] = FALSE;
+  return TRUE;
+}
+
+/* "FIELD=VALUE,…" */
+static gboolean
+apply_settings (const char *text, Plan *plan, GError **error)
+{
+  g_auto (GStrv) settings = g_strsplit (text, ",", -1);
+  for (char **s = settings; *s; s++)
+    if (!cli_set_field (plan, "--explain", *s, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+is_settings (const char *text)
+{
+  return strchr (text, '=') && text[0] != '@' && !g_file_test (text, G_FILE_TEST_EXISTS);
+}
+
+/* A plan that somebody has, beside the best. */
+static gboolean
+explain (const Request *request, const CliOptions *options, AdviseInput *input, CliFormat format,
+         GError **error)
+{
+  Plan mine = input->plan;
+  AdviseChoice choice;
+  if (request->explain && is_settings (request->explain))
+    {
+      if (!apply_settings (request->explain, &mine, error))
+        return FALSE;
+      keep_task (&mine, &input->plan);
+      if (!cli_query_choose (&choice, &request->question, input, error))
+        return FALSE;
+    }
+  else if (!choose_like (request, options, &mine, input, &choice, error))
+    return FALSE;
+  return cli_query_explain (&choice, &mine, format, error);
+}
+
+static gboolean
+asks_for_sizes (const CliSizes *sizes)
+{
+  return sizes->clusters || sizes->gpus || sizes->tokens || sizes->deadline || sizes->price
+         || sizes->budget || sizes->goodput;
+}
+
+static gboolean
+read_numbers (Request *request, GError **error)
+{
+  AdviseQuestion *question = &request->question;
+  gint64 top = 5;
+  question->apart = ADVISE_APART;
+  question->front = 30;
+  if ((request->top && !plan_units_parse_int (request->top, "--top", 1, 1000, &top, error))
+      || (request->apart
+          && !plan_units_parse_percent (request->apart, "--apart", 0, MOST_PERCENT,
+                                        &question->apart, error))
+      || (request->front
+          && !plan_units_parse_percent (request->front, "--front", 0, MOST_PERCENT,
+                                        &question->front, error)))
+    return FALSE;
+  question->top = (gint)top;
+  return TRUE;
+}
+
+static gboolean
+check_request (const Request *request, const CliOptions *options, GError **error)
+{
+  if (request->max && strcmp (request->max, "seq") != 0 && strcmp (request->max, "mbs") != 0)
+    {
+      g_autofree char *shown = plan_text_quote (request->max);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--max: %s is neither seq nor mbs",
+                   shown);
+      return FALSE;
+    }
+  if (request->step && g_strcmp0 (request->max, "seq") != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--step is for --max seq");
+      return FALSE;
+    }
+  if ((request->explain || options->from_megatron) + (request->max != NULL)
+          + asks_for_sizes (&request->sizes)
+      > 1)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--explain, --from-megatron, --max, and --gpus, --tokens or several --cluster "
+                   "are questions of their own: ask one");
+      return FALSE;
+    }
+  if (request->explain && !is_settings (request->explain)
+      && (options->plan || options->from_megatron))
+    {
+      g_autofree char *shown = plan_text_quote (request->explain);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--explain: %s is a plan of its own: leave out %s, or give FIELD=VALUE,…", shown,
+                   options->plan ? "--plan" : "--from-megatron");
+      return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+ask (const Request *request, const CliOptions *options, AdviseInput *input, CliFormat format,
+     GError **error)
+{
+  gint64 step = 1024;
+  if (request->step && !plan_units_parse_int (request->step, "--step", 1, G_MAXINT32, &step, error))
+    return FALSE;
+  if (request->explain || options->from_megatron)
+    return explain (request, options, input, format, error);
+  if (request->max)
+    return cli_query_largest (&request->question, input, request->max, step, format, error);
+  if (asks_for_sizes (&request->sizes))
+    return cli_query_sizes (&request->question, &request->sizes, input, format, error);
+  return answer (request, input, format, error);
+}
+
+static void
+add_options (Request *request, CliContext *context)
+{
+  AdviseQuestion *question = &request->question;
+  const GOptionEntry entries[] = {
+    { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
+      "search these values of a field only", "FIELD=V1,V2,…" },
+    { "memory", 0, 0, G_OPTION_ARG_STRING, &question->memory,
+      "what a plan may take on a device; the cluster's unless said", "SIZE" },
+    { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
+      "PERCENT" },
+    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
+      "probability with which a plan has to fit, from 0.5, at which only the prediction has to, to "
+      "0.999; 0.95 unless said",
+      "P|PERCENT" },
+    { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
+      "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
+      "moments, offload, hazards",
+      "CLASS,…" },
+    { "top", 0, 0, G_OPTION_ARG_STRING, &request->top, "answers, best first; 5 unless said", "N" },
+    { "apart", 0, 0, G_OPTION_ARG_STRING, &request->apart,
+      "each answer is so much slower than the one before; 0.5 unless said; above 2 each is of the "
+      "front of memory and time",
+      "PCT" },
+    { "front", 0, 0, G_OPTION_ARG_STRING, &request->front,
+      "the front of memory and time goes so far beyond the best's time; 30 unless said",
+      "PERCENT" },
+    { "explain", 0, 0, G_OPTION_ARG_STRING, &request->explain,
+      "why this plan is not the best, and which one change of it helps most: a plan file, @ID, or "
+      "FIELD=VALUE,…",
+      "PLAN" },
+    { "max", 0, 0, G_OPTION_ARG_STRING, &request->max,
+      "the largest sequence or micro batch that fits, and what the next one lacks", "seq|mbs" },
+    { "step", 0, 0, G_OPTION_ARG_STRING, &request->step,
+      "of --max seq: sequences are multiples of it; 1024 unless said", "N" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &request->sizes.gpus,
+      "the same cluster in other sizes: from one to another by doubling, or each of a list",
+      "N..M|N,M,…" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &request->sizes.tokens,
+      "that the run trains on, as in 15T: how long it takes, and what it costs", "N" },
+    { "deadline", 0, 0, G_OPTION_ARG_STRING, &request->sizes.deadline,
+      "which is the smallest size that is done by then", "DURATION" },
+    { "price", 0, 0, G_OPTION_ARG_STRING, &request->sizes.price,
+      "USD per GPU and hour: of all, or CLUSTER=USD,…", "USD" },
+    { "budget", 0, 0, G_OPTION_ARG_STRING, &request->sizes.budget,
+      "which is the fastest size that costs no more", "USD" },
+    { "goodput", 0, 0, G_OPTION_ARG_STRING, &request->sizes.goodput,
+      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
+    { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
+      "leave no plan in the store, and give them no numbers", NULL },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
+
+int
+cmd_query (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (Request) request = { 0 };
+  AdviseQuestion *question = &request.question;
+  CliFormat format;
+  g_autoptr (CliContext) context
+      = cli_context_new (NULL, "the recommended configurations, best first, with reasons");
+  cli_context_describe (context,
+                        "--cluster may be given several times: the best plan of each, best first.\n"
+                        "With --from-megatron it says whether that command fits, what it would do, "
+                        "and what is better.");
+  add_options (&request, context);
+  cli_options_add (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  question->words = cli_query_words (argc, argv);
+  request.sizes.clusters = find_clusters (argc, argv);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (!read_numbers (&request, error) || !check_request (&request, &options, error)
+      || !cli_format_parse (options.format, &format, error))
+    return CLI_FAILED;
+  if (request.explain && !is_settings (request.explain))
+    options.plan = g_strdup (request.explain);
+  change_clusters (request.sizes.clusters, options.hw);
+  question->set = options.set;
+  question->db = options.db;
+  if (!cli_input_read (&options, NULL, &input, error))
+    return CLI_FAILED;
+  if (input.plan.value[PLAN_GBS] == PLAN_UNSET)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "gbs is needed: --gbs N, in sequences per step over all devices");
+      return CLI_FAILED;
+    }
+  return ask (&request, &options, &input, format, error) ? CLI_DONE : CLI_FAILED;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running needs libraries that planning does not: the program for the backend takes over this
+ * process, so that launchers see one. */
+#include "config.h"
+
+#include "cli/io/commands.h"
+#include "cli/io/context.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The backend's program: beside this one. */
+static char *
+program_for (const char *backend, GError **error)
+{
+  char self[4096];
+  const gssize n = readlink ("/proc/self/exe", self, sizeof self - 1);
+  if (n < 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "/proc/self/exe: %s", g_strerror (errno));
+      return NULL;
+    }
+  self[n] = '\0';
+  g_autofree char *folder = g_path_get_dirname (self);
+  g_autofree char *name = g_strconcat ("fsdplan-exec-", backend, NULL);
+  return g_build_filename (folder, name, NULL);
+}
+
+static const char *
+backend_of (int argc, char **argv)
+{
+  for (int i = 1; i < argc && strcmp (argv[1], CLI_COMPLETE_OPTION) != 0; i++)
+    {
+      if (g_str_has_prefix (argv[i], "--backend="))
+        return argv[i] + strlen ("--backend=");
+      if (strcmp (argv[i], "--backend") == 0 && i + 1 < argc)
+        return argv[i + 1];
+    }
+  return "cpu";
+}
+
+/* Argument 0 names the command. */
+static int
+hand_over (char **argv, const char *backend, GError **error)
+{
+  if (strcmp (backend, "cpu") != 0 && strcmp (backend, "cuda") != 0)
+    {
+      g_autofree char *shown = plan_text_quote (backend);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "there is no backend %s: use cpu or cuda",
+                   shown);
+      return CLI_FAILED;
+    }
+  g_autofree char *program = program_for (backend, error);
+  if (!program)
+    return CLI_FAILED;
+  fflush (stdout);
+  execv (program, argv);
+  if (errno == ENOENT && strcmp (backend, "cuda") == 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                 "--backend cuda is not in this build: there is no %s, which is made where "
+                 "./configure finds CUDA",
+                 program);
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s: %s", program, g_strerror (errno));
+  return CLI_FAILED;
+}
+
+int
+cmd_run (int argc, char **argv, GError **error)
+{
+  return hand_over (argv, backend_of (argc, argv), error);
+}
+
+/* cuDNN, which it asks about GPUs that need not be there, is in their program. */
+int
+cmd_bench (int argc, char **argv, GError **error)
+{
+  for (int i = 1; i < argc && strcmp (argv[1], CLI_COMPLETE_OPTION) != 0; i++)
+    if (strcmp (argv[i], CLI_BENCH_WORKSPACES) == 0)
+      return hand_over (argv, "cuda", error);
+  return hand_over (argv, backend_of (argc, argv), error);
+}

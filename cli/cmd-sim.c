@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/predict.h"
+#include "advise/training.h"
+#include "advise/workspaces.h"
+#include "cli/io/commands.h"
+#include "cli/io/compare.h"
+#include "cli/io/options.h"
+#include "cli/io/output.h"
+#include "cli/io/prediction-json.h"
+#include "cli/io/sweep.h"
+#include "planner/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const CliColumn sweep_columns[] = {
+  { "strategy", FALSE },       { "mbs", TRUE },
+  { "step_ms", TRUE },         { "tokens_per_s_per_gpu", TRUE },
+  { "tflops_per_gpu", TRUE },  { "mfu", TRUE },
+  { "allocated_mib", TRUE },   { "max_allocated_mib", TRUE },
+  { "reserved_mib", TRUE },    { "device_mib", TRUE },
+  { "fits", FALSE },           { "note", FALSE },
+  { "uncertainty_pct", TRUE }, { "uncertainty_runs", TRUE },
+  { "p_fits", TRUE },
+};
+
+static void
+add_sweep_row (CliTable *table, const Plan *asked, const AdvisePrediction *p, const char *note)
+{
+  const Plan *plan = p ? &p->plan : asked;
+  g_autofree char *strategy = plan_field_print (PLAN_STRATEGY, plan->value[PLAN_STRATEGY]);
+  cli_table_add (table, strategy);
+  if (plan->value[PLAN_MBS] == PLAN_UNSET)
+    cli_table_add (table, NULL);
+  else
+    cli_table_add_int (table, plan->value[PLAN_MBS]);
+  if (p)
+    {
+      const PlanMemory *m = &p->trace->memory;
+      cli_table_add_real (table, p->step_ms, 1);
+      cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
+      cli_table_add_real (table, p->tflops_per_gpu, 1);
+      cli_table_add_real (table, p->mfu, 3);
+      cli_table_add_real (table, advise_mib (m->allocated), 1);
+      cli_table_add_real (table, advise_mib (m->max_allocated), 1);
+      cli_table_add_real (table, advise_mib (m->reserved), 1);
+      cli_table_add_real (table, advise_mib (m->device), 1);
+      cli_table_add (table, p->fits ? "yes" : "no");
+    }
+  else
+    for (guint i = 0; i < 9; i++)
+      cli_table_add (table, NULL);
+  cli_table_add (table, note);
+  cli_add_doubt (table, p);
+}
+
+/* The fastest plan of a sweep that fits, as far as it has come. */
+typedef struct
+{
+  char *label; /* NULL while none fits */
+  double tokens_per_s_per_gpu;
+  guint64 device_bytes;
+} Best;
+
+static void
+best_consider (Best *self, const AdvisePrediction *p, const char *note)
+{
+  if (!p->fits || (self->label && p->tokens_per_s_per_gpu <= self->tokens_per_s_per_gpu))
+    return;
+  g_autofree char *label = advise_plan_label (&p->plan);
+  g_free (self->label);
+  self->label = g_strjoin (" ", label, *note ? note : NULL, NULL);
+  self->tokens_per_s_per_gpu = p->tokens_per_s_per_gpu;
+  self->device_bytes = p->trace->memory.device;
+}
+
+static void
+best_print (const Best *self, const AdviseInput *input)
+{
+  const double limit = advise_mib (input->cluster->memory_bytes);
+  if (!self->label)
+    printf ("\nnone of them fits into %.1f MiB\n", limit);
+  else
+    printf ("\nfastest that fits: %s\n%.1f tokens/s/GPU in %.1f of %.1f MiB, %.1f %% to spare\n",
+            self->label, self->tokens_per_s_per_gpu, advise_mib (self->device_bytes), limit,
+            100.0 * (1.0 - advise_mib (self->device_bytes) / limit));
+}
+
+static int
+run_sweep (AdviseInput *input, char *const *sweeps, CliFormat format, GError **error)
+{
+  g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
+  g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
+  Best best = { 0 };
+  if (!plans)
+    return CLI_FAILED;
+  for (guint i = 0; i < plans->len; i++)
+    {
+      g_auto (AdvisePrediction) prediction = { 0 };
+      g_autoptr (GError) why = NULL;
+      input->plan = g_array_index (plans, Plan, i);
+      g_autofree char *note = cli_describe_swept (&input->plan, sweeps);
+      if (!advise_predict (input, &prediction, &why))
+        {
+          add_sweep_row (table, &input->plan, NULL, why->message);
+          continue;
+        }
+      add_sweep_row (table, &input->plan, &prediction, note);
+      best_consider (&best, &prediction, note);
+    }
+  cli_table_print (table, format);
+  if (format == CLI_FORMAT_TABLE)
+    best_print (&best, input);
+  g_autofree char *label = best.label;
+  return label ? CLI_DONE : CLI_NOT_FEASIBLE;
+}
+
+static void
+print_memory (const AdvisePrediction *p)
+{
+  static const CliColumn columns[]
+      = { { "memory", FALSE }, { "between_steps_mib", TRUE }, { "at_peak_mib", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanMemory *m = &p->trace->memory;
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      if (m->resting[c] == 0 && m->by_category[c] == 0)
+        continue;
+      cli_table_add (table, plan_category_name (c));
+      cli_table_add_real (table, advise_mib (m->resting[c]), 1);
+      cli_table_add_real (table, advise_mib (m->by_category[c]), 1);
+    }
+  cli_table_add (table, "outside the plan (workspaces, tables)");
+  cli_table_add_real (table, advise_mib (p->stack->fixed_bytes), 1);
+  cli_table_add_real (table, advise_mib (p->stack->fixed_bytes), 1);
+  cli_table_add (table, "allocated, max allocated");
+  cli_table_add_real (table, advise_mib (m->allocated), 1);
+  cli_table_add_real (table, advise_mib (m->max_allocated), 1);
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+static void
+print_time (const AdvisePrediction *p)
+{
+  static const CliColumn columns[] = { { "time", FALSE }, { "ms", TRUE }, { "share_pct", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanTrace *t = p->trace;
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } rows[] = { { "compute", t->compute_ns },
+               { "  of it slowed by others", (gint64)(1e6 * p->slowed_ms) },
+               { "exposed gather", t->exposed_gather_ns },
+               { "exposed reduce", t->exposed_reduce_ns },
+               { "exposed tensor", t->exposed_tensor_ns },
+               { "exposed copy", t->exposed_copy_ns },
+               { "host", t->host_ns },
+               { "idle", t->idle_ns },
+               { "step", t->step_ns } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      cli_table_add (table, rows[i].name);
+      cli_table_add_real (table, 1e-6 * (double)rows[i].ns, 2);
+      cli_table_add_real (table, 100.0 * (double)rows[i].ns / (double)t->step_ns, 1);
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+static void
+print_compute (const AdvisePrediction *p)
+{
+  static const CliColumn columns[] = { { "compute", FALSE },
+                                       { "ms", TRUE },
+                                       { "share_pct", TRUE },
+                                       { "rate", TRUE },
+                                       { "of_peak_pct", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const char *key, *name;
+  guint i = 0;
+  for (const AdviseWork *work; (work = advise_split_next (&p->split, &i, &key, &name));)
+    {
+      const AdvisePace pace = advise_split_pace (&p->split, work);
+      g_autofree char *rate
+          = g_strdup_printf ("%.1f %s", pace.per_s * (pace.is_arithmetic ? 1e-12 : 1e-9),
+                             pace.is_arithmetic ? "TFLOP/s" : "GB/s");
+      cli_table_add (table, name);
+      cli_table_add_real (table, 1e-6 * (double)work->ns, 2);
+      cli_table_add_real (table, 100.0 * (double)work->ns / (double)p->trace->step_ns, 1);
+      cli_table_add (table, pace.per_s > 0 ? rate : NULL);
+      if (pace.of_peak_pct >= 0 && pace.per_s > 0)
+        cli_table_add_real (table, pace.of_peak_pct, 1);
+      else
+        cli_table_add (table, NULL);
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+}
+
+/* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
+static void
+print_peaks (const AdvisePrediction *p)
+{
+  guint64 peaks[PLAN_N_PHASES];
+  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->stack->allocation_bytes, peaks);
+  printf ("most in each part of the step:");
+  const char *comma = "";
+  for (guint i = 0; i < PLAN_N_PHASES; i++)
+    if (peaks[i] > 0)
+      {
+        printf ("%s %s %.1f", comma, plan_phase_name (i),
+                advise_mib (peaks[i] + p->stack->fixed_bytes));
+        comma = ",";
+      }
+  printf (" MiB\n");
+}
+
+static void
+print_details (const AdvisePrediction *p, const AdviseInput *input)
+{
+  g_autofree char *label = advise_plan_label (&p->plan);
+  g_autofree char *peak = advise_peak_name (&p->trace->memory, p->schedule);
+  const PlanMemory *m = &p->trace->memory;
+  printf ("%s on %s (%" G_GINT64_FORMAT " x %s), stack %s: %s\n%s gbs=%" G_GINT64_FORMAT
+          " seq=%" G_GINT64_FORMAT "\n\n",
+          input->model->name, input->cluster->name, plan_cluster_devices (input->cluster),
+          input->cluster->device_name, p->stack->name, p->stack->source, label,
+          p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
+  print_time (p);
+  g_autofree char *uncertainty = advise_describe_doubt (p->doubt);
+  g_autofree char *costs = advise_describe_costs (p);
+  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
+          p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
+  print_compute (p);
+  putchar ('\n');
+  print_memory (p);
+  print_peaks (p);
+  printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
+          advise_mib (m->reserved), advise_mib (m->device),
+          advise_mib (input->cluster->memory_bytes), p->fits ? "fits" : "does not fit");
+  if (p->p_fits >= 0)
+    printf ("probability that it fits: %.3f\n", p->p_fits);
+  g_autofree char *workspace = advise_describe_workspace (input, &p->plan, p->schedule);
+  if (workspace)
+    printf ("%s\n", workspace);
+  for (guint i = 0; i < p->hazards->len; i++)
+    printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)p->hazards->pdata[i]);
+}
+
+static void
+print_training (const AdviseTraining *training)
+{
+  if (training->tokens <= 0)
+    return;
+  printf ("%.4g tokens: %.2f days, %.0f GPU-hours", training->tokens, training->days,
+          training->gpu_hours);
+  if (training->price > 0)
+    printf (", %.0f USD", training->cost);
+  g_autofree char *description = advise_training_describe (training->goodput);
+  printf ("\n%s\n", description);
+}
+
+static void
+training_to_json (const AdviseTraining *training, JsonBuilder *builder)
+{
+  const struct
+  {
+    const char *name;
+    double value;
+  } members[] = { { "tokens", training->tokens },
+                  { "days", training->days },
+                  { "gpu_hours", training->gpu_hours },
+                  { "goodput", training->goodput },
+                  { "cost_usd", training->cost } };
+  if (training->tokens <= 0)
+    return;
+  json_builder_set_member_name (builder, "training");
+  json_builder_begin_object (builder);
+  for (guint i = 0; i < G_N_ELEMENTS (members) - (training->price > 0 ? 0 : 1); i++)
+    {
+      json_builder_set_member_name (builder, members[i].name);
+      json_builder_add_double_value (builder, members[i].value);
+    }
+  json_builder_set_member_name (builder, training->goodput < 1 ? "goodput_is_for" : "leaves_out");
+  json_builder_begin_array (builder);
+  for (const char *const *left_out = advise_training_left_out (); *left_out; left_out++)
+    json_builder_add_string_value (builder, *left_out);
+  json_builder_end_array (builder);
+  json_builder_end_object (builder);
+}
+
+static int
+run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_path,
+         CliFormat format, GError **error)
+{
+  g_auto (AdvisePrediction) prediction = { 0 };
+  if (!advise_predict (input, &prediction, error)
+      || (trace_path && !advise_prediction_expand (&prediction, input, error)))
+    return CLI_FAILED;
+  advise_training_take (training, prediction.tokens_per_s_per_gpu,
+                        plan_cluster_devices (input->cluster));
+  if (trace_path)
+    {
+      g_autofree char *json = plan_trace_print_chrome (prediction.trace, prediction.schedule);
+      if (!cli_write (trace_path, json, error))
+        return CLI_FAILED;
+    }
+  if (format == CLI_FORMAT_JSON)
+    {
+      g_autoptr (JsonBuilder) builder = json_builder_new ();
+      json_builder_begin_object (builder);
+      cli_prediction_to_json (&prediction, input, builder);
+      training_to_json (training, builder);
+      json_builder_end_object (builder);
+      g_autoptr (JsonNode) root = json_builder_get_root (builder);
+      cli_print_json (root);
+    }
+  else if (format == CLI_FORMAT_CSV)
+    {
+      g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
+      add_sweep_row (table, &prediction.plan, &prediction, NULL);
+      cli_table_print (table, format);
+    }
+  else if (!trace_path || strcmp (trace_path, "-") != 0)
+    {
+      print_details (&prediction, input);
+      print_training (training);
+    }
+  return prediction.fits ? CLI_DONE : CLI_NOT_FEASIBLE;
+}
+
+int
+cmd_sim (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (GStrv) sweeps = NULL;
+  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL, *goodput = NULL;
+  AdviseTraining training;
+  CliFormat format;
+  const GOptionEntry entries[] = {
+    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
+      "simulate every combination of these values, a row each; a field alone takes all of its "
+      "values",
+      "FIELD[=V1,V2,…]" },
+    { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
+      "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
+      "that a run trains on, as in 15T: how long it takes, and what it costs", "N" },
+    { "price", 0, 0, G_OPTION_ARG_STRING, &price, "USD per GPU and hour", "USD" },
+    { "goodput", 0, 0, G_OPTION_ARG_STRING, &goodput,
+      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context
+      = cli_context_new (NULL, "predict memory and time of a plan, or of several side by side");
+  cli_context_add (context, entries);
+  cli_options_add (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  if (sweeps && (trace || tokens || price || goodput))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s is for one plan, not a sweep",
+                   trace    ? "trace"
+                   : tokens ? "tokens"
+                   : price  ? "price"
+                            : "goodput");
+      return CLI_FAILED;
+    }
+  if (!cli_format_parse (options.format, &format, error)
+      || !cli_input_read (&options, NULL, &input, error)
+      || !advise_training_init (&training, tokens, price, goodput, &input, error))
+    return CLI_FAILED;
+  return sweeps ? run_sweep (&input, sweeps, format, error)
+                : run_one (&input, &training, trace, format, error);
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/io/output.h"
+
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <libsmartcols.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct _CliTable
+{
+  const CliColumn *columns;
+  CliColumn *own_columns; /* freed with the table; NULL: the caller keeps them */
+  guint n_columns;
+  GPtrArray *cells; /* char *, row after row */
+};
+
+/* Standard output holds a JSON document, and may hold no other. */
+static gboolean has_document;
+
+void
+cli_output_begin (void)
+{
+  /* A file that is opened later would else become standard output. What is open the wrong way round
+   * fails when it is used, as it should. */
+  static const int wrong_way[] = { O_WRONLY, O_RDONLY, O_RDONLY };
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl (fd, F_GETFD) == -1 && open ("/dev/null", wrong_way[fd]) != fd)
+      return; /* there is none, and nothing better can be done */
+}
+
+gboolean
+cli_output_end (GError **error)
+{
+  const gboolean had_error = ferror (stdout) != 0;
+  const gboolean is_flushed = fflush (stdout) == 0;
+  if (is_flushed && !had_error)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "standard output: %s",
+               is_flushed ? "not all of it could be written" : g_strerror (errno));
+  return FALSE;
+}
+
+/* The same words as those of the command's own option, before anything was parsed. */
+static gboolean
+asks_for_json (int argc, char **argv)
+{
+  for (int i = 1; i < argc; i++)
+    if (strcmp (argv[i], "--format=json") == 0
+        || (strcmp (argv[i], "--format") == 0 && g_strcmp0 (argv[i + 1], "json") == 0))
+      return TRUE;
+  return FALSE;
+}
+
+#define LONGEST_WORD 256 /* that is shown whole: names of files are no longer */
+
+/* A message on one line, whatever names of files are in it; the caller frees. */
+static char *
+one_line (const char *message)
+{
+  GString *line = g_string_new (NULL);
+  gsize word = 0; /* bytes of it so far */
+  for (const char *c = message; *c; c++)
+    {
+      word = *c == ' ' ? 0 : word + 1;
+      if (word > LONGEST_WORD)
+        continue;
+      if (word == LONGEST_WORD)
+        g_string_append (line, "...");
+      else if ((guchar)*c < ' ' || *c == 0x7f)
+        g_string_append_printf (line, "\\x%02x", (guint)*c);
+      else
+        g_string_append_c (line, *c);
+    }
+  char *text = g_utf8_make_valid (line->str, (gssize)line->len);
+  g_string_free (line, TRUE);
+  return text;
+}
+
+void
+cli_output_fail (int argc, char **argv, const GError *failure, int status)
+{
+  g_autofree char *message = one_line (failure->message);
+  fprintf (stderr, "fsdplan: %s\n", message);
+  if (has_document || !asks_for_json (argc, argv))
+    return;
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  json_builder_set_member_name (builder, "error");
+  json_builder_begin_object (builder);
+  json_builder_set_member_name (builder, "status");
+  json_builder_add_int_value (builder, status);
+  json_builder_set_member_name (builder, "message");
+  json_builder_add_string_value (builder, message);
+  json_builder_end_object (builder);
+  json_builder_end_object (builder);
+  g_autoptr (JsonNode) root = json_builder_get_root (builder);
+  cli_print_json (root);
+  fflush (stdout);
+}
+
+gboolean
+cli_format_parse (const char *text, CliFormat *out_format, GError **error)
+{
+  static const char *const names[] = { "table", "csv", "json" };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    if (strcmp (text ? text : "table", names[i]) == 0)
+      {
+        *out_format = i;
+        return TRUE;
+      }
+  g_autofree char *shown = plan_text_quote (text);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--format: %s is not one of table, csv, json",
+               shown);
+  return FALSE;
+}
+
+CliTable *
+cli_table_new (const CliColumn *columns, guint n_columns)
+{
+  CliTable *self = g_new0 (CliTable, 1);
+  self->columns = columns;
+  self->n_columns = n_columns;
+  self->cells = g_ptr_array_new_with_free_func (g_free);
+  return self;
+}
+
+void
+cli_table_own_columns (CliTable *self, CliColumn *columns)
+{
+  self->own_columns = columns;
+}
+
+void
+cli_table_free (CliTable *self)
+{
+  if (!self)
+    return;
+  g_free (self->own_columns);
+  g_ptr_array_unref (self->cells);
+  g_free (self);
+}
+
+void
+cli_table_add (CliTable *self, const char *text)
+{
+  g_ptr_array_add (self->cells, g_strdup (text));
+}
+
+void
+cli_table_add_int (CliTable *self, gint64 value)
+{
+  g_ptr_array_add (self->cells, g_strdup_printf ("%" G_GINT64_FORMAT, value));
+}
+
+void
+cli_table_add_real (CliTable *self, double value, int decimals)
+{
+  char format[16], text[G_ASCII_DTOSTR_BUF_SIZE];
+  g_snprintf (format, sizeof format, "%%.%df", decimals);
+  g_ptr_array_add (self->cells, g_strdup (g_ascii_formatd (text, sizeof text, format, value)));
+}
+
+static const char *
+cell (const CliTable *self, guint row, guint column)
+{
+  return g_ptr_array_index (self->cells, row * self->n_columns + column);
+}
+
+static guint
+n_rows (const CliTable *self)
+{
+  return self->cells->len / self->n_columns;
+}
+
+/* RFC 4180; what is not there is empty, and an empty text is quoted. */
+static void
+print_csv_cell (const char *text)
+{
+  if (text && (!*text || strpbrk (text, ",\"\r\n")))
+    {
+      putchar ('"');
+      for (; *text; text++)
+        printf (*text == '"' ? "\"\"" : "%c", *text);
+      putchar ('"');
+    }
+  else if (text)
+    fputs (text, stdout);
+}
+
+static void
+print_csv (const CliTable *self)
+{
+  for (guint c = 0; c < self->n_columns; c++)
+    printf ("%s%s", c ? "," : "", self->columns[c].name);
+  putchar ('\n');
+  for (guint r = 0; r < n_rows (self); r++)
+    for (guint c = 0; c < self->n_columns; c++)
+      {
+        if (c)
+          putchar (',');
+        print_csv_cell (cell (self, r, c));
+        if (c == self->n_columns - 1)
+          putchar ('\n');
+      }
+}
+
+/* Breaks a text between words, where it can, into lines of at most so many columns. */
+static char *
+break_lines (const char *text, gsize width)
+{
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  GString *lines = g_string_new (NULL);
+  gsize column = 0;
+  for (char **word = words; *word; word++)
+    {
+      const gsize length = (gsize)g_utf8_strlen (*word, -1);
+      const gboolean is_over = column > 0 && column + 1 + length > width;
+      if (word != words)
+        g_string_append_c (lines, is_over ? '\n' : ' ');
+      g_string_append (lines, *word);
+      column = is_over || word == words ? length : column + 1 + length;
+    }
+  return g_string_free (lines, FALSE);
+}
+
+/* Columns of the terminal that are left for the last one of the table: as many as it wants where
+ * there is no terminal, or no room. */
+static gsize
+last_width (const CliTable *self, struct libscols_table *table)
+{
+  const gsize terminal = scols_table_get_termwidth (table), least = 20;
+  gsize others = 0;
+  if (!isatty (STDOUT_FILENO) || terminal == 0)
+    return G_MAXSIZE;
+  for (guint c = 0; c + 1 < self->n_columns; c++)
+    {
+      gsize widest = strlen (self->columns[c].name);
+      for (guint r = 0; r < n_rows (self); r++)
+        if (cell (self, r, c))
+          widest = MAX (widest, (gsize)g_utf8_strlen (cell (self, r, c), -1));
+      others += widest + 1;
+    }
+  return terminal > others + least ? terminal - others : G_MAXSIZE;
+}
+
+static void
+print_table (const CliTable *self)
+{
+  struct libscols_table *table = scols_new_table ();
+  const guint last = self->n_columns - 1;
+  const gsize width = last_width (self, table);
+  for (guint c = 0; c < self->n_columns; c++)
+    {
+      const gboolean is_broken = c == last && width < G_MAXSIZE;
+      struct libscols_column *column
+          = scols_table_new_column (table, self->columns[c].name, 0,
+                                    self->columns[c].is_number ? SCOLS_FL_RIGHT
+                                    : is_broken                ? SCOLS_FL_WRAP
+                                                               : 0);
+      if (!is_broken)
+        continue;
+      scols_column_set_safechars (column, "\n");
+      scols_column_set_wrapfunc (column, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
+    }
+  for (guint r = 0; r < n_rows (self); r++)
+    {
+      struct libscols_line *line = scols_table_new_line (table, NULL);
+      for (guint c = 0; c < last; c++)
+        scols_line_set_data (line, c, cell (self, r, c) ? cell (self, r, c) : "");
+      g_autofree char *text = break_lines (cell (self, r, last) ? cell (self, r, last) : "", width);
+      scols_line_set_data (line, last, text);
+    }
+  scols_print_table (table);
+  scols_unref_table (table);
+}
+
+/* Bare where it is a number that JSON has a word for: in a column of numbers there may be words. */
+static void
+add_json_number (JsonBuilder *builder, const char *text)
+{
+  char *end;
+  const gint64 whole = g_ascii_strtoll (text, &end, 10);
+  const gboolean is_whole = *text && !*end;
+  const double real = g_ascii_strtod (text, &end);
+  if (is_whole)
+    json_builder_add_int_value (builder, whole);
+  else if (*text && !*end && isfinite (real))
+    json_builder_add_double_value (builder, real);
+  else
+    json_builder_add_string_value (builder, text);
+}
+
+JsonNode *
+cli_table_to_json (const CliTable *self)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_array (builder);
+  for (guint r = 0; r < n_rows (self); r++)
+    {
+      json_builder_begin_object (builder);
+      for (guint c = 0; c < self->n_columns; c++)
+        {
+          const char *text = cell (self, r, c);
+          json_builder_set_member_name (builder, self->columns[c].name);
+          if (!text)
+            json_builder_add_null_value (builder);
+          else if (!self->columns[c].is_number)
+            json_builder_add_string_value (builder, text);
+          else
+            add_json_number (builder, text);
+        }
+      json_builder_end_object (builder);
+    }
+  json_builder_end_array (builder);
+  return json_builder_get_root (builder);
+}
+
+void
+cli_print_json (JsonNode *root)
+{
+  g_autoptr (JsonGenerator) generator = json_generator_new ();
+  json_generator_set_root (generator, root);
+  json_generator_set_pretty (generator, TRUE);
+  json_generator_set_indent (generator, 2);
+  g_autofree char *text = json_generator_to_data (generator, NULL);
+  puts (text);
+  has_document = TRUE;
+}
+
+void
+cli_table_print (const CliTable *self, CliFormat format)
+{
+  if (format == CLI_FORMAT_CSV)
+    print_csv (self);
+  else if (format == CLI_FORMAT_TABLE)
+    print_table (self);
+  else
+    {
+      g_autoptr (JsonNode) root = cli_table_to_json (self);
+      cli_print_json (root);
+    }
+}
+
+#define ROW_WIDTH 80
+#define ROW_INDENT 10
+
+void
+cli_print_row (const char *label, const char *text)
+{
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  int column = ROW_INDENT;
+  printf ("%-*s", ROW_INDENT, label);
+  for (char **word = words; *word; word++)
+    {
+      const int length = (int)g_utf8_strlen (*word, -1);
+      const gboolean is_first = column == ROW_INDENT;
+      const gboolean is_over = !is_first && column + 1 + length > ROW_WIDTH;
+      if (is_over)
+        printf ("\n%*s", ROW_INDENT, "");
+      else if (!is_first)
+        putchar (' ');
+      fputs (*word, stdout);
+      column = (is_over ? ROW_INDENT : column + !is_first) + length;
+    }
+  putchar ('\n');
+}
+
+/* /dev/stdout and its other names: what stands there already is not to be cut off. */
+static gboolean
+is_standard_output (const char *path)
+{
+  struct stat here, there;
+  return stat (path, &there) == 0 && fstat (STDOUT_FILENO, &here) == 0
+         && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+gboolean
+cli_write (const char *path, const char *text, GError **error)
+{
+  if (strcmp (path, "-") != 0 && !is_standard_output (path))
+    return plan_text_write_file (path, text, strlen (text), error);
+  fputs (text, stdout);
+  return TRUE;
+}
+
+/* What can be read only once and tells no size: standard input, and a pipe such as <(...). */
+static gboolean
+read_stream (FILE *file, const char *name, char **out_text, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  char chunk[65536];
+  for (gsize n; text->len <= PLAN_TEXT_MAX_BYTES && (n = fread (chunk, 1, sizeof chunk, file)) > 0;)
+    g_string_append_len (text, chunk, (gssize)n);
+  if (ferror (file))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", name, g_strerror (errno));
+      return FALSE;
+    }
+  if (!plan_text_check (text->str, text->len, name, error))
+    return FALSE;
+  *out_text = g_string_free (g_steal_pointer (&text), FALSE);
+  return TRUE;
+}
+
+gboolean
+cli_read (const char *path, char **out_text, GError **error)
+{
+  gsize length;
+  GStatBuf info;
+  if (strcmp (path, "-") == 0)
+    return read_stream (stdin, "standard input", out_text, error);
+  if (g_stat (path, &info) != 0 || !S_ISFIFO (info.st_mode))
+    return plan_text_read_file (path, out_text, &length, error);
+  FILE *const file = fopen (path, "r");
+  if (!file)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (errno));
+      return FALSE;
+    }
+  const gboolean ok = read_stream (file, path, out_text, error);
+  fclose (file);
+  return ok;
+}

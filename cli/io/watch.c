@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/io/watch.h"
+
+#include "planner/base/error.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define BETWEEN_US (G_USEC_PER_SEC / 10)
+
+/* timeout(1) sends one signal to its child and one to the group, which are not two wishes. */
+#define PATIENCE 2
+
+static volatile sig_atomic_t n_interrupts;
+
+static void
+interrupt (int signal_number)
+{
+  if (++n_interrupts > PATIENCE)
+    _exit (CLI_INTERRUPTED);
+}
+
+gboolean
+cli_watch_is_due (void)
+{
+  static gint64 last_us = -BETWEEN_US;
+  const gint64 now_us = g_get_monotonic_time ();
+  if (now_us - last_us < BETWEEN_US || !isatty (STDERR_FILENO))
+    return FALSE;
+  last_us = now_us;
+  return TRUE;
+}
+
+void
+cli_watch_erase (void)
+{
+  if (isatty (STDERR_FILENO))
+    fputs ("\r\033[K", stderr);
+}
+
+void
+cli_watch_interrupts (void)
+{
+  struct sigaction old, action = { .sa_handler = interrupt, .sa_flags = SA_RESTART };
+  sigemptyset (&action.sa_mask);
+  if (sigaction (SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+    sigaction (SIGINT, &action, NULL);
+}
+
+gboolean
+cli_watch_is_interrupted (void)
+{
+  return n_interrupts > 0;
+}
+
+gboolean
+cli_watch_refuse (const char *what_is_known, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED, "interrupted: %s", what_is_known);
+  return FALSE;
+}

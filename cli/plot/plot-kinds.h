@@ -1,0 +1,45 @@
+/* CliPlot: what a picture is asked for by, and the kinds of picture that show more than one plan.
+ */
+#pragma once
+#include "cli/io/options.h"
+#include "cli/query/query.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  CliOptions options;
+  char *path;                        /* of the picture; NULL: text on the terminal */
+  char *run, *gpus, *from, *of, *by; /* as typed; NULL where absent, like the next */
+  char **sweeps;
+  char *const *plans; /* borrowed: words behind the kind of picture */
+  gboolean weak;
+  char *top_text, *front_text; /* as typed; NULL: not said */
+  gint top;
+  AdviseQuestion question; /* what is searched, where nothing is swept; its words are owned */
+} CliPlot;
+
+/* Reads model, cluster and plan; the global batch must be there, unless it is swept. */
+gboolean cli_plot_read (const CliPlot *self, char *const *sweeps, AdviseInput *out_input,
+                        GError **error);
+
+/* "llama3-8b on dgx-h100 (8 x h100-80gb)", then `label` or NULL, then the fields of the plan that
+ * were set and are in neither; `sweeps` may be NULL. The caller frees. */
+char *cli_plot_title (const AdviseInput *input, const char *label, char *const *sweeps);
+
+/* Adds to a title how many plans were left out, and why the first was. */
+void cli_plot_add_refused (char **title, guint n_refused, guint n, const GError *first);
+
+/* Says that all `n` plans were refused, the first because of `first`; always FALSE. */
+gboolean cli_plot_refuse (guint n, const GError *first, GError **error);
+
+/* The field that a sweep varies. */
+gboolean cli_plot_swept_field (const char *sweep, PlanField *out_field, GError **error);
+
+gboolean cli_plot_pareto (CliPlot *self, char **out_text, GError **error);
+gboolean cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error);
+gboolean cli_plot_breakdown (CliPlot *self, char **out_text, GError **error);
+gboolean cli_plot_scaling (CliPlot *self, char **out_text, GError **error);
+gboolean cli_plot_accuracy (CliPlot *self, char **out_text, GError **error);
+
+G_END_DECLS

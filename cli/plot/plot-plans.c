@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pictures of several plans on one cluster: each combination of what is swept, the best of a space,
+ * or those named. */
+#include "config.h"
+
+#include "cli/plot/plot-kinds.h"
+
+#include "advise/predict.h"
+#include "cli/io/sweep.h"
+#include "cli/query/query.h"
+#include "planner/base/error.h"
+#include "plots/plot.h"
+
+#include <string.h>
+
+#define QUERY_TOP 5 /* answers, as query gives without --top: they may be on its front */
+
+/* What a label of a plan says of itself: the rest is worth a word in a title. */
+static gboolean
+is_in_label (PlanField field)
+{
+  return field == PLAN_STRATEGY || field == PLAN_MBS || field == PLAN_COMPUTE
+         || field == PLAN_MAIN_GRADS || field == PLAN_GRAD_COMM;
+}
+
+gboolean
+cli_plot_swept_field (const char *sweep, PlanField *out_field, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (sweep, "=", 2);
+  return plan_field_parse (halves[0] ? halves[0] : "", out_field, error);
+}
+
+static gboolean
+is_swept (PlanField field, char *const *sweeps)
+{
+  PlanField swept;
+  for (; sweeps && *sweeps; sweeps++)
+    if (cli_plot_swept_field (*sweeps, &swept, NULL) && swept == field)
+      return TRUE;
+  return FALSE;
+}
+
+static void
+append_field (GString *text, const Plan *plan, PlanField field)
+{
+  g_autofree char *value = plan_field_print (field, plan->value[field]);
+  g_string_append_printf (text, "%s%s=%s", text->len > 0 ? " " : "", plan_field_name (field),
+                          value);
+}
+
+char *
+cli_plot_title (const AdviseInput *input, const char *label, char *const *sweeps)
+{
+  GString *title = g_string_new (NULL);
+  g_autoptr (GString) fields = g_string_new (label);
+  Plan initial;
+  plan_init (&initial);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (input->plan.value[f] != initial.value[f] && !is_swept (f, sweeps)
+        && !(label && is_in_label (f)))
+      append_field (fields, &input->plan, f);
+  g_string_append_printf (title, "%s on %s (%" G_GINT64_FORMAT " x %s)%s%s", input->model->name,
+                          input->cluster->name, plan_cluster_devices (input->cluster),
+                          input->cluster->device_name, fields->len > 0 ? ": " : "", fields->str);
+  return g_string_free (title, FALSE);
+}
+
+gboolean
+cli_plot_read (const CliPlot *self, char *const *sweeps, AdviseInput *out_input, GError **error)
+{
+  if (!cli_input_read (&self->options, NULL, out_input, error))
+    return FALSE;
+  if (out_input->plan.value[PLAN_GBS] != PLAN_UNSET || is_swept (PLAN_GBS, sweeps))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "gbs is needed: --gbs N, in sequences per step over all devices");
+  return FALSE;
+}
+
+void
+cli_plot_add_refused (char **title, guint n_refused, guint n, const GError *first)
+{
+  if (n_refused == 0)
+    return;
+  g_autofree char *before = *title;
+  const char *const why = first->message;
+  const char *const colon = g_str_has_prefix (why, "rule ") ? strchr (why, ':') : NULL;
+  *title = colon ? g_strdup_printf ("%s\nleft out: %u of %u; the first breaks the %.*s", before,
+                                    n_refused, n, (int)(colon - why), why)
+                 : g_strdup_printf ("%s\nleft out: %u of %u; the first because: %s", before,
+                                    n_refused, n, why);
+}
+
+gboolean
+cli_plot_refuse (guint n, const GError *first, GError **error)
+{
+  if (n == 1)
+    g_propagate_error (error, g_error_copy (first));
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of these %u plans is allowed, the first because: %s", n, first->message);
+  return FALSE;
+}
+
+/* Predictions of every combination that is allowed, with words for each. */
+typedef struct
+{
+  GArray *predictions; /* AdvisePrediction */
+  GArray *plans;       /* Plan, as swept */
+  guint n_refused;
+  GError *why; /* the first was refused */
+} Swept;
+
+static void
+clear_prediction (gpointer data)
+{
+  advise_prediction_clear (data);
+}
+
+static void
+swept_clear (Swept *self)
+{
+  g_clear_pointer (&self->predictions, g_array_unref);
+  g_clear_pointer (&self->plans, g_array_unref);
+  g_clear_error (&self->why);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Swept, swept_clear)
+
+static const AdvisePrediction *
+prediction_at (const GArray *predictions, guint i)
+{
+  return &g_array_index (predictions, AdvisePrediction, i);
+}
+
+static gboolean
+predict_plans (const AdviseInput *input, const GArray *plans, Swept *self, GError **error)
+{
+  self->predictions = g_array_new (FALSE, FALSE, sizeof (AdvisePrediction));
+  self->plans = g_array_new (FALSE, FALSE, sizeof (Plan));
+  g_array_set_clear_func (self->predictions, clear_prediction);
+  for (guint i = 0; i < plans->len; i++)
+    {
+      AdvisePrediction prediction = { 0 };
+      AdviseInput one = *input; /* borrowed */
+      one.plan = g_array_index (plans, Plan, i);
+      if (advise_predict (&one, &prediction, self->why ? NULL : &self->why))
+        {
+          g_array_append_val (self->predictions, prediction);
+          g_array_append_val (self->plans, one.plan);
+        }
+      else
+        self->n_refused++;
+    }
+  return self->predictions->len > 0 || cli_plot_refuse (self->n_refused, self->why, error);
+}
+
+static double
+gib (guint64 bytes)
+{
+  return advise_mib (bytes) / 1024.0;
+}
+
+/* Reads the plan and predicts what the sweeps make of it. */
+static gboolean
+sweep_plans (const CliPlot *self, char *const *sweeps, AdviseInput *input, Swept *out_swept,
+             GError **error)
+{
+  if (!cli_plot_read (self, sweeps, input, error))
+    return FALSE;
+  g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
+  return plans && predict_plans (input, plans, out_swept, error);
+}
+
+/* "optim_grads mbs=1 recompute=full": strategy, micro batch and what else differs from `base`. */
+static char *
+label_of (const Plan *resolved, const Plan *plan, const Plan *base)
+{
+  GString *label = g_string_new (plan_field_names (PLAN_STRATEGY)[resolved->value[PLAN_STRATEGY]]);
+  append_field (label, resolved, PLAN_MBS);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (plan->value[f] != base->value[f] && f != PLAN_STRATEGY && f != PLAN_MBS)
+      append_field (label, plan, f);
+  return g_string_free (label, FALSE);
+}
+
+static gboolean
+sweep_pareto (CliPlot *self, char **out_text, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (Swept) swept = { 0 };
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  char *const *sweeps = self->sweeps;
+  if (!sweep_plans (self, sweeps, &input, &swept, error))
+    return FALSE;
+  for (guint i = 0; i < swept.predictions->len; i++)
+    {
+      const AdvisePrediction *p = prediction_at (swept.predictions, i);
+      g_autofree char *fields = cli_describe_swept (&g_array_index (swept.plans, Plan, i), sweeps);
+      g_autofree char *label = label_of (&p->plan, &input.plan, &input.plan);
+      g_ptr_array_add (labels, g_strjoin (" ", label, *fields ? fields : NULL, NULL));
+      const PlotPoint point = { .label = labels->pdata[i],
+                                .memory_gib = gib (p->trace->memory.device),
+                                .tokens_per_s = p->tokens_per_s_per_gpu,
+                                .fits = p->fits };
+      g_array_append_val (points, point);
+    }
+  g_autofree char *title = cli_plot_title (&input, NULL, sweeps);
+  cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
+  return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
+                      gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+}
+
+/* The options of a search that finds the same answers as query. */
+static AdviseQuestion
+question_of (const CliPlot *self)
+{
+  AdviseQuestion question = self->question;
+  question.set = self->options.set;
+  question.db = self->options.db;
+  question.apart = ADVISE_APART;
+  question.keeps_nothing = TRUE;
+  return question;
+}
+
+/* Every plan that a search scored, as far as its front goes; those of the front say how they differ
+ * from the best. */
+static void
+add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *points,
+           GPtrArray *labels)
+{
+  const double devices = (double)plan_cluster_devices (input->cluster);
+  g_autoptr (GArray) front = plan_search_front (result);
+  for (guint i = 0, next = 0; i < result->found->len; i++)
+    {
+      const PlanFound *found = &g_array_index (result->found, PlanFound, i);
+      const gboolean is_front = next < front->len && g_array_index (front, guint, next) == i;
+      const Plan *best = &g_array_index (result->found, PlanFound, 0).plan;
+      const double tokens = (double)(found->plan.value[PLAN_GBS] * found->plan.value[PLAN_SEQ]);
+      if (found->score.time_ns > result->front_ns)
+        continue;
+      next += is_front;
+      g_ptr_array_add (labels,
+                       is_front ? label_of (&found->plan, &found->plan, best) : g_strdup (""));
+      const PlotPoint point
+          = { .label = labels->pdata[labels->len - 1],
+              .memory_gib = gib (found->score.memory_bytes),
+              .tokens_per_s = 1e9 * tokens / (double)found->score.time_ns / devices,
+              .fits = TRUE };
+      g_array_append_val (points, point);
+    }
+}
+
+/* The front of memory and time of a search, which is query's for the same words. */
+static gboolean
+search_pareto (CliPlot *self, char **out_text, GError **error)
+{
+  const AdviseQuestion question = question_of (self);
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  AdviseChoice choice;
+  if (!cli_plot_read (self, NULL, &input, error)
+      || !cli_query_choose (&choice, &question, &input, error)
+      || !advise_query_ask (&choice, QUERY_TOP, &query, error))
+    return FALSE;
+  if (query.answers->len == 0)
+    return advise_query_refuse (&choice, error);
+  add_found (&input, &query.result, points, labels);
+  g_autofree char *setting = cli_plot_title (&input, NULL, NULL);
+  g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
+                                            query.result.total);
+  return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
+                      gib (choice.memory_bytes), title, self->path, out_text, error);
+}
+
+gboolean
+cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
+{
+  return (self->sweeps ? sweep_pareto : search_pareto) (self, out_text, error);
+}
+
+/* A line for each value of the second field; the first's values are the labels. */
+gboolean
+cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (Swept) swept = { 0 };
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotTradeoffPoint));
+  g_autoptr (GPtrArray) words = g_ptr_array_new_with_free_func (g_free);
+  const guint n_sweeps = self->sweeps ? g_strv_length (self->sweeps) : 0;
+  PlanField fields[2] = { 0 };
+  if (n_sweeps < 1 || n_sweeps > G_N_ELEMENTS (fields))
+    {
+      g_set_error (
+          error, PLAN_ERROR, PLAN_ERROR_INVALID,
+          "tradeoff: one or two fields are to vary, as in --sweep recompute --sweep mbs=1,2");
+      return FALSE;
+    }
+  for (guint i = 0; i < n_sweeps; i++)
+    if (!cli_plot_swept_field (self->sweeps[i], &fields[i], error))
+      return FALSE;
+  if (!sweep_plans (self, self->sweeps, &input, &swept, error))
+    return FALSE;
+  for (guint i = 0; i < swept.predictions->len; i++)
+    {
+      const AdvisePrediction *p = prediction_at (swept.predictions, i);
+      const Plan *plan = &g_array_index (swept.plans, Plan, i);
+      GString *line = g_string_new (NULL);
+      if (n_sweeps > 1)
+        append_field (line, plan, fields[1]);
+      g_ptr_array_add (words, plan_field_print (fields[0], plan->value[fields[0]]));
+      g_ptr_array_add (words, g_string_free (line, FALSE));
+      const PlotTradeoffPoint point = { .line = words->pdata[2 * i + 1],
+                                        .label = words->pdata[2 * i],
+                                        .memory_bytes = p->trace->memory.device,
+                                        .step_ns = p->trace->step_ns };
+      g_array_append_val (points, point);
+    }
+  g_autofree char *setting = cli_plot_title (&input, NULL, self->sweeps);
+  g_autofree char *title
+      = g_strdup_printf ("%s; at the points: %s", setting, plan_field_name (fields[0]));
+  cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
+  return plot_tradeoff ((const PlotTradeoffPoint *)(gpointer)points->data, points->len,
+                        input.cluster->memory_bytes, title, self->path, out_text, error);
+}
+
+/* The best plans, as query finds them. */
+static GArray *
+find_best (const CliPlot *self, const AdviseInput *input, GError **error)
+{
+  const AdviseQuestion question = question_of (self);
+  g_autoptr (GArray) plans = g_array_new (FALSE, FALSE, sizeof (Plan));
+  g_auto (AdviseQuery) query = { 0 };
+  AdviseChoice choice;
+  if (!cli_query_choose (&choice, &question, input, error)
+      || !advise_query_ask (&choice, (guint)self->top, &query, error))
+    return NULL;
+  for (guint i = 0; i < query.answers->len; i++)
+    g_array_append_val (plans, g_array_index (query.answers, AdviseAnswer, i).found->plan);
+  if (plans->len > 0)
+    return g_steal_pointer (&plans);
+  advise_query_refuse (&choice, error);
+  return NULL;
+}
+
+/* The plans of the command line, each with its own model and cluster where it has them. */
+static gboolean
+read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrArray *labels,
+            GError **error)
+{
+  out_swept->predictions = g_array_new (FALSE, FALSE, sizeof (AdvisePrediction));
+  g_array_set_clear_func (out_swept->predictions, clear_prediction);
+  for (char *const *word = self->plans; *word; word++)
+    {
+      g_auto (AdviseInput) input = { 0 };
+      AdvisePrediction prediction = { 0 };
+      CliOptions one = self->options; /* borrowed */
+      one.plan = *word;
+      if (!cli_input_read (&one, NULL, &input, error)
+          || !advise_predict (&input, &prediction, error))
+        {
+          g_prefix_error (error, "plan %s: ", *word);
+          return FALSE;
+        }
+      g_array_append_val (out_swept->predictions, prediction);
+      g_autofree char *label = advise_plan_label (&prediction.plan);
+      g_autofree char *name = g_path_get_basename (*word);
+      g_ptr_array_add (labels, g_strdup_printf ("%s: %s", name, label));
+      if (word == self->plans)
+        {
+          *out_first = input;
+          input = (AdviseInput){ 0 };
+        }
+    }
+  return TRUE;
+}
+
+/* Those that were swept, or are the best there are. */
+static gboolean
+find_plans (const CliPlot *self, AdviseInput *input, Swept *out_swept, GPtrArray *labels,
+            GError **error)
+{
+  Plan base;
+  if (self->sweeps)
+    {
+      if (!sweep_plans (self, self->sweeps, input, out_swept, error))
+        return FALSE;
+      base = input->plan;
+    }
+  else
+    {
+      if (!cli_plot_read (self, NULL, input, error))
+        return FALSE;
+      base = input->plan;
+      g_autoptr (GArray) best = find_best (self, input, error);
+      if (!best || !predict_plans (input, best, out_swept, error))
+        return FALSE;
+      plan_resolve (&input->plan, input->model, input->cluster, &base, NULL); /* as those are */
+    }
+  for (guint i = 0; i < out_swept->plans->len; i++)
+    g_ptr_array_add (labels, label_of (&prediction_at (out_swept->predictions, i)->plan,
+                                       &g_array_index (out_swept->plans, Plan, i), &base));
+  return TRUE;
+}
+
+gboolean
+cli_plot_breakdown (CliPlot *self, char **out_text, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (Swept) swept = { 0 };
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  g_autoptr (GArray) bars = g_array_new (FALSE, FALSE, sizeof (PlotBreakdown));
+  const gboolean are_named = self->plans && *self->plans;
+  if (are_named && (self->sweeps || self->options.plan || self->options.from_megatron))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "breakdown: plans are named, or swept, or found: use one");
+      return FALSE;
+    }
+  if (are_named ? !read_plans (self, &input, &swept, labels, error)
+                : !find_plans (self, &input, &swept, labels, error))
+    return FALSE;
+  for (guint i = 0; i < labels->len; i++)
+    {
+      const PlotBreakdown bar
+          = { .label = labels->pdata[i], .trace = prediction_at (swept.predictions, i)->trace };
+      g_array_append_val (bars, bar);
+    }
+  if (are_named) /* what the first alone has says nothing of the others */
+    plan_init (&input.plan);
+  g_autofree char *title = cli_plot_title (&input, NULL, self->sweeps);
+  if (!are_named)
+    cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
+  return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len,
+                         input.cluster->memory_bytes, title, self->path, out_text, error);
+}

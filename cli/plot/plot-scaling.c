@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same plans on more and more devices. */
+#include "config.h"
+
+#include "cli/plot/plot-kinds.h"
+
+#include "advise/predict.h"
+#include "cli/io/sweep.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+#include "plots/plot.h"
+
+#include <string.h>
+
+#define MAX_DEVICES 1000000
+#define MAX_SIZES 32
+
+/* How often the cluster is doubled where no sizes are given. */
+#define DOUBLINGS 5
+
+/* Each size once, in order. */
+static void
+add_size (GArray *sizes, gint64 size)
+{
+  guint i = 0;
+  while (i < sizes->len && g_array_index (sizes, gint64, i) < size)
+    i++;
+  if (i == sizes->len || g_array_index (sizes, gint64, i) != size)
+    g_array_insert_val (sizes, i, size);
+}
+
+static gboolean
+add_sizes (GArray *sizes, gint64 from, gint64 to, GError **error)
+{
+  for (gint64 size = from; size <= to; size *= 2)
+    add_size (sizes, size);
+  if (sizes->len <= MAX_SIZES)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MAX_SIZES);
+  return FALSE;
+}
+
+/* "8..1024", each twice the one before, or "8,24,64"; without either, from the cluster's size on.
+ */
+static GArray *
+read_sizes (const char *text, const PlanCluster *cluster, GError **error)
+{
+  g_autoptr (GArray) sizes = g_array_new (FALSE, FALSE, sizeof (gint64));
+  const gint64 devices = plan_cluster_devices (cluster);
+  if (!text)
+    return add_sizes (sizes, devices, devices << DOUBLINGS, error) ? g_steal_pointer (&sizes)
+                                                                   : NULL;
+  gint64 from = 0, to;
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  if (!*words) /* an empty text has none */
+    plan_units_parse_int (text, "--gpus", 1, MAX_DEVICES, &from, error);
+  for (char **word = words; *word; word++)
+    {
+      char *const dots = strstr (*word, "..");
+      if (dots)
+        *dots = '\0';
+      if (!plan_units_parse_int (*word, "--gpus", 1, MAX_DEVICES, &from, error))
+        return NULL;
+      to = from;
+      if (dots
+          && !plan_units_parse_int (dots + strlen (".."), "--gpus", from, MAX_DEVICES, &to, error))
+        return NULL;
+      if (!add_sizes (sizes, from, to, error))
+        return NULL;
+    }
+  return *words ? g_steal_pointer (&sizes) : NULL;
+}
+
+/* What is drawn, as it grows. */
+typedef struct
+{
+  GArray *points;   /* PlotScalingPoint */
+  GPtrArray *names; /* of the lines; owns */
+  gint64 first;     /* the size that the global batch is for, when it grows; else 0 */
+  guint n, n_refused;
+  GError *why; /* the first was refused */
+} Growth;
+
+static void
+growth_clear (Growth *self)
+{
+  g_clear_pointer (&self->points, g_array_unref);
+  g_clear_pointer (&self->names, g_ptr_array_unref);
+  g_clear_error (&self->why);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Growth, growth_clear)
+
+/* The global batch in proportion to the number of devices. */
+static gboolean
+grow_batch (Plan *plan, gint64 first, gint64 devices, GError **error)
+{
+  gint64 *const gbs = &plan->value[PLAN_GBS];
+  if (first == 0 || *gbs == PLAN_UNSET)
+    return TRUE;
+  if (*gbs > G_MAXINT32 || *gbs * devices % first != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--weak: gbs %" G_GINT64_FORMAT " on %" G_GINT64_FORMAT
+                   " GPUs is not a whole number on %" G_GINT64_FORMAT,
+                   *gbs, first, devices);
+      return FALSE;
+    }
+  *gbs = *gbs * devices / first;
+  return TRUE;
+}
+
+static gboolean
+score_at (const AdviseInput *input, const Plan *asked, gint64 first, PlotScalingPoint *point,
+          GError **error)
+{
+  SimSummary summary;
+  Plan plan = *asked;
+  if (!grow_batch (&plan, first, point->gpus, error)
+      || !plan_resolve (&plan, input->model, input->cluster, &plan, error)
+      || !advise_measure_plan (input, &plan, &summary, error))
+    return FALSE;
+  const double tokens = (double)(plan.value[PLAN_GBS] * plan.value[PLAN_SEQ]);
+  point->tokens_per_s_per_gpu = 1e9 * tokens / (double)summary.step_ns / point->gpus;
+  point->fits = summary.memory.device <= input->cluster->memory_bytes;
+  return TRUE;
+}
+
+/* One plan on every size. */
+static gboolean
+grow (const AdviseInput *input, const Plan *plan, const char *name, const GArray *sizes,
+      Growth *self, GError **error)
+{
+  for (guint i = 0; i < sizes->len; i++)
+    {
+      const gint64 size = g_array_index (sizes, gint64, i);
+      PlotScalingPoint point = { .line = name, .gpus = (guint)size };
+      AdviseInput larger = *input; /* borrowed */
+      g_autoptr (PlanCluster) cluster = plan_cluster_resize (input->cluster, size, error);
+      if (!cluster)
+        return FALSE;
+      larger.cluster = cluster;
+      self->n++;
+      if (score_at (&larger, plan, self->first, &point, self->why ? NULL : &self->why))
+        g_array_append_val (self->points, point);
+      else
+        self->n_refused++;
+    }
+  return TRUE;
+}
+
+/* "optim_grads tp=2": the values of what is swept. */
+static char *
+name_of (const Plan *plan, char *const *sweeps)
+{
+  GString *name = g_string_new (NULL);
+  for (; *sweeps; sweeps++)
+    {
+      PlanField field;
+      if (!cli_plot_swept_field (*sweeps, &field, NULL))
+        continue;
+      g_autofree char *value = plan_field_print (field, plan->value[field]);
+      if (name->len > 0)
+        g_string_append_c (name, ' ');
+      if (field == PLAN_STRATEGY)
+        g_string_append (name, value);
+      else
+        g_string_append_printf (name, "%s=%s", plan_field_name (field), value);
+    }
+  return g_string_free (name, FALSE);
+}
+
+static char *
+title_of (const AdviseInput *input, const Growth *growth, char *const *sweeps)
+{
+  g_autofree char *plain = cli_plot_title (input, NULL, sweeps);
+  g_autofree char *start
+      = g_strdup_printf (" (%" G_GINT64_FORMAT " x ", plan_cluster_devices (input->cluster));
+  g_auto (GStrv) halves = g_strsplit (plain, start, 2); /* the number is what varies */
+  g_autofree char *devices = g_strjoinv (" (", halves);
+  char *title = growth->first > 0
+                    ? g_strdup_printf ("%s; weak scaling, that gbs on %" G_GINT64_FORMAT " GPUs",
+                                       devices, growth->first)
+                    : g_strdup_printf ("%s; strong scaling", devices);
+  cli_plot_add_refused (&title, growth->n_refused, growth->n, growth->why);
+  return title;
+}
+
+gboolean
+cli_plot_scaling (CliPlot *self, char **out_text, GError **error)
+{
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (Growth) growth = { .points = g_array_new (FALSE, FALSE, sizeof (PlotScalingPoint)),
+                             .names = g_ptr_array_new_with_free_func (g_free) };
+  const char *const standard[] = { "strategy", NULL };
+  char *const *sweeps = self->sweeps ? self->sweeps : (char *const *)standard;
+  if (!cli_plot_read (self, sweeps, &input, error))
+    return FALSE;
+  g_autoptr (GArray) sizes = read_sizes (self->gpus, input.cluster, error);
+  g_autoptr (GArray) plans = sizes ? cli_sweep (&input.plan, sweeps, error) : NULL;
+  if (!plans)
+    return FALSE;
+  growth.first = self->weak ? g_array_index (sizes, gint64, 0) : 0;
+  for (guint i = 0; i < plans->len; i++)
+    {
+      const Plan *plan = &g_array_index (plans, Plan, i);
+      g_ptr_array_add (growth.names, name_of (plan, sweeps));
+      if (!grow (&input, plan, growth.names->pdata[i], sizes, &growth, error))
+        return FALSE;
+    }
+  if (growth.points->len == 0)
+    return cli_plot_refuse (growth.n, growth.why, error);
+  g_autofree char *title = title_of (&input, &growth, sweeps);
+  return plot_scaling ((const PlotScalingPoint *)(gpointer)growth.points->data, growth.points->len,
+                       title, self->path, out_text, error);
+}

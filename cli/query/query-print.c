@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/io/compare.h"
+#include "cli/io/prediction-json.h"
+#include "cli/query/query-keep.h"
+#include "cli/query/query.h"
+
+#include <stdio.h>
+
+/* Per cent of memory that a prediction may be wrong by, and a neighbour may take. */
+#define LITTLE 2.0
+
+/* Why an answer is better than the next, in words; the caller frees. */
+static char *
+explain (const AdviseAnswer *self, const AdviseAnswer *next)
+{
+  if (!next)
+    return g_strdup ("the last of these");
+  const PlanTrace *a = self->prediction.trace, *b = next->prediction.trace;
+  const struct
+  {
+    const char *name;
+    gint64 ns;
+  } parts[] = { { "compute", b->compute_ns - a->compute_ns },
+                { "exposed gathers", b->exposed_gather_ns - a->exposed_gather_ns },
+                { "exposed reductions", b->exposed_reduce_ns - a->exposed_reduce_ns },
+                { "exposed tensor- and context-parallel communication",
+                  b->exposed_tensor_ns - a->exposed_tensor_ns },
+                { "exposed copies to and from the host", b->exposed_copy_ns - a->exposed_copy_ns },
+                { "waiting for the host", b->host_ns - a->host_ns } };
+  guint most = 0;
+  for (guint i = 1; i < G_N_ELEMENTS (parts); i++)
+    if (parts[i].ns > parts[most].ns)
+      most = i;
+  g_autofree char *here = advise_query_differences (&self->found->plan, &next->found->plan);
+  const double gain = 100.0 * (double)(b->step_ns - a->step_ns) / (double)b->step_ns;
+  if (b->step_ns == a->step_ns)
+    return g_strdup_printf ("as fast as the next in less memory, by %s", here);
+  return g_strdup_printf ("%.2f %% faster than the next by %s: %.1f ms less %s", gain, here,
+                          1e-6 * (double)parts[most].ns, parts[most].name);
+}
+
+static char *
+free_fields (const AdviseAnswer *self)
+{
+  GString *text = g_string_new (NULL);
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    if (self->is_free[f])
+      g_string_append_printf (text, "%s%s", text->len ? ", " : "", plan_field_name (f));
+  return g_string_free (text, FALSE);
+}
+
+static void
+add_answer_row (CliTable *table, guint rank, guint group, const AdviseAnswer *self,
+                const Plan *base)
+{
+  const AdvisePrediction *p = &self->prediction;
+  g_autofree char *plan = advise_query_differences (&self->found->plan, base);
+  cli_table_add_int (table, rank);
+  cli_query_add_id (table, self->id);
+  cli_table_add_real (table, p->step_ms, 1);
+  cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
+  cli_table_add_real (table, p->tflops_per_gpu, 1);
+  cli_table_add_real (table, p->mfu, 3);
+  cli_add_doubt (table, p);
+  cli_table_add_int (table, group);
+  cli_table_add_real (table, advise_mib (p->trace->memory.allocated), 1);
+  cli_table_add_real (table, advise_mib (p->trace->memory.max_allocated), 1);
+  cli_table_add_real (table, advise_mib (p->trace->memory.reserved), 1);
+  cli_table_add_real (table, advise_mib (p->trace->memory.device), 1);
+  cli_table_add (table, advise_query_bound_by (p->trace));
+  cli_table_add (table, plan);
+}
+
+static CliTable *
+answer_table (const AdviseQuery *self, const AdviseInput *input)
+{
+  static const CliColumn columns[] = { { "rank", TRUE },
+                                       { "id", FALSE },
+                                       { "step_ms", TRUE },
+                                       { "tokens_per_s_per_gpu", TRUE },
+                                       { "tflops_per_gpu", TRUE },
+                                       { "mfu", TRUE },
+                                       { "uncertainty_pct", TRUE },
+                                       { "uncertainty_runs", TRUE },
+                                       { "p_fits", TRUE },
+                                       { "group", TRUE },
+                                       { "allocated_mib", TRUE },
+                                       { "max_allocated_mib", TRUE },
+                                       { "reserved_mib", TRUE },
+                                       { "device_mib", TRUE },
+                                       { "bound_by", FALSE },
+                                       { "plan", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < self->answers->len; i++)
+    add_answer_row (table, i + 1, advise_query_group (self, input, i),
+                    &g_array_index (self->answers, AdviseAnswer, i), &input->plan);
+  return table;
+}
+
+/* For people: the figures that they compare by, and how each plan differs from the best. */
+static CliTable *
+short_table (const AdviseQuery *self, const AdviseInput *input)
+{
+  static const CliColumn columns[]
+      = { { "rank", TRUE },    { "id", FALSE },       { "group", TRUE },
+          { "step_ms", TRUE }, { "mfu", TRUE },       { "device_mib", TRUE },
+          { "p_fits", TRUE },  { "bound_by", FALSE }, { "instead", FALSE } };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const AdviseAnswer *best = advise_query_best (self);
+  for (guint i = 0; i < self->answers->len; i++)
+    {
+      const AdviseAnswer *answer = &g_array_index (self->answers, AdviseAnswer, i);
+      const AdvisePrediction *p = &answer->prediction;
+      g_autofree char *instead
+          = advise_query_differences (&answer->found->plan, &best->found->plan);
+      cli_table_add_int (table, i + 1);
+      cli_query_add_id (table, answer->id);
+      cli_table_add_int (table, advise_query_group (self, input, i));
+      cli_table_add_real (table, p->step_ms, 1);
+      cli_table_add_real (table, p->mfu, 3);
+      cli_table_add_real (table, advise_mib (p->trace->memory.device), 0);
+      if (p->p_fits >= 0)
+        cli_table_add_real (table, p->p_fits, 3);
+      else
+        cli_table_add (table, NULL);
+      cli_table_add (table, advise_query_bound_by (p->trace));
+      cli_table_add (table, i == 0 ? "as above" : instead);
+    }
+  return table;
+}
+
+static const AdviseAnswer *
+answer_at (const GArray *answers, guint i)
+{
+  return i < answers->len ? &g_array_index (answers, AdviseAnswer, i) : NULL;
+}
+
+#define FRONT_SHOWN 10 /* of it, in words; JSON and pictures have it all */
+
+/* The first, the last, and as many evenly between. */
+static guint
+next_shown (guint i, guint n)
+{
+  const guint part = i * (FRONT_SHOWN - 1) / MAX (n - 1, 1) + 1;
+  return n <= FRONT_SHOWN || i + 1 == n
+             ? i + 1
+             : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
+}
+
+/* Why each answer is better than the next, and what does not matter to it. */
+static void
+print_reasons (const AdviseQuery *self, const AdviseChoice *choice)
+{
+  const GArray *answers = self->answers;
+  for (guint i = 0; i < answers->len; i++)
+    {
+      const guint64 device = answer_at (answers, i)->prediction.trace->memory.device;
+      const double spare = 100.0 * (1 - (double)device / (double)MAX (choice->memory_bytes, 1));
+      g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
+      g_autofree char *fields = free_fields (answer_at (answers, i));
+      g_autofree char *rank = g_strdup_printf ("%u", i + 1);
+      g_autofree char *little
+          = spare < LITTLE ? g_strdup_printf ("; only %.1f %% of memory to spare", spare) : NULL;
+      g_autofree char *text = g_strconcat (why, *fields ? "; free: " : "", fields, little, NULL);
+      cli_print_row (rank, text);
+    }
+}
+
+static void
+print_front (const AdviseQuery *self, const AdviseChoice *choice)
+{
+  const PlanSearchResult *result = &self->result;
+  g_autoptr (GArray) front = plan_search_front (result);
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_string_printf (text, "memory and time, MiB on the device at ms, up to %.0f %% more time:",
+                   choice->question->front);
+  for (guint i = 0; i < front->len; i = next_shown (i, front->len))
+    {
+      const PlanFound *f
+          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
+      g_string_append_printf (text, "%s %.0f at %.1f", i ? "," : "",
+                              advise_mib (f->score.device_bytes), 1e-6 * (double)f->score.time_ns);
+    }
+  cli_print_row ("front", text->str);
+}
+
+static void
+print_counts (const AdviseQuery *self, const AdviseChoice *choice)
+{
+  const PlanSearchResult *result = &self->result;
+  g_autofree char *text = g_strdup_printf (
+      "%" G_GUINT64_FORMAT " plans in %.1f MiB: %" G_GUINT64_FORMAT
+      " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
+      " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
+      " schedules), in %.2f s",
+      result->total, advise_mib (choice->memory_bytes), result->by_rule, result->by_memory,
+      result->by_bound, result->by_simulation, self->n_simulated, self->seconds);
+  cli_print_row ("searched", text);
+  if (!result->is_whole)
+    cli_print_row ("", "interrupted: the best so far");
+}
+
+static void
+print_text (const AdviseQuery *self, const AdviseChoice *choice)
+{
+  g_autoptr (CliTable) table = short_table (self, choice->input);
+  cli_query_print_card (self, choice);
+  putchar ('\n');
+  cli_table_print (table, CLI_FORMAT_TABLE);
+  printf ("Times of one group are too near to be told apart.\n\n");
+  print_reasons (self, choice);
+  print_front (self, choice);
+  print_counts (self, choice);
+}
+
+static void
+add_json_answers (JsonBuilder *b, const AdviseQuery *self, const AdviseInput *input)
+{
+  const GArray *answers = self->answers;
+  json_builder_set_member_name (b, "results");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < answers->len; i++)
+    {
+      const AdviseAnswer *answer = answer_at (answers, i);
+      g_autofree char *why = explain (answer, answer_at (answers, i + 1));
+      json_builder_begin_object (b);
+      json_builder_set_member_name (b, "rank");
+      json_builder_add_int_value (b, i + 1);
+      cli_query_id_to_json (answer->id, b);
+      cli_prediction_to_json (&answer->prediction, input, b);
+      json_builder_set_member_name (b, "group");
+      json_builder_add_int_value (b, advise_query_group (self, input, i));
+      json_builder_set_member_name (b, "bound_by");
+      json_builder_add_string_value (b, advise_query_bound_by (answer->prediction.trace));
+      json_builder_set_member_name (b, "why");
+      json_builder_add_string_value (b, why);
+      json_builder_set_member_name (b, "free");
+      json_builder_begin_array (b);
+      for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+        if (answer->is_free[f])
+          json_builder_add_string_value (b, plan_field_name (f));
+      json_builder_end_array (b);
+      json_builder_end_object (b);
+    }
+  json_builder_end_array (b);
+}
+
+static void
+add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base)
+{
+  g_autoptr (GArray) front = plan_search_front (result);
+  json_builder_set_member_name (b, "pareto");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < front->len; i++)
+    {
+      const PlanFound *f
+          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
+      g_autofree char *plan = advise_query_differences (&f->plan, base);
+      json_builder_begin_object (b);
+      json_builder_set_member_name (b, "step_ms");
+      json_builder_add_double_value (b, 1e-6 * (double)f->score.time_ns);
+      json_builder_set_member_name (b, "device_mib");
+      json_builder_add_double_value (b, advise_mib (f->score.device_bytes));
+      json_builder_set_member_name (b, "plan");
+      json_builder_add_string_value (b, plan);
+      json_builder_end_object (b);
+    }
+  json_builder_end_array (b);
+}
+
+static void
+print_json (const AdviseQuery *self, const AdviseInput *input)
+{
+  const PlanSearchResult *result = &self->result;
+  const struct
+  {
+    const char *name;
+    guint64 n;
+  } decided[] = { { "total", result->total },
+                  { "by_rule", result->by_rule },
+                  { "by_bound", result->by_bound },
+                  { "by_memory", result->by_memory },
+                  { "by_simulation", result->by_simulation } };
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  json_builder_set_member_name (b, "complete");
+  json_builder_add_boolean_value (b, result->is_whole);
+  add_json_answers (b, self, input);
+  add_json_front (b, result, &input->plan);
+  json_builder_set_member_name (b, "decided");
+  json_builder_begin_object (b);
+  for (guint i = 0; i < G_N_ELEMENTS (decided); i++)
+    {
+      json_builder_set_member_name (b, decided[i].name);
+      json_builder_add_int_value (b, (gint64)decided[i].n);
+    }
+  json_builder_end_object (b);
+  json_builder_set_member_name (b, "seconds");
+  json_builder_add_double_value (b, self->seconds);
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+void
+cli_query_print (const AdviseQuery *self, const AdviseChoice *choice, CliFormat format)
+{
+  if (format == CLI_FORMAT_JSON)
+    {
+      print_json (self, choice->input);
+      return;
+    }
+  if (format == CLI_FORMAT_TABLE)
+    {
+      print_text (self, choice);
+      return;
+    }
+  g_autoptr (CliTable) table = answer_table (self, choice->input);
+  cli_table_print (table, format);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/run/backend.h"
+
+#ifdef HAVE_CUDNN
+#include "exec/cuda/attention-cudnn.h"
+#endif
+#include "exec/comm/launch.h"
+#include "exec/cuda/device-cuda.h"
+#include "exec/nccl/comm-nccl.h"
+#include "exec/probe/probe.h"
+#include "planner/base/error.h"
+
+/* Who is waited for as long as this is lost: what frameworks wait by default. */
+#define DEADLINE_NS (G_GINT64_CONSTANT (600) * 1000000000)
+
+static ExecNcclOptions
+options_for (guint gpu)
+{
+  return (ExecNcclOptions){ .device = (int)gpu,
+                            .deadline_ns = DEADLINE_NS,
+                            .is_registered = TRUE }; /* where the plan has memory taken there */
+}
+
+static gboolean
+is_launched (void)
+{
+  return exec_comm_mpi_is_launched () || exec_launch_is_there ();
+}
+
+/* MPI carries what ranks tell each other, where it started them. */
+static ExecComm *
+join_by_mpi (GError **error)
+{
+  guint gpu = 0;
+  ExecComm *carrier = exec_comm_mpi_open (error);
+  if (!carrier)
+    return NULL;
+  exec_launch_local_rank (&gpu);
+  const ExecNcclOptions options = options_for (gpu);
+  ExecComm *self = exec_comm_nccl_open (carrier, &options, error);
+  if (!self)
+    carrier->ops->close (carrier);
+  return self;
+}
+
+static ExecComm *
+open_process (GError **error)
+{
+  g_auto (ExecLaunch) launch = { 0 };
+  if (exec_comm_mpi_is_launched ())
+    return join_by_mpi (error);
+  if (!exec_launch_read (&launch, error))
+    return NULL;
+  const ExecNcclOptions options = options_for (launch.local_rank);
+  return exec_comm_nccl_open_launched (&launch, &options, error);
+}
+
+/* A GPU for each thread. */
+static ExecComm *
+join (ExecComm *threads, GError **error)
+{
+  const ExecNcclOptions options = options_for (threads->rank);
+  return exec_comm_nccl_open (threads, &options, error);
+}
+
+static PlanCluster *
+describe_gpus (gint64 ranks, gint64 nodes, gboolean share, GError **error)
+{
+  PlanCluster *self = exec_probe_gpus (ranks / nodes, share, error);
+  if (self && nodes > 1)
+    exec_probe_set_nodes (self, nodes);
+  return self;
+}
+
+#ifdef HAVE_CUDNN
+static gboolean
+ask (gint64 capability, PlanWorkspace *io_row, GError **error)
+{
+  const gint64 *dims = io_row->dims;
+  const ExecAttentionShape shape = { .batch = dims[0],
+                                     .seq = dims[1],
+                                     .heads = dims[2],
+                                     .kv_heads = dims[3],
+                                     .head_dim = dims[4],
+                                     .dtype = io_row->dtype,
+                                     .is_backward = io_row->pass != PLAN_PASS_FORWARD,
+                                     .is_deterministic = io_row->pass == PLAN_PASS_DETERMINISTIC };
+  return exec_attention_check_shape (&shape, error)
+         && exec_attention_ask (&shape, exec_attention_gpu_of (capability), &io_row->bytes, error);
+}
+
+static const gint64 capabilities[] = { 80, 90, 100, 0 };
+
+static const CliCudnn cudnn = { .version = exec_attention_version,
+                                .capabilities = capabilities,
+                                .prepare = exec_attention_load_driver,
+                                .ask = ask };
+#define CUDNN &cudnn
+#else
+#define CUDNN NULL
+#endif
+
+const CliBackend cli_backend = {
+  .kernels = &exec_kernels_cuda,
+  .device = PLAN_DEVICE_GPU,
+  .process_comm = "nccl",
+  .is_launched = is_launched,
+  .open_process = open_process,
+  .join = join,
+  .cudnn = CUDNN,
+  .describe_machine = describe_gpus,
+};

@@ -1,0 +1,42 @@
+/* CliBackend: what one of the execution programs runs plans with; each links its own. */
+#pragma once
+#include "exec/comm.h"
+#include "exec/kernels.h"
+#include "planner/cluster/cluster.h"
+#include "planner/schedule/workspaces.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What cuDNN says of causal attention on GPUs that need not be there. */
+typedef struct
+{
+  guint (*version) (void);
+  const gint64 *capabilities;           /* 90 is 9.0; 0 at the end */
+  gboolean (*prepare) (GError **error); /* before the first question */
+  gboolean (*ask) (gint64 capability, PlanWorkspace *io_row, GError **error);
+} CliCudnn;
+
+typedef struct
+{
+  const ExecKernels *kernels;
+  PlanDeviceKind device;
+
+  /* What joins ranks that are processes: its name, whether a launcher started this process as one
+   * of several, and this process's rank. */
+  const char *process_comm;
+  gboolean (*is_launched) (void);
+  ExecComm *(*open_process) (GError **error);
+
+  /* The same between threads of this process, where it can; see ExecJob. */
+  ExecComm *(*join) (ExecComm *threads, GError **error);
+
+  /* NULL: there is no cuDNN in this program. */
+  const CliCudnn *cudnn;
+
+  /* `nodes` machines like this one for so many ranks, which share a device or have one each. */
+  PlanCluster *(*describe_machine) (gint64 ranks, gint64 nodes, gboolean share, GError **error);
+} CliBackend;
+
+extern const CliBackend cli_backend;
+
+G_END_DECLS

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program that runs plans: "fsdplan run" replaces itself by it. */
+#include "config.h"
+
+#include "advise/workspaces.h"
+#include "cli/io/commands.h"
+#include "cli/io/options.h"
+#include "cli/io/output.h"
+#include "cli/run/backend.h"
+#include "cli/run/bench.h"
+#include "cli/run/ranks.h"
+#include "cli/run/train.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/stop.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+#include "planner/schedule/arena.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
+#define RUN_OPTION_LIST(X) \
+  X (ranks, "ranks", "N", \
+     "data-parallel ranks; the launcher's number, without one the plan's where it is for CPUs of " \
+     "one machine, else 1") \
+  X (steps, "steps", "N", "training steps, those before --resume included; 10 unless said") \
+  X (seed, "seed", "N", "of weights and data; 1 unless said") \
+  X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
+  X (warmup, "warmup", "N", "steps in which the learning rate rises; 0 unless said") \
+  X (decay, "decay", "none|linear|cosine", "how it falls until the last step; none unless said") \
+  X (min_lr, "min-lr", "RATE", "to what it falls; 0 unless said") \
+  X (clip, "clip", "NORM", \
+     "gradient norm from which gradients are scaled down; 1 unless said, 0 never") \
+  X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
+  X (data, "data", "FILE", \
+     "tokens of 16 bits to train on, of 32 in a .u32 file or for a large vocabulary; else " \
+     "synthetic text") \
+  X (eval_data, "eval-data", "FILE", \
+     "tokens to evaluate on; else synthetic text of the same kind") \
+  X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \
+  X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
+  X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
+  X (save_every, "save-every", "N", "steps between checkpoints") \
+  X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
+  X (record, "record", "FILE", \
+     "write the run there, for fsdplan import to take, instead of into the store") \
+  X (timeout, "timeout", "SECONDS", \
+     "how long ranks wait for one that does not come; 600 unless said, 0 for ever") \
+  X (backend, "backend", "cpu|cuda", \
+     "what computes: processors, or GPUs in a build with CUDA; cpu unless said") \
+  X (comm, "comm", "self|threads|mpi|nccl", \
+     "what joins the ranks; mpi or, between GPUs, nccl under a launcher, else threads, for one " \
+     "rank self")
+
+typedef struct
+{
+#define X(field, name, value, meaning) char *field;
+  RUN_OPTION_LIST (X)
+#undef X
+} RunOptions;
+
+static void
+run_options_clear (RunOptions *self)
+{
+#define X(field, name, value, meaning) g_clear_pointer (&self->field, g_free);
+  RUN_OPTION_LIST (X)
+#undef X
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (RunOptions, run_options_clear)
+
+static void
+run_options_add (RunOptions *self, CliContext *context)
+{
+  const GOptionEntry entries[] = {
+#define X(field, name, value, meaning) \
+  { name, 0, 0, G_OPTION_ARG_STRING, &self->field, meaning, value },
+    RUN_OPTION_LIST (X)
+#undef X
+        G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
+
+static gboolean
+parse_int (const char *text, const char *what, gint64 min, gint64 max, gint64 initial, gint64 *out,
+           GError **error)
+{
+  *out = initial;
+  return !text || plan_units_parse_int (text, what, min, max, out, error);
+}
+
+/* This process's rank of those that a launcher started. */
+static gboolean
+open_process (const RunOptions *options, AdviseTraining *training, gint64 *ranks, GError **error)
+{
+  if (!(training->comm = cli_backend.open_process (error)))
+    return FALSE;
+  if (options->ranks && *ranks != training->comm->ranks)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--ranks %" G_GINT64_FORMAT ": the launcher started %u", *ranks,
+                   training->comm->ranks);
+      return FALSE;
+    }
+  *ranks = training->comm->ranks;
+  return TRUE;
+}
+
+static gboolean
+open_comm (const RunOptions *options, AdviseTraining *training, gint64 *ranks, GError **error)
+{
+  const char *processes = cli_backend.process_comm;
+  const char *comm = options->comm                ? options->comm
+                     : cli_backend.is_launched () ? processes
+                     : *ranks > 1                 ? "threads"
+                                                  : "self";
+  training->comm_name = comm;
+  if (!options->comm && strcmp (comm, processes) != 0
+      && !cli_ranks_check_launcher (processes, error))
+    return FALSE;
+  training->joins
+      = strcmp (comm, processes) == 0 && cli_backend.join && !cli_backend.is_launched ();
+  if (training->joins)
+    return TRUE;
+  if (strcmp (comm, processes) == 0)
+    return open_process (options, training, ranks, error);
+  if (strcmp (comm, "threads") == 0)
+    return TRUE;
+  if (strcmp (comm, "self") != 0)
+    {
+      g_autofree char *shown = plan_text_quote (comm);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--comm: %s is not one of self, threads, %s", shown, processes);
+      return FALSE;
+    }
+  if (*ranks > 1)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--comm self is one rank: use threads or %s for %" G_GINT64_FORMAT, processes,
+                   *ranks);
+      return FALSE;
+    }
+  training->comm = exec_comm_self_open ();
+  return TRUE;
+}
+
+/* The plan as it can run here: on this machine's ranks and by our own runtime. */
+static gboolean
+bring_here (AdviseInput *input, const CliOptions *options, AdviseTraining *training,
+            gboolean is_root, GError **error)
+{
+  const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
+  const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
+  g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
+  if (!cli_input_read (options, unsaid, input, error))
+    return FALSE;
+  const gboolean is_said = g_strcmp0 (input->cluster_spec, unsaid) != 0;
+  if (is_said && !cli_ranks_check_cluster (training, input->cluster, error))
+    return FALSE;
+  if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks
+      || (!is_said && nodes > 1))
+    {
+      PlanCluster *here = cli_backend.describe_machine (ranks, nodes, shares, error);
+      if (!here)
+        return FALSE;
+      if (is_root && is_said)
+        fprintf (stderr,
+                 "fsdplan: the plan is for %s with %" G_GINT64_FORMAT
+                 " devices; it runs here on %" G_GINT64_FORMAT " ranks\n",
+                 input->cluster->name, plan_cluster_devices (input->cluster), ranks);
+      plan_cluster_free (input->cluster);
+      input->cluster = here;
+    }
+  input->comm = training->comm_name;
+  input->cudnn = cli_backend.cudnn ? cli_backend.cudnn->version () : 0;
+  input->is_of_many = training->comm && training->comm->ranks > 1;
+  return plan_set (&input->plan, "stack", "native", error);
+}
+
+static gboolean
+parse_real (const char *text, const char *what, double max, double *out, GError **error)
+{
+  return !text || plan_units_parse_real (text, what, 0, max, out, error);
+}
+
+static gboolean
+parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *out, GError **error)
+{
+  static const char *const names[] = { "none", "linear", "cosine", NULL };
+  double min_lr = 0;
+  *out = (ExecRate){ .last_step = last_step };
+  while (options->decay && names[out->decay] && !g_str_equal (options->decay, names[out->decay]))
+    out->decay++;
+  if (!names[out->decay])
+    {
+      g_autofree char *shown = plan_text_quote (options->decay);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--decay: %s is not one of none, linear, cosine", shown);
+      return FALSE;
+    }
+  if (!parse_int (options->warmup, "--warmup", 0, last_step, 0, &out->warmup_steps, error)
+      || !parse_real (options->min_lr, "--min-lr", lr, &min_lr, error))
+    return FALSE;
+  out->min_share = lr > 0 ? min_lr / lr : 0;
+  return TRUE;
+}
+
+static gboolean
+parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
+{
+  ExecConstants *c = &job->constants;
+  gint64 seed;
+  if (!parse_int (options->steps, "--steps", 1, 1000000000, 10, &job->steps, error)
+      || !parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
+      || !parse_int (options->save_every, "--save-every", 1, G_MAXINT64, 0, &job->save_every, error)
+      || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
+      || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
+      || !parse_real (options->clip, "--clip", 1e30, &c->max_norm, error)
+      || !parse_real (options->weight_decay, "--weight-decay", 1e6, &c->weight_decay, error)
+      || !parse_rate (options, c->lr, job->steps, &job->rate, error))
+    return FALSE;
+  job->seed = (guint64)seed;
+  if (!options->save_every || options->save)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--save-every: say where with --save FOLDER");
+  return FALSE;
+}
+
+/* What the run reads: weights or a checkpoint, tokens. */
+static gboolean
+open_sources (AdviseTraining *training, const RunOptions *options, GError **error)
+{
+  ExecJob *job = &training->job;
+  const gint64 seq = job->plan->value[PLAN_SEQ], vocab = job->model->vocab;
+  if (options->resume && options->init)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--resume and --init each give the weights: use one");
+      return FALSE;
+    }
+  if (options->data && options->eval_every && !options->eval_data)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--eval-every: say on what beside --data with --eval-data FILE");
+      return FALSE;
+    }
+  if ((options->resume
+       && !(training->resume = exec_checkpoint_open (options->resume, job->model, error)))
+      || (options->init
+          && !(training->weights = exec_weights_open (options->init, job->model, error)))
+      || (options->data
+          && !(training->tokens = exec_tokens_open (options->data, vocab, seq, error)))
+      || (options->eval_data
+          && !(training->eval_tokens = exec_tokens_open (options->eval_data, vocab, seq, error)))
+      || (options->save && !exec_checkpoint_prepare (options->save, error)))
+    return FALSE;
+  job->resume = training->resume;
+  job->weights = training->weights;
+  job->tokens = training->tokens;
+  job->eval_tokens = training->eval_tokens;
+  job->save = training->save = g_strdup (options->save);
+  training->data = g_strdup (options->data);
+  if (!job->resume)
+    return TRUE;
+  job->first_step = exec_checkpoint_step (job->resume);
+  job->steps -= job->first_step;
+  if (job->steps > 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--steps: the checkpoint in %s has %" G_GINT64_FORMAT
+               " steps behind it already: give more",
+               options->resume, job->first_step);
+  return FALSE;
+}
+
+/* An evaluation takes memory of its own while training keeps its state. */
+static gboolean
+evaluation_fits (const AdviseTraining *training, const AdviseInput *input, GError **error)
+{
+  g_auto (PlanArena) arena = { 0 };
+  g_autoptr (PlanSchedule) schedule = advise_lower (input, &training->eval_plan, 0, error);
+  if (!schedule || !plan_arena_init (&arena, schedule, error))
+    return FALSE;
+  const guint64 needs = arena.size_bytes + training->prediction.trace->memory.device;
+  if (needs <= input->cluster->memory_bytes)
+    return TRUE;
+  g_autofree char *all = plan_units_format_size (needs);
+  g_autofree char *has = plan_units_format_size (input->cluster->memory_bytes);
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+      "each rank needs %s with an evaluation's memory beside its own, and this machine has "
+      "%s for it",
+      all, has);
+  return FALSE;
+}
+
+/* Evaluation is another task of the same plan. */
+static gboolean
+plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **error)
+{
+  Plan plan = *training->job.plan;
+  if (training->job.eval_every == 0)
+    return TRUE;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  training->job.eval_plan = &training->eval_plan;
+  if (plan_resolve (&plan, input->model, input->cluster, &training->eval_plan, error)
+      && evaluation_fits (training, input, error))
+    return TRUE;
+  g_prefix_error (error, "--eval-every: ");
+  return FALSE;
+}
+
+static gboolean
+prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options, GError **error)
+{
+  training->job = (ExecJob){ .constants = { .lr = 1e-3,
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.95,
+                                            .adam_eps = 1e-8,
+                                            .weight_decay = 0.1,
+                                            .max_norm = 1.0 } };
+  if (!parse_numbers (options, &training->job, error)
+      || !advise_predict (input, &training->prediction, error))
+    return FALSE;
+  if (!training->prediction.fits)
+    {
+      g_autofree char *needs = plan_units_format_size (training->prediction.trace->memory.device);
+      g_autofree char *has = plan_units_format_size (input->cluster->memory_bytes);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                   "each rank needs %s and this machine has %s for it", needs, has);
+      return FALSE;
+    }
+  training->job.is_unlisted = !advise_prediction_can_expand (&training->prediction);
+  if (!training->job.is_unlisted && !advise_prediction_expand (&training->prediction, input, error))
+    return FALSE;
+  training->input = input;
+  training->job.model = input->model;
+  training->job.plan = &training->prediction.plan;
+  training->job.cluster = input->cluster;
+  training->job.asked = advise_workspaces (input);
+  training->job.kernels = cli_backend.kernels;
+  training->job.join = training->joins ? cli_backend.join : NULL;
+  training->job.constants.norm_eps = input->model->norm_eps;
+  training->job.constants.rope_theta = input->model->rope_theta;
+  training->job.constants.window = input->model->window;
+  if (!exec_runnable_check (&training->job, training->job.plan, training->prediction.schedule,
+                            error))
+    return FALSE;
+  return open_sources (training, options, error) && plan_evaluation (training, input, error);
+}
+
+/* How many ranks a plan has that is for processors like those here; 1 where it is for anything
+ * else, or can be read only once. */
+static gint64
+ranks_of_plan (const CliOptions *options)
+{
+  g_auto (AdviseInput) input = { 0 };
+  if (cli_backend.device != PLAN_DEVICE_CPU || cli_backend.is_launched ()
+      || g_strcmp0 (options->plan, "-") == 0 || g_strcmp0 (options->from_megatron, "-") == 0
+      || !cli_input_read (options, "local-cpu:1", &input, NULL)
+      || input.cluster->kind != PLAN_DEVICE_CPU || input.cluster->nodes > 1)
+    return 1;
+  return plan_cluster_devices (input.cluster);
+}
+
+static gboolean
+run (int argc, char **argv, AdviseTraining *training, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (RunOptions) run_options = { 0 };
+  g_auto (AdviseInput) input = { 0 };
+  CliFormat format;
+  gint64 ranks, timeout;
+  g_autoptr (CliContext) context = cli_context_new (
+      NULL, "train here by a plan, store the trace, compare with the prediction");
+  run_options_add (&run_options, context);
+  cli_options_add (&options, context);
+  cli_options_add_format (&options, CLI_FORMATS, context);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error == NULL;
+  const char *own = cli_backend.kernels->name;
+  if (run_options.backend && strcmp (run_options.backend, own) != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--backend: this program is %s", own);
+      return FALSE;
+    }
+  if (!cli_format_parse (options.format, &format, error)
+      || !parse_int (run_options.ranks, "--ranks", 1, 4096,
+                     run_options.ranks ? 1 : ranks_of_plan (&options), &ranks, error)
+      || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
+      || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
+    return FALSE;
+  const gboolean is_root = !training->comm || training->comm->rank == 0;
+  options.is_silent = !is_root;
+  training->ranks = (guint)ranks;
+  training->db = options.db;
+  training->record = run_options.record;
+  if (!cli_ranks_meet (training, (guint)timeout, error))
+    return FALSE;
+  const gboolean can_begin = bring_here (&input, &options, training, is_root, error)
+                             && prepare (training, &input, &run_options, error);
+  cli_ranks_vote (training, can_begin);
+  if (!can_begin || !cli_ranks_agree (training, error))
+    return FALSE;
+  exec_stop_watch ();
+  training->job.is_stopping = exec_stop_is_asked;
+  return cli_train (training, format, error);
+}
+
+/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
+ * to this program. */
+static int
+run_command (int argc, char **argv, AdviseTraining *training, GError **error)
+{
+  static const char *const commands[] = { "bench", "run" };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
+    if (argc > 1 && strcmp (argv[1], commands[i]) == 0)
+      {
+        argc--;
+        argv++;
+        break;
+      }
+  if (strcmp (argv[0], "bench") == 0)
+    {
+      g_set_prgname ("fsdplan bench");
+      return cli_bench (argc, argv, training, error);
+    }
+  g_set_prgname ("fsdplan run");
+  return run (argc, argv, training, error) ? CLI_DONE : CLI_FAILED;
+}
+
+int
+main (int argc, char **argv)
+{
+  g_autoptr (GError) error = NULL;
+  AdviseTraining training = { 0 };
+  g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
+  cli_output_begin ();
+  setlocale (LC_CTYPE, "");
+  const gboolean ok
+      = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);
+  if (!ok && (!training.comm || training.comm->rank == 0))
+    cli_output_fail (argc, words, error, cli_exit_code (error));
+  cli_training_clear (&training);
+  if (training.comm)
+    {
+      if (!ok && !training.failed_together)
+        training.comm->ops->abort (training.comm, error->message);
+      training.comm->ops->close (training.comm);
+    }
+  exec_placement_free (training.placement);
+  return ok ? 0 : cli_exit_code (error);
+}

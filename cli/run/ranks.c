@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/run/ranks.h"
+
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+
+#include <stdio.h>
+
+static gboolean
+are_processes (const AdviseTraining *training)
+{
+  return training->comm && training->comm->ranks > 1;
+}
+
+/* Above 1; 0 where the variable says nothing of the kind. */
+static guint64
+many (const char *variable)
+{
+  const char *text = g_getenv (variable);
+  const guint64 n = text ? g_ascii_strtoull (text, NULL, 10) : 0;
+  return n > 1 ? n : 0;
+}
+
+gboolean
+cli_ranks_check_launcher (const char *processes, GError **error)
+{
+  const guint64 world = g_getenv ("RANK") ? many ("WORLD_SIZE") : 0;
+  const gboolean is_mpi = g_getenv ("OMPI_COMM_WORLD_SIZE") || g_getenv ("PMI_SIZE");
+  const guint64 tasks = is_mpi ? 0 : many ("SLURM_STEP_NUM_TASKS");
+  if (world > 0)
+    g_set_error (
+        error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+        "a launcher started %" G_GUINT64_FORMAT
+        " processes (WORLD_SIZE) that only %s could join here: start them by mpirun or srun "
+        "--mpi=pmix, or one process with --ranks %" G_GUINT64_FORMAT,
+        world, processes, world);
+  else if (tasks > 0)
+    g_set_error (
+        error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+        "srun started %" G_GUINT64_FORMAT
+        " tasks and nothing that joins them: start them by srun --mpi=pmix, or one task with "
+        "--ranks %" G_GUINT64_FORMAT,
+        tasks, tasks);
+  return world == 0 && tasks == 0;
+}
+
+gboolean
+cli_ranks_meet (AdviseTraining *training, guint timeout_s, GError **error)
+{
+  if (!are_processes (training))
+    {
+      training->placement = exec_placement_new_local (training->ranks);
+      return TRUE;
+    }
+  training->comm->timeout_s = timeout_s;
+  training->placement = exec_placement_gather (training->comm, error);
+  training->comm->placement = training->placement;
+  training->failed_together = training->placement == NULL;
+  return training->placement != NULL;
+}
+
+gboolean
+cli_ranks_check_cluster (AdviseTraining *training, const PlanCluster *asked, GError **error)
+{
+  if (!are_processes (training) || exec_placement_check (training->placement, asked, error))
+    return TRUE;
+  training->failed_together = TRUE;
+  return FALSE;
+}
+
+char *
+cli_ranks_print_settings (const ExecJob *job)
+{
+  const ExecConstants *constants = &job->constants;
+  const struct
+  {
+    const char *name;
+    double value;
+  } settings[] = {
+    { "lr", constants->lr },
+    { "beta1", constants->beta1 },
+    { "beta2", constants->beta2 },
+    { "adam_eps", constants->adam_eps },
+    { "weight_decay", constants->weight_decay },
+    { "max_norm", constants->max_norm },
+    { "warmup_steps", (double)job->rate.warmup_steps },
+    { "decay", (double)job->rate.decay },
+    { "min_lr", job->rate.min_share * constants->lr },
+    { "first_step", (double)job->first_step },
+  };
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
+    {
+      g_autofree char *value = plan_units_format_real (settings[i].value);
+      g_string_append_printf (text, "%s=%s\n", settings[i].name, value);
+    }
+  return g_string_free (text, FALSE);
+}
+
+void
+cli_ranks_vote (AdviseTraining *training, gboolean can_begin)
+{
+  float against = can_begin ? 0 : 1;
+  if (are_processes (training) && !training->failed_together
+      && training->comm->ops->all_reduce (training->comm, &against, 1, PLAN_DTYPE_FP32, NULL, NULL))
+    training->failed_together = against == (float)training->ranks;
+}
+
+/* All that makes ranks do the same: what is stored of a run's settings, and what it has columns
+ * for. */
+static char *
+print_all_settings (const ExecJob *job)
+{
+  g_autofree char *settings = cli_ranks_print_settings (job);
+  return g_strdup_printf (
+      "%ssteps=%" G_GINT64_FORMAT "\nseed=%" G_GUINT64_FORMAT "\nsave_every=%" G_GINT64_FORMAT
+      "\neval_every=%" G_GINT64_FORMAT "\nsave=%d\ndata=%d\neval_data=%d\ninit=%d\n",
+      settings, job->steps, job->seed, job->save_every, job->eval_every, job->save != NULL,
+      job->tokens != NULL, job->eval_tokens != NULL, job->weights != NULL);
+}
+
+gboolean
+cli_ranks_agree (AdviseTraining *training, GError **error)
+{
+  const ExecJob *job = &training->job;
+  const gint64 outer = job->plan->value[PLAN_DP_OUTER];
+  if (!are_processes (training))
+    return TRUE;
+  g_autofree char *model = plan_model_print (job->model);
+  g_autofree char *plan = plan_print (job->plan);
+  g_autofree char *settings = print_all_settings (job);
+  g_autofree char *schedule = plan_schedule_hash (training->prediction.schedule);
+  const ExecAgreed agreed[] = {
+    { "model", model }, { "plan", plan }, { "settings", settings }, { "schedule", schedule }
+  };
+  if (exec_placement_agree (training->placement, training->comm, agreed, G_N_ELEMENTS (agreed),
+                            error)
+      && (outer <= 1
+          || exec_placement_check_group (training->placement, training->ranks / (guint)outer,
+                                         error)))
+    return TRUE;
+  training->failed_together = TRUE;
+  return FALSE;
+}
+
+static double
+ms (gint64 ns)
+{
+  return 1e-6 * (double)ns;
+}
+
+void
+cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times)
+{
+  const ExecPlacement *placement = training->placement;
+  g_auto (ExecSpread) spread = { 0 };
+  if (!times || training->ranks < 2)
+    return;
+  exec_spread_init (&spread, times, training->ranks);
+  printf ("slowest: rank %u on %s, %.3f ms of its own per step; spread %.1f %%\n", spread.slowest,
+          exec_placement_host (placement, spread.slowest), ms (times[spread.slowest].own_ns),
+          spread.spread_pct);
+  for (guint i = 0; i < spread.stragglers->len; i++)
+    {
+      const guint rank = g_array_index (spread.stragglers, guint, i);
+      printf ("straggler: rank %u on %s, %.1f %% over the median of %.3f ms\n", rank,
+              exec_placement_host (placement, rank), exec_spread_over_pct (&spread, &times[rank]),
+              ms (spread.median_own_ns));
+    }
+}
+
+static void
+add_number (JsonBuilder *b, const char *name, double value)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_add_double_value (b, value);
+}
+
+static void
+add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecSpread *spread,
+          const ExecRankTime *times, guint rank)
+{
+  json_builder_begin_object (b);
+  json_builder_set_member_name (b, "rank");
+  json_builder_add_int_value (b, rank);
+  json_builder_set_member_name (b, "host");
+  json_builder_add_string_value (b, exec_placement_host (training->placement, rank));
+  add_number (b, "own_ms", ms (times[rank].own_ns));
+  add_number (b, "over_median_pct", exec_spread_over_pct (spread, &times[rank]));
+  add_number (b, "step_ms", ms (times[rank].step_ns));
+  add_number (b, "longest_step_ms", ms (times[rank].longest_step_ns));
+  json_builder_end_object (b);
+}
+
+void
+cli_ranks_to_json (const AdviseTraining *training, const ExecRankTime *times, JsonBuilder *b)
+{
+  g_auto (ExecSpread) spread = { 0 };
+  if (!times)
+    {
+      json_builder_add_null_value (b);
+      return;
+    }
+  exec_spread_init (&spread, times, training->ranks);
+  json_builder_begin_object (b);
+  json_builder_set_member_name (b, "slowest");
+  json_builder_add_int_value (b, spread.slowest);
+  add_number (b, "median_own_ms", ms (spread.median_own_ns));
+  add_number (b, "spread_pct", spread.spread_pct);
+  json_builder_set_member_name (b, "stragglers");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < spread.stragglers->len; i++)
+    json_builder_add_int_value (b, g_array_index (spread.stragglers, guint, i));
+  json_builder_end_array (b);
+  json_builder_set_member_name (b, "ranks");
+  json_builder_begin_array (b);
+  for (guint r = 0; r < training->ranks; r++)
+    add_rank (b, training, &spread, times, r);
+  json_builder_end_array (b);
+  json_builder_end_object (b);
+}

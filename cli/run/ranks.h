@@ -1,0 +1,37 @@
+/* The ranks of a run as a user sees them: where they lie, whether they agree, how long each takes.
+ */
+#pragma once
+#include "cli/run/train.h"
+#include "exec/walk/stragglers.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* That this process is not one of many that do not know of one another: a launcher may have started
+ * them without what would join them, as `processes` names it. */
+gboolean cli_ranks_check_launcher (const char *processes, GError **error);
+
+/* Once there is a communicator, and before anything else is done with it. What fails here and in
+ * the next two fails on all ranks alike: training->failed_together. */
+gboolean cli_ranks_meet (AdviseTraining *training, guint timeout_s, GError **error);
+
+/* Whether ranks that a launcher placed lie as a plan that was made for `asked` wants them. */
+gboolean cli_ranks_check_cluster (AdviseTraining *training, const PlanCluster *asked,
+                                  GError **error);
+
+/* Tells the others whether this rank can begin; what none of them can has failed together. */
+void cli_ranks_vote (AdviseTraining *training, gboolean can_begin);
+
+/* Whether groups that shard lie inside hosts, and all ranks are to do the same. */
+gboolean cli_ranks_agree (AdviseTraining *training, GError **error);
+
+/* How to repeat a run, as lines of KEY=VALUE; the caller frees. */
+char *cli_ranks_print_settings (const ExecJob *job);
+
+/* Who is slow: a line, or one more for each straggler; nothing for one rank. */
+void cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times);
+
+/* The same as an object, or null. */
+void cli_ranks_to_json (const AdviseTraining *training, const ExecRankTime *times,
+                        JsonBuilder *builder);
+
+G_END_DECLS

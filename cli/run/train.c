@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/run/train.h"
+
+#include "advise/timings.h"
+#include "cli/io/prediction-json.h"
+#include "cli/io/watch.h"
+#include "cli/run/ranks.h"
+#include "db/runs.h"
+#include "db/traces.h"
+#include "db/transfer.h"
+#include "exec/walk/stragglers.h"
+#include "planner/base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SHOWN_STEPS 12 /* lines of the step table, first and last included */
+
+/* Steps are stored as they are done, for whoever is killed, but no more often than this: a commit
+ * waits for the disk. */
+#define STORE_EVERY_US (G_USEC_PER_SEC / 2)
+
+/* A record is written whole, and grows. */
+#define RECORD_EVERY_US (10 * G_USEC_PER_SEC)
+
+/* What rank 0 does after each step. */
+typedef struct
+{
+  const AdviseTraining *training;
+  DbStore *store; /* NULL: nothing is kept */
+  gint64 run_id;
+  GArray *pending; /* DbStep, not stored so far */
+  gint64 begin_us, stored_us, recorded_us;
+  gboolean shows_progress;
+} Recorder;
+
+static gboolean
+is_root (const AdviseTraining *self)
+{
+  return !self->comm || self->comm->rank == 0;
+}
+
+void
+cli_training_clear (AdviseTraining *self)
+{
+  advise_prediction_clear (&self->prediction);
+  g_clear_pointer (&self->resume, exec_checkpoint_free);
+  g_clear_pointer (&self->weights, exec_weights_free);
+  g_clear_pointer (&self->tokens, exec_tokens_free);
+  g_clear_pointer (&self->eval_tokens, exec_tokens_free);
+  g_clear_pointer (&self->data, g_free);
+  g_clear_pointer (&self->save, g_free);
+}
+
+static gint64
+tokens_per_step (const AdviseTraining *self)
+{
+  const Plan *plan = &self->prediction.plan;
+  return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
+}
+
+/* Time left is by what the steps so far took, evaluations and checkpoints included. */
+static void
+show_progress (const AdviseTraining *self, const ExecStep *step, gint64 begin_us)
+{
+  const gint64 last = self->job.first_step + self->job.steps;
+  const gboolean is_last = step->step + 1 == last;
+  if (!cli_watch_is_due () && !is_last)
+    return;
+  const double done = (double)(step->step + 1 - self->job.first_step);
+  const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
+  g_autofree char *eval = isfinite (step->eval_loss)
+                              ? g_strdup_printf ("  eval %.4f", step->eval_loss)
+                              : g_strdup ("");
+  fprintf (stderr,
+           "\rstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
+           "  loss %.4f%s  norm %.4f  lr %.3g  %.0f tokens/s  %.0f s left \033[K%s",
+           step->step + 1, last, step->loss, eval, step->grad_norm, step->lr,
+           1e9 * (double)tokens_per_step (self) / (double)step->step_ns,
+           spent / done * (double)(last - step->step - 1), is_last ? "\n" : "");
+}
+
+static void
+append_text (const char *text, gpointer string)
+{
+  g_string_append (string, text);
+}
+
+/* All that is stored so far, where --record says. */
+static gboolean
+write_record (Recorder *self, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  self->recorded_us = g_get_monotonic_time ();
+  return !self->training->record || !self->store
+         || (db_store_dump (self->store, append_text, text, error)
+             && cli_write (self->training->record, text->str, error));
+}
+
+/* A store that fails is left alone from then on; the run goes on. */
+static void
+store_steps (Recorder *self)
+{
+  g_autoptr (GError) why = NULL;
+  if (self->store && self->pending->len
+      && (!db_store_add_steps (self->store, self->run_id,
+                               (const DbStep *)(gpointer)self->pending->data, self->pending->len,
+                               &why)
+          || (g_get_monotonic_time () - self->recorded_us >= RECORD_EVERY_US
+              && !write_record (self, &why))))
+    {
+      fprintf (stderr, "fsdplan: no more of this run will be kept: %s\n", why->message);
+      g_clear_pointer (&self->store, db_store_close);
+    }
+  g_array_set_size (self->pending, 0);
+  self->stored_us = g_get_monotonic_time ();
+}
+
+static void
+note_step (gpointer user_data, const ExecStep *step)
+{
+  Recorder *self = user_data;
+  const DbStep done = { .step = step->step + 1,
+                        .loss = step->loss,
+                        .grad_norm = step->grad_norm,
+                        .step_ns = step->step_ns };
+  g_array_append_val (self->pending, done);
+  if (g_get_monotonic_time () - self->stored_us >= STORE_EVERY_US)
+    store_steps (self);
+  if (self->shows_progress)
+    show_progress (self->training, step, self->begin_us);
+}
+
+static int
+compare_ns (const void *a, const void *b)
+{
+  const gint64 x = *(const gint64 *)a, y = *(const gint64 *)b;
+  return (x > y) - (x < y);
+}
+
+/* Quantile of the step times; the first step pays for warming up and is left out. */
+static double
+step_ms (const AdviseTraining *self, const ExecResult *result, double quantile)
+{
+  const gint64 skipped = self->job.steps > 1 ? 1 : 0, n = self->job.steps - skipped;
+  g_autofree gint64 *sorted = g_memdup2 (result->step_ns + skipped, (gsize)n * sizeof (gint64));
+  qsort (sorted, (gsize)n, sizeof (gint64), compare_ns);
+  return 1e-6 * (double)sorted[(gint64)(quantile * (double)(n - 1) + 0.5)];
+}
+
+static void
+fill_run (const AdviseTraining *self, DbRun *run)
+{
+  g_autofree char *library = self->job.kernels->describe ();
+  *run = (DbRun){ .program_version = g_strdup (PACKAGE_VERSION),
+                  .backend = g_strdup (self->job.kernels->name),
+                  .comm = g_strdup (self->comm_name),
+                  .device = g_strdup_printf ("%u ranks on %s, %s", self->ranks,
+                                             self->input->cluster->device_name, library),
+                  .host = g_strdup (g_get_host_name ()),
+                  .model_text = plan_model_print (self->input->model),
+                  .cluster_text = plan_cluster_print (self->input->cluster),
+                  .plan_text = plan_print (&self->prediction.plan),
+                  .plan_hash = plan_hash (&self->prediction.plan),
+                  .schedule_hash = plan_schedule_hash (self->prediction.schedule),
+                  .ranks = self->ranks,
+                  .steps = self->job.steps,
+                  .seed = (gint64)self->job.seed,
+                  .data = g_strdup (self->data ? self->data : "synthetic"),
+                  .settings = cli_ranks_print_settings (&self->job),
+                  .params_id = g_strdup (self->prediction.params_id),
+                  .predicted_step_ns = self->prediction.trace->step_ns };
+}
+
+static gboolean
+store_traces (const AdviseTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
+              GError **error)
+{
+  const PlanSchedule *schedule = self->prediction.schedule;
+  return (self->job.is_unlisted
+          || (db_store_add_trace (store, run_id, 0, self->prediction.trace, schedule, error)
+              && db_store_add_trace (store, run_id, 0, result->trace, schedule, error)))
+         && db_store_finish_run (store, run_id, "done", NULL, self->prediction.trace->step_ns,
+                                 (gint64)(1e6 * step_ms (self, result, 0.5)), error);
+}
+
+static void
+add_numbers (JsonBuilder *b, const char *name, const double *values, gint64 n)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_begin_array (b);
+  for (gint64 i = 0; i < n; i++)
+    if (isfinite (values[i]))
+      json_builder_add_double_value (b, values[i]);
+    else
+      json_builder_add_null_value (b);
+  json_builder_end_array (b);
+}
+
+static void
+add_number (JsonBuilder *b, const char *name, double value)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_add_double_value (b, value);
+}
+
+static double
+tokens_per_s (const AdviseTraining *self, const ExecResult *result)
+{
+  return 1e3 * (double)tokens_per_step (self) / step_ms (self, result, 0.5);
+}
+
+/* Whether any op was timed on this machine, for the prediction to rest on. */
+static gboolean
+is_timed_here (const AdviseTraining *self)
+{
+  return advise_timings (self->input->cluster, self->prediction.stack, self->input->db,
+                         self->input->comm)
+         != NULL;
+}
+
+static void
+print_json (const AdviseTraining *self, const ExecResult *result, const ExecRankTime *times,
+            gint64 run_id)
+{
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  add_numbers (b, "losses", result->losses, self->job.steps);
+  add_numbers (b, "grad_norms", result->grad_norms, self->job.steps);
+  if (self->job.eval_every > 0)
+    add_numbers (b, "eval_losses", result->eval_losses, self->job.steps);
+  json_builder_set_member_name (b, "first_step");
+  json_builder_add_int_value (b, self->job.first_step + 1);
+  json_builder_set_member_name (b, "step_ms");
+  json_builder_begin_object (b);
+  add_number (b, "median", step_ms (self, result, 0.5));
+  add_number (b, "p10", step_ms (self, result, 0.1));
+  add_number (b, "p90", step_ms (self, result, 0.9));
+  json_builder_end_object (b);
+  add_number (b, "tokens_per_s", tokens_per_s (self, result));
+  json_builder_set_member_name (b, "memory");
+  cli_memory_to_json (&result->trace->memory, self->prediction.schedule, b);
+  json_builder_set_member_name (b, "predicted");
+  json_builder_begin_object (b);
+  add_number (b, "step_ms", self->prediction.step_ms);
+  json_builder_set_member_name (b, "is_timed_here");
+  json_builder_add_boolean_value (b, is_timed_here (self));
+  json_builder_set_member_name (b, "memory");
+  cli_memory_to_json (&self->prediction.trace->memory, self->prediction.schedule, b);
+  cli_provenance_to_json (&self->prediction, b);
+  cli_hazards_to_json (self->prediction.hazards, b);
+  json_builder_end_object (b);
+  json_builder_set_member_name (b, "backend");
+  json_builder_add_string_value (b, self->job.kernels->name);
+  json_builder_set_member_name (b, "comm");
+  json_builder_add_string_value (b, self->comm_name);
+  json_builder_set_member_name (b, "ranks");
+  json_builder_add_int_value (b, self->ranks);
+  json_builder_set_member_name (b, "rank_times");
+  cli_ranks_to_json (self, times, b);
+  json_builder_set_member_name (b, "run_id");
+  if (run_id > 0)
+    json_builder_add_int_value (b, run_id);
+  else
+    json_builder_add_null_value (b);
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+static CliTable *
+step_table (const AdviseTraining *self, const ExecResult *result, CliFormat format)
+{
+  static const CliColumn columns[] = { { "step", TRUE },
+                                       { "loss", TRUE },
+                                       { "grad_norm", TRUE },
+                                       { "step_ms", TRUE },
+                                       { "eval_loss", TRUE } };
+  const gboolean evaluates = self->job.eval_every > 0;
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns) - !evaluates);
+  const gint64 n = self->job.steps;
+  const int decimals = format == CLI_FORMAT_TABLE ? 5 : 7; /* floats have no more */
+  const gint64 every
+      = format == CLI_FORMAT_TABLE ? MAX ((n + SHOWN_STEPS - 2) / (SHOWN_STEPS - 1), 1) : 1;
+  for (gint64 s = 0; s < n; s++)
+    if (s % every == 0 || s == n - 1)
+      {
+        cli_table_add_int (table, self->job.first_step + s + 1);
+        cli_table_add_real (table, result->losses[s], decimals);
+        cli_table_add_real (table, result->grad_norms[s], decimals);
+        cli_table_add_real (table, 1e-6 * (double)result->step_ns[s], 3);
+        if (evaluates && isfinite (result->eval_losses[s]))
+          cli_table_add_real (table, result->eval_losses[s], decimals);
+        else if (evaluates)
+          cli_table_add (table, NULL);
+      }
+  return table;
+}
+
+static void
+add_pair (CliTable *table, const char *name, double predicted, double measured, int decimals)
+{
+  cli_table_add (table, name);
+  cli_table_add_real (table, predicted, decimals);
+  cli_table_add_real (table, measured, decimals);
+  if (measured > 0)
+    cli_table_add_real (table, 100.0 * (predicted - measured) / measured, 1);
+  else
+    cli_table_add (table, NULL);
+}
+
+/* Predicted beside measured: time, then bytes by what they are for. */
+static CliTable *
+comparison_table (const AdviseTraining *self, const ExecResult *result)
+{
+  static const CliColumn columns[] = {
+    { "quantity", FALSE }, { "predicted", TRUE }, { "measured", TRUE }, { "error_pct", TRUE }
+  };
+  CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  const PlanMemory *p = &self->prediction.trace->memory, *m = &result->trace->memory;
+  add_pair (table, "step_ms", self->prediction.step_ms, step_ms (self, result, 0.5), 3);
+  add_pair (table, "allocated_mib", advise_mib (p->allocated), advise_mib (m->allocated), 3);
+  add_pair (table, "max_allocated_mib", advise_mib (p->max_allocated),
+            advise_mib (m->max_allocated), 3);
+  add_pair (table, "reserved_mib", advise_mib (p->reserved), advise_mib (m->reserved), 3);
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      g_autofree char *name = g_strdup_printf ("  %s at peak", plan_category_name (c));
+      if (p->by_category[c] || m->by_category[c])
+        add_pair (table, name, advise_mib (p->by_category[c]), advise_mib (m->by_category[c]), 3);
+    }
+  return table;
+}
+
+static void
+print_what_is_untimed (const AdviseTraining *self)
+{
+  if (!is_timed_here (self))
+    printf (
+        "note: no op was timed on this machine, so the predicted step_ms is a guess: fsdplan bench "
+        "--ranks %u%s%s%s times them, and the next prediction rests on that\n",
+        self->ranks, self->input->cluster->kind == PLAN_DEVICE_GPU ? " --backend cuda" : "",
+        self->db ? " --db " : "", self->db ? self->db : "");
+}
+
+/* Where the run is, and what draws it. */
+static void
+print_place (const AdviseTraining *self, gint64 run_id)
+{
+  if (self->record)
+    printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
+  else if (run_id > 0 && self->job.is_unlisted)
+    printf ("stored as run %" G_GINT64_FORMAT ", without a timeline: a step has %" G_GUINT64_FORMAT
+            " ops, and at most %d are listed one by one\n",
+            run_id, advise_prediction_n_ops (&self->prediction), ADVISE_MAX_SPANS);
+  else if (run_id > 0)
+    printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
+            "%s%s\n",
+            run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
+}
+
+static void
+print_result (const AdviseTraining *self, const ExecResult *result, const ExecRankTime *times,
+              gint64 run_id, CliFormat format)
+{
+  if (format == CLI_FORMAT_JSON)
+    {
+      print_json (self, result, times, run_id);
+      return;
+    }
+  g_autoptr (CliTable) steps = step_table (self, result, format);
+  cli_table_print (steps, format);
+  if (format == CLI_FORMAT_CSV)
+    return;
+  g_autoptr (CliTable) comparison = comparison_table (self, result);
+  g_autofree char *library = self->job.kernels->describe ();
+  g_autofree char *costs = advise_describe_costs (&self->prediction);
+  printf ("\n%.0f tokens/s with %u ranks (%s), %s\n%s\n", tokens_per_s (self, result), self->ranks,
+          self->comm_name, library, costs);
+  for (guint i = 0; i < self->prediction.hazards->len; i++)
+    printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
+  cli_ranks_print (self, times);
+  print_what_is_untimed (self);
+  putchar ('\n');
+  cli_table_print (comparison, format);
+  print_place (self, run_id);
+}
+
+/* This process's rank, and then the times of all. */
+static gboolean
+train_rank (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+            GError **error)
+{
+  ExecRankTime own;
+  if (!exec_run_rank (&self->job, self->comm, FALSE, note_step, recorder, result, error))
+    return FALSE;
+  exec_rank_time (result, self->job.steps, &own);
+  return (*out_times = exec_rank_times_gather (self->comm, &own, error)) != NULL;
+}
+
+/* All ranks; those of threads leave their results after the first one's. */
+static gboolean
+train_all (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+           GError **error)
+{
+  if (self->comm)
+    return train_rank (self, recorder, result, out_times, error);
+  g_autofree ExecResult *results = g_new0 (ExecResult, self->ranks);
+  if (!exec_run_threads (&self->job, self->ranks, FALSE, note_step, recorder, results, error))
+    return FALSE;
+  *out_times = g_new0 (ExecRankTime, self->ranks);
+  for (guint r = 0; r < self->ranks; r++)
+    exec_rank_time (&results[r], self->job.steps, &(*out_times)[r]);
+  *result = results[0];
+  for (guint r = 1; r < self->ranks; r++)
+    exec_result_clear (&results[r]);
+  return TRUE;
+}
+
+/* A run that cannot be kept is still worth doing: says so and goes on without a store. One that is
+ * recorded is kept in memory until it is written. */
+static DbStore *
+open_store (const AdviseTraining *self, DbRun *run)
+{
+  g_autoptr (GError) why = NULL;
+  g_autoptr (DbStore) store = db_store_open (self->record ? ":memory:" : self->db, &why);
+  if (store && db_store_begin_run (store, run, &why))
+    return g_steal_pointer (&store);
+  fprintf (stderr, "fsdplan: nothing will be kept: %s\n", why->message);
+  return NULL;
+}
+
+static void
+recorder_clear (Recorder *self)
+{
+  g_clear_pointer (&self->store, db_store_close);
+  g_clear_pointer (&self->pending, g_array_unref);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
+
+/* The run failed, or was asked to end: what it did is kept. */
+static void
+keep_failure (const AdviseTraining *self, Recorder *recorder, const GError *why)
+{
+  g_autoptr (GError) not_kept = NULL;
+  if (recorder->store
+      && (!db_store_finish_run (recorder->store, recorder->run_id, "failed", why->message,
+                                self->prediction.trace->step_ns, 0, &not_kept)
+          || !write_record (recorder, &not_kept)))
+    fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", not_kept->message);
+}
+
+static void
+keep_result (const AdviseTraining *self, Recorder *recorder, const ExecResult *result)
+{
+  g_autoptr (GError) why = NULL;
+  if (!recorder->store
+      || (store_traces (self, recorder->store, recorder->run_id, result, &why)
+          && write_record (recorder, &why)))
+    return;
+  fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
+  g_clear_pointer (&recorder->store, db_store_close);
+}
+
+gboolean
+cli_train (AdviseTraining *self, CliFormat format, GError **error)
+{
+  g_auto (ExecResult) result = { 0 };
+  g_auto (DbRun) run = { 0 };
+  g_autofree ExecRankTime *times = NULL;
+  g_auto (Recorder) recorder = { .training = self,
+                                 .pending = g_array_new (FALSE, FALSE, sizeof (DbStep)),
+                                 .begin_us = g_get_monotonic_time (),
+                                 .stored_us = g_get_monotonic_time (),
+                                 .shows_progress = isatty (STDERR_FILENO) };
+  g_autoptr (GError) why = NULL;
+
+  if (is_root (self))
+    {
+      fill_run (self, &run);
+      recorder.store = open_store (self, &run);
+      recorder.run_id = run.id;
+      if (!write_record (&recorder, error)) /* who cannot be told what was done need not do it */
+        return FALSE;
+    }
+  const gboolean ok = train_all (self, &recorder, &result, &times, &why);
+  store_steps (&recorder);
+  if (!ok)
+    {
+      keep_failure (self, &recorder, why);
+      self->failed_together = g_error_matches (why, PLAN_ERROR, PLAN_ERROR_STOPPED);
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  if (!is_root (self))
+    return TRUE;
+  keep_result (self, &recorder, &result);
+  /* What only memory held is gone with this process. */
+  const gboolean is_kept = recorder.store && !self->record && g_strcmp0 (self->db, ":memory:") != 0;
+  print_result (self, &result, times, is_kept ? run.id : 0, format);
+  return TRUE;
+}

@@ -1,0 +1,39 @@
+/* AdviseTraining: a run as its program sees it, from prediction to stored trace. */
+#pragma once
+#include "advise/predict.h"
+#include "cli/io/output.h"
+#include "exec/comm.h"
+#include "exec/comm/placement.h"
+#include "exec/walk/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  const AdviseInput *input;
+  AdvisePrediction prediction; /* empty on ranks other than 0 */
+  ExecJob job;
+  guint ranks;
+  ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
+  const char *comm_name;
+  gboolean joins; /* threads by the backend's own communicator */
+  const char *db;
+  const char *record; /* where the run is written instead of into the store; NULL: nowhere */
+  ExecPlacement *placement;
+  gboolean failed_together; /* all ranks know why, and none waits for another */
+
+  /* What the job reads and writes; each may be NULL. */
+  ExecCheckpoint *resume;
+  ExecWeights *weights;
+  ExecTokens *tokens, *eval_tokens;
+  char *data, *save;
+  Plan eval_plan;
+} AdviseTraining;
+
+/* All but the communicator and the placement, which that uses. */
+void cli_training_clear (AdviseTraining *self);
+
+/* Trains, stores and prints. Only rank 0 stores and prints. */
+gboolean cli_train (AdviseTraining *self, CliFormat format, GError **error);
+
+G_END_DECLS

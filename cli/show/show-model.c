@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/show/show-model.h"
+
+#include "planner/base/units.h"
+#include "planner/model/model.h"
+
+#include <stdio.h>
+
+static const char *const part_names[PLAN_N_PARTS] = {
+  [PLAN_PART_EMBEDDING] = "embedding", [PLAN_PART_POSITIONS] = "positions",
+  [PLAN_PART_ATTENTION] = "attention", [PLAN_PART_MLP] = "mlp",
+  [PLAN_PART_NORMS] = "norms",         [PLAN_PART_BIASES] = "biases",
+  [PLAN_PART_ROUTER] = "router",       [PLAN_PART_EXPERTS] = "experts",
+  [PLAN_PART_OUTPUT] = "output",       [PLAN_PART_SHARED_EXPERTS] = "shared_experts",
+};
+
+static void
+add_int (JsonBuilder *b, const char *name, guint64 value)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_add_int_value (b, (gint64)value);
+}
+
+static void
+add_word (JsonBuilder *b, const char *name, const char *value)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_add_string_value (b, value);
+}
+
+/* Every key, also where it is off: scripts look for names. */
+static void
+add_keys (JsonBuilder *b, const PlanModel *model)
+{
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  for (guint i = 0; i < n; i++)
+    {
+      g_autofree char *text = plan_model_print_key (model, i);
+      json_builder_set_member_name (b, keys[i].name);
+      switch (keys[i].kind)
+        {
+        case PLAN_MODEL_KEY_INT:
+          json_builder_add_int_value (b, g_ascii_strtoll (text, NULL, 10));
+          break;
+        case PLAN_MODEL_KEY_REAL:
+          json_builder_add_double_value (b, g_ascii_strtod (text, NULL));
+          break;
+        case PLAN_MODEL_KEY_FLAG:
+          json_builder_add_boolean_value (b, g_str_equal (text, "on"));
+          break;
+        case PLAN_MODEL_KEY_WORD:
+          json_builder_add_string_value (b, text);
+          break;
+        }
+    }
+}
+
+static void
+print_json (const PlanModel *model, gint64 seq)
+{
+  guint64 parts[PLAN_N_PARTS];
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+  json_builder_begin_object (b);
+  add_word (b, "name", model->name);
+  add_word (b, "family", model->family);
+  add_keys (b, model);
+  add_int (b, "parameters", plan_model_count (model, parts));
+  add_int (b, "active_parameters", plan_model_active_parameters (model));
+  add_int (b, "mtp_parameters", plan_model_mtp_parameters (model));
+  json_builder_set_member_name (b, "parameters_by_part");
+  json_builder_begin_object (b);
+  for (guint i = 0; i < PLAN_N_PARTS; i++)
+    add_int (b, part_names[i], parts[i]);
+  json_builder_end_object (b);
+  add_int (b, "seq", (guint64)seq);
+  json_builder_set_member_name (b, "flops_per_token");
+  json_builder_add_double_value (b, plan_model_flops_per_token (model, seq, model->vocab));
+  json_builder_end_object (b);
+  g_autoptr (JsonNode) root = json_builder_get_root (b);
+  cli_print_json (root);
+}
+
+static void
+add_counts (CliTable *table, const PlanModel *model)
+{
+  guint64 parts[PLAN_N_PARTS];
+  cli_table_add (table, "parameters");
+  cli_table_add_int (table, (gint64)plan_model_count (model, parts));
+  for (guint i = 0; i < PLAN_N_PARTS; i++)
+    {
+      g_autofree char *name = g_strconcat ("  of which ", part_names[i], NULL);
+      if (parts[i] == 0)
+        continue;
+      cli_table_add (table, name);
+      cli_table_add_int (table, (gint64)parts[i]);
+    }
+  if (model->experts > 0)
+    {
+      cli_table_add (table, "  active for a token");
+      cli_table_add_int (table, (gint64)plan_model_active_parameters (model));
+    }
+  if (model->mtp > 0)
+    {
+      cli_table_add (table, "beside them, for prediction");
+      cli_table_add_int (table, (gint64)plan_model_mtp_parameters (model));
+    }
+}
+
+static void
+print_table (const PlanModel *model, gint64 seq, CliFormat format)
+{
+  static const CliColumn columns[] = { { "property", FALSE }, { "value", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  if (format == CLI_FORMAT_TABLE)
+    printf ("%s, family %s%s\n", model->name, model->family,
+            model->tied_embeddings ? ", embedding and output layer are one" : "");
+  for (guint i = 0; i < n; i++)
+    if (plan_model_key_matters (model, i))
+      {
+        g_autofree char *value = plan_model_print_key (model, i);
+        cli_table_add (table, keys[i].name);
+        cli_table_add (table, value);
+      }
+  add_counts (table, model);
+  g_autofree char *name = g_strdup_printf ("GFLOP per token at seq %" G_GINT64_FORMAT, seq);
+  cli_table_add (table, name);
+  cli_table_add_real (table, 1e-9 * plan_model_flops_per_token (model, seq, model->vocab), 3);
+  cli_table_print (table, format);
+}
+
+gboolean
+cli_show_model (const PlanModel *model, const char *seq, CliFormat format, GError **error)
+{
+  gint64 length = model->max_seq;
+  if (seq && !plan_units_parse_int (seq, "--seq", 1, 1 << 30, &length, error))
+    return FALSE;
+  if (format == CLI_FORMAT_JSON)
+    print_json (model, length);
+  else
+    print_table (model, length, format);
+  return TRUE;
+}
+
+void
+cli_show_model_keys (CliFormat format)
+{
+  static const CliColumn columns[]
+      = { { "key", FALSE }, { "meaning", FALSE }, { "values", FALSE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  g_autofree char *families = g_strjoinv (" ", (char **)plan_model_families ());
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  cli_table_add (table, "family");
+  cli_table_add (table, "what every key left out defaults to; left out itself, llama");
+  cli_table_add (table, families);
+  cli_table_add (table, "name");
+  cli_table_add (table, "what the model is called; left out, custom");
+  cli_table_add (table, "letters, digits and . _ + -");
+  for (guint i = 0; i < n; i++)
+    {
+      cli_table_add (table, keys[i].name);
+      cli_table_add (table, keys[i].meaning);
+      cli_table_add (table, keys[i].values);
+    }
+  cli_table_print (table, format);
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/bench/bench.h"
+
+#include "exec/number/number.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/walk-moments.h"
+#include "planner/base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Elements of a pattern that operands repeat. */
+#define PATTERN 4096
+
+#define PAUSE "pause" /* the buffer of what keeps the device busy */
+
+/* What a byte of a narrow format is, whatever it is read as: a number that is neither large nor
+ * none at all, and so is a scale that is made of such. */
+#define NARROW_BYTE 0x30
+#define NARROW_BITS 0x0f
+
+/* --- one op as a schedule ----------------------------------------------------------------- */
+
+static gboolean
+is_read (PlanOpKind kind, guint operand)
+{
+  const char access = plan_op_ref_access (kind, operand);
+  return access == 'r' || access == 'u';
+}
+
+static guint64
+elements_of (const ExecBenchOp *self, guint operand)
+{
+  if (self->op.kind == PLAN_OP_PARAM_AMAX && operand == 0)
+    return (guint64)self->op.dims[1]; /* all of them, also where elements are few */
+  return MAX (plan_op_ref_access (self->op.kind, operand) == 's'
+                  ? self->scratch
+                  : plan_op_ref_elements (&self->op, operand, self->ranks),
+              1);
+}
+
+static void
+add_memory (PlanSchedule *schedule, PlanOpKind kind, PlanRef ref, gint32 turn)
+{
+  PlanOp *op = plan_schedule_add_op (schedule, kind, PLAN_STREAM_COMPUTE);
+  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+}
+
+static void
+add_zero (PlanSchedule *schedule, PlanRef ref, gint32 turn, guint64 elements)
+{
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+  op->dims[0] = (gint64)elements;
+}
+
+static guint
+turns_at (const PlanRef *ref)
+{
+  return MAX (ref->modulus, 1);
+}
+
+/* Operands, as many of each as there are turns; a batch is unrolled, and the loop goes on by whole
+ * batches. */
+static void
+add_operands (const ExecBenchOp *self, PlanSchedule *schedule, PlanOp *op)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0)
+      {
+        const guint n = plan_op_ref_access (op->kind, i) == 's' ? 1 : self->turns;
+        op->refs[i].array = plan_schedule_add_buffer (schedule, plan_op_ref_name (op->kind, i), n,
+                                                      elements_of (self, i), self->dtype[i],
+                                                      PLAN_CATEGORY_WORKSPACE);
+        op->refs[i].loop = n > 1 ? 0 : -1;
+        op->refs[i].modulus = (guint8)(n > 1 ? n : 0);
+      }
+}
+
+static void
+add_batch (const ExecBenchOp *self, PlanSchedule *schedule, const PlanOp *op, PlanRef pause)
+{
+  for (guint p = 0; p < self->pauses; p++)
+    add_zero (schedule, pause, 0, self->pause_bytes / sizeof (float));
+  for (guint b = 0; b < self->batch; b++)
+    {
+      PlanOp next = *op;
+      for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+        if (next.refs[i].modulus > 0)
+          next.refs[i].offset = (gint32)b;
+      plan_schedule_add (schedule, &next);
+    }
+}
+
+PlanSchedule *
+exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats)
+{
+  PlanSchedule *schedule = plan_schedule_new (rank, ranks);
+  PlanOp op = self->op;
+  PlanRef pause = PLAN_REF_NONE;
+  const guint n_refs = plan_op_n_refs (op.kind);
+  if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
+    op.group = plan_schedule_add_group (schedule, "all", self->ranks, self->stride);
+  add_operands (self, schedule, &op);
+  if (self->pauses > 0)
+    pause.array = plan_schedule_add_buffer (schedule, PAUSE, 1, self->pause_bytes / sizeof (float),
+                                            PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  for (guint i = 0; i < n_refs; i++)
+    for (guint t = 0; op.refs[i].array >= 0 && t < turns_at (&op.refs[i]); t++)
+      {
+        add_memory (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
+        add_zero (schedule, op.refs[i], (gint32)t, elements_of (self, i));
+      }
+  if (self->pauses > 0)
+    add_memory (schedule, PLAN_OP_ALLOC, pause, 0);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, self->batch);
+  add_batch (self, schedule, &op, pause);
+  plan_schedule_end_repeat (schedule);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  if (self->pauses > 0)
+    add_memory (schedule, PLAN_OP_FREE, pause, 0);
+  for (guint i = n_refs; i-- > 0;)
+    for (guint t = turns_at (&op.refs[i]); op.refs[i].array >= 0 && t-- > 0;)
+      add_memory (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
+  return schedule;
+}
+
+/* --- numbers to compute with -------------------------------------------------------------- */
+
+/* Indices are below what the op looks up in, wide formats between 1/4 and 1: no kernel meets a
+ * number that is slow, or none at all. They differ, since a device that multiplies what is all
+ * alike takes less power, and may go faster. */
+static void
+make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
+{
+  const gint64 limit = self->op.kind == PLAN_OP_EMBED || self->op.kind == PLAN_OP_EMBED_BWD
+                           ? self->op.dims[2]
+                           : self->op.dims[1];
+  const gboolean is_narrow = plan_dtype_bits (dtype) <= 8;
+  float numbers[PATTERN];
+  guint32 state = 1;
+  for (guint i = 0; i < PATTERN; i++)
+    {
+      state = state * 1664525u + 1013904223u; /* Numerical Recipes' generator */
+      numbers[i] = 0.25f + 0.75f * (float)(state >> 8) / (float)(1 << 24);
+      if (dtype == PLAN_DTYPE_I32)
+        ((gint32 *)(gpointer)out)[i] = (gint32)((state >> 8) % (guint32)MAX (limit, 1));
+      else if (is_narrow)
+        out[i] = (guint8)(NARROW_BYTE | (state >> 8 & NARROW_BITS));
+    }
+  if (dtype != PLAN_DTYPE_I32 && !is_narrow)
+    exec_number_narrow (out, dtype, numbers, PATTERN);
+}
+
+/* The device repeats what is at the beginning, over and over again: a copy across for every repeat
+ * would take longer than what is timed. */
+static gboolean
+spread (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **error)
+{
+  for (guint64 n; done < bytes; done += n)
+    {
+      n = MIN (done, bytes - done);
+      if (!device->ops->copy (device, at + done, at, n, PLAN_STREAM_COMPUTE, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Exact sums begin with nothing. */
+static gboolean
+fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **error)
+{
+  const PlanBuffer *buffer = NULL;
+  const char *name = plan_op_ref_name (self->op.kind, operand);
+  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
+    if (g_str_equal (plan_schedule_buffer (walk->schedule, i)->name, name))
+      buffer = plan_schedule_buffer (walk->schedule, i);
+  if (buffer->dtype == PLAN_DTYPE_I64)
+    return TRUE;
+  const guint64 whole
+      = plan_dtype_bits (buffer->dtype) <= 8 ? PATTERN : plan_dtype_bytes (buffer->dtype, PATTERN);
+  const guint64 bytes = plan_dtype_bytes (buffer->dtype, buffer->elements);
+  g_autofree guint8 *pattern = g_malloc (whole);
+  make_pattern (self, buffer->dtype, pattern);
+  for (guint turn = 0; turn < buffer->count; turn++)
+    {
+      guint8 *at = walk->tags[buffer->first + turn].bytes;
+      const guint64 first = MIN (whole, bytes);
+      if (!exec_device_write (walk->device, at, pattern, first, error)
+          || !spread (walk->device, at, first, bytes, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Formats that have a scale per tensor have the device's; those of moments lie behind. */
+static gboolean
+fill_scales (ExecWalk *walk, GError **error)
+{
+  const guint n = plan_schedule_n_buffer_ids (walk->schedule) + exec_walk_n_moment_scales (walk);
+  g_autofree float *ones = g_new (float, n);
+  for (guint i = 0; i < n; i++)
+    ones[i] = 1;
+  return !walk->device->scales
+         || exec_device_write (walk->device, walk->device->scales, ones, n * sizeof *ones, error);
+}
+
+static gboolean
+fill (ExecWalk *walk, const ExecBenchOp *self, GError **error)
+{
+  for (guint i = 0; i < plan_op_n_refs (self->op.kind); i++)
+    if (self->op.refs[i].array >= 0 && is_read (self->op.kind, i)
+        && !fill_operand (walk, self, i, error))
+      return FALSE;
+  return fill_scales (walk, error);
+}
+
+/* --- timing it ---------------------------------------------------------------------------- */
+
+static int
+compare (const void *left, const void *right)
+{
+  const gint64 a = *(const gint64 *)left, b = *(const gint64 *)right;
+  return (a > b) - (a < b);
+}
+
+static gint64
+quantile (const gint64 *sorted, guint n, double share)
+{
+  return sorted[(guint)(share * (n - 1) + 0.5)];
+}
+
+ExecBenchTimes
+exec_bench_summarise (gint64 *ns, guint n, gint64 work_ns)
+{
+  qsort (ns, n, sizeof *ns, compare);
+  const gint64 median = quantile (ns, n, 0.50);
+  if (work_ns > 0 && work_ns < median)
+    for (guint i = 0; i < n; i++)
+      ns[i] = MAX ((gint64)((double)ns[i] * (double)work_ns / (double)median), 1);
+  return (ExecBenchTimes){ .p10_ns = quantile (ns, n, 0.10),
+                           .q1_ns = quantile (ns, n, 0.25),
+                           .median_ns = quantile (ns, n, 0.50),
+                           .q3_ns = quantile (ns, n, 0.75),
+                           .p90_ns = quantile (ns, n, 0.90),
+                           .n = n };
+}
+
+/* What this thread has computed so far. */
+static gint64
+own_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_THREAD_CPUTIME_ID, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
+
+/* Where nothing lies between them from one op's start to the next one's, as a step has them; the
+ * last ends by itself. What was computed was so for all of them, those that warm up too. */
+static ExecBenchTimes
+times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 computed_ns)
+{
+  const PlanSpan *span = (const PlanSpan *)(gpointer)trace->spans->data;
+  const guint n = trace->spans->len;
+  g_autoptr (GArray) ns = g_array_new (FALSE, FALSE, sizeof (gint64));
+  for (guint i = EXEC_BENCH_WARM_UP; i < n; i++)
+    {
+      const gboolean is_followed = op->pauses == 0 && i + 1 < n;
+      const gint64 end = is_followed ? span[i + 1].start_ns : span[i].end_ns;
+      const gint64 took = MAX ((end - span[i].start_ns) / op->batch, 1);
+      g_array_append_val (ns, took);
+    }
+  ExecBenchTimes times
+      = exec_bench_summarise ((gint64 *)(gpointer)ns->data, ns->len, waits ? 0 : computed_ns / n);
+  times.n *= op->batch;
+  times.wall_ns = span[n - 1].end_ns - span[0].start_ns;
+  times.own_ns = waits ? times.wall_ns : MIN (computed_ns, times.wall_ns);
+  return times;
+}
+
+/* The nodes of a batch follow one another, behind what the device is kept busy with. */
+static ExecTimed
+timed_of (const ExecBenchOp *op, const PlanSchedule *schedule)
+{
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (guint i = 0; i <= op->pauses; i++)
+    plan_cursor_next (&cursor);
+  return (ExecTimed){ .first = cursor.node, .last = cursor.node + op->batch - 1 };
+}
+
+/* Only where ops are done when they are issued is what this thread computes all that there is. */
+static gboolean
+walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GError **error)
+{
+  g_autoptr (PlanTrace) trace = plan_trace_new (walk->job->kernels->name);
+  const gboolean waits
+      = plan_op_class (op->op.kind) == PLAN_CLASS_COLLECTIVE || !walk->device->ops->is_immediate;
+  if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error) || !fill (walk, op, error)
+      || !walk->comm->ops->barrier (walk->comm, error))
+    return FALSE;
+  plan_meter_begin_step (&walk->meter);
+  walk->trace = trace;
+  walk->timed = timed_of (op, walk->schedule);
+  const gint64 begin_ns = own_ns ();
+  if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
+    return FALSE;
+  walk->trace = NULL;
+  *out_times = times_of (op, trace, waits, own_ns () - begin_ns);
+  return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
+}
+
+/* Whether all ranks have what they need: memory is what one may lack, and another not. */
+static gboolean
+meet (ExecComm *comm, const GError *mine, gboolean *out_all, GError **error)
+{
+  float missing = mine ? 1 : 0;
+  if (!comm->ops->all_reduce (comm, &missing, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_all = missing == 0;
+  return TRUE;
+}
+
+gboolean
+exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats, ExecComm *comm,
+                ExecBenchTimes *out_times, char **out_why, GError **error)
+{
+  g_autoptr (PlanSchedule) schedule = exec_bench_schedule (op, comm->rank, comm->ranks, repeats);
+  g_autoptr (GError) why = NULL;
+  gboolean all_open;
+  ExecJob job = frame->job;
+  ExecWalk walk;
+  job.alone = op->params.n > 0 ? &op->params : NULL;
+  *out_times = (ExecBenchTimes){ 0 };
+  *out_why = NULL;
+  if (!exec_walk_open (&walk, &job, job.plan, schedule, comm, &why)
+      && why->code != PLAN_ERROR_INFEASIBLE)
+    {
+      exec_walk_close (&walk);
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  gboolean ok = meet (comm, why, &all_open, error);
+  if (ok && all_open)
+    ok = walk_op (&walk, op, out_times, error);
+  else if (ok)
+    *out_why = g_strdup (why ? why->message : "another rank's device has no memory for it");
+  exec_walk_close (&walk);
+  return ok;
+}
+
+gboolean
+exec_bench_check (const ExecBenchFrame *frame, const ExecBenchOp *op, GError **error)
+{
+  g_autoptr (PlanSchedule) schedule
+      = exec_bench_schedule (op, 0, (guint)plan_cluster_devices (frame->job.cluster), 1);
+  return exec_runnable_check (&frame->job, frame->job.plan, schedule, error);
+}
+
+/* --- ranks -------------------------------------------------------------------------------- */
+
+/* A device with nothing on it keeps what libraries have made for this thread, and found out. */
+gboolean
+exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank run,
+                    gpointer user_data, GError **error)
+{
+  g_autoptr (PlanSchedule) nothing = plan_schedule_new (comm->rank, comm->ranks);
+  const ExecKernels *kernels = frame->job.kernels;
+  const ExecDeviceNeeds needs = { .kernels = kernels, .schedule = nothing, .comm = comm };
+  if (!kernels->open (error))
+    return FALSE;
+  ExecDevice *device = kernels->device->open (&needs, error);
+  if (!device)
+    return FALSE;
+  const gboolean ok = run (comm, user_data, error);
+  device->ops->close (device);
+  return ok;
+}
+
+/* One rank's thread. */
+typedef struct
+{
+  const ExecBenchFrame *frame;
+  ExecComm *comm;
+  ExecBenchRank run;
+  gpointer user_data;
+  GError *error;
+} Rank;
+
+static gpointer
+run_rank (gpointer data)
+{
+  Rank *self = data;
+  if (!exec_join (&self->frame->job, &self->comm, &self->error)
+      || !exec_bench_on_rank (self->frame, self->comm, self->run, self->user_data, &self->error))
+    self->comm->ops->abort (self->comm, self->error->message);
+  self->comm->ops->close (self->comm);
+  return NULL;
+}
+
+gboolean
+exec_bench_on_threads (const ExecBenchFrame *frame, guint ranks, ExecBenchRank run,
+                       gpointer user_data, GError **error)
+{
+  g_autofree ExecComm **comms = g_new0 (ExecComm *, ranks);
+  g_autofree Rank *rank = g_new0 (Rank, ranks);
+  g_autofree GThread **threads = g_new0 (GThread *, ranks);
+  GError *first = NULL;
+  if (frame->job.join ? !exec_comm_threads_open (ranks, comms, error)
+                      : !frame->job.kernels->device->open_comms (ranks, comms, error))
+    return FALSE;
+  for (guint r = 0; r < ranks; r++)
+    {
+      rank[r] = (Rank){ .frame = frame, .comm = comms[r], .run = run, .user_data = user_data };
+      threads[r] = g_thread_new ("rank", run_rank, &rank[r]);
+    }
+  for (guint r = 0; r < ranks; r++)
+    {
+      g_thread_join (threads[r]);
+      if (rank[r].error && !first)
+        first = rank[r].error;
+      else
+        g_clear_error (&rank[r].error);
+    }
+  if (first)
+    g_propagate_error (error, first);
+  return first == NULL;
+}
+
+/* --- what walks need ---------------------------------------------------------------------- */
+
+gboolean
+exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const ExecKernels *kernels,
+                       GError **error)
+{
+  Plan plan;
+  g_autofree char *gbs = g_strdup_printf ("%" G_GINT64_FORMAT, plan_cluster_devices (cluster));
+  *self = (ExecBenchFrame){ .model = plan_model_new ("llama-tiny", error) };
+  plan_init (&plan);
+  if (!self->model || !plan_set (&plan, "stack", "native", error)
+      || !plan_set (&plan, "gbs", gbs, error) || !plan_set (&plan, "seq", "16", error)
+      || !plan_resolve (&plan, self->model, cluster, &self->plan, error))
+    return FALSE;
+  self->job = (ExecJob){ .model = self->model,
+                         .plan = &self->plan,
+                         .cluster = cluster,
+                         .kernels = kernels,
+                         .seed = 1,
+                         .steps = 1,
+                         .constants = { .lr = 1e-3,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .adam_eps = 1e-8,
+                                        .weight_decay = 0.1,
+                                        .max_norm = 1,
+                                        .norm_eps = self->model->norm_eps,
+                                        .rope_theta = self->model->rope_theta,
+                                        .step = 1 } };
+  return TRUE;
+}
+
+void
+exec_bench_frame_clear (ExecBenchFrame *self)
+{
+  g_clear_pointer (&self->model, plan_model_free);
+}

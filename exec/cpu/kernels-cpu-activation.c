@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+#include "planner/model/model.h"
+
+#include <math.h>
+
+#define BLOCK EXEC_CPU_BLOCK
+
+static inline float
+sigmoid (float x)
+{
+  return 1.0f / (1.0f + EXEC_CPU_EXP (-x));
+}
+
+static EXEC_WIDE void
+swiglu_block (float *restrict out, const float *gate, const float *up, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    out[i] = gate[i] * sigmoid (gate[i]) * up[i];
+}
+
+void
+exec_cpu_swiglu (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float gate_storage[BLOCK], up_storage[BLOCK], out[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
+        const float *gate = exec_cpu_read (args->ptr[1], args->dtype[1], in_at, n, gate_storage);
+        const float *up = exec_cpu_read (args->ptr[1], args->dtype[1], in_at + cols, n, up_storage);
+
+        swiglu_block (out, gate, up, n);
+        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+      }
+}
+
+static EXEC_WIDE void
+swiglu_bwd_block (float *restrict dgate, float *restrict dup, const float *dout, const float *gate,
+                  const float *up, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float s = sigmoid (gate[i]);
+
+      dgate[i] = dout[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+      dup[i] = dout[i] * gate[i] * s;
+    }
+}
+
+void
+exec_cpu_swiglu_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float gate_storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
+        const float *dout
+            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
+        const float *gate = exec_cpu_read (args->ptr[2], args->dtype[2], in_at, n, gate_storage);
+        const float *up = exec_cpu_read (args->ptr[2], args->dtype[2], in_at + cols, n, up_storage);
+
+        swiglu_bwd_block (dgate, dup, dout, gate, up, n);
+        exec_cpu_write (args->ptr[0], args->dtype[0], in_at, n, dgate);
+        exec_cpu_write (args->ptr[0], args->dtype[0], in_at + cols, n, dup);
+      }
+}
+
+/* --- any other ---------------------------------------------------------------------------- */
+
+#define SQRT_HALF 0.70710678f   /* the root of 1/2 */
+#define NORMAL_AT_0 0.39894228f /* density of the normal distribution: 1 / sqrt (2 pi) */
+#define TANH_SCALE 0.79788456f  /* sqrt (2 / pi) */
+#define TANH_CUBE 0.044715f
+
+/* An activation's value and slope. */
+typedef struct
+{
+  float value, slope;
+} Point;
+
+static Point
+gelu (float x)
+{
+  float share = 0.5f * erfcf (-x * SQRT_HALF);
+
+  return (Point){ x * share, share + x * NORMAL_AT_0 * expf (-0.5f * x * x) };
+}
+
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
+ * which little would be right where it is small. */
+static Point
+gelu_tanh (float x)
+{
+  float y = 2.0f * TANH_SCALE * (x + TANH_CUBE * x * x * x), e = EXEC_CPU_EXP (-fabsf (y));
+  float more = 1.0f / (1.0f + e), less = e * more, share = y > 0 ? more : less;
+  float inner = 2.0f * TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
+
+  return (Point){ x * share, share + x * more * less * inner };
+}
+
+/* x * sigmoid (steepness * x) */
+static Point
+swish (float x, float steepness)
+{
+  float s = sigmoid (steepness * x);
+
+  return (Point){ x * s, s * (1.0f + steepness * x * (1.0f - s)) };
+}
+
+static Point
+point_of (PlanActivation kind, float x)
+{
+  switch (kind)
+    {
+    case PLAN_ACTIVATION_SILU:
+      return swish (x, 1.0f);
+    case PLAN_ACTIVATION_GELU:
+      return gelu (x);
+    case PLAN_ACTIVATION_GELU_TANH:
+      return gelu_tanh (x);
+    case PLAN_ACTIVATION_RELU:
+      return (Point){ x > 0 ? x : 0, x > 0 ? 1 : 0 };
+    case PLAN_ACTIVATION_RELU2:
+      return (Point){ x > 0 ? x * x : 0, x > 0 ? 2 * x : 0 };
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return swish (x, 1.702f);
+    }
+  g_assert_not_reached ();
+}
+
+/* A piece of a row: gates, or all of it; and what they scale, or NULL. */
+static const float *
+read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint64 n, float *storage,
+            float *up_storage, const float **out_up)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  gboolean is_gated = args->op->dims[3] != 0;
+  guint64 from = (is_gated ? 2 : 1) * row * cols + at;
+  const void *in = args->ptr[operand];
+  PlanDtype dtype = args->dtype[operand];
+
+  *out_up = is_gated ? exec_cpu_read (in, dtype, from + cols, n, up_storage) : NULL;
+  return exec_cpu_read (in, dtype, from, n, storage);
+}
+
+void
+exec_cpu_activate (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  PlanActivation kind = (PlanActivation)args->op->dims[2];
+  float storage[BLOCK], up_storage[BLOCK], out[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+        const float *up;
+        const float *gate = read_gates (args, 1, row, at, n, storage, up_storage, &up);
+
+        for (guint64 i = 0; i < n; i++)
+          out[i] = point_of (kind, gate[i]).value * (up != NULL ? up[i] : 1.0f);
+        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+      }
+}
+
+void
+exec_cpu_activate_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  PlanActivation kind = (PlanActivation)args->op->dims[2];
+  float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+        const float *up;
+        const float *gate = read_gates (args, 2, row, at, n, storage, up_storage, &up);
+        const float *dout
+            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
+        guint64 out_at = (up != NULL ? 2 : 1) * row * cols + at;
+
+        for (guint64 i = 0; i < n; i++)
+          {
+            Point point = point_of (kind, gate[i]);
+
+            dgate[i] = dout[i] * point.slope * (up != NULL ? up[i] : 1.0f);
+            dup[i] = dout[i] * point.value;
+          }
+        exec_cpu_write (args->ptr[0], args->dtype[0], out_at, n, dgate);
+        if (up != NULL)
+          exec_cpu_write (args->ptr[0], args->dtype[0], out_at + cols, n, dup);
+      }
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/number/number.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rows of qkv hold the query heads, then the key heads, then the value heads. Scratch is that of
+ * planner/schedule/scratch.c. */
+
+#define PAIRS 64 /* rotated at once */
+
+typedef struct
+{
+  guint64 batch, seq, heads, kv_heads, dim;
+  guint64 window; /* keys that a query sees at most */
+  float scale;
+} Shape;
+
+static Shape
+shape_of (const ExecArgs *args)
+{
+  const PlanOp *op = args->op;
+  const gint64 window = args->constants ? args->constants->window : 0;
+  return (Shape){
+    .batch = (guint64)op->dims[0],
+    .seq = (guint64)op->dims[1],
+    .heads = (guint64)op->dims[2],
+    .kv_heads = (guint64)op->dims[3],
+    .dim = (guint64)op->dims[4],
+    .window = window > 0 ? (guint64)window : (guint64)op->dims[1],
+    .scale = (float)(1 / sqrt ((double)op->dims[4])),
+  };
+}
+
+/* Elements of a row of qkv. */
+static guint64
+qkv_width (const Shape *shape)
+{
+  return (shape->heads + 2 * shape->kv_heads) * shape->dim;
+}
+
+/* Of a head of a sequence: in fp32, or in bf16 as `upper` plus `lower`, which is NULL where it
+ * would be zeros. */
+typedef struct
+{
+  float *wide;
+  guint16 *upper, *lower;
+} Matrix;
+
+/* Queries are taken in runs, each with the keys from what the window of its first one begins with
+ * up to its last one: others have no weight. Where the processor multiplies bf16 by matrix units,
+ * scores and their gradients are split into two such numbers, which leave 2^-17 of them out: little
+ * beside the rounding of the result. */
+typedef struct
+{
+  guint64 queries; /* of a run */
+  gboolean splits;
+} Way;
+
+#define QUERIES 128
+#define LEAST_QUERIES 32
+
+/* Where scores are split, the room of those of all queries must hold a run's, the lower halves, and
+ * the rooms of a product. */
+static Way
+way_of (const Shape *shape, PlanDtype dtype)
+{
+  if (dtype == PLAN_DTYPE_BF16 && shape->dim % 32 == 0 && exec_gemm_amx_open ())
+    for (guint64 queries = QUERIES; queries >= LEAST_QUERIES; queries /= 2)
+      if (shape->seq % queries == 0 && queries * 5 / 2 + shape->dim <= shape->seq)
+        return (Way){ queries, TRUE };
+  return (Way){ QUERIES, FALSE };
+}
+
+typedef struct
+{
+  gint64 first, rows;    /* queries */
+  gint64 from_key, keys; /* from the first that one of them sees to the last */
+} Run;
+
+#define KEYS_TOGETHER 32 /* what the matrix units take at once */
+
+static Run
+run_from (const Shape *shape, const Way *way, guint64 first)
+{
+  const guint64 end = MIN (first + way->queries, shape->seq);
+  const guint64 unseen = first + 1 > shape->window ? first + 1 - shape->window : 0;
+  const guint64 from_key = unseen / KEYS_TOGETHER * KEYS_TOGETHER;
+
+  return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)(end - from_key) };
+}
+
+/* Keys of a row of the run that its query sees: some in the middle of it. */
+typedef struct
+{
+  guint64 begin, count, behind;
+} Seen;
+
+static Seen
+seen_in_row (const Shape *shape, const Run *run, gint64 row)
+{
+  const guint64 end = (guint64)(run->first + row + 1 - run->from_key);
+  const guint64 all = (guint64)run->from_key + end;
+  const guint64 begin = all > shape->window ? all - shape->window - (guint64)run->from_key : 0;
+
+  return (Seen){ begin, end - begin, (guint64)run->keys - end };
+}
+
+static void
+clear_unseen (float *row, const Seen *seen)
+{
+  memset (row, 0, seen->begin * sizeof *row);
+  memset (row + seen->begin + seen->count, 0, seen->behind * sizeof *row);
+}
+
+/* Elements of [seq, dim], of a matrix that is not a sum. */
+static Matrix
+image_at (const Way *way, float *memory)
+{
+  return way->splits ? (Matrix){ .upper = (guint16 *)memory } : (Matrix){ .wide = memory };
+}
+
+static Matrix
+from_row (const Shape *shape, const Matrix *self, guint64 row)
+{
+  const guint64 at = row * shape->dim;
+
+  return self->wide != NULL ? (Matrix){ .wide = self->wide + at }
+                            : (Matrix){ .upper = self->upper + at };
+}
+
+/* `count` elements in fp32: of the matrix, or `storage`. */
+static const float *
+read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
+{
+  if (self->wide != NULL)
+    return self->wide + at;
+  return exec_cpu_read (self->upper, PLAN_DTYPE_BF16, at, count, storage);
+}
+
+/* One head of one sequence out of rows of `width` elements. */
+static void
+gather_head (const Shape *shape, const Matrix *out, const void *array, PlanDtype dtype,
+             guint64 width, guint64 sequence, guint64 head)
+{
+  for (guint64 t = 0; t < shape->seq; t++)
+    {
+      const guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
+
+      if (out->wide == NULL)
+        {
+          memcpy (out->upper + t * shape->dim, (const guint16 *)array + at,
+                  shape->dim * sizeof *out->upper);
+          continue;
+        }
+      float *row = out->wide + t * shape->dim;
+      const float *in = exec_cpu_read (array, dtype, at, shape->dim, row);
+
+      if (in != row)
+        memcpy (row, in, shape->dim * sizeof *row);
+    }
+}
+
+static void
+scatter_head (const Shape *shape, void *array, PlanDtype dtype, guint64 width, guint64 sequence,
+              guint64 head, const float *in)
+{
+  for (guint64 t = 0; t < shape->seq; t++)
+    {
+      guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
+
+      exec_cpu_write (array, dtype, at, shape->dim, in + t * shape->dim);
+    }
+}
+
+/* Of scores of a run, in the room of [seq, seq] floats. */
+typedef struct
+{
+  float *wide;
+  guint16 *upper, *lower; /* the first in the place of `wide` */
+  float *a, *b;           /* rooms of a product's factors, if they are split */
+  float *product;         /* and for one that is to be added, if not */
+} Scores;
+
+static Scores
+scores_at (const Shape *shape, const Way *way, float *memory, float *product)
+{
+  const guint64 count = way->queries * shape->seq;
+
+  if (!way->splits)
+    return (Scores){ .wide = memory, .product = product };
+  return (Scores){ .wide = memory,
+                   .upper = (guint16 *)memory,
+                   .lower = (guint16 *)(memory + count),
+                   .a = memory + count * 3 / 2,
+                   .b = memory + count * 5 / 2 };
+}
+
+static EXEC_WIDE void
+split_block (guint16 *restrict upper, guint16 *restrict lower, const float *restrict in,
+             guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    {
+      upper[i] = exec_number_to_bf16 (in[i]);
+      lower[i] = exec_number_to_bf16 (in[i] - exec_number_from_bf16 (upper[i]));
+    }
+}
+
+/* The matrix of a run's scores, which are no longer in fp32 then if they are split. */
+static Matrix
+split (const Way *way, const Scores *self, guint64 count)
+{
+  float in[EXEC_CPU_BLOCK];
+  guint16 upper[EXEC_CPU_BLOCK];
+
+  if (!way->splits)
+    return (Matrix){ .wide = self->wide };
+  for (guint64 at = 0; at < count; at += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, count - at);
+
+      memcpy (in, self->wide + at, n * sizeof *in); /* `upper` follows behind */
+      split_block (upper, self->lower + at, in, n);
+      memcpy (self->upper + at, upper, n * sizeof *upper);
+    }
+  return (Matrix){ .upper = self->upper, .lower = self->lower };
+}
+
+static EXEC_WIDE void
+add_to (float *restrict out, const float *restrict in, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] += in[i];
+}
+
+/* Only the first factor has lower halves. */
+static void
+multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
+          gboolean adds, float *out)
+{
+  if (b->wide != NULL)
+    {
+      exec_gemm_fp32 (size[0], size[1], size[2], layout, a->wide, b->wide,
+                      adds ? rooms->product : out);
+      if (adds)
+        add_to (out, rooms->product, (guint64)(size[0] * size[1]));
+      return;
+    }
+  gboolean is_made = exec_gemm_amx (size[0], size[1], size[2], layout, a->upper, b->upper, adds,
+                                    out, NULL, rooms->a, rooms->b);
+  if (a->lower != NULL)
+    is_made &= exec_gemm_amx (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out,
+                              NULL, rooms->a, rooms->b);
+  g_assert (is_made);
+}
+
+/* Rows of scores become rows of probabilities: causal softmax of scale * score. */
+static void
+softmax (const Shape *shape, const Run *run, float *scores, float *lse)
+{
+  for (gint64 i = 0; i < run->rows; i++)
+    {
+      const Seen seen = seen_in_row (shape, run, i);
+      float *row = scores + i * run->keys, *from = row + seen.begin;
+      float lanes[EXEC_CPU_LANES] = { 0 };
+      float max = exec_cpu_largest (from, seen.count) * shape->scale;
+
+      exec_cpu_exp_row (from, from, seen.count, shape->scale, max, lanes);
+      float sum = exec_cpu_total (lanes);
+      exec_cpu_divide_row (from, seen.count, sum);
+      clear_unseen (row, &seen);
+      lse[run->first + i] = max + logf (sum);
+    }
+}
+
+/* A query head of a sequence. */
+static void
+query_head (const Shape *shape, const Way *way, const Scores *scores, const Matrix image[3],
+            float *lse, float *out)
+{
+  const gint64 dim = (gint64)shape->dim;
+
+  for (guint64 first = 0; first < shape->seq; first += way->queries)
+    {
+      const Run run = run_from (shape, way, first);
+      const Matrix q = from_row (shape, &image[0], first);
+      const Matrix k = from_row (shape, &image[1], (guint64)run.from_key),
+                   v = from_row (shape, &image[2], (guint64)run.from_key);
+
+      multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
+      softmax (shape, &run, scores->wide, lse);
+      const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
+      multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &v, FALSE,
+                out + first * shape->dim);
+    }
+}
+
+void
+exec_cpu_attention (const ExecArgs *args)
+{
+  Shape shape = shape_of (args);
+  const Way way = way_of (&shape, args->dtype[2]);
+  guint64 size = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
+  float *work = args->ptr[3], *images = work + shape.seq * shape.seq, *out = images + 3 * size;
+  const Scores scores = scores_at (&shape, &way, work, NULL);
+  const Matrix image[] = { image_at (&way, images), image_at (&way, images + size),
+                           image_at (&way, images + 2 * size) }; /* q, k, v */
+
+  for (guint64 b = 0; b < shape.batch; b++)
+    for (guint64 head = 0; head < shape.heads; head++)
+      {
+        const guint64 key = shape.heads + head / group;
+        const guint64 from[] = { head, key, key + shape.kv_heads };
+        float *lse = (float *)args->ptr[1] + (b * shape.heads + head) * shape.seq;
+
+        for (guint i = 0; i < (head % group == 0 ? 3 : 1); i++)
+          gather_head (&shape, &image[i], args->ptr[2], args->dtype[2], qkv_width (&shape), b,
+                       from[i]);
+        query_head (&shape, &way, &scores, image, lse, out);
+        scatter_head (&shape, args->ptr[0], args->dtype[0], shape.heads * shape.dim, b, head, out);
+      }
+}
+
+/* The scratch of the backward pass. A product that is to be added may lie where `out` is: it has
+ * the rows of keys that its run sees, and later runs do not need those of `out` any more. */
+typedef struct
+{
+  Scores prob, dprob;
+  Matrix q, k, v, out, dout; /* [seq, dim] */
+  float *dq, *dk, *dv;
+} Head;
+
+static Head
+head_of (const Shape *shape, const Way *way, float *work)
+{
+  guint64 square = shape->seq * shape->seq, image = shape->seq * shape->dim;
+  float *images = work + 2 * square;
+
+  return (Head){
+    .prob = scores_at (shape, way, work, images + 3 * image),
+    .dprob = scores_at (shape, way, work + square, NULL),
+    .q = image_at (way, images),
+    .k = image_at (way, images + image),
+    .v = image_at (way, images + 2 * image),
+    .out = image_at (way, images + 3 * image),
+    .dout = image_at (way, images + 4 * image),
+    .dq = images + 5 * image,
+    .dk = images + 6 * image,
+    .dv = images + 7 * image,
+  };
+}
+
+static EXEC_WIDE void
+scale_gradients (float *restrict dprob, const float *restrict prob, guint64 count, float dot,
+                 float scale)
+{
+  for (guint64 i = 0; i < count; i++)
+    dprob[i] = prob[i] * (dprob[i] - dot) * scale;
+}
+
+/* sum (dout * out) of a row */
+static float
+weigh_row (const Shape *shape, const Head *head, guint64 row)
+{
+  float lanes[EXEC_CPU_LANES] = { 0 }, dout_storage[EXEC_CPU_BLOCK], storage[EXEC_CPU_BLOCK];
+
+  for (guint64 at = 0; at < shape->dim; at += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, shape->dim - at), from = row * shape->dim + at;
+
+      exec_cpu_add_products (lanes, read_matrix (&head->dout, from, n, dout_storage),
+                             read_matrix (&head->out, from, n, storage), n);
+    }
+  return exec_cpu_total (lanes);
+}
+
+/* From scores and the gradient of the probabilities to probabilities and the gradient of the
+ * scores: ds = p * (dp - sum (dout * out)). */
+static void
+softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *lse)
+{
+  for (gint64 i = 0; i < run->rows; i++)
+    {
+      const guint64 t = (guint64)(run->first + i);
+      const Seen seen = seen_in_row (shape, run, i);
+      float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
+      float unused[EXEC_CPU_LANES] = { 0 };
+
+      exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, shape->scale, lse[t],
+                        unused);
+      scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count,
+                       weigh_row (shape, head, t), shape->scale);
+      clear_unseen (prob, &seen);
+      clear_unseen (dprob, &seen);
+    }
+}
+
+/* Gradients of one query head: dq is set, dk and dv grow. */
+static void
+query_head_bwd (const Shape *shape, const Way *way, const Head *head, const float *lse)
+{
+  const gint64 dim = (gint64)shape->dim;
+
+  for (guint64 first = 0; first < shape->seq; first += way->queries)
+    {
+      const Run run = run_from (shape, way, first);
+      const gint64 to_scores[] = { run.rows, run.keys, dim };
+      const gint64 to_queries[] = { run.rows, dim, run.keys },
+                   to_keys[] = { run.keys, dim, run.rows };
+      const Matrix q = from_row (shape, &head->q, first),
+                   dout = from_row (shape, &head->dout, first);
+      const guint64 from_key = (guint64)run.from_key, at = from_key * shape->dim;
+      const Matrix k = from_row (shape, &head->k, from_key),
+                   v = from_row (shape, &head->v, from_key);
+
+      multiply (&head->prob, to_scores, 1, &q, &k, FALSE, head->prob.wide);
+      multiply (&head->prob, to_scores, 1, &dout, &v, FALSE, head->dprob.wide);
+      softmax_bwd (shape, &run, head, lse);
+      const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
+      const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
+      multiply (&head->prob, to_queries, 0, &dprob, &k, FALSE, head->dq + first * shape->dim);
+      multiply (&head->prob, to_keys, 2, &dprob, &q, TRUE, head->dk + at);
+      multiply (&head->prob, to_keys, 2, &prob, &dout, TRUE, head->dv + at);
+    }
+}
+
+void
+exec_cpu_attention_bwd (const ExecArgs *args)
+{
+  Shape shape = shape_of (args);
+  const gboolean is_even = args->dtype[1] == args->dtype[4] && args->dtype[2] == args->dtype[4];
+  const Way way = way_of (&shape, is_even ? args->dtype[4] : PLAN_DTYPE_FP32);
+  Head head = head_of (&shape, &way, args->ptr[5]);
+  guint64 image_bytes = shape.seq * shape.dim * sizeof (float);
+  guint64 width = qkv_width (&shape), out_width = shape.heads * shape.dim;
+  guint64 group = shape.heads / shape.kv_heads;
+
+  for (guint64 b = 0; b < shape.batch; b++)
+    for (guint64 h = 0; h < shape.heads; h++)
+      {
+        guint64 key = shape.heads + h / group, value = key + shape.kv_heads;
+        const float *lse = (const float *)args->ptr[3] + (b * shape.heads + h) * shape.seq;
+
+        if (h % group == 0)
+          {
+            gather_head (&shape, &head.k, args->ptr[4], args->dtype[4], width, b, key);
+            gather_head (&shape, &head.v, args->ptr[4], args->dtype[4], width, b, value);
+            memset (head.dk, 0, image_bytes);
+            memset (head.dv, 0, image_bytes);
+          }
+        gather_head (&shape, &head.q, args->ptr[4], args->dtype[4], width, b, h);
+        gather_head (&shape, &head.dout, args->ptr[1], args->dtype[1], out_width, b, h);
+        gather_head (&shape, &head.out, args->ptr[2], args->dtype[2], out_width, b, h);
+        query_head_bwd (&shape, &way, &head, lse);
+        scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, h, head.dq);
+        if (h % group == group - 1)
+          {
+            scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, key, head.dk);
+            scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, value, head.dv);
+          }
+      }
+}
+
+/* Rotates `count` pairs (i, i + half) of one head, from pair `from` on. */
+static void
+rotate (void *array, PlanDtype dtype, guint64 at, guint64 from, guint64 count, guint64 half,
+        const float *cosine, const float *sine)
+{
+  float a_storage[PAIRS], b_storage[PAIRS], a_out[PAIRS], b_out[PAIRS];
+  const float *a = exec_cpu_read (array, dtype, at + from, count, a_storage);
+  const float *b = exec_cpu_read (array, dtype, at + half + from, count, b_storage);
+
+  for (guint64 i = 0; i < count; i++)
+    {
+      a_out[i] = a[i] * cosine[i] - b[i] * sine[i];
+      b_out[i] = b[i] * cosine[i] + a[i] * sine[i];
+    }
+  exec_cpu_write (array, dtype, at + from, count, a_out);
+  exec_cpu_write (array, dtype, at + half + from, count, b_out);
+}
+
+void
+exec_cpu_rope (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  guint64 rows = (guint64)dims[0], seq = (guint64)dims[1], dim = (guint64)dims[4], half = dim / 2;
+  guint64 rotated = (guint64)(dims[2] + dims[3]), width = (rotated + (guint64)dims[3]) * dim;
+  double frequency[PAIRS], direction = dims[5] != 0 ? -1 : 1;
+  float cosine[PAIRS], sine[PAIRS];
+
+  for (guint64 from = 0; from < half; from += PAIRS)
+    {
+      guint64 count = MIN (PAIRS, half - from);
+
+      for (guint64 i = 0; i < count; i++)
+        frequency[i] = direction
+                       * pow (args->constants->rope_theta, -2.0 * (double)(from + i) / (double)dim);
+      for (guint64 row = 0; row < rows; row++)
+        {
+          for (guint64 i = 0; i < count; i++)
+            {
+              double angle = (double)(row % seq) * frequency[i];
+
+              cosine[i] = (float)cos (angle);
+              sine[i] = (float)sin (angle);
+            }
+          for (guint64 head = 0; head < rotated; head++)
+            rotate (args->ptr[0], args->dtype[0], row * width + head * dim, from, count, half,
+                    cosine, sine);
+        }
+    }
+}

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK EXEC_CPU_BLOCK
+
+float
+exec_cpu_total (const float sum[EXEC_CPU_LANES])
+{
+  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+/* In the format of products where operand `scale` says how. */
+static void
+write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const float *values)
+{
+  if (args->ptr[scale] != NULL)
+    exec_cpu_write_scaled (args, scale, at, count, values);
+  else
+    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, values);
+}
+
+/* Numbers in fp32 go where they belong, others to `storage`, to be rounded. */
+static float *
+place_of (const ExecArgs *args, guint operand, guint64 at, float *storage)
+{
+  return args->dtype[operand] == PLAN_DTYPE_FP32 ? (float *)args->ptr[operand] + at : storage;
+}
+
+static EXEC_WIDE void
+add_piece (float *out, const float *a, const float *b, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    out[i] = a[i] + b[i];
+}
+
+/* A piece of what a norm reads, the first time; where it is operand 3 + 4 of `sum` (or NULL), that
+ * is stored before, so that the norm reads what has been rounded. */
+static const float *
+read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
+{
+  float a_storage[BLOCK], b_storage[BLOCK];
+
+  if (sum == NULL)
+    return exec_cpu_read (args->ptr[2], args->dtype[2], at, count, storage);
+  float *out = place_of (sum, 2, at, storage);
+  add_piece (out, exec_cpu_read (sum->ptr[3], sum->dtype[3], at, count, a_storage),
+             exec_cpu_read (sum->ptr[4], sum->dtype[4], at, count, b_storage), count);
+  if (out != storage)
+    return out;
+  exec_cpu_write (sum->ptr[2], sum->dtype[2], at, count, out);
+  return exec_cpu_read (sum->ptr[2], sum->dtype[2], at, count, storage);
+}
+
+/* The operands of the norm alone: those but the two that are added up. */
+static ExecArgs
+norm_of_sum (const ExecArgs *args)
+{
+  ExecArgs self = *args;
+
+  for (guint i = 3; i + 2 < PLAN_MAX_REFS; i++)
+    {
+      self.ptr[i] = args->ptr[i + 2];
+      self.dtype[i] = args->dtype[i + 2];
+    }
+  return self;
+}
+
+static EXEC_WIDE void
+rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float eps = (float)args->constants->norm_eps;
+  float *rstd = args->ptr[1];
+  float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
+  float squares[EXEC_CPU_LANES] = { 0 };
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
+
+      exec_cpu_add_products (squares, in, in, n);
+    }
+  rstd[row] = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + eps);
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in
+          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = in[i] * rstd[row] * weight[i];
+      write_norm (args, 4, row * cols + at, n, out);
+    }
+}
+
+void
+exec_cpu_rmsnorm (const ExecArgs *args)
+{
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    rmsnorm_row (args, NULL, row);
+}
+
+void
+exec_cpu_add_rmsnorm (const ExecArgs *args)
+{
+  const ExecArgs norm = norm_of_sum (args);
+
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    rmsnorm_row (&norm, args, row);
+}
+
+/* The gradient of a norm's input, or where operand `add` is there its sum with what the norm was
+ * made of already: rounded before and after, as an op of its own would. */
+static void
+write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count, const float *din)
+{
+  float storage[BLOCK], add_storage[BLOCK];
+  float *sum = place_of (args, 0, at, storage);
+
+  if (args->ptr[add] == NULL)
+    {
+      exec_cpu_write (args->ptr[0], args->dtype[0], at, count, din);
+      return;
+    }
+  const float *before = exec_cpu_read (args->ptr[add], args->dtype[add], at, count, add_storage);
+  if (sum == storage)
+    {
+      guint16 rounded[BLOCK]; /* of formats that are not wider */
+
+      exec_cpu_write (rounded, args->dtype[0], 0, count, din);
+      din = exec_cpu_read (rounded, args->dtype[0], 0, count, storage);
+    }
+  add_piece (sum, before, din, count);
+  if (sum == storage)
+    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, sum);
+}
+
+/* One piece of a row of an RMS norm, as its backward pass sees it. */
+typedef struct
+{
+  float normal[BLOCK]; /* in * rstd */
+  float scaled[BLOCK]; /* dout * weight */
+} NormPiece;
+
+/* Returns dout, which lies in `storage` or where it always did. */
+static EXEC_WIDE const float *
+read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
+                 float *storage)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float rstd = ((const float *)args->ptr[5])[row];
+  float in_storage[BLOCK], weight_storage[BLOCK];
+  const float *dout = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, count, storage);
+  const float *in
+      = exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, count, in_storage);
+  const float *weight = exec_cpu_read (args->ptr[4], args->dtype[4], at, count, weight_storage);
+
+  for (guint64 i = 0; i < count; i++)
+    {
+      out_piece->normal[i] = in[i] * rstd;
+      out_piece->scaled[i] = dout[i] * weight[i];
+    }
+  return dout;
+}
+
+/* din = rstd * (dout * weight - normal * mean (dout * weight * normal)); dweight = sum over rows of
+ * dout * normal. */
+EXEC_WIDE void
+exec_cpu_rmsnorm_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  const float *rstd = args->ptr[5];
+  float *dweight = args->ptr[6];
+  float storage[BLOCK], din[BLOCK];
+  NormPiece piece;
+
+  memset (dweight, 0, cols * sizeof *dweight);
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float sum[EXEC_CPU_LANES] = { 0 };
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *dout = read_norm_piece (args, row, at, n, &piece, storage);
+
+          exec_cpu_add_products (sum, piece.scaled, piece.normal, n);
+          for (guint64 i = 0; i < n; i++)
+            dweight[at + i] += dout[i] * piece.normal[i];
+        }
+      float mean = exec_cpu_total (sum) / (float)cols;
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+
+          read_norm_piece (args, row, at, n, &piece, storage);
+          for (guint64 i = 0; i < n; i++)
+            din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
+          write_input_gradient (args, 7, row * cols + at, n, din);
+        }
+    }
+  exec_cpu_write (args->ptr[1], args->dtype[1], 0, cols, dweight);
+}
+
+/* --- by mean and variance ------------------------------------------------------------------ */
+
+/* Statistics are pairs: the mean of a row, and the inverse of its deviation. */
+static void
+find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *out_stats)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float in_storage[BLOCK], sums[EXEC_CPU_LANES] = { 0 }, squares[EXEC_CPU_LANES] = { 0 };
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        sums[i % EXEC_CPU_LANES] += in[i];
+    }
+  out_stats[0] = exec_cpu_total (sums) / (float)cols;
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in
+          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          float off = in[i] - out_stats[0];
+
+          squares[i % EXEC_CPU_LANES] += off * off;
+        }
+    }
+  out_stats[1]
+      = 1.0f / sqrtf (exec_cpu_total (squares) / (float)cols + (float)args->constants->norm_eps);
+}
+
+static void
+layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  float in_storage[BLOCK], weight_storage[BLOCK], bias_storage[BLOCK], out[BLOCK];
+  float *stats = (float *)args->ptr[1] + 2 * row;
+
+  find_statistics (args, sum, row, stats);
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+      const float *in
+          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+      const float *bias = args->ptr[4] != NULL
+                              ? exec_cpu_read (args->ptr[4], args->dtype[4], at, n, bias_storage)
+                              : NULL;
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          out[i] = (in[i] - stats[0]) * stats[1] * weight[i];
+          if (bias != NULL)
+            out[i] += bias[i];
+        }
+      write_norm (args, 5, row * cols + at, n, out);
+    }
+}
+
+void
+exec_cpu_layernorm (const ExecArgs *args)
+{
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    layernorm_row (args, NULL, row);
+}
+
+void
+exec_cpu_add_layernorm (const ExecArgs *args)
+{
+  const ExecArgs norm = norm_of_sum (args);
+
+  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+    layernorm_row (&norm, args, row);
+}
+
+/* A piece of a row: what the norm made of it, and its gradient. Operands as below. */
+static const float *
+read_layernorm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 n, float *out_normal,
+                      float *storage)
+{
+  guint64 cols = (guint64)args->op->dims[1];
+  const float *stats = (const float *)args->ptr[6] + 2 * row;
+  float in_storage[BLOCK];
+  const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], row * cols + at, n, in_storage);
+
+  for (guint64 i = 0; i < n; i++)
+    out_normal[i] = (in[i] - stats[0]) * stats[1];
+  return exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, n, storage);
+}
+
+/* dweight = sum over rows of dout * normal, dbias = sum over rows of dout. */
+static void
+layernorm_bwd_parameters (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float normal[BLOCK], storage[BLOCK], dweight[BLOCK], dbias[BLOCK];
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, cols - at);
+
+      memset (dweight, 0, sizeof dweight);
+      memset (dbias, 0, sizeof dbias);
+      for (guint64 row = 0; row < rows; row++)
+        {
+          const float *dout = read_layernorm_piece (args, row, at, n, normal, storage);
+
+          for (guint64 i = 0; i < n; i++)
+            {
+              dweight[i] += dout[i] * normal[i];
+              dbias[i] += dout[i];
+            }
+        }
+      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, dweight);
+      if (args->ptr[2] != NULL)
+        exec_cpu_write (args->ptr[2], args->dtype[2], at, n, dbias);
+    }
+}
+
+/* din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), scaled = dout * weight.
+ */
+void
+exec_cpu_layernorm_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  float normal[BLOCK], storage[BLOCK], weight_storage[BLOCK], scaled[BLOCK], din[BLOCK];
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float rstd = ((const float *)args->ptr[6])[2 * row + 1];
+      float sums[EXEC_CPU_LANES] = { 0 }, products[EXEC_CPU_LANES] = { 0 }, mean, slope;
+
+      for (guint pass = 0; pass < 2; pass++)
+        {
+          mean = exec_cpu_total (sums) / (float)cols;
+          slope = exec_cpu_total (products) / (float)cols;
+          for (guint64 at = 0; at < cols; at += BLOCK)
+            {
+              guint64 n = MIN (BLOCK, cols - at);
+              const float *dout = read_layernorm_piece (args, row, at, n, normal, storage);
+              const float *weight
+                  = exec_cpu_read (args->ptr[5], args->dtype[5], at, n, weight_storage);
+
+              for (guint64 i = 0; i < n; i++)
+                {
+                  scaled[i] = dout[i] * weight[i];
+                  din[i] = rstd * (scaled[i] - mean - normal[i] * slope);
+                }
+              if (pass == 1)
+                {
+                  write_input_gradient (args, 7, row * cols + at, n, din);
+                  continue;
+                }
+              for (guint64 i = 0; i < n; i++)
+                sums[i % EXEC_CPU_LANES] += scaled[i];
+              exec_cpu_add_products (products, scaled, normal, n);
+            }
+        }
+    }
+  layernorm_bwd_parameters (args);
+}
+
+/* --- of heads ----------------------------------------------------------------------------- */
+
+typedef struct
+{
+  guint64 rows, heads, kv_heads, dim, width; /* `width` of a row */
+} Heads;
+
+static Heads
+heads_of (const PlanOp *op)
+{
+  Heads self = { .rows = (guint64)op->dims[0],
+                 .heads = (guint64)op->dims[1],
+                 .kv_heads = (guint64)op->dims[2],
+                 .dim = (guint64)op->dims[3] };
+
+  self.width = (self.heads + 2 * self.kv_heads) * self.dim;
+  return self;
+}
+
+static void
+copy_values (const Heads *heads, const ExecArgs *args, guint64 row, guint in)
+{
+  guint64 from = row * heads->width + (heads->heads + heads->kv_heads) * heads->dim;
+  guint64 count = heads->kv_heads * heads->dim;
+
+  memcpy ((guint8 *)args->ptr[0] + plan_dtype_bytes (args->dtype[0], from),
+          (const guint8 *)args->ptr[in] + plan_dtype_bytes (args->dtype[in], from),
+          plan_dtype_bytes (args->dtype[0], count));
+}
+
+void
+exec_cpu_head_norm (const ExecArgs *args)
+{
+  Heads heads = heads_of (args->op);
+  guint64 normed = heads.heads + heads.kv_heads;
+  float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
+
+  for (guint64 row = 0; row < heads.rows; row++)
+    {
+      for (guint64 h = 0; h < normed; h++)
+        {
+          guint64 from = row * heads.width + h * heads.dim;
+          guint gain = h < heads.heads ? 3 : 4;
+          float *rstd = (float *)args->ptr[1] + row * normed + h;
+          float squares[EXEC_CPU_LANES] = { 0 };
+
+          for (guint64 at = 0; at < heads.dim; at += BLOCK)
+            {
+              guint64 n = MIN (BLOCK, heads.dim - at);
+              const float *in
+                  = exec_cpu_read (args->ptr[2], args->dtype[2], from + at, n, in_storage);
+
+              exec_cpu_add_products (squares, in, in, n);
+            }
+          *rstd = 1.0f
+                  / sqrtf (exec_cpu_total (squares) / (float)heads.dim
+                           + (float)args->constants->norm_eps);
+          for (guint64 at = 0; at < heads.dim; at += BLOCK)
+            {
+              guint64 n = MIN (BLOCK, heads.dim - at);
+              const float *in
+                  = exec_cpu_read (args->ptr[2], args->dtype[2], from + at, n, in_storage);
+              const float *weight
+                  = exec_cpu_read (args->ptr[gain], args->dtype[gain], at, n, weight_storage);
+
+              for (guint64 i = 0; i < n; i++)
+                out[i] = in[i] * *rstd * weight[i];
+              exec_cpu_write (args->ptr[0], args->dtype[0], from + at, n, out);
+            }
+        }
+      copy_values (&heads, args, row, 2);
+    }
+}
+
+/* din of one head, as exec_cpu_rmsnorm_bwd's of a row. */
+static void
+head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guint64 h)
+{
+  guint64 from = row * heads->width + h * heads->dim;
+  guint gain = h < heads->heads ? 5 : 6;
+  float rstd = ((const float *)args->ptr[7])[row * (heads->heads + heads->kv_heads) + h];
+  float in_storage[BLOCK], dout_storage[BLOCK], weight_storage[BLOCK], normal[BLOCK];
+  float scaled[BLOCK], din[BLOCK], sum[EXEC_CPU_LANES] = { 0 };
+
+  for (guint pass = 0; pass < 2; pass++)
+    {
+      float mean = exec_cpu_total (sum) / (float)heads->dim;
+
+      for (guint64 at = 0; at < heads->dim; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, heads->dim - at);
+          const float *dout
+              = exec_cpu_read (args->ptr[3], args->dtype[3], from + at, n, dout_storage);
+          const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], from + at, n, in_storage);
+          const float *weight
+              = exec_cpu_read (args->ptr[gain], args->dtype[gain], at, n, weight_storage);
+
+          for (guint64 i = 0; i < n; i++)
+            {
+              normal[i] = in[i] * rstd;
+              scaled[i] = dout[i] * weight[i];
+              din[i] = rstd * (scaled[i] - normal[i] * mean);
+            }
+          if (pass == 0)
+            exec_cpu_add_products (sum, scaled, normal, n);
+          else
+            exec_cpu_write (args->ptr[0], args->dtype[0], from + at, n, din);
+        }
+    }
+}
+
+/* The gradient of q's or k's weight: sums over rows and over heads from `first` on. */
+static void
+head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint64 first,
+                      guint64 count)
+{
+  guint64 normed = heads->heads + heads->kv_heads;
+  float in_storage[BLOCK], dout_storage[BLOCK], sum[BLOCK];
+
+  for (guint64 at = 0; at < heads->dim; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, heads->dim - at);
+
+      memset (sum, 0, sizeof sum);
+      for (guint64 row = 0; row < heads->rows; row++)
+        for (guint64 h = first; h < first + count; h++)
+          {
+            guint64 from = row * heads->width + h * heads->dim + at;
+            float rstd = ((const float *)args->ptr[7])[row * normed + h];
+            const float *dout = exec_cpu_read (args->ptr[3], args->dtype[3], from, n, dout_storage);
+            const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], from, n, in_storage);
+
+            for (guint64 i = 0; i < n; i++)
+              sum[i] += dout[i] * (in[i] * rstd);
+          }
+      exec_cpu_write (args->ptr[out], args->dtype[out], at, n, sum);
+    }
+}
+
+void
+exec_cpu_head_norm_bwd (const ExecArgs *args)
+{
+  Heads heads = heads_of (args->op);
+
+  for (guint64 row = 0; row < heads.rows; row++)
+    {
+      for (guint64 h = 0; h < heads.heads + heads.kv_heads; h++)
+        head_norm_bwd_input (&heads, args, row, h);
+      copy_values (&heads, args, row, 3);
+    }
+  head_norm_bwd_weight (&heads, args, 1, 0, heads.heads);
+  head_norm_bwd_weight (&heads, args, 2, heads.heads, heads.kv_heads);
+}

@@ -1,0 +1,102 @@
+/* What the files of the CPU kernels share. */
+#pragma once
+#include "exec/kernels.h"
+#include "exec/number/wide.h"
+#include <glib.h>
+#include <math.h>
+#include <string.h>
+G_BEGIN_DECLS
+
+/* Kernels work on pieces of this many elements, widened to fp32 on the stack. */
+#define EXEC_CPU_BLOCK 256
+
+/* `count` elements from element `at` of an array, in fp32: the array itself or `storage`. */
+const float *exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count,
+                            float *storage);
+
+/* Rounds `count` values once, into element `at` of an array and those after it. */
+void exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values);
+
+/* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
+ * vectorises. */
+#define EXEC_CPU_LANES 8
+
+/* e^x within 2^-22 of it, without branches so that loops vectorise; libm's does not. x is split
+ * into n log 2 + r with |r| < 0.35, e^r is a polynomial, and 2^n goes in by halves, as it may be
+ * too small or too large for a float of its own. */
+#ifndef EXEC_CPU_EXP
+#define EXEC_CPU_EXP exec_cpu_exp
+static inline float
+exec_cpu_exp (float x)
+{
+  const float rounder = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const float rounded = x * 1.44269504f + rounder, n = rounded - rounder;
+  const float r = x - n * 0.693359375f + n * 2.12194440e-4f; /* log 2 = 0.693359375 - 0.00021... */
+  float power = 1.9875691500e-4f, low, high;
+  power = power * r + 1.3981999507e-3f;
+  power = power * r + 8.3334519073e-3f;
+  power = power * r + 4.1665795894e-2f;
+  power = power * r + 1.6666665459e-1f;
+  power = power * r + 5.0000001201e-1f;
+  power = power * (r * r) + r + 1.0f;
+  guint32 word;
+  memcpy (&word, &rounded, sizeof word);
+  const gint32 exponent = (gint32)(word - 0x4b400000u);
+  const guint32 half = (guint32)(exponent >> 1), rest = (guint32)exponent - half;
+  word = (half + 127) << 23;
+  memcpy (&low, &word, sizeof low);
+  word = (rest + 127) << 23;
+  memcpy (&high, &word, sizeof high);
+  return power * low * high;
+}
+#endif
+
+/* exec/cpu/kernels-cpu-row.c: of `count` elements of a row; those that are summed, in lanes. */
+float exec_cpu_largest (const float *in, guint64 count);
+void exec_cpu_exp_row (float *out, const float *in, guint64 count, float scale, float minus,
+                       float sum[EXEC_CPU_LANES]);
+void exec_cpu_divide_row (float *row, guint64 count, float divisor);
+void exec_cpu_add_products (float sum[EXEC_CPU_LANES], const float *a, const float *b,
+                            guint64 count);
+
+/* exec/cpu/kernels-cpu-norm.c */
+float exec_cpu_total (const float sum[EXEC_CPU_LANES]);
+void exec_cpu_rmsnorm (const ExecArgs *args);
+void exec_cpu_add_rmsnorm (const ExecArgs *args);
+void exec_cpu_rmsnorm_bwd (const ExecArgs *args);
+void exec_cpu_layernorm (const ExecArgs *args);
+void exec_cpu_add_layernorm (const ExecArgs *args);
+void exec_cpu_layernorm_bwd (const ExecArgs *args);
+void exec_cpu_head_norm (const ExecArgs *args);
+void exec_cpu_head_norm_bwd (const ExecArgs *args);
+
+/* exec/cpu/kernels-cpu-activation.c */
+void exec_cpu_swiglu (const ExecArgs *args);
+void exec_cpu_swiglu_bwd (const ExecArgs *args);
+void exec_cpu_activate (const ExecArgs *args);
+void exec_cpu_activate_bwd (const ExecArgs *args);
+
+/* exec/cpu/kernels-cpu-quantize.c */
+void exec_cpu_quantize (const ExecArgs *args);
+
+/* By a scale that is known before: `count` elements of operand 0 from element `at` on; raises the
+ * largest magnitude of its site. */
+void exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
+                            const float *values);
+void exec_cpu_param_amax (const ExecArgs *args);
+void exec_cpu_param_quantize (const ExecArgs *args);
+void exec_cpu_rescale (const ExecArgs *args);
+void exec_cpu_transpose (const ExecArgs *args);
+void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
+                          guint64 cols, float *out);
+void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
+                                float *out);
+
+/* exec/cpu/kernels-cpu-attention.c */
+void exec_cpu_rope (const ExecArgs *args);
+void exec_cpu_attention (const ExecArgs *args);
+void exec_cpu_attention_bwd (const ExecArgs *args);
+
+G_END_DECLS

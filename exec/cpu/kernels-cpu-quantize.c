@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats with scales, by how cuBLAS and Transformer Engine define them.
+ *
+ * e4m3, e5m2: one fp32 scale per tensor, kept beside it: its largest magnitude over the format's,
+ * or the inverse of what a site multiplies by, which comes of earlier ones.
+ *
+ * mxfp8: e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that nothing
+ * saturates; scales follow the elements.
+ *
+ * nvfp4: e2m1 in blocks of 16 along a row, each with an e4m3 scale, which counts in units of one
+ * fp32 scale per tensor; scales follow the elements.
+ *
+ * fp8-1x128, fp8-128x128: e4m3 in blocks of 128 along a row, or in squares of that side, each with
+ * an fp32 scale that is a power of two, rounded up so that nothing saturates (what Transformer
+ * Engine's Float8BlockScaling does unless told otherwise). Scales follow the elements as cuBLASLt
+ * reads them: of the first blocks of all rows, then of the second ones; of squares row by row, each
+ * row in a multiple of four. */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/number/number.h"
+
+#include "planner/schedule/quantizers.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define E4M3_MAX 448.0
+#define E5M2_MAX 57344.0
+#define E2M1_MAX 6.0
+
+/* Elements that are read at once: a block of any format, or some. */
+#define RUN PLAN_DTYPE_SIDE
+
+/* A matrix as it is read, maybe the other way round. */
+typedef struct
+{
+  const void *data;
+  PlanDtype dtype;
+  guint64 rows, cols; /* as written */
+  gboolean is_turned; /* [cols, rows] as read */
+} Matrix;
+
+static inline float
+at_place (const void *data, PlanDtype dtype, guint64 at)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_FP32:
+      return ((const float *)data)[at];
+    case PLAN_DTYPE_BF16:
+      return exec_number_from_bf16 (((const guint16 *)data)[at]);
+    default:
+      return exec_number_from_fp16 (((const guint16 *)data)[at]);
+    }
+}
+
+/* Of a matrix of one row. */
+static inline float
+element (const Matrix *in, guint64 at)
+{
+  return at_place (in->data, in->dtype, at);
+}
+
+/* At most RUN elements of a row from `col` on: as they lie, or in `storage`. */
+static const float *
+run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage[RUN])
+{
+  if (!in->is_turned)
+    return exec_cpu_read (in->data, in->dtype, row * in->cols + col, count, storage);
+  for (guint64 i = 0; i < count; i++)
+    storage[i] = at_place (in->data, in->dtype, (col + i) * in->rows + row);
+  return storage;
+}
+
+/* The larger of two, NaN if one of them is. */
+static float
+larger (float a, float b)
+{
+  return a >= b || isnan (a) ? a : b;
+}
+
+/* NaN if one of them is. */
+static double
+largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
+{
+  float storage[RUN], max = 0;
+
+  for (guint64 r = row; r < row + rows; r++)
+    for (guint64 at = 0; at < cols; at += RUN)
+      {
+        const guint64 n = MIN (RUN, cols - at);
+
+        max = larger (max, exec_number_largest (run_of (in, r, col + at, n, storage), n));
+      }
+  return (double)max;
+}
+
+/* By the largest magnitude of what they are part of. */
+static void
+quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
+{
+  const double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
+  float storage[RUN];
+
+  *out_scale = max == 0 ? 1.0f : (float)(max / limit);
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += RUN)
+      {
+        const guint64 n = MIN (RUN, in->cols - c);
+
+        exec_number_narrow_scaled (out, dtype, run_of (in, r, c, n, storage), *out_scale, n);
+        out += n;
+      }
+}
+
+static void
+quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
+{
+  quantize_by (in, largest (in, 0, in->rows, 0, in->cols), out, dtype, out_scale);
+}
+
+static void
+quantize_mxfp8 (const Matrix *in, guint8 *out)
+{
+  const guint block = plan_dtype_block (PLAN_DTYPE_MXFP8);
+  guint8 *scales = out + in->rows * in->cols;
+  float storage[RUN];
+
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += block)
+      {
+        const float *from = run_of (in, r, c, block, storage);
+
+        *scales = exec_number_to_e8m0_up ((double)exec_number_largest (from, block) / E4M3_MAX);
+        exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, from,
+                                   (float)exec_number_from_e8m0 (*scales++), block);
+        out += block;
+      }
+}
+
+static void
+quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
+{
+  const guint block = plan_dtype_block (PLAN_DTYPE_NVFP4);
+  guint8 *scales = out + in->rows * in->cols / 2;
+  double max = largest (in, 0, in->rows, 0, in->cols);
+  float storage[RUN];
+
+  *out_scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += block)
+      {
+        const float *from = run_of (in, r, c, block, storage);
+        double scale;
+
+        *scales = exec_number_to_e4m3 ((double)exec_number_largest (from, block) / E2M1_MAX
+                                       / (double)*out_scale);
+        scale = (double)exec_number_from_e4m3 (*scales++) * (double)*out_scale;
+        for (guint64 i = 0; i < block; i += 2)
+          {
+            double low = (double)from[i], high = (double)from[i + 1];
+
+            *out++ = scale == 0 ? 0
+                                : exec_number_to_e2m1 (low / scale)
+                                      | (guint8)(exec_number_to_e2m1 (high / scale) << 4);
+          }
+      }
+}
+
+/* Not below the least normal number: a GPU may take others for 0. */
+static float
+scale_of_128 (double max)
+{
+  return max == 0 ? 1.0f
+                  : (float)exec_number_from_e8m0 (MAX (exec_number_to_e8m0_up (max / E4M3_MAX), 1));
+}
+
+/* Of the block with that number in a row's, in a matrix of `rows` and `cols`. */
+static guint64
+place_of_128 (PlanDtype dtype, guint64 rows, guint64 cols, guint64 row, guint64 block)
+{
+  return dtype == PLAN_DTYPE_FP8_1X128
+             ? block * rows + row
+             : row / PLAN_DTYPE_SIDE * plan_dtype_squares_apart (cols) + block;
+}
+
+/* What fills rows of squares up has the scale of zeros. */
+static void
+quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
+{
+  const guint64 side = PLAN_DTYPE_SIDE, height = dtype == PLAN_DTYPE_FP8_1X128 ? 1 : side;
+  float *scales = (float *)(gpointer)(out + in->rows * in->cols), storage[RUN];
+
+  for (guint64 i = 0; height > 1 && i < plan_dtype_square_scales (in->rows, in->cols); i++)
+    scales[i] = 1;
+  for (guint64 r = 0; r < in->rows; r += height)
+    for (guint64 c = 0; c < in->cols; c += side)
+      scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]
+          = scale_of_128 (largest (in, r, height, c, side));
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += side, out += side)
+      exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, run_of (in, r, c, side, storage),
+                                 scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)],
+                                 side);
+}
+
+static void
+quantize (const Matrix *in, const ExecArgs *args, guint operand)
+{
+  switch ((int)args->dtype[operand])
+    {
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+      quantize_128 (in, args->ptr[operand], args->dtype[operand]);
+      return;
+    case PLAN_DTYPE_MXFP8:
+      quantize_mxfp8 (in, args->ptr[operand]);
+      return;
+    case PLAN_DTYPE_NVFP4:
+      quantize_nvfp4 (in, args->ptr[operand], args->scale[operand]);
+      return;
+    default:
+      quantize_whole (in, args->ptr[operand], args->dtype[operand], args->scale[operand]);
+      return;
+    }
+}
+
+/* One rounding to fp32, as the product of two floats, then that to the format. */
+static void
+quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
+                 float *out_scale)
+{
+  float storage[RUN], product[RUN];
+
+  *out_scale = 1.0f / scale;
+  for (guint64 r = 0; r < in->rows; r++)
+    for (guint64 c = 0; c < in->cols; c += RUN)
+      {
+        const guint64 n = MIN (RUN, in->cols - c);
+        const float *from = run_of (in, r, c, n, storage);
+
+        if (amax != NULL)
+          *amax = larger (*amax, exec_number_largest (from, n));
+        for (guint64 i = 0; i < n; i++)
+          product[i] = from[i] * scale;
+        exec_number_narrow_scaled (out, dtype, product, 1, n);
+        out += n;
+      }
+}
+
+void
+exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
+                       const float *values)
+{
+  Matrix in = { values, PLAN_DTYPE_FP32, 1, count, FALSE };
+
+  quantize_scaled (&in, *(const float *)args->ptr[scale], args->ptr[scale + 1],
+                   (guint8 *)args->ptr[0] + at, args->dtype[0], args->scale[0]);
+}
+
+/* --- scales by what was seen before ------------------------------------------------------- */
+
+/* Infinity and NaN stay in the history, and the scale as it was until they have left it. */
+void
+exec_cpu_rescale (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0], length = (guint64)args->op->dims[1];
+  float *scales = args->ptr[0], *history = args->ptr[1], *amax = args->ptr[2];
+
+  for (guint64 site = 0; site < count; site++, history += length)
+    {
+      gboolean is_gradient = site % PLAN_SITES_OF_PRODUCT == PLAN_SITE_GRADIENT;
+      float largest = 0;
+
+      memmove (history + 1, history, (length - 1) * sizeof *history);
+      history[0] = amax[site];
+      amax[site] = 0;
+      for (guint64 i = 0; i < length; i++)
+        largest = larger (largest, history[i]);
+      if (largest > 0 && isfinite (largest))
+        scales[site] = fminf ((float)(is_gradient ? E5M2_MAX : E4M3_MAX) / largest, FLT_MAX);
+    }
+}
+
+void
+exec_cpu_quantize (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  Matrix in = { args->ptr[2], args->dtype[2], rows, cols, FALSE };
+  Matrix turned = { args->ptr[2], args->dtype[2], cols, rows, TRUE };
+
+  for (guint operand = 0; operand < 2; operand++)
+    if (args->ptr[operand] != NULL && args->ptr[3] != NULL)
+      quantize_scaled (operand ? &turned : &in, *(const float *)args->ptr[3], args->ptr[4],
+                       args->ptr[operand], args->dtype[operand], args->scale[operand]);
+    else if (args->ptr[operand] != NULL)
+      quantize (operand ? &turned : &in, args, operand);
+}
+
+/* --- parts of parameters: the walk calls once for each ------------------------------------ */
+
+static void
+raise_to (void *amax, PlanDtype dtype, guint64 at, double magnitude)
+{
+  float storage, before = *exec_cpu_read (amax, dtype, at, 1, &storage);
+  float value = (float)magnitude;
+
+  if (!(magnitude <= (double)before) && !isnan (before))
+    exec_cpu_write (amax, dtype, at, 1, &value);
+}
+
+/* The square of a parameter that an element is in. */
+static guint64
+square_of (const ExecParam *param, guint64 element)
+{
+  return place_of_128 (PLAN_DTYPE_FP8_128X128, param->rows, param->cols, element / param->cols,
+                       element % param->cols / PLAN_DTYPE_SIDE);
+}
+
+/* Which block of a row an element of a parameter is in, and which of a column: those of columns
+ * come behind all of rows. */
+typedef struct
+{
+  guint64 by_row, by_column;
+} Blocks;
+
+static Blocks
+blocks_of (const ExecParam *param, guint64 element)
+{
+  guint64 row = element / param->cols, col = element % param->cols;
+
+  return (Blocks){ element / param->block, param->rows * param->cols / param->block
+                                               + row / param->block * param->cols + col };
+}
+
+void
+exec_cpu_param_amax (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[0];
+  Matrix in = { args->ptr[1], args->dtype[1], 1, count, FALSE };
+
+  if (args->param.block == 0)
+    {
+      raise_to (args->ptr[0], args->dtype[0], 0, largest (&in, 0, 1, 0, count));
+      return;
+    }
+  for (guint64 i = 0; i < count; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double magnitude = fabs ((double)element (&in, i));
+
+      if (args->param.block == PLAN_DTYPE_SIDE)
+        {
+          raise_to (args->ptr[0], args->dtype[0], square_of (&args->param, args->param.first + i),
+                    magnitude);
+          continue;
+        }
+      raise_to (args->ptr[0], args->dtype[0], at.by_row, magnitude);
+      raise_to (args->ptr[0], args->dtype[0], at.by_column, magnitude);
+    }
+}
+
+/* Every rank makes all scales, and quantises its part by them, in both directions. */
+static void
+param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
+
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e8m0_up ((double)element (amax, i) / E4M3_MAX);
+  for (guint64 i = 0; i < in->cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (in, i);
+
+      out[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_row]));
+      col[i] = exec_number_to_e4m3 (value / exec_number_from_e8m0 (scales[at.by_column]));
+    }
+}
+
+/* The same of squares, which columns have in common. */
+static void
+param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  float *scales = args->ptr[4];
+  guint8 *out = args->ptr[0];
+
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = scale_of_128 ((double)element (amax, i));
+  for (guint64 i = 0; i < in->cols; i++)
+    out[i] = exec_number_to_e4m3 (
+        (double)element (in, i) / (double)scales[square_of (&args->param, args->param.first + i)]);
+}
+
+/* Of two elements in a byte, the first is the lower half. */
+static void
+put_e2m1 (guint8 *out, guint64 i, double value, double scale)
+{
+  guint8 bits = scale == 0 ? 0 : exec_number_to_e2m1 (value / scale);
+
+  out[i / 2] = i % 2 == 0 ? bits : (guint8)(out[i / 2] | bits << 4);
+}
+
+/* A part begins and ends between two bytes. */
+static void
+param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
+{
+  guint8 *scales = args->ptr[4];
+  double max = largest (amax, 0, 1, 0, amax->cols), unit;
+
+  g_assert (in->cols % 2 == 0 && args->param.first % 2 == 0);
+  *args->scale[0] = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  unit = (double)*args->scale[0];
+  for (guint64 i = 0; i < amax->cols; i++)
+    scales[i] = exec_number_to_e4m3 ((double)element (amax, i) / E2M1_MAX / unit);
+  for (guint64 i = 0; i < in->cols; i++)
+    {
+      Blocks at = blocks_of (&args->param, args->param.first + i);
+      double value = (double)element (in, i);
+
+      put_e2m1 (args->ptr[0], i, value, (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
+      put_e2m1 (args->ptr[1], i, value,
+                (double)exec_number_from_e4m3 (scales[at.by_column]) * unit);
+    }
+}
+
+void
+exec_cpu_param_quantize (const ExecArgs *args)
+{
+  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
+  Matrix amax = { args->ptr[3], args->dtype[3], 1, (guint64)args->op->dims[1], FALSE };
+
+  if (args->dtype[0] == PLAN_DTYPE_E2M1)
+    param_quantize_nvfp4 (args, &amax, &in);
+  else if (args->param.block == PLAN_DTYPE_SIDE)
+    param_quantize_squares (args, &amax, &in);
+  else if (args->param.block > 0)
+    param_quantize_mxfp8 (args, &amax, &in);
+  else if (args->ptr[5] != NULL)
+    quantize_scaled (&in, *(const float *)args->ptr[5], args->ptr[6], args->ptr[0], args->dtype[0],
+                     args->scale[0]);
+  else
+    quantize_by (&in, (double)element (&amax, 0), args->ptr[0], args->dtype[0], args->scale[0]);
+}
+
+/* Of squares: theirs may lie apart. */
+static void
+transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
+{
+  const guint64 side = PLAN_DTYPE_SIDE, from = plan_dtype_squares_apart (cols);
+  const guint64 to = plan_dtype_squares_apart (rows);
+  const float *in = args->blocks[1].scales != NULL
+                        ? (gconstpointer)args->blocks[1].scales
+                        : (gconstpointer)((const guint8 *)args->ptr[1] + rows * cols);
+  float *out = (gpointer)((guint8 *)args->ptr[0] + rows * cols);
+
+  for (guint64 r = 0; r * side < cols; r++)
+    for (guint64 c = 0; c < to; c++)
+      out[r * to + c] = c * side < rows ? in[c * from + r] : 1.0f;
+}
+
+/* out[cols, rows], with the scale of the whole, or those of squares. */
+void
+exec_cpu_transpose (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 width = plan_dtype_bits (args->dtype[0]) / 8;
+  const guint8 *in = args->ptr[1];
+  guint8 *out = args->ptr[0];
+
+  for (guint64 col = 0; col < cols; col++)
+    for (guint64 row = 0; row < rows; row++, out += width)
+      memcpy (out, in + (row * cols + col) * width, width);
+  if (args->dtype[0] == PLAN_DTYPE_FP8_128X128)
+    transpose_scales (args, rows, cols);
+  else if (args->scale[0] != NULL && args->scale[1] != NULL)
+    *args->scale[0] = *args->scale[1];
+}
+
+static void
+dequantize_128 (const guint8 *in, PlanDtype dtype, const float *scales, guint64 rows, guint64 cols,
+                float *out)
+{
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c += PLAN_DTYPE_SIDE)
+      {
+        const guint64 n = MIN (PLAN_DTYPE_SIDE, cols - c);
+
+        exec_number_widen_scaled (out, PLAN_DTYPE_E4M3, in,
+                                  scales[place_of_128 (dtype, rows, cols, r, c / PLAN_DTYPE_SIDE)],
+                                  n);
+        in += n;
+        out += n;
+      }
+}
+
+/* A matrix of whole blocks. */
+void
+exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
+                     guint64 cols, float *out)
+{
+  const guint64 count = rows * cols;
+  const guint8 *in = array, *scales = in + plan_dtype_bits (dtype) * count / 8;
+  const guint block = plan_dtype_block (dtype);
+
+  if (block == PLAN_DTYPE_SIDE)
+    dequantize_128 (in, dtype, (const float *)(gconstpointer)scales, rows, cols, out);
+  else if (dtype == PLAN_DTYPE_MXFP8)
+    for (guint64 i = 0; i < count; i += block)
+      exec_number_widen_scaled (out + i, PLAN_DTYPE_E4M3, in + i,
+                                (float)exec_number_from_e8m0 (*scales++), block);
+  else if (dtype == PLAN_DTYPE_NVFP4)
+    for (guint64 i = 0; i < count; i++)
+      out[i] = (float)((double)exec_number_from_e2m1 (in[i / 2] >> 4 * (i % 2) & 0xf)
+                       * (double)exec_number_from_e4m3 (scales[i / block]) * (double)*scale);
+  else
+    exec_number_widen_scaled (out, dtype, in, *scale, count);
+}
+
+static float
+value_apart (const guint8 *in, PlanDtype dtype, guint64 at, guint8 scale, const float *unit)
+{
+  if (dtype == PLAN_DTYPE_E2M1)
+    return (float)((double)exec_number_from_e2m1 (in[at / 2] >> 4 * (at % 2) & 0xf)
+                   * (double)exec_number_from_e4m3 (scale) * (double)*unit);
+  return (float)((double)exec_number_from_e4m3 (in[at]) * exec_number_from_e8m0 (scale));
+}
+
+/* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
+ * were columns where it is turned. */
+void
+exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
+                           float *out)
+{
+  const PlanDtype dtype = args->dtype[operand];
+  const ExecBlocks *blocks = &args->blocks[operand];
+  const guint block = plan_dtype_block (blocks->format);
+
+  if (block == PLAN_DTYPE_SIDE)
+    {
+      dequantize_128 (args->ptr[operand], blocks->format,
+                      (const float *)(gconstpointer)blocks->scales, rows, cols, out);
+      return;
+    }
+  for (guint64 r = 0; r < rows; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
+        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
+
+        *out++ = value_apart (args->ptr[operand], dtype, at, blocks->scales[scale],
+                              args->scale[operand]);
+      }
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AdamW with moments in e4m3, which have a scale, in any mix with other formats.
+ *
+ * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
+ *                2048 blocks; keep_scales: one thread. The first and the last only where a moment
+ *                has a scale, which is that of the largest of the new ones: they are made twice.
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu:
+ *                equal byte for byte, whichever NaN.
+ *
+ * Per call, with operands of s bytes an element (s of its own format each):
+ *   op             bytes                          FLOPs
+ *   next_largest   count (s + s + s)              8 count
+ *   adamw_narrow   count (2 s + 2 s + 2 s + s)    18 count, and a product in fp64 per e4m3 */
+#include "exec/cuda/kernels/adam.cuh"
+#include "exec/cuda/kernels/narrow.cuh"
+
+#include <float.h>
+
+namespace
+{
+
+/* Of any format: e4m3 where there are codes. */
+struct Moment
+{
+  Array array;
+  uint8_t *codes;
+  float *scale;   /* as it was before this step */
+  uint32_t *next; /* the largest magnitude of this step, behind it */
+};
+
+Moment
+moment_of (Operands *operands, int i)
+{
+  const ExecArgs *args = operands->args;
+  void *at = args->ptr[i];
+  Moment moment = {};
+
+  if (args->dtype[i] == PLAN_DTYPE_E4M3)
+    {
+      moment.codes = (uint8_t *)at;
+      moment.scale = args->scale[i];
+      moment.next = (uint32_t *)(args->scale[i] + 1);
+    }
+  else
+    moment.array = operands->array (i);
+  return moment;
+}
+
+__device__ inline Piece
+read_codes (const uint8_t *codes, unsigned n, float scale)
+{
+  Piece piece = from_codes (narrow_of (PLAN_DTYPE_E4M3), load_codes (codes, n));
+
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= scale;
+  return piece;
+}
+
+/* What the CPU divides is multiplied by the inverse, and freed of the error that makes. */
+__device__ inline void
+write_codes (uint8_t *codes, unsigned n, const Piece &piece, float scale)
+{
+  const Narrow format = narrow_of (PLAN_DTYPE_E4M3);
+  const double inverse = 1.0 / (double)scale;
+  Pair all = {};
+
+  for (unsigned i = 0; i < PIECE; i++)
+    all.word[i / 4] |= to_narrow (format, settle ((double)piece.at[i] * inverse)) << i % 4 * 8;
+  store_codes (codes, all, n);
+}
+
+__device__ inline Piece
+read_moment (const Moment &from, uint64_t at, unsigned n)
+{
+  if (from.codes != NULL)
+    return read_codes (from.codes + at, n, *from.scale);
+  return read (from.array, at, n);
+}
+
+__device__ inline void
+write_moment (const Moment &to, uint64_t at, unsigned n, const Piece &piece, float scale)
+{
+  if (to.codes != NULL)
+    write_codes (to.codes + at, n, piece, scale);
+  else
+    write (to.array, at, n, piece);
+}
+
+/* exec_number_scale: so much more than largest / 448 that three bits are zero. */
+__device__ inline float
+next_scale (const Moment &moment)
+{
+  float largest, scale;
+
+  if (moment.codes == NULL)
+    return 1.0f;
+  largest = float_of (*moment.next);
+  if (largest == 0.0f || (*moment.next & 0x7f800000u) == 0x7f800000u)
+    return largest == 0.0f ? 1.0f : largest;
+  scale = largest / 448.0f;
+  return float_of ((word_of (scale < FLT_MIN ? FLT_MIN : scale) + 7) & ~7u);
+}
+
+/* What the moments of a piece are next. */
+struct Next
+{
+  Piece avg, avg_sq;
+};
+
+__device__ inline Next
+next_of (const Adam &adam, const Moment &avg, const Moment &avg_sq, const Array &grad, float clip,
+         uint64_t at, unsigned n)
+{
+  Next next = { read_moment (avg, at, n), read_moment (avg_sq, at, n) };
+  Piece g = read (grad, at, n);
+
+  for (unsigned i = 0; i < PIECE; i++)
+    step_moments (adam, g.at[i] * clip, &next.avg.at[i], &next.avg_sq.at[i]);
+  return next;
+}
+
+__device__ inline uint32_t
+largest_of (const Piece &piece, unsigned n, uint32_t own)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      own = larger (own, magnitude_of (piece.at[i]));
+  return own;
+}
+
+__global__ void
+next_largest (uint64_t count, Adam adam, Moment avg, Moment avg_sq, Array grad, const float *coef)
+{
+  uint32_t own = 0, own_sq = 0;
+
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Next next = next_of (adam, avg, avg_sq, grad, coef[0], at, n);
+
+      own = largest_of (next.avg, n, own);
+      own_sq = largest_of (next.avg_sq, n, own_sq);
+    }
+  if (avg.codes != NULL)
+    raise_max (avg.next, own);
+  if (avg_sq.codes != NULL)
+    raise_max (avg_sq.next, own_sq);
+}
+
+__global__ void
+adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own,
+              Array main, Moment avg, Moment avg_sq, Array grad, const float *coef)
+{
+  ExecCudaVarying step = varying_of (given, own);
+  float scale = next_scale (avg), scale_sq = next_scale (avg_sq);
+
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Next next = next_of (adam, avg, avg_sq, grad, coef[0], at, n);
+      Piece weight = read (main, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        weight.at[i] = step_weight (adam, step, weight.at[i], next.avg.at[i], next.avg_sq.at[i]);
+      write (main, at, n, weight);
+      write_moment (avg, at, n, next.avg, scale);
+      write_moment (avg_sq, at, n, next.avg_sq, scale_sq);
+    }
+}
+
+/* Once nobody reads the scales of before. By one thread. */
+__global__ void
+keep_scales (Moment avg, Moment avg_sq)
+{
+  if (avg.codes != NULL)
+    *avg.scale = next_scale (avg);
+  if (avg_sq.codes != NULL)
+    *avg_sq.scale = next_scale (avg_sq);
+}
+
+int
+clear_next (const Moment &moment, void *stream)
+{
+  return moment.codes == NULL
+             ? 0
+             : (int)cudaMemsetAsync (moment.next, 0, sizeof *moment.next, (cudaStream_t)stream);
+}
+
+}
+
+extern "C" int
+exec_cuda_adamw_narrow (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  Array main = operands.array (0), grad = operands.array (3);
+  Moment avg = moment_of (&operands, 1), avg_sq = moment_of (&operands, 2);
+  const float *coef = operands.floats (4);
+  Adam adam = adam_of (args->constants);
+  ExecCudaVarying given = exec_cuda_varying (args->constants);
+  const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
+  bool has_scales = avg.codes != NULL || avg_sq.codes != NULL;
+  int code = operands.code;
+
+  if (code == 0)
+    code = clear_next (avg, stream);
+  if (code == 0)
+    code = clear_next (avg_sq, stream);
+  if (code == 0 && has_scales)
+    code = EXEC_CUDA_LAUNCH (next_largest, shape_of_pieces (count), stream, count, adam, avg,
+                             avg_sq, grad, coef);
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (adamw_narrow, shape_of_pieces (count), stream, count, adam, given, own,
+                             main, avg, avg_sq, grad, coef);
+  if (code == 0 && has_scales)
+    code = EXEC_CUDA_LAUNCH (keep_scales, shape_of_blocks (1, 1), stream, avg, avg_sq);
+  return code;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adam's step of one element, the same operations in the same order as exec/cpu/kernels-cpu.c. */
+#pragma once
+#include "exec/cuda/kernels/launch.cuh"
+
+namespace
+{
+
+/* Adam's hyperparameters, converted once. */
+struct Adam
+{
+  float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, weight_decay;
+};
+
+inline Adam
+adam_of (const ExecConstants *constants)
+{
+  Adam adam;
+
+  adam.beta1 = (float)constants->beta1;
+  adam.beta2 = (float)constants->beta2;
+  adam.one_minus_beta1 = (float)(1 - constants->beta1);
+  adam.one_minus_beta2 = (float)(1 - constants->beta2);
+  adam.eps = (float)constants->adam_eps;
+  adam.weight_decay = (float)constants->weight_decay;
+  return adam;
+}
+
+/* Of this step: those given, or the device's own. */
+__device__ inline ExecCudaVarying
+varying_of (const ExecCudaVarying &given, const ExecCudaVarying *own)
+{
+  return own != NULL ? *own : given;
+}
+
+/* Both moments from those before; `g` is the gradient, clipped. */
+__device__ inline void
+step_moments (const Adam &adam, float g, float *avg, float *avg_sq)
+{
+  *avg = adam.beta1 * *avg + adam.one_minus_beta1 * g;
+  *avg_sq = adam.beta2 * *avg_sq + adam.one_minus_beta2 * g * g;
+}
+
+__device__ inline float
+step_weight (const Adam &adam, const ExecCudaVarying &step, float weight, float avg, float avg_sq)
+{
+  float update = avg / step.correction1 / (sqrtf (avg_sq / step.correction2) + adam.eps);
+
+  return weight - step.lr * (update + adam.weight_decay * weight);
+}
+
+}

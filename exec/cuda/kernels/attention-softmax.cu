@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What attention does between products in batches: softmax, its gradient, and rounding of sums.
+ *
+ * Launch shape   a block for a row of scores, of at most 256 threads, a piece of 8 scores each at a
+ *                time; at most 2048 blocks. Of sums a thread per piece of a row.
+ * Per call       s: bytes per element; seen: scores of keys that queries see
+ *   op              bytes                                       FLOPs
+ *   softmax         12 seen read (8 of them from cache where    2 exponentials and 4 seen
+ *                   a row fits), s keys written
+ *   softmax_bwd     8 seen and 2 dim s per row read, 2 s keys   1 exponential and 4 seen, 2 dim per
+ *                   written                                     row
+ *   keep_sums       4 read and s written per element            none
+ * Checked with   exec_cpu_attention and exec_cpu_attention_bwd by tests/fake and tests/gpu,
+ * products included. Sums are in the order that a row's length decides. With u = 2^-24 a
+ *                probability differs by (keys / 256 + 16) u of itself and by the error of its
+ *                score; those that products read are rounded once to the format of qkv. */
+#include "exec/cuda/kernels/reduce.cuh"
+
+namespace
+{
+
+inline Array
+rows_at (const void *at, PlanDtype dtype, uint64_t multiple)
+{
+  return array_of (at, dtype, is_aligned (at) && multiple % PIECE == 0);
+}
+
+/* A row of one head's scores, as what products write and as what they read. */
+struct ScoreRow
+{
+  uint64_t unseen, seen, keys; /* keys before those that are seen, and with them; all */
+  Array scores, results;
+};
+
+__device__ inline ScoreRow
+row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item)
+{
+  uint64_t query = item % shape.queries;
+  float *at = scores + item / shape.queries * shape.stride + query * shape.pitch;
+
+  uint64_t seen = shape.first + query + 1;
+
+  return { seen > shape.window ? seen - shape.window : 0, seen, shape.first + shape.queries,
+           array_of (at, PLAN_DTYPE_FP32, is_wide), array_of (at, shape.dtype, is_wide) };
+}
+
+__device__ inline float *
+lse_of (const ExecCudaSoftmax &shape, uint64_t item)
+{
+  return shape.lse + item / shape.queries * shape.lse_stride + item % shape.queries;
+}
+
+/* Elements of a row that a block takes at once: it reads all of them before it writes any, and what
+ * it writes lies below what it reads next. */
+__device__ inline uint64_t
+turn_size ()
+{
+  return (uint64_t)blockDim.x * PIECE;
+}
+
+__device__ inline bool
+is_seen (const ScoreRow &row, uint64_t key)
+{
+  return key >= row.unseen && key < row.seen;
+}
+
+/* Scores that are seen, of the thread's piece from `at` on; minus infinity elsewhere. */
+__device__ inline Piece
+read_seen (const ScoreRow &row, uint64_t at)
+{
+  Piece piece = {};
+
+  if (at < row.seen)
+    piece = read (row.scores, at, piece_of (at, row.seen));
+  for (unsigned i = 0; i < PIECE; i++)
+    if (!is_seen (row, at + i))
+      piece.at[i] = -INFINITY;
+  return piece;
+}
+
+__device__ inline float
+largest_of (const ScoreRow &row)
+{
+  float max = -INFINITY;
+
+  for (uint64_t at = threadIdx.x * (uint64_t)PIECE; at < row.seen; at += turn_size ())
+    {
+      Piece piece = read_seen (row, at);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        max = fmaxf (max, piece.at[i]);
+    }
+  return block_max (max);
+}
+
+__device__ inline float
+sum_of (const ScoreRow &row, float scale, float max)
+{
+  float sum = 0;
+
+  for (uint64_t at = threadIdx.x * (uint64_t)PIECE; at < row.seen; at += turn_size ())
+    {
+      Piece piece = read_seen (row, at);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        sum += expf (piece.at[i] * scale - max);
+    }
+  return block_sum (sum);
+}
+
+__global__ void
+__launch_bounds__ (THREADS) softmax (ExecCudaSoftmax shape, bool is_wide)
+{
+  for (uint64_t item = blockIdx.x; item < shape.heads * shape.queries; item += gridDim.x)
+    {
+      ScoreRow row = row_of (shape, shape.scores, is_wide, item);
+      float max = largest_of (row) * shape.scale, sum = sum_of (row, shape.scale, max);
+
+      for (uint64_t from = 0; from < row.keys; from += turn_size ())
+        {
+          uint64_t at = from + threadIdx.x * (uint64_t)PIECE;
+          Piece piece = read_seen (row, at);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            piece.at[i] = expf (piece.at[i] * shape.scale - max) / sum;
+          __syncthreads ();
+          if (at < row.keys)
+            write (row.results, at, piece_of (at, row.keys), piece);
+        }
+      if (threadIdx.x == 0)
+        *lse_of (shape, item) = max + logf (sum);
+    }
+}
+
+/* --- backward ----------------------------------------------------------------------------- */
+
+struct SoftmaxGradient
+{
+  ExecCudaSoftmax of;
+  float *dscores;
+  Array dout, out;
+  uint64_t dim, row_pitch, head_stride;
+  bool is_wide;
+};
+
+/* sum (dout * out) of a row */
+__device__ inline float
+weigh (const SoftmaxGradient &shape, uint64_t item)
+{
+  uint64_t at
+      = item / shape.of.queries * shape.head_stride + item % shape.of.queries * shape.row_pitch;
+  float sum = 0;
+
+  for (uint64_t d = threadIdx.x * (uint64_t)PIECE; d < shape.dim; d += turn_size ())
+    {
+      Piece dout = read (shape.dout, at + d, piece_of (d, shape.dim));
+      Piece out = read (shape.out, at + d, piece_of (d, shape.dim));
+
+      for (unsigned i = 0; i < PIECE; i++)
+        sum = fmaf (dout.at[i], out.at[i], sum);
+    }
+  return block_sum (sum);
+}
+
+__global__ void
+__launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
+{
+  for (uint64_t item = blockIdx.x; item < shape.of.heads * shape.of.queries; item += gridDim.x)
+    {
+      ScoreRow row = row_of (shape.of, shape.of.scores, shape.is_wide, item);
+      ScoreRow drow = row_of (shape.of, shape.dscores, shape.is_wide, item);
+      float dot = weigh (shape, item), lse = *lse_of (shape.of, item);
+
+      for (uint64_t from = 0; from < row.keys; from += turn_size ())
+        {
+          uint64_t at = from + threadIdx.x * (uint64_t)PIECE;
+          Piece prob = read_seen (row, at), dscore = {};
+
+          if (at < row.seen)
+            dscore = read (drow.scores, at, piece_of (at, row.seen));
+          for (unsigned i = 0; i < PIECE; i++)
+            {
+              prob.at[i] = expf (prob.at[i] * shape.of.scale - lse);
+              dscore.at[i] = is_seen (row, at + i)
+                                 ? prob.at[i] * (dscore.at[i] - dot) * shape.of.scale
+                                 : 0.0f;
+            }
+          __syncthreads ();
+          if (at >= row.keys)
+            continue;
+          write (row.results, at, piece_of (at, row.keys), prob);
+          write (drow.results, at, piece_of (at, row.keys), dscore);
+        }
+    }
+}
+
+/* --- sums --------------------------------------------------------------------------------- */
+
+struct KeptSums
+{
+  uint64_t heads, rows, dim, from_stride, pitch, stride;
+  Array from[2], to[2];
+};
+
+__global__ void
+__launch_bounds__ (THREADS) keep_sums (KeptSums shape)
+{
+  uint64_t each = pieces_of (shape.dim);
+
+  for (uint64_t item = first_x (); item < shape.heads * shape.rows * each; item += stride_x ())
+    {
+      uint64_t d = item % each * PIECE, row = item / each % shape.rows;
+      uint64_t head = item / each / shape.rows;
+      unsigned n = piece_of (d, shape.dim);
+
+      /* Or operands are copied to local memory, to be found by index. */
+      EXEC_CUDA_UNROLL
+      for (unsigned i = 0; i < 2; i++)
+        write (shape.to[i], head * shape.stride + row * shape.pitch + d, n,
+               read (shape.from[i], head * shape.from_stride + row * shape.dim + d, n));
+    }
+}
+
+}
+
+/* Rows of scores are of whole 16 bytes, so that pieces are wide wherever the first of them is. */
+extern "C" int
+exec_cuda_softmax (const ExecCudaSoftmax *softmax_of, void *stream)
+{
+  ExecCudaSoftmax shape = *softmax_of;
+  bool is_wide = is_aligned (shape.scores) && shape.pitch % 4 == 0;
+
+  return EXEC_CUDA_LAUNCH (softmax,
+                           shape_of_rows (shape.heads * shape.queries, shape.first + shape.queries),
+                           stream, shape, is_wide);
+}
+
+extern "C" int
+exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream)
+{
+  const ExecCudaSoftmax *of = &backward->of;
+  uint64_t multiple = backward->dim;
+  SoftmaxGradient shape
+      = { *of,
+          backward->dscores,
+          rows_at (backward->dout.at, backward->dout.dtype, multiple),
+          rows_at (backward->out.at, backward->out.dtype, multiple),
+          backward->dim,
+          backward->row_pitch,
+          backward->head_stride,
+          is_aligned (of->scores) && is_aligned (backward->dscores) && of->pitch % 4 == 0 };
+
+  return EXEC_CUDA_LAUNCH (
+      softmax_bwd, shape_of_rows (of->heads * of->queries, of->first + of->queries), stream, shape);
+}
+
+extern "C" int
+exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream)
+{
+  KeptSums shape = { sums->heads, sums->rows,   sums->dim, sums->from_stride,
+                     sums->pitch, sums->stride, {},        {} };
+
+  for (unsigned i = 0; i < 2; i++)
+    {
+      shape.from[i] = rows_at (sums->from[i], PLAN_DTYPE_FP32, sums->dim);
+      shape.to[i] = rows_at (sums->to[i], sums->dtype, sums->dim);
+    }
+  return EXEC_CUDA_LAUNCH (
+      keep_sums, shape_of_items (sums->heads * sums->rows * pieces_of (sums->dim)), stream, shape);
+}

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Causal attention and its gradients with nothing but fp32: what runs where a library has no plan,
+ * and what its plans are checked with. Scores never leave the chip.
+ *
+ * Launch shape   a block of 256 threads per tile of 64 queries (attention, dq) or 64 keys (dk, dv),
+ *                head, sequence and slice of 128 columns; at most 2048 blocks, long rows first;
+ *                33 KiB of shared memory. A thread has 4 x 4 scores and 4 x 8 results.
+ * Per call       s: bytes per element; square = batch heads seq^2 / 2, where causality halves it,
+ *                less where a window does;
+ *                kv = batch seq kv_heads dim
+ *   op              bytes at least                     FLOPs
+ *   attention       q, k, v and out once, and k and    4 square dim and square exponentials; 2 more
+ *                   v again per tile, from cache       square dim for each further 128 of dim
+ *   attention_bwd   qkv, out, dout twice, dqkv once    14 square dim (10 are needed: scores and
+ *                                                      their gradients are made for dq and again
+ *                                                      for dk, dv), 2 square exponentials
+ * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/cpu/kernels-cpu-attention.c, by
+ *                tests/fake and tests/gpu. Every sum is made by one thread, in an order that the
+ *                shape alone decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|,
+ *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice
+ *                that of themselves, out by that and (seq + 64) u. */
+#include "exec/cuda/kernels/launch.cuh"
+#include "exec/cuda/kernels/window.h"
+
+namespace
+{
+
+enum : unsigned
+{
+  TILE = 64,  /* queries, and keys */
+  SIDE = 16,  /* the block's threads are a square of this side */
+  MINE = 4,   /* rows of a thread: 4 side by side; its columns are 16 apart */
+  SLICE = 32, /* of the heads' elements, per turn of a product of scores */
+  CHUNK = 16, /* keys (or queries) per turn of a product of results */
+  COLS = 128, /* of results */
+  MY_COLS = COLS / SIDE
+};
+
+struct Attention
+{
+  uint64_t batch, seq, heads, kv_heads, dim, tiles, slices, window;
+  float scale;
+};
+
+Attention
+attention_of (const Operands &operands, const ExecArgs *args)
+{
+  Attention shape;
+
+  shape.batch = operands.dim (0);
+  shape.seq = operands.dim (1);
+  shape.heads = operands.dim (2);
+  shape.kv_heads = operands.dim (3);
+  shape.dim = operands.dim (4);
+  shape.tiles = (shape.seq + TILE - 1) / TILE;
+  shape.slices = (shape.dim + COLS - 1) / COLS;
+  shape.window = (uint64_t)exec_cuda_window (args);
+  shape.scale = (float)(1 / sqrt ((double)shape.dim));
+  return shape;
+}
+
+/* One head of one sequence: element d of row t is at + t * width + d. */
+struct Head
+{
+  Array array;
+  uint64_t at, width;
+};
+
+/* Head `head` of rows of `count` heads. */
+__device__ inline Head
+head_of (const Attention &shape, const Array &array, uint64_t count, uint64_t sequence,
+         uint64_t head)
+{
+  uint64_t width = count * shape.dim;
+
+  return { array, sequence * shape.seq * width + head * shape.dim, width };
+}
+
+__device__ inline uint64_t
+qkv_heads (const Attention &shape)
+{
+  return shape.heads + 2 * shape.kv_heads;
+}
+
+/* --- products ----------------------------------------------------------------------------- */
+
+struct Tiles
+{
+  float slice[2][TILE][SLICE + 1]; /* of both factors; one column more against bank conflicts */
+  float scores[TILE][TILE + 1];
+};
+
+__device__ inline Tiles &
+tiles ()
+{
+  __shared__ Tiles shared;
+
+  return shared;
+}
+
+struct Scores
+{
+  float at[MINE][MINE];
+};
+
+struct Results
+{
+  float at[MINE][MY_COLS];
+};
+
+__device__ inline unsigned
+my_row (unsigned i)
+{
+  return threadIdx.x / SIDE * MINE + i;
+}
+
+__device__ inline unsigned
+my_col (unsigned i)
+{
+  return threadIdx.x % SIDE + SIDE * i;
+}
+
+/* The piece of row t from element d on, zeros where there is none. */
+__device__ inline Piece
+piece_at (const Attention &shape, const Head &head, uint64_t t, uint64_t d)
+{
+  if (t >= shape.seq || d >= shape.dim)
+    return Piece{};
+  return read (head.array, head.at + t * head.width + d, piece_of (d, shape.dim));
+}
+
+/* a b^T over all elements of the heads, of 64 rows of each. */
+__device__ inline Scores
+multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, uint64_t b_row)
+{
+  Tiles &shared = tiles ();
+  unsigned row = threadIdx.x / (SLICE / PIECE), col = threadIdx.x % (SLICE / PIECE) * PIECE;
+  Scores scores = {};
+
+  for (uint64_t d = 0; d < shape.dim; d += SLICE)
+    {
+      Piece from_a = piece_at (shape, a, a_row + row, d + col);
+      Piece from_b = piece_at (shape, b, b_row + row, d + col);
+
+      __syncthreads (); /* what was there has been read */
+      for (unsigned i = 0; i < PIECE; i++)
+        {
+          shared.slice[0][row][col + i] = from_a.at[i];
+          shared.slice[1][row][col + i] = from_b.at[i];
+        }
+      __syncthreads ();
+      for (unsigned k = 0; k < SLICE; k++)
+        for (unsigned i = 0; i < MINE; i++)
+          for (unsigned j = 0; j < MINE; j++)
+            scores.at[i][j] = fmaf (shared.slice[0][my_row (i)][k], shared.slice[1][my_col (j)][k],
+                                    scores.at[i][j]);
+    }
+  return scores;
+}
+
+/* results += weights * b over 64 rows of b from `b_row` on, columns from `first` on. A weight of
+ * result row i and row k of b is scores[i][k], or turned: scores[k][i]. */
+__device__ inline void
+add_product (const Attention &shape, Results *results, const Scores &weights, bool is_turned,
+             const Head &b, uint64_t b_row, uint64_t first)
+{
+  Tiles &shared = tiles ();
+  float (*chunk)[COLS] = (float (*)[COLS])shared.slice;
+  unsigned row = threadIdx.x / (COLS / PIECE), col = threadIdx.x % (COLS / PIECE) * PIECE;
+
+  __syncthreads (); /* the last weights have been read */
+  for (unsigned i = 0; i < MINE; i++)
+    for (unsigned j = 0; j < MINE; j++)
+      shared.scores[my_row (i)][my_col (j)] = weights.at[i][j];
+  for (unsigned begin = 0; begin < TILE && b_row + begin < shape.seq; begin += CHUNK)
+    {
+      Piece piece = piece_at (shape, b, b_row + begin + row, first + col);
+
+      __syncthreads ();
+      for (unsigned i = 0; i < PIECE; i++)
+        chunk[row][col + i] = piece.at[i];
+      __syncthreads ();
+      for (unsigned k = 0; k < CHUNK; k++)
+        {
+          float weight[MINE];
+
+          for (unsigned i = 0; i < MINE; i++)
+            weight[i] = is_turned ? shared.scores[begin + k][my_row (i)]
+                                  : shared.scores[my_row (i)][begin + k];
+          for (unsigned j = 0; j < MY_COLS; j++)
+            if (first + SIDE * j < shape.dim)
+              for (unsigned i = 0; i < MINE; i++)
+                results->at[i][j] = fmaf (weight[i], chunk[k][my_col (j)], results->at[i][j]);
+        }
+    }
+}
+
+/* Of the 16 threads that have a row, the same bits in each. */
+__device__ inline float
+row_sum (float value)
+{
+  for (int distance = SIDE / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync (0xffffffffu, value, distance);
+  return value;
+}
+
+__device__ inline float
+row_max (float value)
+{
+  for (int distance = SIDE / 2; distance > 0; distance /= 2)
+    value = fmaxf (value, __shfl_xor_sync (0xffffffffu, value, distance));
+  return value;
+}
+
+__device__ inline void
+write_results (const Attention &shape, const Head &out, uint64_t first_row, uint64_t first_col,
+               const Results &results)
+{
+  for (unsigned i = 0; i < MINE; i++)
+    for (unsigned j = 0; j < MY_COLS; j++)
+      {
+        uint64_t t = first_row + my_row (i), d = first_col + my_col (j);
+
+        if (t < shape.seq && d < shape.dim)
+          write_one (out.array, out.at + t * out.width + d, results.at[i][j]);
+      }
+}
+
+/* Whether the query sees the key. */
+__device__ inline bool
+sees (const Attention &shape, uint64_t query, uint64_t key)
+{
+  return key <= query && query - key < shape.window;
+}
+
+/* The first tile with a key that one of the queries from `query` on sees. */
+__device__ inline uint64_t
+first_key (const Attention &shape, uint64_t query)
+{
+  return query < shape.window ? 0 : (query + 1 - shape.window) / TILE * TILE;
+}
+
+/* Queries from there on see none of the keys of the tile from `key` on. */
+__device__ inline uint64_t
+end_query (const Attention &shape, uint64_t key)
+{
+  uint64_t end = key + TILE - 1 + shape.window;
+
+  return end < shape.seq ? end : shape.seq;
+}
+
+/* --- forward ------------------------------------------------------------------------------ */
+
+/* What a block does: a tile of rows of a head of a sequence, and a slice of its columns. */
+struct Task
+{
+  uint64_t tile, sequence, head, first_col;
+};
+
+/* Tasks of one tile are neighbours. */
+__device__ inline Task
+task_of (const Attention &shape, uint64_t item, uint64_t heads)
+{
+  Task task;
+
+  task.first_col = item % shape.slices * COLS;
+  item /= shape.slices;
+  task.head = item % heads;
+  item /= heads;
+  task.sequence = item % shape.batch;
+  task.tile = item / shape.batch;
+  return task;
+}
+
+/* Of each row: the largest score, and the sum of the others' exponentials relative to it. */
+struct Online
+{
+  float max[MINE], sum[MINE];
+};
+
+/* Turns scores into weights relative to the largest score so far; what was summed up with an older
+ * one shrinks. */
+__device__ inline void
+soften (const Attention &shape, Scores *scores, Online *online, Results *results, uint64_t query,
+        uint64_t key)
+{
+  for (unsigned i = 0; i < MINE; i++)
+    {
+      float max = online->max[i], sum = 0;
+
+      for (unsigned j = 0; j < MINE; j++)
+        {
+          bool is_seen = sees (shape, query + my_row (i), key + my_col (j));
+
+          scores->at[i][j] = is_seen ? scores->at[i][j] * shape.scale : -INFINITY;
+          max = fmaxf (max, scores->at[i][j]);
+        }
+      max = row_max (max);
+      float base = max == -INFINITY ? 0.0f : max; /* a row of the tile that sees none of it yet */
+      for (unsigned j = 0; j < MINE; j++)
+        {
+          scores->at[i][j] = expf (scores->at[i][j] - base);
+          sum += scores->at[i][j];
+        }
+      float shrink = expf (online->max[i] - base);
+      online->sum[i] = online->sum[i] * shrink + row_sum (sum);
+      online->max[i] = max;
+      for (unsigned j = 0; j < MY_COLS; j++)
+        results->at[i][j] *= shrink;
+    }
+}
+
+__global__ void
+__launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, Array qkv)
+{
+  uint64_t count = shape.tiles * shape.batch * shape.heads * shape.slices;
+
+  for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
+    {
+      Task task = task_of (shape, item, shape.heads);
+      uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
+      uint64_t kv = shape.heads + task.head / (shape.heads / shape.kv_heads);
+      Head q = head_of (shape, qkv, qkv_heads (shape), task.sequence, task.head);
+      Head k = head_of (shape, qkv, qkv_heads (shape), task.sequence, kv);
+      Head v = head_of (shape, qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      Head to = head_of (shape, out, shape.heads, task.sequence, task.head);
+      Results results = {};
+      Online online;
+
+      for (unsigned i = 0; i < MINE; i++)
+        {
+          online.max[i] = -INFINITY;
+          online.sum[i] = 0;
+        }
+      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
+        {
+          Scores scores = multiply (shape, q, query, k, key);
+
+          soften (shape, &scores, &online, &results, query, key);
+          add_product (shape, &results, scores, false, v, key, task.first_col);
+        }
+      for (unsigned i = 0; i < MINE; i++)
+        {
+          uint64_t t = query + my_row (i);
+
+          for (unsigned j = 0; j < MY_COLS; j++)
+            results.at[i][j] /= online.sum[i];
+          if (t < shape.seq && threadIdx.x % SIDE == 0 && task.first_col == 0)
+            lse[(task.sequence * shape.heads + task.head) * shape.seq + t]
+                = online.max[i] + logf (online.sum[i]);
+        }
+      write_results (shape, to, query, task.first_col, results);
+    }
+}
+
+/* --- backward ----------------------------------------------------------------------------- */
+
+/* A query head's part of the backward pass. */
+struct QueryHead
+{
+  Head q, out, dout;
+  const float *lse;
+};
+
+struct Gradients
+{
+  Array dqkv, dout, out, qkv;
+  const float *lse;
+};
+
+__device__ inline QueryHead
+query_head_of (const Attention &shape, const Gradients &from, uint64_t sequence, uint64_t head)
+{
+  return { head_of (shape, from.qkv, qkv_heads (shape), sequence, head),
+           head_of (shape, from.out, shape.heads, sequence, head),
+           head_of (shape, from.dout, shape.heads, sequence, head),
+           from.lse + (sequence * shape.heads + head) * shape.seq };
+}
+
+/* Probabilities of a tile, and the gradient of its scores: p * (dp - sum (dout * out)). */
+__device__ inline void
+tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const Head &k,
+          const Head &v, uint64_t key, Scores *out_prob, Scores *out_dscores)
+{
+  Scores scores = multiply (shape, head.q, query, k, key);
+  Scores dprob = multiply (shape, head.dout, query, v, key);
+
+  for (unsigned i = 0; i < MINE; i++)
+    {
+      uint64_t t = query + my_row (i);
+      float dot = 0, lse = t < shape.seq ? head.lse[t] : 0.0f;
+
+      for (uint64_t d = threadIdx.x % SIDE; d < shape.dim && t < shape.seq; d += SIDE)
+        dot = fmaf (read_one (head.dout.array, head.dout.at + t * head.dout.width + d),
+                    read_one (head.out.array, head.out.at + t * head.out.width + d), dot);
+      dot = row_sum (dot);
+      for (unsigned j = 0; j < MINE; j++)
+        {
+          bool is_seen = t < shape.seq && sees (shape, t, key + my_col (j));
+          float prob = is_seen ? expf (scores.at[i][j] * shape.scale - lse) : 0.0f;
+
+          out_prob->at[i][j] = prob;
+          out_dscores->at[i][j] = prob * (dprob.at[i][j] - dot) * shape.scale;
+        }
+    }
+}
+
+__global__ void
+__launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
+{
+  uint64_t count = shape.tiles * shape.batch * shape.heads * shape.slices;
+
+  for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
+    {
+      Task task = task_of (shape, item, shape.heads);
+      uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
+      uint64_t kv = shape.heads + task.head / (shape.heads / shape.kv_heads);
+      QueryHead head = query_head_of (shape, from, task.sequence, task.head);
+      Head k = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv);
+      Head v = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      Head dq = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, task.head);
+      Results results = {};
+
+      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
+        {
+          Scores prob, dscores;
+
+          tile_bwd (shape, head, query, k, v, key, &prob, &dscores);
+          add_product (shape, &results, dscores, false, k, key, task.first_col);
+        }
+      write_results (shape, dq, query, task.first_col, results);
+    }
+}
+
+/* Of a key head, over the query heads that share it, one after the other. */
+__global__ void
+__launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
+{
+  uint64_t count = shape.tiles * shape.batch * shape.kv_heads * shape.slices;
+  uint64_t group = shape.heads / shape.kv_heads;
+
+  for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
+    {
+      Task task = task_of (shape, item, shape.kv_heads); /* the first keys are seen most often */
+      uint64_t key = task.tile * TILE, kv = shape.heads + task.head;
+      Head k = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv);
+      Head v = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      Head dk = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, kv);
+      Head dv = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      Results dk_results = {}, dv_results = {};
+
+      for (uint64_t h = task.head * group; h < (task.head + 1) * group; h++)
+        {
+          QueryHead head = query_head_of (shape, from, task.sequence, h);
+
+          for (uint64_t query = key; query < end_query (shape, key); query += TILE)
+            {
+              Scores prob, dscores;
+
+              tile_bwd (shape, head, query, k, v, key, &prob, &dscores);
+              add_product (shape, &dv_results, prob, true, head.dout, query, task.first_col);
+              add_product (shape, &dk_results, dscores, true, head.q, query, task.first_col);
+            }
+        }
+      write_results (shape, dk, key, task.first_col, dk_results);
+      write_results (shape, dv, key, task.first_col, dv_results);
+    }
+}
+
+}
+
+/* Keys of other ranks are not given. */
+extern "C" int
+exec_cuda_attention (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Attention shape = attention_of (operands, args);
+  Array out = operands.rows_of (0, shape.dim), qkv = operands.rows_of (2, shape.dim);
+  float *lse = operands.floats (1);
+  Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
+
+  if (operands.code != 0 || args->ptr[4] != NULL)
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (attention, launch, stream, shape, out, lse, qkv);
+}
+
+extern "C" int
+exec_cuda_attention_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Attention shape = attention_of (operands, args);
+  Gradients from
+      = { operands.rows_of (0, shape.dim), operands.rows_of (1, shape.dim),
+          operands.rows_of (2, shape.dim), operands.rows_of (4, shape.dim), operands.floats (3) };
+  uint64_t tasks = shape.tiles * shape.batch * shape.slices;
+  int code = operands.code;
+
+  if (code != 0 || args->ptr[6] != NULL || args->ptr[7] != NULL)
+    return (int)cudaErrorInvalidValue;
+  code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
+                           shape, from);
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (attention_dkv, shape_of_blocks (tasks * shape.kv_heads, THREADS),
+                             stream, shape, from);
+  return code;
+}

@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels in which no element waits for another: zero, cast, scale, sums, activations and their
+ * gradients, rope.
+ *
+ * Launch shape   a thread per piece of 8 elements. Over a count: 256 threads a block, at most 2048
+ *                blocks. Over a matrix: pieces along x in blocks of whole warps up to 256 threads,
+ *                rows along y. rope: a block of 256 threads per so many rows as have 256 angles,
+ *                2 KiB of shared memory. zero, cast between equal formats, and the sum of one part
+ *                are the runtime's own set and copy.
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
+ *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
+ *                tests/gpu. The same operations in the same order, compiled without contraction:
+ *                equal bit for bit, except that sin and cos are the device's, and what activations
+ *                make of e^x is as good as powers.cuh says.
+ *
+ * Per call, with operands of s bytes an element (s of its own format each):
+ *   op             bytes                              FLOPs
+ *   zero           count s                            -
+ *   cast           count (s + s)                      -
+ *   scale          count 2 s                          count
+ *   accumulate     count (2 s + s)                    count
+ *   sum_parts      count (s + parts s)                count (parts - 1)
+ *   add            count (s + s + s)                  count
+ *   swiglu         rows cols (s + 2 s)                5 rows cols, one of them e^x
+ *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them e^x
+ *   activate       rows cols (s + s), gated (s + 2 s)            up to 20 rows cols, one of them
+ *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  e^x
+ *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
+ *                                                     once per row and pair, for all heads */
+#include "exec/cuda/kernels/powers.cuh"
+#include "planner/model/model.h"
+
+namespace
+{
+
+__global__ void
+cast (uint64_t count, Array out, Array in)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+
+      write (out, at, n, read (in, at, n));
+    }
+}
+
+/* out may be a or b. */
+__global__ void
+scale (uint64_t count, float factor, Array buf)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = read (buf, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] *= factor;
+      write (buf, at, n, piece);
+    }
+}
+
+__global__ void
+add (uint64_t count, Array out, Array a, Array b)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Words a_words = fetch (a, at, n), b_words = fetch (b, at, n);
+      Piece x = widen (a, a_words), y = widen (b, b_words), sum;
+
+      for (unsigned i = 0; i < PIECE; i++)
+        sum.at[i] = x.at[i] + y.at[i];
+      write (out, at, n, sum);
+    }
+}
+
+/* `in` holds one run of `count` elements after the other. */
+__global__ void
+sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece sum = read (in, at, n);
+
+      for (uint64_t part = 1; part < parts; part++)
+        {
+          Piece term = read (in, part * count + at, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            sum.at[i] += term.at[i];
+        }
+      write (out, at, n, sum);
+    }
+}
+
+/* --- activations -------------------------------------------------------------------------- */
+
+/* Rows of `in` hold `cols` gates, then `cols` ups. */
+__global__ void
+swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, cols);
+        uint64_t at = 2 * row * cols + col;
+        Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
+        Piece gate = widen (in, gates), up = widen (in, ups), value;
+
+        for (unsigned i = 0; i < PIECE; i++)
+          value.at[i] = gate.at[i] * sigmoid (gate.at[i]) * up.at[i];
+        write (out, row * cols + col, n, value);
+      }
+}
+
+__global__ void
+swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, cols);
+        uint64_t at = 2 * row * cols + col;
+        Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
+        Words douts = fetch (dout, row * cols + col, n);
+        Piece gate = widen (in, gates), up = widen (in, ups), d = widen (dout, douts);
+        Piece dgate, dup;
+
+        for (unsigned i = 0; i < PIECE; i++)
+          {
+            float g = gate.at[i], s = sigmoid (g);
+
+            dgate.at[i] = d.at[i] * up.at[i] * s * (1.0f + g * (1.0f - s));
+            dup.at[i] = d.at[i] * g * s;
+          }
+        write (din, at, n, dgate);
+        write (din, at + cols, n, dup);
+      }
+}
+
+const float NORMAL_AT_0 = 0.39894228f; /* density of the normal distribution: 1 / sqrt (2 pi) */
+const float TANH_SCALE = 0.79788456f;  /* sqrt (2 / pi) */
+const float TANH_CUBE = 0.044715f;
+
+/* An activation's value and slope. */
+struct Point
+{
+  float value, slope;
+};
+
+/* The share of a normal distribution below -x, x >= 0, over e^(-x^2 / 2): a polynomial of
+ * 1 / (1 + x / 4), fitted so that x times the share is good to 2^-27, and in the tail the share to
+ * 2^-15 of itself. What 1 + erff keeps of a tail is less. */
+__device__ inline float
+tail_of (float x)
+{
+  float t = inverse_of (fmaf (0.25f, x, 1.0f)), sum = -0.0924425721f;
+
+  sum = fmaf (sum, t, 0.345378288f);
+  sum = fmaf (sum, t, -0.273862938f);
+  sum = fmaf (sum, t, 0.287657888f);
+  sum = fmaf (sum, t, 0.0214673847f);
+  sum = fmaf (sum, t, 0.11307544f);
+  sum = fmaf (sum, t, 0.0987265109f);
+  return sum * t;
+}
+
+__device__ inline Point
+gelu (float x)
+{
+  float bell = power_of_e (-0.5f * x * x), below = tail_of (fabsf (x)) * bell;
+  float share = x > 0 ? 1.0f - below : below;
+
+  return { x * share, share + x * NORMAL_AT_0 * bell };
+}
+
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
+ * which little would be right where it is small. */
+__device__ inline Point
+gelu_tanh (float x)
+{
+  float y = 2.0f * TANH_SCALE * (x + TANH_CUBE * x * x * x), e = power_of_e (-fabsf (y));
+  float more = inverse_of (1.0f + e), less = e * more, share = y > 0 ? more : less;
+  float inner = 2.0f * TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
+
+  return { x * share, share + x * more * less * inner };
+}
+
+/* x * sigmoid (steepness * x) */
+__device__ inline Point
+swish (float x, float steepness)
+{
+  float s = sigmoid (steepness * x);
+
+  return { x * s, s * (1.0f + steepness * x * (1.0f - s)) };
+}
+
+template <PlanActivation kind>
+__device__ inline Point
+point_of (float x)
+{
+  switch (kind)
+    {
+    case PLAN_ACTIVATION_SILU:
+      return swish (x, 1.0f);
+    case PLAN_ACTIVATION_GELU:
+      return gelu (x);
+    case PLAN_ACTIVATION_GELU_TANH:
+      return gelu_tanh (x);
+    case PLAN_ACTIVATION_RELU:
+      return { x > 0 ? x : 0.0f, x > 0 ? 1.0f : 0.0f };
+    case PLAN_ACTIVATION_RELU2:
+      return { x > 0 ? x * x : 0.0f, x > 0 ? 2 * x : 0.0f };
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return swish (x, 1.702f);
+    }
+  return { 0, 0 };
+}
+
+/* A gated one has rows of gates, then ups. */
+struct Activation
+{
+  uint64_t rows, cols, width; /* width: of a row of `in` */
+  PlanActivation kind;
+  bool is_gated;
+};
+
+template <PlanActivation kind>
+__global__ void
+activate (Activation shape, Array out, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, shape.cols);
+        uint64_t at = row * shape.width + col;
+        Words gates = fetch (in, at, n), ups = {};
+        Piece gate, up, value;
+
+        if (shape.is_gated)
+          ups = fetch (in, at + shape.cols, n);
+        gate = widen (in, gates);
+        up = widen (in, ups);
+        for (unsigned i = 0; i < PIECE; i++)
+          value.at[i] = point_of<kind> (gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f);
+        write (out, row * shape.cols + col, n, value);
+      }
+}
+
+template <PlanActivation kind>
+__global__ void
+activate_bwd (Activation shape, Array din, Array dout, Array in)
+{
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
+      {
+        unsigned n = piece_of (col, shape.cols);
+        uint64_t at = row * shape.width + col;
+        Words gates = fetch (in, at, n), douts = fetch (dout, row * shape.cols + col, n);
+        Words ups = {};
+        Piece gate, up, d, dgate, dup;
+
+        if (shape.is_gated)
+          ups = fetch (in, at + shape.cols, n);
+        gate = widen (in, gates);
+        up = widen (in, ups);
+        d = widen (dout, douts);
+        for (unsigned i = 0; i < PIECE; i++)
+          {
+            Point point = point_of<kind> (gate.at[i]);
+
+            dgate.at[i] = d.at[i] * point.slope * (shape.is_gated ? up.at[i] : 1.0f);
+            dup.at[i] = d.at[i] * point.value;
+          }
+        write (din, at, n, dgate);
+        if (shape.is_gated)
+          write (din, at + shape.cols, n, dup);
+      }
+}
+
+/* Calls what launches a kernel that is compiled for each kind: to choose for every element would
+ * take longer than most kinds do. */
+template <PlanActivation kind> struct Kind
+{
+  static const PlanActivation value = kind;
+};
+
+template <typename Launch>
+int
+launch_kind (PlanActivation kind, Launch launch)
+{
+  switch (kind)
+    {
+    case PLAN_ACTIVATION_SILU:
+      return launch (Kind<PLAN_ACTIVATION_SILU>{});
+    case PLAN_ACTIVATION_GELU:
+      return launch (Kind<PLAN_ACTIVATION_GELU>{});
+    case PLAN_ACTIVATION_GELU_TANH:
+      return launch (Kind<PLAN_ACTIVATION_GELU_TANH>{});
+    case PLAN_ACTIVATION_RELU:
+      return launch (Kind<PLAN_ACTIVATION_RELU>{});
+    case PLAN_ACTIVATION_RELU2:
+      return launch (Kind<PLAN_ACTIVATION_RELU2>{});
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return launch (Kind<PLAN_ACTIVATION_QUICK_GELU>{});
+    }
+  return (int)cudaErrorInvalidValue;
+}
+
+Activation
+activation_of (const Operands &operands)
+{
+  Activation shape;
+
+  shape.rows = operands.dim (0);
+  shape.cols = operands.dim (1);
+  shape.kind = (PlanActivation)operands.dim (2);
+  shape.is_gated = operands.dim (3) != 0;
+  shape.width = (shape.is_gated ? 2 : 1) * shape.cols;
+  return shape;
+}
+
+/* --- rope --------------------------------------------------------------------------------- */
+
+enum : unsigned
+{
+  ANGLES = THREADS /* of a block: one each */
+};
+
+/* Of rows of `width` elements the pairs from `first` on, of `rotated` heads. */
+struct Rope
+{
+  uint64_t rows, seq, width, half, first;
+  unsigned pairs, rotated;
+  double frequency[ANGLES]; /* of those pairs */
+};
+
+struct Turns
+{
+  float cosine[ANGLES], sine[ANGLES];
+};
+
+/* A block has as many rows at a time as it has threads to find the angles of. */
+__host__ __device__ inline unsigned
+rows_of_turns (const Rope &shape)
+{
+  return ANGLES / shape.pairs;
+}
+
+/* Those of the rows from `row` on, which all of the block then sees. */
+__device__ inline Turns &
+find_turns (const Rope &shape, uint64_t row)
+{
+  __shared__ Turns turns;
+
+  __syncthreads (); /* the last rows' have been read */
+  if (threadIdx.x < rows_of_turns (shape) * shape.pairs)
+    {
+      uint64_t position = (row + threadIdx.x / shape.pairs) % shape.seq;
+      double cosine, sine;
+
+      sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
+      turns.cosine[threadIdx.x] = (float)cosine;
+      turns.sine[threadIdx.x] = (float)sine;
+    }
+  __syncthreads ();
+  return turns;
+}
+
+/* A piece of pairs of a row, whose angles a thread needs once for all of its heads. */
+struct TurnedPiece
+{
+  uint64_t at; /* of the first head */
+  unsigned n;
+  Piece cosine, sine;
+};
+
+__device__ inline void
+turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsigned head)
+{
+  uint64_t at = piece.at + head * 2 * shape.half;
+  Words a_words = fetch (qkv, at, piece.n), b_words = fetch (qkv, at + shape.half, piece.n);
+  Piece a = widen (qkv, a_words), b = widen (qkv, b_words), a_out, b_out;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      a_out.at[i] = a.at[i] * piece.cosine.at[i] - b.at[i] * piece.sine.at[i];
+      b_out.at[i] = b.at[i] * piece.cosine.at[i] + a.at[i] * piece.sine.at[i];
+    }
+  write (qkv, at, piece.n, a_out);
+  write (qkv, at + shape.half, piece.n, b_out);
+}
+
+/* Threads are a piece's, a row's, and a head's: some are over where that does not come out even. */
+__global__ void
+rope (Rope shape, Array qkv)
+{
+  unsigned pieces = (unsigned)pieces_of (shape.pairs), rows = rows_of_turns (shape);
+  unsigned heads = THREADS / (rows * pieces), head = threadIdx.x / (rows * pieces);
+  unsigned line = threadIdx.x / pieces % rows, pair = threadIdx.x % pieces * PIECE;
+  TurnedPiece piece = {};
+
+  piece.n = piece_of (pair, shape.pairs);
+  for (uint64_t row = (uint64_t)blockIdx.x * rows; row < shape.rows;
+       row += (uint64_t)gridDim.x * rows)
+    {
+      bool is_there = head < heads && head < shape.rotated && row + line < shape.rows;
+
+      piece.at = (row + line) * shape.width + shape.first + pair;
+      if (is_there)
+        {
+          ask_for (qkv, piece.at + head * 2 * shape.half);
+          ask_for (qkv, piece.at + head * 2 * shape.half + shape.half);
+        }
+      const Turns &turns = find_turns (shape, row);
+      for (unsigned i = 0; i < PIECE; i++)
+        if (i < piece.n)
+          {
+            piece.cosine.at[i] = turns.cosine[line * shape.pairs + pair + i];
+            piece.sine.at[i] = turns.sine[line * shape.pairs + pair + i];
+          }
+      for (unsigned h = head; h < shape.rotated && is_there; h += heads)
+        turn_head (shape, qkv, piece, h);
+    }
+}
+
+/* --- launches ----------------------------------------------------------------------------- */
+
+int
+launch_add (const ExecArgs *args, void *stream, int a, int b)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  Array out = operands.array (0), x = operands.array (a), y = operands.array (b);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (add, shape_of_pieces (count), stream, count, out, x, y);
+}
+
+int
+copy_elements (const ExecArgs *args, uint64_t count, void *stream)
+{
+  return (int)cudaMemcpyAsync (args->ptr[0], args->ptr[1], plan_dtype_bytes (args->dtype[0], count),
+                               cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
+}
+
+}
+
+extern "C" int
+exec_cuda_zero (const ExecArgs *args, void *stream)
+{
+  uint64_t bytes = plan_dtype_bytes (args->dtype[0], (uint64_t)args->op->dims[0]);
+
+  return (int)cudaMemsetAsync (args->ptr[0], 0, bytes, (cudaStream_t)stream);
+}
+
+extern "C" int
+exec_cuda_cast (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+
+  if (args->dtype[0] == args->dtype[1])
+    return copy_elements (args, count, stream);
+
+  Array out = operands.array (0), in = operands.array (1);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (cast, shape_of_pieces (count), stream, count, out, in);
+}
+
+extern "C" int
+exec_cuda_scale (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  float factor = (float)(1.0 / (double)args->constants->mean_of);
+  Array buf = operands.array (0);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (scale, shape_of_pieces (count), stream, count, factor, buf);
+}
+
+extern "C" int
+exec_cuda_accumulate (const ExecArgs *args, void *stream)
+{
+  return launch_add (args, stream, 0, 1);
+}
+
+extern "C" int
+exec_cuda_add (const ExecArgs *args, void *stream)
+{
+  return launch_add (args, stream, 1, 2);
+}
+
+extern "C" int
+exec_cuda_sum_parts (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0), parts = operands.dim (1);
+
+  if (args->dtype[0] != args->dtype[1])
+    return (int)cudaErrorInvalidValue;
+  if (parts == 1)
+    return copy_elements (args, count, stream);
+
+  Array out = operands.array (0), in = operands.rows_of (1, count);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (sum_parts, shape_of_pieces (count), stream, count, parts, out, in);
+}
+
+extern "C" int
+exec_cuda_swiglu (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array out = operands.rows_of (0, cols), in = operands.rows_of (1, cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (swiglu, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           out, in);
+}
+
+extern "C" int
+exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array din = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
+  Array in = operands.rows_of (2, cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (swiglu_bwd, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           din, dout, in);
+}
+
+extern "C" int
+exec_cuda_activate (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Activation shape = activation_of (operands);
+  Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (1, shape.cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  return launch_kind (shape.kind, [&] (auto kind) {
+    return EXEC_CUDA_LAUNCH (activate<decltype (kind)::value>, launch, stream, shape, out, in);
+  });
+}
+
+extern "C" int
+exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Activation shape = activation_of (operands);
+  Array din = operands.rows_of (0, shape.cols), dout = operands.rows_of (1, shape.cols);
+  Array in = operands.rows_of (2, shape.cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  return launch_kind (shape.kind, [&] (auto kind) {
+    return EXEC_CUDA_LAUNCH (activate_bwd<decltype (kind)::value>, launch, stream, shape, din, dout,
+                             in);
+  });
+}
+
+/* Frequencies are made here, as the CPU makes them: a GPU would take as long for them as for all
+ * the rest. They go along with the launch. */
+extern "C" int
+exec_cuda_rope (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Rope shape = {};
+  double direction = operands.dim (5) != 0 ? -1 : 1, dim = (double)operands.dim (4);
+
+  shape.rows = operands.dim (0);
+  shape.seq = operands.dim (1);
+  shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
+  shape.half = operands.dim (4) / 2;
+  shape.width = (shape.rotated + operands.dim (3)) * 2 * shape.half;
+
+  Array qkv = operands.rows_of (0, shape.half);
+  int code = operands.code;
+  for (; code == 0 && shape.first < shape.half; shape.first += shape.pairs)
+    {
+      shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
+      for (unsigned i = 0; i < shape.pairs; i++)
+        shape.frequency[i]
+            = direction * pow (args->constants->rope_theta, -2.0 * (double)(shape.first + i) / dim);
+      uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
+      code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
+    }
+  return code;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exact sums (exec/number/exact.h) on the device: integers alone, so that neither the order of the terms
+ * nor the grid can change a bit, and a sum is the CPU's bit for bit.
+ *
+ * The value is the sum of limb[i] * 2^(32 i - 298); the last two limbs take what is carried out of
+ * the others, and count the terms that are not numbers. Limbs are signed; adding them as unsigned
+ * gives the same bits. */
+#pragma once
+#include "exec/cuda/kernels/launch.cuh"
+#include "exec/number/exact.h"
+
+namespace
+{
+
+enum : unsigned
+{
+  LIMBS = EXEC_EXACT_LIMBS,
+  CARRY = LIMBS - 2, /* limb for what is carried */
+  NANS = LIMBS - 1,  /* and for the number of terms that are not numbers */
+  LIMB_BITS = 32,
+  POINT = 298,      /* the first limb counts in 2^-298, the square of the smallest float */
+  FLOAT_POINT = 149 /* which is 2^-149 */
+};
+
+typedef unsigned long long Limb;
+
+const Limb LIMB_MASK = 0xffffffff;
+
+__device__ inline bool
+is_number (uint32_t word)
+{
+  return (word >> 23 & 0xff) != 0xff;
+}
+
+/* |value| = mantissa * 2^(exponent - 149), of a number. */
+__device__ inline Limb
+mantissa_of (uint32_t word)
+{
+  return (word & 0x7fffffu) | (word >> 23 & 0xff ? 0x800000u : 0);
+}
+
+__device__ inline unsigned
+exponent_of (uint32_t word)
+{
+  unsigned exponent = word >> 23 & 0xff;
+
+  return exponent > 0 ? exponent - 1 : 0;
+}
+
+/* Adds a term to a sum that others add to at the same time. */
+__device__ inline void
+exact_add_float (Limb *sum, float value)
+{
+  uint32_t word = word_of (value);
+
+  if (!is_number (word))
+    {
+      atomicAdd (sum + NANS, (Limb)1);
+      return;
+    }
+
+  unsigned shift = exponent_of (word) + POINT - FLOAT_POINT;
+  Limb *limb = sum + shift / LIMB_BITS;
+  Limb mantissa = mantissa_of (word) << shift % LIMB_BITS;
+  Limb low = mantissa & LIMB_MASK, high = mantissa >> LIMB_BITS;
+  bool is_negative = word >> 31 != 0;
+
+  atomicAdd (limb, is_negative ? -low : low);
+  atomicAdd (limb + 1, is_negative ? -high : high);
+}
+
+/* Adds other (or nothing, where it is NULL) and carries, as exec_exact_merge does. */
+__device__ inline void
+exact_merge (Limb *sum, const Limb *other)
+{
+  long long carry = 0;
+
+  for (unsigned i = 0; i < CARRY; i++)
+    {
+      long long mine = (long long)sum[i], theirs = other != NULL ? (long long)other[i] : 0;
+      long long low = (mine & (long long)LIMB_MASK) + (theirs & (long long)LIMB_MASK)
+                      + (carry & (long long)LIMB_MASK);
+      long long high = (mine >> LIMB_BITS) + (theirs >> LIMB_BITS) + (carry >> LIMB_BITS);
+
+      sum[i] = (Limb)low & LIMB_MASK;
+      carry = high + (low >> LIMB_BITS);
+    }
+  sum[CARRY] += (other != NULL ? other[CARRY] : 0) + (Limb)carry;
+  sum[NANS] += other != NULL ? other[NANS] : 0;
+}
+
+/* The nearest double of a carried sum, which is overwritten; as exec_exact_value. */
+__device__ inline double
+exact_value (Limb *sum)
+{
+  bool is_negative = (long long)sum[CARRY] < 0;
+  unsigned top = CARRY, bits = 0;
+  Limb head, tail = 0;
+
+  if (sum[NANS] != 0)
+    return (double)NAN;
+  if (is_negative)
+    {
+      for (unsigned i = 0; i <= CARRY; i++)
+        sum[i] = -sum[i];
+      exact_merge (sum, NULL);
+    }
+  while (top > 0 && sum[top] == 0)
+    top--;
+  head = sum[top];
+  if (head == 0)
+    return 0;
+
+  /* The first 64 bits of the value; whatever follows only matters as "not zero". */
+  while (head >> bits > 1)
+    bits++;
+  bits++;
+  head <<= 64 - bits;
+  int exponent = (int)(LIMB_BITS * top + bits) - (int)POINT - 64;
+  for (unsigned i = 1; i <= top; i++)
+    {
+      Limb limb = sum[top - i];
+      int at = 64 - (int)bits - (int)(LIMB_BITS * i); /* where the limb's lowest bit belongs */
+
+      if (at >= 0)
+        head |= limb << at;
+      else if (at > -(int)LIMB_BITS)
+        {
+          head |= limb >> -at;
+          tail |= limb << (64 + at);
+        }
+      else
+        tail |= limb;
+    }
+  double value = ldexp ((double)(head | (tail != 0)), exponent);
+  return is_negative ? -value : value;
+}
+
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Root-mean-square norm of every head of q and k, v being copied, and its gradients.
+ *
+ * Launch shape   as many lanes of a warp per head as it has pieces of 8 elements, up to 32; those
+ *                of a row's heads along x in blocks of up to 256 threads, rows along y, or parts of
+ *                them, which a block goes through and sums; 8 KiB of shared memory. dq, dk: the sum
+ *                of the parts, as in norm-bwd.cu, a block of 512 threads per 8 elements of a head.
+ * Per call       s: bytes per element, of each operand's own format; n = rows (heads + 2 kv_heads)
+ *                head_dim, h = rows (heads + kv_heads)
+ *   op              bytes                       FLOPs
+ *   head_norm       n (s + s) + 4 h             4 h head_dim
+ *   head_norm_bwd   n (s + 2 s) + 4 h, and      11 h head_dim
+ *                   16 parts head_dim           of at most 2048; heads of over 256 elements, or
+ *                                               without scratch, are read twice
+ * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/cpu/kernels-cpu-norm.c, by
+ *                tests/fake and tests/gpu. Sums are in another order, which depends on the dims
+ *                alone. With u = 2^-24: sums over a head are off by at most (head_dim / 8 + 32) u,
+ *                those over heads by (rows heads + 32) u, of the sum of their terms' magnitudes. v
+ *                is moved. */
+#include "exec/cuda/kernels/parts.cuh"
+
+namespace
+{
+
+/* A head's lanes have its pieces between them. Rows hold heads of q, then k, then v. */
+struct HeadNorm
+{
+  uint64_t rows, dim, width; /* `width` of a row */
+  unsigned heads, kv_heads;
+  unsigned lanes, lane_bits; /* of a head, a power of two */
+  float eps;
+};
+
+HeadNorm
+head_norm_of (const Operands &operands)
+{
+  HeadNorm shape;
+
+  shape.rows = operands.dim (0);
+  shape.heads = (unsigned)operands.dim (1);
+  shape.kv_heads = (unsigned)operands.dim (2);
+  shape.dim = operands.dim (3);
+  shape.width = (operands.dim (1) + 2 * operands.dim (2)) * shape.dim;
+  shape.eps = (float)operands.args->constants->norm_eps;
+  for (shape.lane_bits = 0;
+       1u << shape.lane_bits < WARP && 1u << shape.lane_bits < pieces_of (shape.dim);)
+    shape.lane_bits++;
+  shape.lanes = 1u << shape.lane_bits;
+  return shape;
+}
+
+/* Lanes of all heads of a row. */
+__host__ __device__ inline unsigned
+lanes_of_row (const HeadNorm &shape)
+{
+  return (shape.heads + 2 * shape.kv_heads) * shape.lanes;
+}
+
+/* Lanes along x, in whole warps, and rows along y. */
+inline Shape
+shape_of_heads (const HeadNorm &shape)
+{
+  return shape_of_matrix (shape.rows, lanes_of_row (shape));
+}
+
+/* One head of one row, as a few lanes see it. */
+struct RowHead
+{
+  uint64_t row, at; /* at: its first element */
+  unsigned head;
+  bool is_there, is_key, is_value;
+};
+
+__device__ inline RowHead
+row_head_of (const HeadNorm &shape, uint64_t row, unsigned lane)
+{
+  RowHead head;
+
+  head.row = row;
+  head.head = lane >> shape.lane_bits;
+  head.at = row * shape.width + head.head * shape.dim;
+  head.is_there = head.head < shape.heads + 2 * shape.kv_heads;
+  head.is_value = head.head >= shape.heads + shape.kv_heads;
+  head.is_key = !head.is_value && head.head >= shape.heads;
+  return head;
+}
+
+__device__ inline float
+lanes_sum (float value, unsigned lanes)
+{
+  for (unsigned distance = lanes / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync (0xffffffffu, value, distance);
+  return value;
+}
+
+__device__ inline uint64_t
+rstd_at (const HeadNorm &shape, const RowHead &head)
+{
+  return head.row * (shape.heads + shape.kv_heads) + head.head;
+}
+
+/* As a copy, not as a reference to what the launch was given: that would be put in local memory. */
+__device__ inline Array
+weight_of (const RowHead &head, const Array &q, const Array &k)
+{
+  return { head.is_key ? k.at : q.at, head.is_key ? k.is_half : q.is_half,
+           head.is_key ? k.is_fp16 : q.is_fp16, head.is_key ? k.is_wide : q.is_wide };
+}
+
+/* Every lane of a warp goes through as many rounds as the others: they sum together. The first
+ * piece of a lane stays with it. */
+__global__ void
+head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
+{
+  uint64_t first = threadIdx.x % shape.lanes * PIECE, stride = shape.lanes * PIECE;
+
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (unsigned lane = (unsigned)first_x (); lane - threadIdx.x % WARP < lanes_of_row (shape);
+         lane += (unsigned)stride_x ())
+      {
+        RowHead head = row_head_of (shape, row, lane);
+        Array weight = weight_of (head, q, k);
+        unsigned n = head.is_there && first < shape.dim ? piece_of (first, shape.dim) : 0;
+        Words kept = fetch (in, head.at + first, n);
+        float squares = 0;
+
+        for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+          {
+            Piece x
+                = d == first ? widen (in, kept) : read (in, head.at + d, piece_of (d, shape.dim));
+
+            for (unsigned i = 0; i < PIECE; i++)
+              squares += x.at[i] * x.at[i];
+          }
+        float scale
+            = 1.0f / sqrtf (lanes_sum (squares, shape.lanes) / (float)shape.dim + shape.eps);
+        if (first == 0 && head.is_there && !head.is_value)
+          rstd[rstd_at (shape, head)] = scale;
+        for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+          {
+            n = piece_of (d, shape.dim);
+            Piece x = d == first ? widen (in, kept) : read (in, head.at + d, n);
+            Piece w = read (weight, d, n);
+
+            for (unsigned i = 0; i < PIECE; i++)
+              x.at[i] = head.is_value ? x.at[i] : x.at[i] * scale * w.at[i];
+            write (out, head.at + d, n, x);
+          }
+      }
+}
+
+/* --- gradients ---------------------------------------------------------------------------- */
+
+template <bool plain> struct HeadNormBwd
+{
+  HeadNorm shape;
+  Array din, dout, in, q, k;
+  const float *rstd;
+};
+
+template <bool plain>
+__device__ inline HeadNormBwd<plain>
+known_norm (const HeadNormBwd<plain> &norm)
+{
+  return { norm.shape,
+           known<plain> (norm.din),
+           known<plain> (norm.dout),
+           known<plain> (norm.in),
+           known<plain> (norm.q),
+           known<plain> (norm.k),
+           norm.rstd };
+}
+
+/* Of a lane's piece, over heads and rows: dout * normal. */
+struct HeadSums
+{
+  Piece q, k;
+};
+
+/* din = rstd * (scaled - normal * mean (scaled * normal)), scaled = dout * weight: of the one piece
+ * that a lane has of a head, if it has one. */
+template <bool plain>
+__device__ inline void
+head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSums *own)
+{
+  const HeadNorm &shape = norm.shape;
+  uint64_t first = threadIdx.x % shape.lanes * PIECE;
+  bool is_there = head.is_there && first < shape.dim;
+  unsigned n = !is_there ? 0 : plain ? (unsigned)PIECE : piece_of (first, shape.dim);
+  Array weight = weight_of (head, norm.q, norm.k);
+  float scale = is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
+  Words douts = {}, ins = {}, weights = {};
+  float products = 0;
+
+  if (is_there)
+    {
+      douts = fetch (norm.dout, head.at + first, n);
+      ins = fetch (norm.in, head.at + first, n);
+      weights = fetch (weight, first, n);
+    }
+  Piece g = widen (norm.dout, douts), x = widen (norm.in, ins), w = widen (weight, weights);
+  for (unsigned i = 0; i < PIECE; i++)
+    products += g.at[i] * w.at[i] * (x.at[i] * scale);
+  float mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      float normal = x.at[i] * scale, term = g.at[i] * normal;
+
+      own->q.at[i] += head.is_key || head.is_value ? 0.0f : term;
+      own->k.at[i] += head.is_key ? term : 0.0f;
+      g.at[i] = head.is_value ? g.at[i] : scale * (g.at[i] * w.at[i] - normal * mean);
+    }
+  if (is_there)
+    write (norm.din, head.at + first, n, g);
+}
+
+/* Of the block's threads: each element of a head is in those that have its piece. */
+__device__ inline void
+store_sums (const RowParts &parts, uint64_t part, unsigned sum, const Piece &piece, unsigned lanes)
+{
+  __shared__ float of_thread[PIECE][THREADS + 1]; /* one more against bank conflicts */
+
+  __syncthreads (); /* the last call's have been read */
+  for (unsigned i = 0; i < PIECE; i++)
+    of_thread[i][threadIdx.x] = piece.at[i];
+  __syncthreads ();
+  for (unsigned col = threadIdx.x; col < parts.cols; col += blockDim.x)
+    {
+      float total = 0;
+
+      for (unsigned at = col / PIECE; at < blockDim.x; at += lanes)
+        total += of_thread[col % PIECE][at];
+      write_one (parts.at, sum_place (parts, part, sum, col), total);
+    }
+}
+
+/* A block has a part of the rows. */
+template <bool plain>
+__global__ void
+__launch_bounds__ (THREADS, plain ? 4 : 3)
+    head_norm_bwd_parts (HeadNormBwd<plain> given, RowParts parts)
+{
+  HeadNormBwd<plain> norm = known_norm (given);
+  const HeadNorm &shape = norm.shape;
+
+  for (uint64_t part = blockIdx.x; part < parts.count; part += gridDim.x)
+    {
+      uint64_t end = at_most ((part + 1) * parts.rows_each, shape.rows);
+      HeadSums own = {};
+
+      for (uint64_t row = part * parts.rows_each; row < end; row++)
+        for (unsigned lane = threadIdx.x; lane - threadIdx.x % WARP < lanes_of_row (shape);
+             lane += blockDim.x)
+          head_norm_bwd_piece (norm, row_head_of (shape, row, lane), &own);
+      store_sums (parts, part, 0, own.q, shape.lanes);
+      store_sums (parts, part, 1, own.k, shape.lanes);
+    }
+}
+
+/* The same of any number of pieces, without the sums. */
+__global__ void
+head_norm_bwd (HeadNormBwd<false> norm)
+{
+  const HeadNorm &shape = norm.shape;
+  uint64_t first = threadIdx.x % shape.lanes * PIECE, stride = shape.lanes * PIECE;
+
+  for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
+    for (unsigned lane = (unsigned)first_x (); lane - threadIdx.x % WARP < lanes_of_row (shape);
+         lane += (unsigned)stride_x ())
+      {
+        RowHead head = row_head_of (shape, row, lane);
+        Array weight = weight_of (head, norm.q, norm.k);
+        float scale = head.is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
+        float products = 0, mean = 0;
+
+        for (unsigned pass = 0; pass < 2; pass++)
+          {
+            for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+              {
+                unsigned n = piece_of (d, shape.dim);
+                Words douts = fetch (norm.dout, head.at + d, n);
+                Words ins = fetch (norm.in, head.at + d, n);
+                Piece g = widen (norm.dout, douts), x = widen (norm.in, ins);
+                Piece w = read (weight, d, n);
+
+                for (unsigned i = 0; i < PIECE; i++)
+                  {
+                    float normal = x.at[i] * scale, scaled = g.at[i] * w.at[i];
+
+                    products += scaled * normal;
+                    g.at[i] = head.is_value ? g.at[i] : scale * (scaled - normal * mean);
+                  }
+                if (pass == 1)
+                  write (norm.din, head.at + d, n, g);
+              }
+            if (pass == 0)
+              mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+          }
+      }
+}
+
+/* The gradient of q's or k's weight by itself: of every row `count` heads from `first` on are a row
+ * each. */
+struct HeadTerm
+{
+  HeadNormBwd<false> norm;
+  uint64_t first, count;
+
+  struct Row
+  {
+    Words dout, in;
+    float scale;
+  };
+
+  __device__ Row
+  fetch (uint64_t row, uint64_t col, unsigned n) const
+  {
+    uint64_t head = first + row % count, at;
+
+    row /= count;
+    at = row * norm.shape.width + head * norm.shape.dim + col;
+    return { ::fetch (norm.dout, at, n), ::fetch (norm.in, at, n),
+             norm.rstd[row * (norm.shape.heads + norm.shape.kv_heads) + head] };
+  }
+
+  __device__ void
+  add (const Row &row, Piece *sum, Piece *) const
+  {
+    Piece g = widen (norm.dout, row.dout), x = widen (norm.in, row.in);
+
+    for (unsigned i = 0; i < PIECE; i++)
+      sum->at[i] += g.at[i] * (x.at[i] * row.scale);
+  }
+};
+
+int
+launch_head_term (const HeadTerm &term, Array out, void *stream)
+{
+  Columns sums = columns_of (term.norm.shape.rows * term.count, term.norm.shape.dim, out, Array{});
+
+  return EXEC_CUDA_LAUNCH (columns, shape_of_columns (sums), stream, sums, term);
+}
+
+/* The sums come first: din may lie where dout is. */
+int
+launch_apart (const HeadNormBwd<false> &norm, Array dq, Array dk, void *stream)
+{
+  int code = launch_head_term ({ norm, 0, norm.shape.heads }, dq, stream);
+
+  if (code == 0)
+    code = launch_head_term ({ norm, norm.shape.heads, norm.shape.kv_heads }, dk, stream);
+  if (code != 0)
+    return code;
+  return EXEC_CUDA_LAUNCH (head_norm_bwd, shape_of_heads (norm.shape), stream, norm);
+}
+
+}
+
+extern "C" int
+exec_cuda_head_norm (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  HeadNorm shape = head_norm_of (operands);
+  Array out = operands.rows_of (0, shape.dim), in = operands.rows_of (2, shape.dim);
+  Array q = operands.rows_of (3, shape.dim), k = operands.rows_of (4, shape.dim);
+  float *rstd = operands.floats (1);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (head_norm, shape_of_heads (shape), stream, shape, out, rstd, in, q, k);
+}
+
+extern "C" int
+exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  HeadNorm shape = head_norm_of (operands);
+  Array din = operands.rows_of (0, shape.dim), dq = operands.rows_of (1, shape.dim);
+  Array dk = operands.rows_of (2, shape.dim), dout = operands.rows_of (3, shape.dim);
+  Array in = operands.rows_of (4, shape.dim), q = operands.rows_of (5, shape.dim);
+  Array k = operands.rows_of (6, shape.dim);
+  HeadNormBwd<false> norm = { shape, din, dout, in, q, k, operands.floats (7) };
+  HeadNormBwd<true> plain = { shape, din, dout, in, q, k, norm.rstd };
+  RowParts parts = parts_of (operands, 8, shape.rows, shape.dim);
+  unsigned lanes = (unsigned)at_most (lanes_of_row (shape), THREADS);
+  Shape launch = shape_of_blocks (parts.count, (lanes + WARP - 1) / WARP * WARP);
+  int code = operands.code;
+
+  if (code != 0)
+    return code;
+  if (parts.count == 0 || shape.dim > WARP * PIECE)
+    return launch_apart (norm, dq, dk, stream);
+  if (is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (q) && is_plain (k))
+    code = EXEC_CUDA_LAUNCH (head_norm_bwd_parts, launch, stream, plain, parts);
+  else
+    code = EXEC_CUDA_LAUNCH (head_norm_bwd_parts, launch, stream, norm, parts);
+  return code != 0 ? code : launch_parts (parts, dq, dk, stream);
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax and cross entropy over the vocabulary: a row's loss goes to an exact sum, its softmax
+ * stays for the gradient, or becomes it at once where its logits were. Rows whose target is
+ * negative count for nothing.
+ *
+ * Launch shape   cross_entropy, loss_grad: a block per row of up to 1024 threads, a piece of 8
+ *                logits each, or up to 512 where those keep a row in registers, at most 2048
+ *                blocks; 256 bytes of shared memory. cross_entropy_bwd: pieces along x in blocks of
+ *                whole warps up to 256 threads, rows along y.
+ * Per call       s: bytes per element, of each operand's own format
+ *   op                  bytes                          instructions
+ *   cross_entropy       rows cols (s + s + 4)          about 20 per logit, two of them 2^x; the
+ *                                                      second reading of a row is mostly from cache
+ *   cross_entropy_bwd   rows cols (4 + s)              -
+ *   loss_grad           rows cols (s + s)              about 20 per logit, two of them 2^x; of a
+ *                                                      row the first 65,536 logits (fp32: 32,768)
+ *                                                      stay in registers, the rest is read again,
+ *                                                      the last first, mostly from cache
+ * Checked with   run_cross_entropy, run_cross_entropy_bwd and run_loss_grad of exec/cpu/kernels-cpu.c,
+ *                by tests/fake and tests/gpu; loss_grad leaves the bits of the other two. Maxima
+ * are exact. Sums of exponentials are added in another order and rescaled when a larger logit
+ * comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of themselves, pieces =
+ * cols / (8 threads) being what a thread goes through, and the probabilities by as much and what
+ * power_of_e is off by; a row's loss by that of 1 + its own rounding. The sum of the losses, and
+ * the gradient, are exact. */
+#include "exec/cuda/kernels/exact.cuh"
+#include "exec/cuda/kernels/powers.cuh"
+#include "exec/cuda/kernels/reduce.cuh"
+
+namespace
+{
+
+enum : unsigned
+{
+  LOSS_THREADS = 1024,
+  KEPT_BYTES = 128, /* of a row, that a thread does not read twice */
+  AHEAD = 2         /* pieces that it asks for before it waits for the first */
+};
+
+/* In pieces. */
+__host__ __device__ constexpr unsigned
+kept_pieces (bool is_half)
+{
+  return KEPT_BYTES / PIECE / (is_half ? 2 : 4);
+}
+
+/* Half as many where those keep a row whole: then two blocks share a processor, and one reads while
+ * the other writes. */
+inline unsigned
+threads_of (uint64_t cols, bool is_half)
+{
+  uint64_t few = LOSS_THREADS / 2, pieces = pieces_of (cols);
+  uint64_t most = pieces > few * kept_pieces (is_half) ? (uint64_t)LOSS_THREADS : few;
+
+  return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
+}
+
+/* The same number, from which the compiler keeps nothing that it made before: registers are for
+ * what is kept of a row. */
+__device__ inline unsigned
+anew (unsigned value)
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
+/* A sum of e^(x - max); max is minus infinity while there are none. */
+struct Softmax
+{
+  float max, sum;
+};
+
+__device__ inline void
+add_piece (Softmax *softmax, const Piece &logits)
+{
+  float max = softmax->max, shift;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    max = logits.at[i] > max ? logits.at[i] : max;
+  if (max > softmax->max && softmax->sum != 0)
+    softmax->sum *= power_of_e (softmax->max - max);
+  softmax->max = max;
+  shift = max == -INFINITY ? 0.0f : max;
+  for (unsigned i = 0; i < PIECE; i++)
+    softmax->sum += power_of_e (logits.at[i] - shift);
+}
+
+/* Behind the end of a row nothing is added. */
+__device__ inline Piece
+without_rest (Piece logits, unsigned n)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    logits.at[i] = i < n ? logits.at[i] : -INFINITY;
+  return logits;
+}
+
+/* What lies at `col` and so on of a row, `stride` apart; none of it behind the end. */
+template <unsigned pieces> struct RowPieces
+{
+  Words words[pieces];
+
+  __device__ static unsigned
+  length (unsigned col, unsigned cols)
+  {
+    return col < cols ? piece_of (col, cols) : 0;
+  }
+
+  __device__ void
+  fetch_all (const Array &logits, uint64_t begin, unsigned col, unsigned stride, unsigned cols)
+  {
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+      words[k] = fetch (logits, begin + col, length (col, cols));
+  }
+
+  __device__ void
+  add_to (Softmax *softmax, const Array &logits, unsigned col, unsigned stride, unsigned cols) const
+  {
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+      {
+        unsigned n = length (col, cols);
+
+        if (n == PIECE)
+          add_piece (softmax, widen (logits, words[k]));
+        else if (n > 0)
+          add_piece (softmax, without_rest (widen (logits, words[k]), n));
+      }
+  }
+};
+
+/* Of the block: its maximum, and 1 / the sum, which all multiply by. */
+struct RowSoftmax
+{
+  float max, sum, inverse;
+};
+
+__device__ inline RowSoftmax
+join (const Softmax &own)
+{
+  float max = block_max (own.max);
+  float sum = block_sum (own.max == -INFINITY ? own.sum : own.sum * power_of_e (own.max - max));
+
+  return { max, sum, 1.0f / sum };
+}
+
+__device__ inline Piece
+probabilities_of (Piece logits, const RowSoftmax &row)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    logits.at[i] = power_of_e (logits.at[i] - row.max) * row.inverse;
+  return logits;
+}
+
+/* Compiled for each width: fewer registers are in use. */
+template <bool is_half>
+__device__ inline Array
+of_width (const Array &array)
+{
+  return { array.at, is_half, is_half && array.is_fp16, array.is_wide };
+}
+
+template <bool is_half>
+__global__ void
+__launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, unsigned cols, Limb *loss, Array out,
+                                                Array given, const int32_t *targets)
+{
+  Array logits = of_width<is_half> (given), prob = of_width<false> (out);
+  unsigned first = threadIdx.x * PIECE, stride = blockDim.x * PIECE;
+
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    {
+      uint64_t begin = row * cols;
+      Softmax own = { -INFINITY, 0 };
+      bool counts = targets[row] >= 0;
+      float target = counts ? read_one (logits, begin + (unsigned)targets[row]) : 0.0f;
+
+      for (unsigned col = first; col < cols; col += AHEAD * stride)
+        {
+          RowPieces<AHEAD> some;
+
+          some.fetch_all (logits, begin, col, stride, cols);
+          some.add_to (&own, logits, col, stride, cols);
+        }
+      RowSoftmax all = join (own);
+      for (unsigned col = first; col < cols; col += stride)
+        {
+          unsigned n = piece_of (col, cols);
+
+          write (prob, begin + col, n, probabilities_of (read (logits, begin + col, n), all));
+        }
+      if (threadIdx.x == 0 && counts)
+        exact_add_float (loss, logf (all.sum) - (target - all.max));
+    }
+}
+
+/* Makes the gradient of a piece of a row that begins at `begin`. */
+__device__ inline void
+write_gradient (const Array &logits, const Words &words, const RowSoftmax &row, uint64_t begin,
+                unsigned col, unsigned cols, unsigned target)
+{
+  Piece piece = probabilities_of (widen (logits, words), row);
+
+  if (target - col < PIECE)
+    for (unsigned i = 0; i < PIECE; i++)
+      piece.at[i] -= target == col + i ? 1.0f : 0.0f;
+  write (logits, begin + col, piece_of (col, cols), piece);
+}
+
+/* Of pieces from `rest` on: the last that was read comes first, which is still near. */
+__device__ inline void
+write_rest (const Array &logits, const RowSoftmax &row, uint64_t begin, unsigned rest,
+            unsigned stride, unsigned cols, unsigned target)
+{
+  if (rest >= cols)
+    return;
+  for (unsigned left = (cols - rest + stride - 1) / stride; left-- > 0;)
+    {
+      unsigned col = rest + left * stride;
+
+      write_gradient (logits, fetch (logits, begin + col, piece_of (col, cols)), row, begin, col,
+                      cols, target);
+    }
+}
+
+/* Threads write where they alone read, but for the target's logit: all have read that when the
+ * block's maximum is known. */
+template <bool is_half>
+__global__ void
+__launch_bounds__ (LOSS_THREADS)
+    loss_grad (uint64_t rows, unsigned cols, Limb *loss, Array given, const int32_t *targets)
+{
+  const unsigned n_kept = kept_pieces (is_half);
+  Array logits = of_width<is_half> (given);
+  unsigned first = threadIdx.x * PIECE, stride = blockDim.x * PIECE;
+  unsigned rest = first + n_kept * stride;
+
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    {
+      uint64_t begin = row * cols;
+
+      if (targets[row] < 0)
+        {
+          for (unsigned col = first; col < cols; col += stride)
+            write (logits, begin + col, piece_of (col, cols), Piece{});
+          continue;
+        }
+      unsigned target = (unsigned)targets[row];
+      float logit = read_one (logits, begin + target);
+      Softmax own = { -INFINITY, 0 };
+      RowPieces<n_kept> kept;
+
+      kept.fetch_all (logits, begin, first, stride, cols);
+      kept.add_to (&own, logits, first, stride, cols);
+      for (unsigned col = rest; col < cols; col += AHEAD * stride)
+        {
+          RowPieces<AHEAD> some;
+
+          some.fetch_all (logits, begin, col, stride, cols);
+          some.add_to (&own, logits, col, stride, cols);
+        }
+      RowSoftmax all = join (own);
+      write_rest (logits, all, begin, rest, stride, cols, target);
+      unsigned col = first;
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < n_kept; k++, col = anew (col + stride))
+        if (col < cols)
+          write_gradient (logits, kept.words[k], all, begin, col, cols, target);
+      if (threadIdx.x == 0)
+        exact_add_float (loss, logf (all.sum) - (logit - all.max));
+    }
+}
+
+__global__ void
+cross_entropy_bwd (uint64_t rows, uint64_t cols, Array dlogits, Array prob, const int32_t *targets)
+{
+  for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
+    for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
+      {
+        int32_t target = targets[row];
+        unsigned n = piece_of (col, cols);
+        Piece piece = target < 0 ? Piece{} : read (prob, row * cols + col, n);
+
+        for (unsigned i = 0; i < PIECE; i++)
+          if (target >= 0 && (uint64_t)target == col + i)
+            piece.at[i] -= 1.0f;
+        write (dlogits, row * cols + col, n, piece);
+      }
+}
+
+}
+
+extern "C" int
+exec_cuda_cross_entropy (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array prob = operands.rows_of (1, cols), logits = operands.rows_of (2, cols);
+  const int32_t *targets = operands.ints (3);
+  Limb *loss = (Limb *)args->ptr[0];
+  unsigned threads = threads_of (cols, logits.is_half);
+
+  operands.need (1, PLAN_DTYPE_FP32);
+  if (operands.code != 0)
+    return operands.code;
+  if (logits.is_half)
+    return EXEC_CUDA_LAUNCH (cross_entropy<true>, shape_of_blocks (rows, threads), stream, rows,
+                             cols, loss, prob, logits, targets);
+  return EXEC_CUDA_LAUNCH (cross_entropy<false>, shape_of_blocks (rows, threads), stream, rows,
+                           cols, loss, prob, logits, targets);
+}
+
+extern "C" int
+exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array dlogits = operands.rows_of (0, cols), prob = operands.rows_of (1, cols);
+  const int32_t *targets = operands.ints (2);
+
+  operands.need (1, PLAN_DTYPE_FP32);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (cross_entropy_bwd, shape_of_matrix (rows, pieces_of (cols)), stream,
+                           rows, cols, dlogits, prob, targets);
+}
+
+extern "C" int
+exec_cuda_loss_grad (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array logits = operands.rows_of (1, cols);
+  const int32_t *targets = operands.ints (2);
+  Limb *loss = (Limb *)args->ptr[0];
+  unsigned threads = threads_of (cols, logits.is_half);
+
+  if (operands.code != 0)
+    return operands.code;
+  if (logits.is_half)
+    return EXEC_CUDA_LAUNCH (loss_grad<true>, shape_of_blocks (rows, threads), stream, rows, cols,
+                             loss, logits, targets);
+  return EXEC_CUDA_LAUNCH (loss_grad<false>, shape_of_blocks (rows, threads), stream, rows, cols,
+                           loss, logits, targets);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Squares of 128 x 128 elements that a block of 256 threads reads once: each thread holds a patch
+ * of 8 x 8 in registers, and what it makes of its columns goes through shared memory. */
+#pragma once
+#include "exec/cuda/kernels/narrow.cuh"
+
+namespace
+{
+
+enum : unsigned
+{
+  SQUARE_PIECES = SQUARE_SIDE / PIECE,   /* of a row of a square; of as many threads */
+  SQUARE_LINES = THREADS / SQUARE_PIECES /* of such threads: each has the rows of a piece */
+};
+
+struct Patch
+{
+  Piece row[PIECE];
+};
+
+/* Where a thread's is. */
+struct PatchPlace
+{
+  unsigned line, piece;
+  uint64_t row, col;
+};
+
+__device__ inline PatchPlace
+patch_place (uint64_t r, uint64_t c)
+{
+  unsigned line = threadIdx.x / SQUARE_PIECES, piece = threadIdx.x % SQUARE_PIECES;
+
+  return { line, piece, r + line * PIECE, c + piece * PIECE };
+}
+
+/* A thread asks for all of its rows before it waits for the first. */
+__device__ inline Patch
+read_patch (const Array &in, uint64_t at, uint64_t cols)
+{
+  Words words[PIECE];
+  Patch patch;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    words[k] = fetch (in, at + k * cols, PIECE);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    patch.row[k] = widen (in, words[k]);
+  return patch;
+}
+
+__device__ inline Patch
+turned_patch (const Patch &patch)
+{
+  Patch turned;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        turned.row[i].at[k] = patch.row[k].at[i];
+    }
+  return turned;
+}
+
+__device__ inline uint32_t
+largest_of_patch (const Patch &patch)
+{
+  uint32_t max = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max = larger (max, largest_of_piece (patch.row[k]));
+  return max;
+}
+
+/* Shared by the block. Codes of column x are in pieces, that of line y at y ^ x / 8: a warp's
+ * stores, and its reads, are in different banks. */
+struct SquareTile
+{
+  uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of columns, in the rows of a line */
+  Pair turned[SQUARE_SIDE][SQUARE_LINES];
+};
+
+__device__ inline SquareTile &
+square_tile ()
+{
+  __shared__ SquareTile shared;
+
+  return shared;
+}
+
+__device__ inline void
+share_largest (const Patch &patch, const PatchPlace &place)
+{
+  Patch turned = turned_patch (patch);
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    square_tile ().largest[place.line][place.piece * PIECE + i] = largest_of_piece (turned.row[i]);
+}
+
+/* Of column i of the thread's. */
+__device__ inline void
+share_column (const PatchPlace &place, unsigned i, const Pair &codes)
+{
+  square_tile ().turned[place.piece * PIECE + i][place.line ^ place.piece] = codes;
+}
+
+/* Of the square's column x, a piece for each line. */
+__device__ inline Pair
+shared_column (unsigned x, unsigned line)
+{
+  return square_tile ().turned[x][line ^ x / PIECE];
+}
+
+}

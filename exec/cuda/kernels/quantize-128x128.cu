@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* e4m3 in blocks of 128 along a row and in squares of that side, each with an fp32 scale: matrices,
+ * both ways round from one square at a time; a rank's part of a parameter, by the magnitudes of
+ * whole squares; and the scales of a parameter that is turned.
+ *
+ * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
+ *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
+ *                amax_squares, of parts that cut pieces of 8 elements, and quantize_squares: a
+ *                thread per piece, 256 a block, at most 2048 blocks. scale_squares, turn_squares:
+ *                one per scale.
+ * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
+ *   op                    bytes                    instructions
+ *   quantize              n (s + q), with col      a comparison and a product in fp32 per element
+ *                         n (s + 2 q)              and copy, half an instruction to round it (about
+ *                                                  25 before sm_89): some 10 in all
+ *   param_amax            count s                  a comparison per element, one atomic a square
+ *   param_quantize        count (s + 1)            as quantize, of one copy; 4 per element to find
+ *                                                  its square
+ * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
+ *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
+ *                NaN. Scales are powers of two: a product with an inverse is what the CPU divides.
+ */
+#include "exec/cuda/kernels/patch.cuh"
+
+namespace
+{
+
+/* The scale of what has this largest magnitude. */
+__device__ inline float
+square_scale (uint32_t max)
+{
+  unsigned code = to_e8m0_of_448 (max);
+
+  return max == 0 ? 1.0f : from_e8m0 (code > 0 ? code : 1);
+}
+
+/* Products with a power of two are exact, where they are not too small for a code. */
+__device__ inline Pair
+square_codes (Piece piece, float inverse)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= inverse;
+  return to_codes (narrow_of (PLAN_DTYPE_E4M3), piece);
+}
+
+/* --- a matrix ----------------------------------------------------------------------------- */
+
+/* One of the results: rows of `cols` codes, then scales. */
+struct SquareTarget
+{
+  uint8_t *at;
+  float *scales;
+  uint64_t rows, cols;
+};
+
+__device__ inline float *
+column_inverses ()
+{
+  __shared__ float shared[SQUARE_SIDE];
+
+  return shared;
+}
+
+/* Of row threadIdx.x % 8 of a patch, over the 16 threads that have it between them: by turns two of
+ * them share out the rows that they speak for. */
+__device__ inline uint32_t
+largest_of_row (const Patch &patch)
+{
+  uint32_t max[PIECE];
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    max[k] = largest_of_piece (patch.row[k]);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned half = PIECE / 2; half > 0; half /= 2)
+    {
+      bool takes_upper = (threadIdx.x & half) != 0;
+
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < half; k++)
+        {
+          uint32_t own = takes_upper ? max[k + half] : max[k];
+          uint32_t given = takes_upper ? max[k] : max[k + half];
+
+          max[k] = larger (own, __shfl_xor_sync (0xffffffffu, given, (int)half));
+        }
+    }
+  return larger (max[0], __shfl_xor_sync (0xffffffffu, max[0], (int)PIECE));
+}
+
+/* Rows as codes. `own`: the inverse of the scale of row threadIdx.x % 8. */
+__device__ inline void
+store_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place, float own)
+{
+  uint8_t *at = to.at + place.row * to.cols + place.col;
+  unsigned first = threadIdx.x % WARP / SQUARE_PIECES * SQUARE_PIECES;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      float inverse = __shfl_sync (0xffffffffu, own, (int)(first + k));
+
+      store_codes (at + k * to.cols, square_codes (patch.row[k], inverse), PIECE);
+    }
+}
+
+/* The scales of rows, then those. */
+__device__ inline void
+convert_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place)
+{
+  float scale = square_scale (largest_of_row (patch));
+
+  if (place.piece < PIECE)
+    to.scales[place.col / SQUARE_SIDE * to.rows + place.row + place.piece] = scale;
+  store_rows (to, patch, place, inverse_of_power (scale));
+}
+
+/* The scales of columns. */
+__device__ inline void
+scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &place, uint64_t r,
+               uint64_t c)
+{
+  unsigned x = threadIdx.x;
+
+  share_largest (patch, place);
+  __syncthreads ();
+  if (x < SQUARE_SIDE)
+    {
+      uint32_t max = 0;
+
+      for (unsigned line = 0; line < SQUARE_LINES; line++)
+        max = larger (max, square_tile ().largest[line][x]);
+      float scale = square_scale (max);
+      column_inverses ()[x] = inverse_of_power (scale);
+      to.scales[r / SQUARE_SIDE * to.rows + c + x] = scale;
+    }
+  __syncthreads ();
+}
+
+/* Codes of columns. `inverse`: of the scale of a square. */
+__device__ inline void
+turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
+{
+  Patch turned = turned_patch (patch);
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      float own = is_square ? inverse : column_inverses ()[place.piece * PIECE + i];
+
+      share_column (place, i, square_codes (turned.row[i], own));
+    }
+}
+
+/* Columns become rows. */
+__device__ inline void
+store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
+{
+  unsigned piece = threadIdx.x % SQUARE_PIECES;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned round = 0; round < PIECE; round++)
+    {
+      unsigned x = round * SQUARE_LINES + threadIdx.x / SQUARE_PIECES;
+
+      store_codes (to.at + (c + x) * to.cols + r + piece * PIECE, shared_column (x, piece), PIECE);
+    }
+}
+
+/* Whoever has the last square of a row fills the row of scales up. */
+__device__ inline void
+store_square_scale (const SquareTarget &to, uint64_t r, uint64_t c, float scale)
+{
+  uint64_t apart = squares_apart (to.cols), x = c / SQUARE_SIDE;
+  float *at = to.scales + r / SQUARE_SIDE * apart;
+
+  at[x] = scale;
+  if (x == to.cols / SQUARE_SIDE - 1)
+    while (++x < apart)
+      at[x] = 1.0f;
+}
+
+/* The scale of a square, and its rows. */
+__device__ inline float
+convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &patch,
+                const PatchPlace &place, uint64_t r, uint64_t c)
+{
+  float scale = square_scale (largest_of_block (largest_of_patch (patch)));
+  float inverse = inverse_of_power (scale);
+
+  store_rows (row, patch, place, inverse);
+  if (threadIdx.x == 0)
+    {
+      store_square_scale (row, r, c, scale);
+      if (col.at != NULL)
+        store_square_scale (col, c, r, scale);
+    }
+  return inverse;
+}
+
+/* What one round writes in shared memory the next does not before two barriers. */
+__global__ void
+__launch_bounds__ (THREADS, 2)
+    quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
+{
+  uint64_t across = row.cols / SQUARE_SIDE, squares = row.rows / SQUARE_SIDE * across;
+
+  for (uint64_t square = blockIdx.x; square < squares; square += gridDim.x)
+    {
+      uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
+      PatchPlace place = patch_place (r, c);
+      Patch patch = read_patch (in, place.row * row.cols + place.col, row.cols);
+      float inverse = 0.0f;
+
+      if (is_square)
+        inverse = convert_square (row, col, patch, place, r, c);
+      else
+        convert_rows (row, patch, place);
+      if (col.at == NULL)
+        continue;
+      if (!is_square)
+        scale_columns (col, patch, place, r, c);
+      turn_patch (patch, place, is_square, inverse);
+      __syncthreads ();
+      store_columns (col, r, c);
+    }
+}
+
+/* --- parts of parameters ------------------------------------------------------------------ */
+
+struct SquarePart
+{
+  uint64_t first, count;
+  Divisor cols; /* of the parameter */
+};
+
+/* Where an element of the parameter is. */
+struct SquarePlace
+{
+  uint64_t row, col;
+};
+
+__device__ inline SquarePlace
+place_in (const SquarePart &part, uint64_t element)
+{
+  Quotient place = divide (element, part.cols);
+
+  return { place.whole, place.rest };
+}
+
+__device__ inline void
+go_on (const SquarePart &part, SquarePlace &place)
+{
+  if (++place.col < part.cols.by)
+    return;
+  place.col = 0;
+  place.row++;
+}
+
+/* Elements of a part that follow each other in one square. */
+__device__ inline bool
+are_together (const SquarePart &part, const SquarePlace &place, unsigned n)
+{
+  return place.col + n <= part.cols.by && place.col % SQUARE_SIDE + n <= SQUARE_SIDE;
+}
+
+__device__ inline uint64_t
+square_at (const SquarePart &part, const SquarePlace &place)
+{
+  return place.row / SQUARE_SIDE * squares_apart (part.cols.by) + place.col / SQUARE_SIDE;
+}
+
+/* Neighbouring threads have neighbouring pieces: the first of those that are in one square speaks
+ * for all of them in its warp. Every thread of a warp comes here. */
+__device__ inline void
+raise_together (uint32_t *amax, uint64_t square, uint32_t max)
+{
+  uint32_t low = (uint32_t)square, high = (uint32_t)(square >> 32);
+  unsigned lane = threadIdx.x % WARP;
+
+  for (unsigned distance = 1; distance < WARP; distance *= 2)
+    {
+      uint32_t other = __shfl_down_sync (0xffffffffu, max, distance);
+      uint32_t other_low = __shfl_down_sync (0xffffffffu, low, distance);
+      uint32_t other_high = __shfl_down_sync (0xffffffffu, high, distance);
+
+      if (lane + distance < WARP && other_low == low && other_high == high)
+        max = larger (max, other);
+    }
+  uint32_t before_low = __shfl_up_sync (0xffffffffu, low, 1);
+  uint32_t before_high = __shfl_up_sync (0xffffffffu, high, 1);
+  if (max > 0 && (lane == 0 || before_low != low || before_high != high))
+    atomicMax (amax + square, max);
+}
+
+/* The largest magnitude of what a thread takes of the square there, where pieces of the parameter
+ * are pieces of the part. */
+__device__ inline uint32_t
+largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
+{
+  uint64_t end = part.first + part.count;
+  PatchPlace place = patch_place (r, c);
+  uint64_t at = place.row * part.cols.by + place.col;
+  uint32_t max = 0;
+
+  if (r * part.cols.by + c >= part.first
+      && (r + SQUARE_SIDE - 1) * part.cols.by + c + SQUARE_SIDE <= end
+      && c + SQUARE_SIDE <= part.cols.by)
+    return largest_of_patch (read_patch (in, at - part.first, part.cols.by));
+  for (unsigned k = 0; k < PIECE && place.col < part.cols.by; k++, at += part.cols.by)
+    if (at >= part.first && at < end)
+      max = larger (max, largest_of_piece (read (in, at - part.first, piece_of (at, end))));
+  return max;
+}
+
+/* Squares that may have elements of a part. */
+struct SquaresMet
+{
+  uint64_t first_row, rows, across;
+};
+
+__host__ __device__ inline SquaresMet
+squares_met (const SquarePart &part)
+{
+  uint64_t height = part.cols.by * SQUARE_SIDE, from = part.first / height;
+
+  return { from, (part.first + part.count - 1) / height - from + 1,
+           (part.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE };
+}
+
+/* A block per square. */
+__global__ void
+__launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
+{
+  SquaresMet met = squares_met (part);
+
+  for (uint64_t square = blockIdx.x; square < met.rows * met.across; square += gridDim.x)
+    {
+      uint64_t row = met.first_row + square / met.across, col = square % met.across;
+      uint32_t max = largest_in_square (part, in, row * SQUARE_SIDE, col * SQUARE_SIDE);
+
+      raise_max (amax + row * squares_apart (part.cols.by) + col, max);
+    }
+}
+
+/* The same where they are not. */
+__global__ void
+amax_squares (SquarePart part, uint32_t *amax, Array in)
+{
+  uint64_t rounds = (part.count + piece_stride () - 1) / piece_stride ();
+
+  for (uint64_t round = 0; round < rounds; round++)
+    {
+      uint64_t at = first_piece () + round * piece_stride ();
+      unsigned n = at < part.count ? piece_of (at, part.count) : 0;
+      Piece piece = n > 0 ? read (in, at, n) : Piece{};
+      SquarePlace place = place_in (part, part.first + (n > 0 ? at : 0));
+      uint64_t square = square_at (part, place);
+      uint32_t max = 0;
+
+      for (unsigned i = 0; i < PIECE; i++, go_on (part, place))
+        {
+          if (i >= n)
+            continue;
+          uint64_t own = square_at (part, place);
+
+          if (own != square && max > 0)
+            atomicMax (amax + square, max);
+          max = larger (own != square ? 0 : max, magnitude_of (piece.at[i]));
+          square = own;
+        }
+      raise_together (amax, square, max);
+    }
+}
+
+__global__ void
+scale_squares (uint64_t count, float *scales, const uint32_t *amax)
+{
+  for (uint64_t i = first_x (); i < count; i += stride_x ())
+    scales[i] = square_scale (amax[i]);
+}
+
+__global__ void
+quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
+{
+  for (uint64_t at = first_piece (); at < part.count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, part.count);
+      Piece piece = read (in, at, n);
+
+      SquarePlace place = place_in (part, part.first + at);
+      float inverse = inverse_of_power (scales[square_at (part, place)]);
+
+      if (!are_together (part, place, n))
+        {
+          for (unsigned i = 0; i < PIECE; i++)
+            if (i < n)
+              {
+                piece.at[i] *= inverse_of_power (scales[square_at (part, place)]);
+                go_on (part, place);
+              }
+          inverse = 1.0f;
+        }
+      store_codes (out + at, square_codes (piece, inverse), n);
+    }
+}
+
+/* Of [rows, cols] to [cols, rows]. */
+__global__ void
+turn_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
+{
+  uint64_t from = squares_apart (cols), to = squares_apart (rows), count = cols / SQUARE_SIDE * to;
+
+  for (uint64_t i = first_x (); i < count; i += stride_x ())
+    out[i] = i % to < rows / SQUARE_SIDE ? in[i % to * from + i / to] : 1.0f;
+}
+
+SquarePart
+square_part (const ExecArgs *args, uint64_t count)
+{
+  return { args->param.first, count, divisor_of (args->param.cols) };
+}
+
+SquareTarget
+square_target (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
+{
+  uint8_t *at = (uint8_t *)args->ptr[i];
+
+  return { at, (float *)(at + rows * cols), rows, cols };
+}
+
+}
+
+extern "C" int
+exec_cuda_quantize_128 (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  SquareTarget row = square_target (args, 0, rows, cols), col = square_target (args, 1, cols, rows);
+  Array in = operands.array (2);
+  bool is_square = args->dtype[0] == PLAN_DTYPE_FP8_128X128;
+
+  if (operands.code != 0 || rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0
+      || (col.at != NULL && args->dtype[1] != args->dtype[0]) || args->ptr[3] != NULL)
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (quantize_128,
+                           shape_of_blocks (rows / SQUARE_SIDE * (cols / SQUARE_SIDE), THREADS),
+                           stream, row, col, in, is_square);
+}
+
+extern "C" int
+exec_cuda_param_amax_squares (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Array in = operands.array (1);
+  SquarePart part = square_part (args, operands.dim (0));
+  uint32_t *amax = (uint32_t *)operands.floats (0);
+
+  if (operands.code != 0 || part.count == 0)
+    return operands.code;
+  if (part.first % PIECE == 0 && part.cols.by % PIECE == 0)
+    {
+      SquaresMet met = squares_met (part);
+
+      return EXEC_CUDA_LAUNCH (amax_whole_squares, shape_of_blocks (met.rows * met.across, THREADS),
+                               stream, part, amax, in);
+    }
+  return EXEC_CUDA_LAUNCH (amax_squares, shape_of_pieces (part.count), stream, part, amax, in);
+}
+
+extern "C" int
+exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t squares = operands.dim (1);
+  Array in = operands.array (2);
+  const uint32_t *amax = (const uint32_t *)operands.floats (3);
+  float *scales = operands.floats (4);
+  SquarePart part = square_part (args, operands.dim (0));
+  uint8_t *out = (uint8_t *)args->ptr[0];
+  int code = operands.code;
+
+  if (code != 0 || args->dtype[0] != PLAN_DTYPE_E4M3 || args->ptr[1] != NULL)
+    return (int)cudaErrorInvalidValue;
+  code = EXEC_CUDA_LAUNCH (scale_squares, shape_of_items (squares), stream, squares, scales, amax);
+  if (code == 0 && part.count > 0)
+    code = EXEC_CUDA_LAUNCH (quantize_squares, shape_of_pieces (part.count), stream, part, out,
+                             scales, in);
+  return code;
+}
+
+extern "C" int
+exec_cuda_turn_squares (const ExecArgs *args, void *stream)
+{
+  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
+  const uint8_t *apart = args->blocks[1].scales;
+  const float *in
+      = (const float *)(apart != NULL ? apart : (const uint8_t *)args->ptr[1] + rows * cols);
+  float *out = (float *)((uint8_t *)args->ptr[0] + rows * cols);
+
+  return EXEC_CUDA_LAUNCH (turn_squares, shape_of_items (cols / SQUARE_SIDE * squares_apart (rows)),
+                           stream, rows, cols, out, in);
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* To and from the formats with scales of exec/cpu/kernels-cpu-quantize.c: e4m3 and e5m2 with one scale
+ * per tensor, mxfp8 and nvfp4 in blocks along a row. The copy for products over the other dimension
+ * is made from the same reading, turned.
+ *
+ * Launch shape   largest: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks; a
+ *                thread then makes the scale of it. quantize: 256 threads per square of 128 x 128,
+ *                at most 2048 blocks; 24 KiB of shared memory; each thread holds 8 rows of 8
+ *                elements. dequantize: a thread per piece.
+ * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
+ *   op                       bytes                 instructions
+ *   quantize, mxfp8          n (s + q), with col   a comparison and a product in fp32 per element
+ *                            n (s + 2 q)           and copy, half an instruction to round it (about
+ *                                                  25 before sm_89)
+ *   quantize, by a given     as mxfp8              the same, once for both copies
+ *   scale
+ *   quantize, the others     n s more: scales      quotients in fp32, of 9 instructions once for
+ *                            need the largest      both copies, or for nvfp4 some 20 for each
+ *                            element first
+ *   dequantize               n (q + s)             a conversion and a product per element, or two
+ * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
+ *                for byte, whichever NaN. What the CPU divides in fp64 is a quotient in fp32 and a
+ *                bit for its remainder here: see quotient_of. */
+#include "exec/cuda/kernels/patch.cuh"
+
+namespace
+{
+
+/* --- the scale of a tensor ---------------------------------------------------------------- */
+
+/* *max: 0, or what others found. */
+__global__ void
+largest (uint64_t count, uint32_t *max, Array in)
+{
+  raise_max (max, largest_here (in, count));
+}
+
+/* One of the results. */
+struct Target
+{
+  uint8_t *at; /* elements, then scales of blocks */
+  PlanDtype dtype;
+  float *scale; /* of the tensor */
+  uint64_t cols, count;
+  ScalePlaces places;
+  const float *given; /* what elements are multiplied with; NULL: see tensor_scaling */
+};
+
+__device__ inline double
+limit_of (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E5M2 ? 57344.0 : dtype == PLAN_DTYPE_NVFP4 ? 6.0 * 448.0 : 448.0;
+}
+
+/* Turns the largest magnitude, in row's place, into both scales. By one thread. */
+__global__ void
+set_scales (Target row, Target col)
+{
+  double max = (double)*row.scale;
+  float scale = max == 0 ? 1.0f : (float)(max / limit_of (row.dtype));
+
+  *row.scale = scale;
+  if (col.at != NULL)
+    *col.scale = scale;
+}
+
+/* The same of a scale that is given. */
+__global__ void
+set_given (Target row, Target col)
+{
+  *row.scale = 1.0f / *row.given;
+  if (col.at != NULL)
+    *col.scale = *row.scale;
+}
+
+/* --- eight rows at a time, or columns ----------------------------------------------------- */
+
+/* Where eight rows of a copy begin, of eight elements each; how many of both there are. */
+struct Lines
+{
+  uint64_t row, col;
+  unsigned rows, cols;
+};
+
+__device__ inline Lines
+lines_at (uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
+{
+  return { row, col, row < rows ? piece_of (row, rows) : 0, col < cols ? piece_of (col, cols) : 0 };
+}
+
+/* Codes of eight rows: of a byte each, or of half a one in the first word. */
+struct PatchCodes
+{
+  Pair row[PIECE];
+};
+
+__device__ inline bool
+has_blocks (const Target &to)
+{
+  return to.dtype == PLAN_DTYPE_MXFP8 || to.dtype == PLAN_DTYPE_NVFP4;
+}
+
+/* Of threads that have a block between them, along a row or down a column. */
+__device__ inline unsigned
+block_threads (const Target &to)
+{
+  return (to.dtype == PLAN_DTYPE_MXFP8 ? MX_BLOCK : NV_BLOCK) / PIECE;
+}
+
+/* What a tensor's elements are scaled by; of nvfp4 the largest of blocks. */
+__device__ inline Scaling
+tensor_scaling (const Target &to)
+{
+  float unit, high;
+
+  if (to.given != NULL)
+    return product_with (*to.given);
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    return product_with (1.0f);
+  if (to.dtype != PLAN_DTYPE_NVFP4)
+    return quotient_by_float (*to.scale);
+  unit = unit_of (*to.scale);
+  high = *to.scale * unit * 6.0f;
+  return quotient_by (high, fmaf (*to.scale * unit, 6.0f, -high), unit);
+}
+
+/* Codes of the scales of eight blocks that have these largest magnitudes. */
+__device__ inline Pair
+block_scales (const Target &to, const Scaling &tensor, const uint32_t largest[PIECE])
+{
+  Pair codes = {};
+  Piece piece;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      if (to.dtype == PLAN_DTYPE_MXFP8)
+        codes.word[k / 4] |= to_e8m0_of_448 (largest[k]) << k % 4 * 8;
+      piece.at[k] = float_of (largest[k]);
+    }
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    return codes;
+  return to_codes (narrow_of (PLAN_DTYPE_E4M3), scaled_piece (piece, tensor, true));
+}
+
+/* By the thread that has the beginning of the blocks. */
+__device__ inline void
+store_scales (const Target &to, const Lines &lines, const Pair &codes)
+{
+  unsigned block = to.dtype == PLAN_DTYPE_MXFP8 ? MX_BLOCK : NV_BLOCK;
+  uint8_t *at = to.at + (to.dtype == PLAN_DTYPE_MXFP8 ? to.count : to.count / 2);
+  uint64_t place = place_of (to.places, lines.row, lines.col / block),
+           step = place_step (to.places);
+
+  if (lines.cols > 0 && lines.col % block == 0)
+    for (unsigned k = 0; k < PIECE; k++)
+      if (k < lines.rows)
+        at[place + k * step] = (uint8_t)(codes.word[k / 4] >> k % 4 * 8);
+}
+
+/* Eight elements by one scale, as codes of half a byte. */
+__device__ inline uint32_t
+half_codes (const Piece &piece, const Scaling &by)
+{
+  Piece scaled = scaled_piece (piece, by, true);
+  uint32_t codes = 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    codes |= to_e2m1 (scaled.at[i]) << i * 4;
+  return is_of_zeros (by) ? 0 : codes;
+}
+
+/* By a power of two products are exact in fp32, where they are not too small for a code. */
+__device__ inline PatchCodes
+codes_of_blocks (const Target &to, const Patch &patch, const Pair &scales)
+{
+  PatchCodes codes = {};
+
+  if (to.dtype == PLAN_DTYPE_MXFP8)
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        {
+          float scale = from_e8m0 (scales.word[k / 4] >> k % 4 * 8 & 0xff);
+
+          codes.row[k]
+              = site_codes (narrow_of (PLAN_DTYPE_E4M3), patch.row[k], inverse_of_power (scale));
+        }
+    }
+  else
+    {
+      Piece scale = from_codes (narrow_of (PLAN_DTYPE_E4M3), scales);
+
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        codes.row[k].word[0] = half_codes (patch.row[k], half_scaling (scale.at[k], *to.scale));
+    }
+  return codes;
+}
+
+__device__ inline PatchCodes
+codes_of_tensor (const Target &to, const Scaling &tensor, const Patch &patch)
+{
+  Narrow format = narrow_of (to.dtype);
+  PatchCodes codes;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    codes.row[k] = to_codes (format, scaled_piece (patch.row[k], tensor, false));
+  return codes;
+}
+
+/* Columns of codes of a byte. */
+__device__ inline PatchCodes
+turned_codes (const PatchCodes &codes)
+{
+  PatchCodes turned = {};
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned k = 0; k < PIECE; k++)
+        turned.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff) << k % 4 * 8;
+    }
+  return turned;
+}
+
+/* The first n codes of a row, from a column on; of those of half a byte all. */
+__device__ inline void
+store_line (const Target &to, uint64_t row, uint64_t col, const Pair &codes, unsigned n)
+{
+  uint64_t at = row * to.cols + col;
+
+  if (to.dtype != PLAN_DTYPE_NVFP4)
+    store_codes (to.at + at, codes, n);
+  else if (n > 0 && (uintptr_t)to.at % sizeof (uint32_t) == 0)
+    *(uint32_t *)(to.at + at / 2) = codes.word[0];
+  else if (n > 0)
+    store_codes (to.at + at / 2, codes, PIECE / 2);
+}
+
+/* --- both ways round ---------------------------------------------------------------------- */
+
+/* Zeros behind the end. */
+__device__ inline Patch
+read_within (const Array &in, const PatchPlace &place, uint64_t rows, uint64_t cols)
+{
+  uint64_t bottom = place.row - place.line * PIECE + SQUARE_SIDE;
+  uint64_t right = place.col - place.piece * PIECE + SQUARE_SIDE;
+  Patch patch;
+
+  if (bottom <= rows && right <= cols)
+    return read_patch (in, place.row * cols + place.col, cols);
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      bool is_in = place.row + k < rows && place.col < cols;
+
+      patch.row[k] = is_in
+                         ? read (in, (place.row + k) * cols + place.col, piece_of (place.col, cols))
+                         : Piece{};
+    }
+  return patch;
+}
+
+/* Rows as codes, whose blocks' scales it stores. */
+__device__ inline PatchCodes
+convert_rows (const Target &to, const Scaling &tensor, const Patch &patch, const Lines &lines)
+{
+  uint32_t largest[PIECE];
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    {
+      largest[k] = largest_of_piece (patch.row[k]);
+      for (unsigned distance = 1; distance < block_threads (to); distance *= 2)
+        largest[k] = larger (largest[k], __shfl_xor_sync (0xffffffffu, largest[k], (int)distance));
+    }
+  Pair scales = block_scales (to, tensor, largest);
+  store_scales (to, lines, scales);
+  return codes_of_blocks (to, patch, scales);
+}
+
+/* Columns as codes, whose blocks' scales it stores. */
+__device__ inline PatchCodes
+convert_columns (const Target &to, const Scaling &tensor, const Patch &patch,
+                 const PatchPlace &place, const Lines &lines)
+{
+  uint32_t largest[PIECE] = {};
+  unsigned first = place.line / block_threads (to) * block_threads (to);
+
+  share_largest (patch, place);
+  __syncthreads ();
+  for (unsigned line = first; line < first + block_threads (to); line++)
+    {
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < PIECE; i++)
+        largest[i] = larger (largest[i], square_tile ().largest[line][place.piece * PIECE + i]);
+    }
+  Pair scales = block_scales (to, tensor, largest);
+  store_scales (to, lines, scales);
+  return codes_of_blocks (to, turned_patch (patch), scales);
+}
+
+__device__ inline void
+store_rows (const Target &to, const Lines &lines, const PatchCodes &codes)
+{
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned k = 0; k < PIECE; k++)
+    if (k < lines.rows)
+      store_line (to, lines.row + k, lines.col, codes.row[k], lines.cols);
+}
+
+/* Columns become rows. */
+__device__ inline void
+store_columns (const Target &to, uint64_t r, uint64_t c, uint64_t rows, uint64_t cols)
+{
+  unsigned line = threadIdx.x % SQUARE_PIECES;
+  uint64_t row = r + line * PIECE;
+  unsigned n = row < rows ? piece_of (row, rows) : 0;
+
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned round = 0; round < PIECE; round++)
+    {
+      unsigned x = round * SQUARE_LINES + threadIdx.x / SQUARE_PIECES;
+
+      if (c + x < cols)
+        store_line (to, c + x, row, shared_column (x, line), n);
+    }
+}
+
+__global__ void
+__launch_bounds__ (THREADS, 2)
+    quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in, uint32_t *amax)
+{
+  uint32_t own = 0;
+  uint64_t across = (cols + SQUARE_SIDE - 1) / SQUARE_SIDE;
+  uint64_t squares = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * across;
+  Scaling tensor = tensor_scaling (row);
+
+  for (uint64_t square = blockIdx.x; square < squares; square += gridDim.x)
+    {
+      uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
+      PatchPlace place = patch_place (r, c);
+      Patch patch = read_within (in, place, rows, cols);
+
+      if (amax != NULL)
+        own = larger (own, largest_of_patch (patch));
+      Lines lines = lines_at (place.row, place.col, rows, cols);
+      PatchCodes codes = has_blocks (row) ? convert_rows (row, tensor, patch, lines)
+                                          : codes_of_tensor (row, tensor, patch);
+      store_rows (row, lines, codes);
+      if (col.at == NULL)
+        continue;
+      lines = lines_at (place.col, place.row, cols, rows);
+      codes = has_blocks (row) ? convert_columns (col, tensor, patch, place, lines)
+                               : turned_codes (codes);
+      __syncthreads (); /* the last square's columns have been stored */
+      EXEC_CUDA_UNROLL_ALL
+      for (unsigned i = 0; i < PIECE; i++)
+        share_column (place, i, codes.row[i]);
+      __syncthreads ();
+      store_columns (col, r, c, rows, cols);
+    }
+  if (amax != NULL)
+    raise_max (amax, own);
+}
+
+/* --- back --------------------------------------------------------------------------------- */
+
+/* Eight elements of an array of `count`: blocks are of whole pieces. */
+__device__ inline Piece
+narrow_piece (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t at)
+{
+  unsigned n = piece_of (at, count);
+  float block = dtype == PLAN_DTYPE_MXFP8 ? 1.0f : *scale;
+  Piece piece;
+
+  if (dtype == PLAN_DTYPE_NVFP4)
+    {
+      float inner = from_narrow (narrow_of (PLAN_DTYPE_E4M3), in[count / 2 + at / NV_BLOCK]);
+
+      piece = from_half_codes (load_codes (in + at / 2, PIECE / 2).word[0]);
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] *= inner;
+    }
+  else
+    piece = from_codes (narrow_of (dtype), load_codes (in + at, n));
+  if (dtype == PLAN_DTYPE_MXFP8)
+    block = from_e8m0 (in[count + at / MX_BLOCK]);
+  for (unsigned i = 0; i < PIECE; i++)
+    piece.at[i] *= block;
+  return piece;
+}
+
+__global__ void
+dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const float *scale)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    write (out, at, piece_of (at, count), narrow_piece (in, dtype, scale, count, at));
+}
+
+}
+
+namespace
+{
+
+Target
+target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
+{
+  uint64_t block = block_of (args->dtype[i]);
+
+  return { (uint8_t *)args->ptr[i],
+           args->dtype[i],
+           args->scale[i],
+           cols,
+           rows * cols,
+           places_of (rows, block > 1 ? cols / block : 0, false),
+           site_of (args, 3).scale };
+}
+
+}
+
+extern "C" int
+exec_cuda_quantize (const ExecArgs *args, void *stream)
+{
+  if (is_of_128 (args->dtype[0]))
+    return exec_cuda_quantize_128 (args, stream);
+
+  Operands operands (args);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
+  Target row = target_of (args, 0, rows, cols), col = target_of (args, 1, cols, rows);
+  Array in = operands.rows_of (2, cols);
+  Array all = operands.array (2);
+  uint32_t *amax = site_of (args, 3).amax;
+  uint64_t squares
+      = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * ((cols + SQUARE_SIDE - 1) / SQUARE_SIDE);
+  int code = operands.code;
+
+  if (code != 0 || block == 0 || cols % block != 0
+      || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0))
+      || (row.given != NULL && block != 1))
+    return (int)cudaErrorInvalidValue;
+  if (row.given != NULL)
+    code = EXEC_CUDA_LAUNCH (set_given, shape_of_blocks (1, 1), stream, row, col);
+  else if (row.dtype != PLAN_DTYPE_MXFP8)
+    {
+      code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (largest, shape_of_largest (rows * cols), stream, rows * cols,
+                                 (uint32_t *)row.scale, all);
+      if (code == 0)
+        code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col);
+    }
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (squares, THREADS), stream, rows, cols, row,
+                             col, in, amax);
+  return code;
+}
+
+extern "C" int
+exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count, void *out,
+                      PlanDtype out_dtype, void *stream)
+{
+  Array to = array_of (out, out_dtype, is_aligned (out));
+  const uint8_t *from = (const uint8_t *)in;
+  uint64_t block = block_of (dtype);
+
+  if (block == 0 || count % block != 0 || !is_format (out_dtype))
+    return (int)cudaErrorInvalidValue;
+  return EXEC_CUDA_LAUNCH (dequantize, shape_of_pieces (count), stream, count, to, from, dtype,
+                           scale);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Over ranks that share a GPU: the sum, in fp32, in rank order, rounded once; the largest. And what
+ * a library's largest needs that drops NaNs.
+ *
+ * Launch shape   a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
+ * Per call       bytes: count (s + ranks s), of seal 2 count s; FLOPs: count (ranks - 1). s: bytes
+ *                per element.
+ * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu: the
+ *                same operations in the same order, equal bit for bit. */
+#include "exec/cuda/kernels/sum.h"
+
+#include "exec/cuda/kernels/launch.cuh"
+
+namespace
+{
+
+struct Folded
+{
+  Array of_rank[EXEC_CUDA_MAX_SUMMED];
+};
+
+/* NaN where one of them is. */
+__device__ inline float
+larger_of (float max, float term)
+{
+  return term <= max || isnan (max) ? max : term;
+}
+
+/* out may be one of those that are folded, or begin inside of one where others do not. */
+__global__ void
+fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece total = read (in.of_rank[0], at, n);
+
+      for (unsigned rank = 1; rank < ranks; rank++)
+        {
+          Piece term = read (in.of_rank[rank], at, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            total.at[i] = adds ? total.at[i] + term.at[i] : larger_of (total.at[i], term.at[i]);
+        }
+      write (out, at, n, total);
+    }
+}
+
+__global__ void
+seal (uint64_t count, uint16_t *buf, uint16_t infinity)
+{
+  for (uint64_t at = first_x (); at < count; at += stride_x ())
+    if (buf[at] > infinity)
+      buf[at] = infinity;
+}
+
+int
+fold_ranks (void *out, const void *const *in, unsigned ranks, uint64_t count, PlanDtype dtype,
+            bool adds, void *stream)
+{
+  Folded folded = {};
+
+  if (!is_format (dtype) || ranks > EXEC_CUDA_MAX_SUMMED)
+    return (int)cudaErrorInvalidValue;
+  if (count == 0)
+    return (int)cudaSuccess;
+  for (unsigned rank = 0; rank < ranks; rank++)
+    folded.of_rank[rank] = array_of (in[rank], dtype, is_aligned (in[rank]));
+  return EXEC_CUDA_LAUNCH (fold, shape_of_pieces (count), stream, count, ranks, adds,
+                           array_of (out, dtype, is_aligned (out)), folded);
+}
+
+}
+
+extern "C" int
+exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t count, PlanDtype dtype,
+               void *stream)
+{
+  return fold_ranks (out, in, ranks, count, dtype, true, stream);
+}
+
+extern "C" int
+exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count, PlanDtype dtype,
+               void *stream)
+{
+  return fold_ranks (out, in, ranks, count, dtype, false, stream);
+}
+
+extern "C" int
+exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream)
+{
+  uint16_t infinity = dtype == PLAN_DTYPE_BF16 ? 0x7f80 : 0x7c00;
+
+  if (dtype != PLAN_DTYPE_BF16 && dtype != PLAN_DTYPE_FP16)
+    return (int)cudaErrorInvalidValue;
+  if (count == 0)
+    return (int)cudaSuccess;
+  return EXEC_CUDA_LAUNCH (seal, shape_of_items (count), stream, count, (uint16_t *)buf, infinity);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm.h"
+#include "planner/base/error.h"
+
+/* Stands for exec/mpi in a build without MPI. */
+
+ExecComm *
+exec_comm_mpi_open (GError **error)
+{
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "built without MPI");
+  return NULL;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/walk/checkpoint-private.h"
+#include "exec/walk/tensor-file.h"
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+
+#include <string.h>
+
+/* A piece where it lies. */
+typedef struct
+{
+  const ExecTensorFile *file;
+  const PlanSafetensor *tensor;
+  guint64 first, count;
+} Found;
+
+struct _ExecCheckpoint
+{
+  char *folder;
+  GPtrArray *files;
+  GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found, by first element */
+  gint64 step, sequences;
+};
+
+void
+exec_checkpoint_free (ExecCheckpoint *self)
+{
+  if (!self)
+    return;
+  g_hash_table_unref (self->pieces);
+  g_ptr_array_unref (self->files);
+  g_free (self->folder);
+  g_free (self);
+}
+
+gint64
+exec_checkpoint_step (const ExecCheckpoint *self)
+{
+  return self->step;
+}
+
+gint64
+exec_checkpoint_sequences (const ExecCheckpoint *self)
+{
+  return self->sequences;
+}
+
+G_GNUC_PRINTF (4, 5)
+static gboolean
+corrupt (GError **error, const ExecCheckpoint *self, const char *file, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  g_autofree char *why = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s/%s: %s", self->folder, file, why);
+  return FALSE;
+}
+
+static gint
+compare_found (gconstpointer a, gconstpointer b)
+{
+  const Found *x = a, *y = b;
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+/* A file's tensors are pieces: their names end in the first element. */
+static gboolean
+add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
+{
+  for (guint i = 0; i < file->header->tensors->len; i++)
+    {
+      const PlanSafetensor *tensor = &g_array_index (file->header->tensors, PlanSafetensor, i);
+      const char *slash = strrchr (tensor->name, '/');
+      gint64 first;
+      if (!slash || !plan_units_parse_int (slash + 1, "first", 0, G_MAXINT64, &first, NULL)
+          || tensor->n_dims != 1 || !exec_tensor_file_is_readable (tensor->dtype))
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %s is no piece of a checkpoint",
+                       file->path, tensor->name);
+          return FALSE;
+        }
+      char *key = g_strndup (tensor->name, (gsize)(slash - tensor->name));
+      GArray *found = g_hash_table_lookup (self->pieces, key);
+      const Found piece = { file, tensor, (guint64)first, tensor->dims[0] };
+      if (found)
+        g_free (key);
+      else
+        g_hash_table_insert (self->pieces, key, found = g_array_new (FALSE, FALSE, sizeof (Found)));
+      g_array_append_val (found, piece);
+    }
+  return TRUE;
+}
+
+/* `recorded` is what the manifest says: its size and the SHA-256 of its bytes. */
+static gboolean
+add_file (ExecCheckpoint *self, const char *data, const char *name, const char *recorded,
+          GError **error)
+{
+  g_autofree char *path = g_build_filename (self->folder, data, name, NULL);
+  g_autoptr (GError) why = NULL;
+  g_autoptr (GMappedFile) file = g_mapped_file_new (path, FALSE, &why);
+  if (!file)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s", why->message);
+      return FALSE;
+    }
+  g_autofree char *digest = g_compute_checksum_for_data (
+      G_CHECKSUM_SHA256, (const guchar *)g_mapped_file_get_contents (file),
+      g_mapped_file_get_length (file));
+  g_autofree char *found
+      = g_strdup_printf ("%" G_GSIZE_FORMAT " %s", g_mapped_file_get_length (file), digest);
+  if (!g_str_equal (found, recorded))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+                   "%s: is not what the manifest says was written: it has changed or is damaged",
+                   path);
+      return FALSE;
+    }
+  ExecTensorFile *tensors = exec_tensor_file_open (path, error);
+  if (!tensors)
+    return FALSE;
+  g_ptr_array_add (self->files, tensors);
+  return add_pieces (self, tensors, error);
+}
+
+static gboolean
+add_files (ExecCheckpoint *self, GKeyFile *manifest, const char *data, GError **error)
+{
+  g_auto (GStrv) names = g_key_file_get_keys (manifest, EXEC_CHECKPOINT_FILES, NULL, NULL);
+  if (!names || !*names)
+    return corrupt (error, self, EXEC_CHECKPOINT_MANIFEST, "names no files");
+  for (char **name = names; *name; name++)
+    {
+      g_autofree char *recorded
+          = g_key_file_get_string (manifest, EXEC_CHECKPOINT_FILES, *name, NULL);
+      if (strchr (*name, G_DIR_SEPARATOR) || !recorded)
+        return corrupt (error, self, EXEC_CHECKPOINT_MANIFEST, "%s is no file's name", *name);
+      if (!add_file (self, data, *name, recorded, error))
+        return FALSE;
+    }
+  GHashTableIter iter;
+  gpointer found;
+  g_hash_table_iter_init (&iter, self->pieces);
+  while (g_hash_table_iter_next (&iter, NULL, &found))
+    g_array_sort (found, compare_found);
+  return TRUE;
+}
+
+static gboolean
+read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, char **out_data,
+           GError **error)
+{
+  const char *const group = EXEC_CHECKPOINT_GROUP, *const file = EXEC_CHECKPOINT_MANIFEST;
+  g_autofree char *stored = g_key_file_get_string (manifest, group, "model", NULL);
+  g_autofree char *data = g_key_file_get_string (manifest, group, "folder", NULL);
+  g_autofree char *wanted = plan_model_print (model);
+  const gint version = g_key_file_get_integer (manifest, group, "version", NULL);
+  if (version != EXEC_CHECKPOINT_VERSION)
+    return corrupt (error, self, file, "version %d is not one that this program reads", version);
+  self->step = g_key_file_get_int64 (manifest, group, "step", NULL);
+  self->sequences = g_key_file_get_int64 (manifest, group, "sequences", NULL);
+  if (self->step < 1 || self->sequences < 1 || !stored || !data || *data == '.'
+      || strchr (data, G_DIR_SEPARATOR))
+    return corrupt (error, self, file, "step, sequences, model or folder is missing or wrong");
+  if (!g_str_equal (stored, wanted))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: the checkpoint is of another model, %s, than this run's, %s", self->folder,
+                   stored, wanted);
+      return FALSE;
+    }
+  *out_data = g_steal_pointer (&data);
+  return TRUE;
+}
+
+static void
+free_found (gpointer data)
+{
+  g_array_unref (data);
+}
+
+ExecCheckpoint *
+exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error)
+{
+  g_autoptr (ExecCheckpoint) self = g_new0 (ExecCheckpoint, 1);
+  g_autoptr (GKeyFile) manifest = g_key_file_new ();
+  g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
+  g_autofree char *text = NULL, *data = NULL;
+  g_autoptr (GError) why = NULL;
+  gsize length;
+  self->folder = g_strdup (folder);
+  self->files = g_ptr_array_new_with_free_func ((GDestroyNotify)exec_tensor_file_free);
+  self->pieces = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, free_found);
+  if (!plan_text_read_file (path, &text, &length, error))
+    {
+      g_prefix_error (error, "no checkpoint: ");
+      return NULL;
+    }
+  if (!g_key_file_load_from_data (manifest, text, length, G_KEY_FILE_NONE, &why))
+    {
+      corrupt (error, self, EXEC_CHECKPOINT_MANIFEST, "%s", why->message);
+      return NULL;
+    }
+  if (!read_head (self, manifest, model, &data, error) || !add_files (self, manifest, data, error))
+    return NULL;
+  return g_steal_pointer (&self);
+}
+
+gboolean
+exec_checkpoint_read (const ExecCheckpoint *self, ExecState state, PlanTensorRole role,
+                      gint64 layer, guint64 first, guint64 count, float *out, GError **error)
+{
+  g_autofree char *key = exec_checkpoint_name (state, role, layer);
+  const GArray *found = g_hash_table_lookup (self->pieces, key);
+  const guint64 end = first + count;
+  for (guint i = 0; found && i < found->len && first < end; i++)
+    {
+      const Found *piece = &g_array_index (found, Found, i);
+      if (piece->first > first || first - piece->first >= piece->count)
+        continue;
+      const guint64 inside = first - piece->first;
+      const guint64 n = MIN (end - first, piece->count - inside);
+      exec_tensor_file_read (piece->file, piece->tensor, inside, 1, n, out);
+      first += n;
+      out += n;
+    }
+  if (first == end)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+               "%s: the checkpoint lacks element %" G_GUINT64_FORMAT " of %s%s", self->folder,
+               first, key,
+               found                            ? ""
+               : state == EXEC_STATE_EXP_AVG_SQ ? ": another optimizer wrote it"
+               : state >= EXEC_STATE_SCALES     ? ": it was written with another compute"
+                                                : "");
+  return FALSE;
+}

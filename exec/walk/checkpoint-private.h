@@ -1,0 +1,15 @@
+/* What writing and reading a checkpoint share: names. */
+#pragma once
+#include "exec/walk/checkpoint.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define EXEC_CHECKPOINT_MANIFEST "manifest"
+#define EXEC_CHECKPOINT_GROUP "checkpoint"
+#define EXEC_CHECKPOINT_FILES "files"
+#define EXEC_CHECKPOINT_VERSION 1
+
+/* STATE/PARAMETER/LAYER, and with /FIRST the name of a piece; the caller frees. */
+char *exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer);
+
+G_END_DECLS

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/walk/checkpoint-private.h"
+
+#include "planner/base/error.h"
+#include "planner/model/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX "step-"
+#define DIGEST_BYTES 32
+
+/* What a rank says about its file; as it travels. */
+typedef struct
+{
+  guint64 size;
+  guint8 digest[DIGEST_BYTES];
+} Written;
+
+static gboolean
+fail (GError **error, const char *path)
+{
+  const int code = errno;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (code));
+  return FALSE;
+}
+
+char *
+exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer)
+{
+  static const char *const states[] = { "main", "exp_avg", "exp_avg_sq", "scales", "history" };
+  static const char *const parameters[] = {
+#define X(id, number, name, ...) [PLAN_TENSOR_##id] = name,
+    PLAN_TENSOR_LIST (X)
+#undef X
+  };
+  return g_strdup_printf ("%s/%s/%" G_GINT64_FORMAT, states[state], parameters[role], layer);
+}
+
+static char *
+rank_name (guint rank)
+{
+  return g_strdup_printf ("rank-%u.safetensors", rank);
+}
+
+/* --- files -------------------------------------------------------------------------------- */
+
+static gboolean
+sync_folder (const char *path, GError **error)
+{
+  const int fd = open (path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const gboolean ok = fd >= 0 && fsync (fd) == 0;
+  if (!ok)
+    fail (error, path);
+  if (fd >= 0)
+    close (fd);
+  return ok;
+}
+
+/* Bytes of a piece fetched at once. */
+#define BLOCK_BYTES (G_GUINT64_CONSTANT (4) << 20)
+
+typedef struct
+{
+  const char *path;
+  int fd;
+  guint64 size;
+  GChecksum *checksum;
+  ExecFetch fetch; /* NULL: data is where the host can read it */
+  gpointer user_data;
+} Writer;
+
+static gboolean
+put (Writer *self, const void *data, guint64 bytes, GError **error)
+{
+  const guint8 *at = data;
+  g_checksum_update (self->checksum, at, (gssize)bytes);
+  self->size += bytes;
+  while (bytes > 0)
+    {
+      const ssize_t n = write (self->fd, at, bytes);
+      if (n < 0 && errno == EINTR)
+        continue;
+      if (n < 0)
+        return fail (error, self->path);
+      at += n;
+      bytes -= (guint64)n;
+    }
+  return TRUE;
+}
+
+/* The header of a rank's file, padded so that data is aligned. */
+static GString *
+header_of (const ExecPiece *pieces, guint n)
+{
+  GString *text = g_string_new ("{");
+  guint64 at = 0;
+  for (guint i = 0; i < n; i++)
+    {
+      const ExecPiece *p = &pieces[i];
+      const guint64 end = at + plan_dtype_bytes (p->dtype, p->count);
+      g_autofree char *name = exec_checkpoint_name (p->state, p->role, p->layer);
+      g_string_append_printf (
+          text,
+          "%s\"%s/%" G_GUINT64_FORMAT "\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT
+          "],\"data_offsets\":[%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT "]}",
+          i ? "," : "", name, p->first, plan_safetensors_dtype_name (p->dtype), p->count, at, end);
+      at = end;
+    }
+  g_string_append_c (text, '}');
+  while (text->len % 8 != 0)
+    g_string_append_c (text, ' ');
+  return text;
+}
+
+static gboolean
+put_data (Writer *self, const ExecPiece *piece, GError **error)
+{
+  const guint64 bytes = plan_dtype_bytes (piece->dtype, piece->count);
+  if (!self->fetch || piece->is_here)
+    return put (self, piece->data, bytes, error);
+  g_autofree guint8 *block = g_malloc (MIN (bytes, BLOCK_BYTES));
+  for (guint64 at = 0, n; at < bytes; at += n)
+    {
+      n = MIN (BLOCK_BYTES, bytes - at);
+      if (!self->fetch (self->user_data, block, (const guint8 *)piece->data + at, n, error)
+          || !put (self, block, n, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+put_pieces (Writer *self, const ExecPiece *pieces, guint n, GError **error)
+{
+  GString *header = header_of (pieces, n);
+  const guint64 length = GUINT64_TO_LE ((guint64)header->len);
+  gboolean ok
+      = put (self, &length, sizeof length, error) && put (self, header->str, header->len, error);
+  g_string_free (header, TRUE);
+  for (guint i = 0; ok && i < n; i++)
+    ok = put_data (self, &pieces[i], error);
+  return ok;
+}
+
+static gboolean
+write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch, gpointer user_data,
+            Written *out_written, GError **error)
+{
+  g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
+  gsize digest_bytes = DIGEST_BYTES;
+  Writer writer = { .path = path, .checksum = checksum, .fetch = fetch, .user_data = user_data };
+  writer.fd = open (path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (writer.fd < 0)
+    return fail (error, path);
+  gboolean ok = put_pieces (&writer, pieces, n, error);
+  if (ok && fsync (writer.fd) != 0)
+    ok = fail (error, path);
+  if (close (writer.fd) != 0 && ok)
+    ok = fail (error, path);
+  out_written->size = GUINT64_TO_LE (writer.size);
+  g_checksum_get_digest (checksum, out_written->digest, &digest_bytes);
+  return ok;
+}
+
+/* --- the folder --------------------------------------------------------------------------- */
+
+/* Removes a folder of an earlier checkpoint, with nothing in it but ranks' files. */
+static void
+remove_data (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *file = g_build_filename (path, name, NULL);
+      if (g_str_has_prefix (name, "rank-") && g_str_has_suffix (name, ".safetensors"))
+        g_unlink (file);
+    }
+  g_rmdir (path);
+}
+
+static void
+remove_others (const char *folder, const char *kept)
+{
+  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *path = g_build_filename (folder, name, NULL);
+      if (g_str_has_prefix (name, PREFIX) && !g_str_equal (name, kept))
+        remove_data (path);
+    }
+}
+
+gboolean
+exec_checkpoint_prepare (const char *folder, GError **error)
+{
+  if (g_mkdir_with_parents (folder, 0777) != 0 || g_access (folder, W_OK | X_OK) != 0)
+    return fail (error, folder);
+  return TRUE;
+}
+
+/* A new folder for the ranks' files, by a number that no other has. */
+static gboolean
+make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **error)
+{
+  if (!exec_checkpoint_prepare (head->folder, error))
+    return FALSE;
+  for (guint64 number = 0;; number++)
+    {
+      g_autofree char *name = g_strdup_printf (
+          "%s/" PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->folder, head->step, number);
+      if (g_mkdir (name, 0777) == 0)
+        {
+          *out_number = number;
+          return TRUE;
+        }
+      if (errno != EEXIST)
+        return fail (error, name);
+    }
+}
+
+static char *
+manifest_text (const ExecCheckpointHead *head, const char *data, const Written *written,
+               guint ranks)
+{
+  g_autoptr (GKeyFile) file = g_key_file_new ();
+  g_autofree char *model = plan_model_print (head->model);
+  g_key_file_set_integer (file, EXEC_CHECKPOINT_GROUP, "version", EXEC_CHECKPOINT_VERSION);
+  g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "step", head->step);
+  g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "sequences", head->sequences);
+  g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "model", model);
+  g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "folder", data);
+  for (guint rank = 0; rank < ranks; rank++)
+    {
+      g_autofree char *name = rank_name (rank);
+      GString *value = g_string_new (NULL);
+      g_string_printf (value, "%" G_GUINT64_FORMAT " ", GUINT64_FROM_LE (written[rank].size));
+      for (guint i = 0; i < DIGEST_BYTES; i++)
+        g_string_append_printf (value, "%02x", written[rank].digest[i]);
+      g_key_file_set_string (file, EXEC_CHECKPOINT_FILES, name, value->str);
+      g_string_free (value, TRUE);
+    }
+  return g_key_file_to_data (file, NULL, NULL);
+}
+
+static gboolean
+write_manifest (const char *folder, const char *text, GError **error)
+{
+  g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
+  g_autofree char *part = g_strconcat (path, ".part", NULL);
+  g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
+  Writer writer = { .path = part, .checksum = checksum };
+  writer.fd = open (part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (writer.fd < 0)
+    return fail (error, part);
+  gboolean ok = put (&writer, text, strlen (text), error);
+  if (ok && fsync (writer.fd) != 0)
+    ok = fail (error, part);
+  if (close (writer.fd) != 0 && ok)
+    ok = fail (error, part);
+  if (ok && g_rename (part, path) != 0)
+    ok = fail (error, path);
+  return ok && sync_folder (folder, error);
+}
+
+gboolean
+exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
+                      ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error)
+{
+  g_autofree guint64 *numbers = g_new0 (guint64, comm->ranks);
+  g_autofree Written *all = g_new0 (Written, comm->ranks);
+  guint64 number = 0;
+  Written own = { 0 };
+  if (comm->rank == 0 && !make_data_folder (head, &number, error))
+    return FALSE;
+  if (!comm->ops->all_gather (comm, numbers, &number, sizeof number, PLAN_DTYPE_U8, NULL, error))
+    return FALSE;
+  g_autofree char *data
+      = g_strdup_printf (PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->step, numbers[0]);
+  g_autofree char *folder = g_build_filename (head->folder, data, NULL);
+  g_autofree char *name = rank_name (comm->rank);
+  g_autofree char *path = g_build_filename (folder, name, NULL);
+  if (!write_rank (path, pieces, n, fetch, user_data, &own, error)
+      || !comm->ops->all_gather (comm, all, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
+    return FALSE;
+  if (comm->rank == 0)
+    {
+      g_autofree char *text = manifest_text (head, data, all, comm->ranks);
+      if (!sync_folder (folder, error) || !sync_folder (head->folder, error)
+          || !write_manifest (head->folder, text, error))
+        return FALSE;
+      remove_others (head->folder, data);
+    }
+  return comm->ops->barrier (comm, error);
+}

@@ -1,0 +1,70 @@
+/* ExecCheckpoint: the state of a run between two steps, in a folder.
+ *
+ * Every rank writes its own part of it, piece by piece of each parameter, so that any other number
+ * of ranks finds what it needs. The manifest is replaced last and at once: whoever is killed at any
+ * moment leaves the old checkpoint or the new one. Files are synced before they are named. */
+#pragma once
+#include "exec/comm.h"
+#include "planner/model/model.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  EXEC_STATE_MAIN,
+  EXEC_STATE_EXP_AVG, /* and the momentum of SGD */
+  EXEC_STATE_EXP_AVG_SQ,
+  EXEC_STATE_SCALES,  /* of the sites of a weight's products */
+  EXEC_STATE_HISTORY, /* and the largest magnitudes of their last steps, one site after the other */
+  EXEC_N_STATES
+} ExecState;
+
+/* Elements of one parameter that lie together on one rank. */
+typedef struct
+{
+  ExecState state;
+  PlanTensorRole role;
+  gint64 layer;
+  guint64 first, count;
+  PlanDtype dtype;
+  const void *data;
+  gboolean is_here; /* the host can read it, whatever `fetch` is */
+} ExecPiece;
+
+typedef struct
+{
+  const char *folder;
+  gint64 step;      /* done so far */
+  gint64 sequences; /* seen so far */
+  const PlanModel *model;
+} ExecCheckpointHead;
+
+/* Makes the folder where there is none; whether it can be written is better known before a run. */
+gboolean exec_checkpoint_prepare (const char *folder, GError **error);
+
+/* Copies some bytes of a piece's data to where the host can read them. */
+typedef gboolean (*ExecFetch) (gpointer user_data, void *out, const void *from, guint64 bytes,
+                               GError **error);
+
+/* All ranks call it; each brings the pieces that it owns. Without `fetch` the host can read their
+ * data. The checkpoint that was in the folder is removed once the new one is complete. */
+gboolean exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
+                               ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error);
+
+typedef struct _ExecCheckpoint ExecCheckpoint;
+
+/* Checks every file against the manifest, and the model. */
+ExecCheckpoint *exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error);
+void exec_checkpoint_free (ExecCheckpoint *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecCheckpoint, exec_checkpoint_free)
+
+gint64 exec_checkpoint_step (const ExecCheckpoint *self);
+gint64 exec_checkpoint_sequences (const ExecCheckpoint *self);
+
+/* `count` elements of a parameter's state from element `first` on; CORRUPT when some are missing.
+ */
+gboolean exec_checkpoint_read (const ExecCheckpoint *self, ExecState state, PlanTensorRole role,
+                               gint64 layer, guint64 first, guint64 count, float *out,
+                               GError **error);
+
+G_END_DECLS

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of a walk: setup, training with evaluations and checkpoints in between, teardown; and ranks
+ * as threads. */
+#include "config.h"
+
+#include "exec/walk/exec.h"
+
+#include "exec/number/exact.h"
+#include "exec/walk/source.h"
+#include "exec/walk/walk-private.h"
+#include "planner/base/error.h"
+#include "planner/lower/lower.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The mean loss of what a walk's step added up on all ranks. */
+static gboolean
+mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
+{
+  const gint64 *value = walk->plan->value;
+  const guint ranks = walk->comm->ranks;
+  g_autofree ExecExact *sums = g_new0 (ExecExact, 2 * ranks);
+  ExecExact loss = { 0 };
+  for (guint i = 0; i < plan_schedule_n_buffers (walk->schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, i);
+      if (g_str_equal (buffer->name, ranks > 1 ? "all_sums" : "sums")
+          && !exec_device_read (walk->device, sums, walk->tags[buffer->first].bytes,
+                                2 * ranks * sizeof *sums, error))
+        return FALSE;
+    }
+  for (guint rank = 0; rank < ranks; rank++)
+    exec_exact_merge (&loss, &sums[2 * rank]);
+  *out_loss = exec_exact_value (&loss) / (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  return TRUE;
+}
+
+/* Runs the evaluation's own schedule on the weights as they are after this step. It begins with
+ * nothing gathered, so that nothing of it can be stale. */
+static gboolean
+evaluate (const ExecWalk *trained, double *out_loss, GError **error)
+{
+  const ExecJob *job = trained->job;
+  ExecWalk walk;
+  g_autoptr (PlanSchedule) schedule = plan_lower_asked (job->model, job->cluster, job->asked,
+                                                        job->eval_plan, trained->comm->rank, error);
+  if (!schedule)
+    return FALSE;
+  gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
+  walk.trained = trained;
+  walk.step = job->first_step; /* always on the same sequences */
+  ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
+       && exec_walk_run (&walk, PLAN_SECTION_STEP, error) && exec_walk_finish (&walk, error)
+       && mean_loss (&walk, out_loss, error) && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
+  exec_walk_close (&walk);
+  return ok;
+}
+
+static gboolean
+is_due (gint64 every, gint64 steps_done)
+{
+  return every > 0 && steps_done % every == 0;
+}
+
+static gboolean
+save (ExecWalk *walk, gint64 steps_done, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  if (exec_walk_save (walk, steps_done, &why))
+    return TRUE;
+  if (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
+    g_prefix_error (&why, "rank %u, checkpoint of step %" G_GINT64_FORMAT ": ", walk->comm->rank,
+                    steps_done);
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
+}
+
+/* What comes between two steps. */
+static gboolean
+pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError **error)
+{
+  const ExecJob *job = walk->job;
+  const gint64 done = walk->step + 1;
+  const gboolean evaluates = is_due (job->eval_every, done);
+  const gboolean saves = job->save && (is_last || is_due (job->save_every, done));
+  if ((evaluates || saves) && !exec_walk_finish (walk, error))
+    return FALSE;
+  return (!evaluates || evaluate (walk, out_eval_loss, error))
+         && (!saves || save (walk, done, error));
+}
+
+/* All ranks meet before a step, and hear whether one of them was asked to end. */
+static gboolean
+meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
+{
+  ExecComm *comm = walk->comm;
+  float asked = walk->job->is_stopping && walk->job->is_stopping () ? 1 : 0;
+  const gboolean ok = walk->job->is_stopping
+                          ? comm->ops->all_reduce (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error)
+                          : comm->ops->barrier (comm, error);
+  *out_stops = asked > 0;
+  if (!ok)
+    g_prefix_error (error, "rank %u, before step %" G_GINT64_FORMAT ": ", comm->rank,
+                    walk->step + 1);
+  return ok;
+}
+
+/* Leaves a checkpoint of the steps that are done, if there is none yet. */
+static gboolean
+stop (ExecWalk *walk, gint64 steps, GError **error)
+{
+  const ExecJob *job = walk->job;
+  const gint64 done = walk->step;
+  const gboolean saves = job->save && steps > 0;
+  if (saves && !is_due (job->save_every, done)
+      && (!exec_walk_finish (walk, error) || !save (walk, done, error)))
+    return FALSE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
+               "asked to end by SIGTERM: %" G_GINT64_FORMAT " steps are done%s%s%s", done,
+               saves ? ", and --resume " : "", saves ? job->save : "",
+               saves ? " goes on from there" : "");
+  return FALSE;
+}
+
+static gboolean
+run_step (ExecWalk *walk, ExecStep *step, GError **error)
+{
+  walk->constants.step = walk->step + 1;
+  walk->constants.lr = exec_source_rate (walk->job, walk->step);
+  walk->collective_ns = 0;
+  plan_meter_begin_step (&walk->meter);
+  const gint64 begin_ns = exec_walk_now_ns ();
+  if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
+    return FALSE;
+  *step = (ExecStep){ .step = walk->step,
+                      .loss = walk->loss,
+                      .grad_norm = walk->grad_norm,
+                      .lr = walk->constants.lr,
+                      .eval_loss = NAN,
+                      .step_ns = exec_walk_now_ns () - begin_ns };
+  return TRUE;
+}
+
+static gboolean
+run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult *result,
+           GError **error)
+{
+  const ExecJob *job = walk->job;
+  gboolean stops;
+  ExecStep step = { 0 };
+  for (gint64 i = 0; i < job->steps; i++)
+    {
+      const gboolean is_last = i == job->steps - 1;
+      walk->step = job->first_step + i;
+      walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
+      if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
+        return FALSE;
+      if (!run_step (walk, &step, error) || !pause_training (walk, is_last, &step.eval_loss, error))
+        return FALSE;
+      result->losses[i] = step.loss;
+      result->grad_norms[i] = step.grad_norm;
+      result->eval_losses[i] = step.eval_loss;
+      result->step_ns[i] = step.step_ns;
+      result->own_ns[i] = step.step_ns - walk->collective_ns;
+      if (progress && walk->comm->rank == 0)
+        progress (user_data, &step);
+    }
+  walk->trace = NULL;
+  plan_meter_report (&walk->meter, 0, &result->trace->memory);
+  result->trace->memory.reserved = result->trace->memory.device = walk->arena.size_bytes;
+  result->trace->step_ns = step.step_ns;
+  if (!job->is_unlisted)
+    plan_trace_attribute (result->trace, walk->schedule);
+  return TRUE;
+}
+
+static gboolean
+run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
+          ExecResult *result, GError **error)
+{
+  const ExecJob *job = walk->job;
+  result->losses = g_new0 (double, job->steps);
+  result->grad_norms = g_new0 (double, job->steps);
+  result->eval_losses = g_new0 (double, job->steps);
+  result->step_ns = g_new0 (gint64, job->steps);
+  result->own_ns = g_new0 (gint64, job->steps);
+  result->trace = plan_trace_new (job->kernels->name);
+  result->arena_bytes = walk->arena.size_bytes;
+  if (!exec_walk_run (walk, PLAN_SECTION_SETUP, error))
+    return FALSE;
+  if (!exec_walk_find_moments (walk, error) || !exec_walk_restore_moments (walk, error)
+      || !run_steps (walk, progress, user_data, result, error))
+    return FALSE;
+  if (!exec_walk_finish (walk, error)
+      || (keeps_params && !(result->main_params = exec_walk_main_params (walk, error))))
+    return FALSE;
+  return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
+}
+
+gboolean
+exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,
+                   gboolean keeps_params, ExecProgress progress, gpointer user_data,
+                   ExecResult *out_result, GError **error)
+{
+  g_auto (ExecResult) result = { 0 };
+  g_autoptr (GError) why = NULL;
+  ExecWalk walk;
+  if (job->plan->value[PLAN_TASK] != PLAN_TASK_TRAIN)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "task=eval is modelled and not executed by itself: it must be train, "
+                           "and evaluations come between its steps");
+      return FALSE;
+    }
+  if (!job->kernels->open (error))
+    return FALSE;
+  const gboolean ok = exec_walk_open (&walk, job, job->plan, schedule, comm, &why)
+                      && run_walk (&walk, keeps_params, progress, user_data, &result, &why);
+  exec_walk_close (&walk);
+  if (!ok)
+    {
+      g_propagate_error (error, g_steal_pointer (&why));
+      return FALSE;
+    }
+  *out_result = result;
+  result = (ExecResult){ 0 };
+  return TRUE;
+}
+
+gboolean
+exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params, ExecProgress progress,
+               gpointer user_data, ExecResult *out_result, GError **error)
+{
+  g_autoptr (PlanSchedule) schedule
+      = plan_lower_asked (job->model, job->cluster, job->asked, job->plan, comm->rank, error);
+  if (!schedule)
+    return FALSE;
+  if (plan_schedule_ranks (schedule) != comm->ranks)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "the plan is for %u ranks and %u were started", plan_schedule_ranks (schedule),
+                   comm->ranks);
+      return FALSE;
+    }
+  return exec_run_schedule (job, schedule, comm, keeps_params, progress, user_data, out_result,
+                            error);
+}
+
+void
+exec_result_clear (ExecResult *self)
+{
+  g_clear_pointer (&self->losses, g_free);
+  g_clear_pointer (&self->grad_norms, g_free);
+  g_clear_pointer (&self->eval_losses, g_free);
+  g_clear_pointer (&self->step_ns, g_free);
+  g_clear_pointer (&self->own_ns, g_free);
+  g_clear_pointer (&self->trace, plan_trace_free);
+  g_clear_pointer (&self->main_params, g_byte_array_unref);
+}
+
+/* One rank's thread. */
+typedef struct
+{
+  const ExecJob *job;
+  ExecComm *comm;
+  gboolean keeps_params;
+  ExecProgress progress;
+  gpointer user_data;
+  ExecResult *result;
+  GError *error;
+} Rank;
+
+gboolean
+exec_join (const ExecJob *job, ExecComm **comm, GError **error)
+{
+  ExecComm *joined = job->join ? job->join (*comm, error) : *comm;
+  if (joined)
+    *comm = joined;
+  return joined != NULL;
+}
+
+static gpointer
+run_rank_thread (gpointer data)
+{
+  Rank *rank = data;
+  if (!exec_join (rank->job, &rank->comm, &rank->error)
+      || !exec_run_rank (rank->job, rank->comm, rank->keeps_params, rank->progress, rank->user_data,
+                         rank->result, &rank->error))
+    rank->comm->ops->abort (rank->comm, rank->error->message);
+  rank->comm->ops->close (rank->comm);
+  return NULL;
+}
+
+gboolean
+exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params, ExecProgress progress,
+                  gpointer user_data, ExecResult *out_results, GError **error)
+{
+  g_autofree ExecComm **comms = g_new0 (ExecComm *, ranks);
+  g_autofree Rank *rank = g_new0 (Rank, ranks);
+  g_autofree GThread **threads = g_new0 (GThread *, ranks);
+  GError *first = NULL;
+
+  if (job->join ? !exec_comm_threads_open (ranks, comms, error)
+                : !job->kernels->device->open_comms (ranks, comms, error))
+    return FALSE;
+  for (guint r = 0; r < ranks; r++)
+    {
+      rank[r] = (Rank){ .job = job,
+                        .comm = comms[r],
+                        .keeps_params = keeps_params,
+                        .progress = progress,
+                        .user_data = user_data,
+                        .result = &out_results[r] };
+      threads[r] = g_thread_new ("rank", run_rank_thread, &rank[r]);
+    }
+  for (guint r = 0; r < ranks; r++)
+    {
+      g_thread_join (threads[r]);
+      if (rank[r].error && !first)
+        first = rank[r].error;
+      else
+        g_clear_error (&rank[r].error);
+    }
+  if (!first)
+    return TRUE;
+  for (guint r = 0; r < ranks; r++)
+    exec_result_clear (&out_results[r]);
+  g_propagate_error (error, first);
+  return FALSE;
+}

@@ -1,0 +1,125 @@
+/* exec_run: train a model by walking its schedule, one walk per rank.
+ *
+ * The walk owns order, memory and buffer tags; kernels and comm do what one op
+ * says. Every alloc gets the place that was computed before the first byte was
+ * taken; reading a buffer that is released, unwritten or of an older step is an
+ * error that names the op. */
+#pragma once
+#include "exec/comm.h"
+#include "exec/kernels.h"
+#include "exec/walk/checkpoint.h"
+#include "exec/walk/tokens.h"
+#include "exec/walk/weights.h"
+#include "planner/cluster/cluster.h"
+#include "planner/lower/layout.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "planner/schedule/schedule.h"
+#include "planner/schedule/trace.h"
+#include "planner/schedule/workspaces.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* How the learning rate falls after its warm-up, to `min_share` of what it was. */
+typedef enum
+{
+  EXEC_DECAY_NONE,
+  EXEC_DECAY_LINEAR,
+  EXEC_DECAY_COSINE
+} ExecDecay;
+
+typedef struct
+{
+  ExecDecay decay;
+  gint64 warmup_steps; /* in which it rises linearly */
+  gint64 last_step;    /* at which it has fallen */
+  double min_share;
+} ExecRate;
+
+/* Parameters, all alike, that an op is of which no plan's buckets hold; a moment in eight bits has
+ * two scales for all of them. */
+typedef struct
+{
+  guint n;
+  ExecParam each;
+} ExecAlone;
+
+typedef struct
+{
+  const PlanModel *model;
+  const Plan *plan; /* resolved, for this number of ranks */
+  const PlanCluster *cluster;
+  const PlanWorkspaces *asked; /* of cuDNN about it; may be NULL */
+  const ExecKernels *kernels;
+  guint64 seed;
+  gint64 first_step; /* done before, by the run that `resume` is of */
+  gint64 steps;      /* to do */
+  ExecConstants constants;
+  ExecRate rate;
+
+  /* Each may be NULL. */
+  ExecComm *(*join) (ExecComm *threads, GError **error); /* how ranks that are threads communicate,
+                                                            else through memory that they share */
+  const ExecAlone *alone;                                /* where ops are timed one by one */
+  const ExecCheckpoint *resume;
+  const ExecWeights *weights; /* else from the seed */
+  const ExecTokens *tokens;   /* else synthetic text */
+  const ExecTokens *eval_tokens;
+  const char *save;      /* folder of checkpoints; the last step always makes one */
+  gint64 save_every;     /* steps; 0: only then */
+  const Plan *eval_plan; /* `plan` with task=eval, resolved */
+  gint64 eval_every;     /* steps; 0: never */
+  gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */
+
+  /* TRUE on any rank: all end before the next step, with a checkpoint; NULL: never. */
+  gboolean (*is_stopping) (void);
+} ExecJob;
+
+/* What one rank saw. */
+typedef struct
+{
+  double *losses;      /* [steps], mean over the tokens of the global batch */
+  double *grad_norms;  /* [steps], before clipping */
+  double *eval_losses; /* [steps]; NAN where there was no evaluation */
+  gint64 *step_ns;     /* [steps] */
+  gint64 *own_ns;      /* [steps], of it, outside of collectives; all where those do not block */
+  PlanTrace *trace;    /* of the last step; unlisted: its time and memory alone */
+  guint64 arena_bytes; /* taken from the system for buffers */
+  GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
+} ExecResult;
+
+void exec_result_clear (ExecResult *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecResult, exec_result_clear)
+
+typedef struct
+{
+  gint64 step; /* from 0 */
+  double loss, grad_norm, lr;
+  double eval_loss; /* NAN: no evaluation followed */
+  gint64 step_ns;
+} ExecStep;
+
+/* Called on rank 0 after each step. */
+typedef void (*ExecProgress) (gpointer user_data, const ExecStep *step);
+
+/* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. STOPPED on all
+ * ranks when one was asked to end. */
+gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,
+                            gboolean keeps_params, ExecProgress progress, gpointer user_data,
+                            ExecResult *out_result, GError **error);
+
+/* Of a rank that is a thread, from the communicator of threads to how the job's ranks communicate:
+ * what is joined to that is closed with it. */
+gboolean exec_join (const ExecJob *job, ExecComm **comm, GError **error);
+
+/* The same for the schedule that the job's plan is lowered to. */
+gboolean exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params,
+                        ExecProgress progress, gpointer user_data, ExecResult *out_result,
+                        GError **error);
+
+/* All ranks as threads of this process; out_results has `ranks` elements, the caller's. */
+gboolean exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params,
+                           ExecProgress progress, gpointer user_data, ExecResult *out_results,
+                           GError **error);
+
+G_END_DECLS

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/walk/runnable.h"
+
+#include "planner/base/error.h"
+#include "planner/plan/native.h"
+
+/* Formats that kernels read and write; narrow ones in products alone. */
+static gboolean
+is_runnable (const ExecKernels *kernels, PlanDtype dtype)
+{
+  switch ((int)dtype)
+    {
+    case PLAN_DTYPE_FP32:
+    case PLAN_DTYPE_BF16:
+    case PLAN_DTYPE_E4M3:
+    case PLAN_DTYPE_E5M2:
+    case PLAN_DTYPE_MXFP8:
+    case PLAN_DTYPE_NVFP4:
+    case PLAN_DTYPE_FP8_1X128:
+    case PLAN_DTYPE_FP8_128X128:
+    case PLAN_DTYPE_I32:
+    case PLAN_DTYPE_I64:
+      return TRUE;
+    default:
+      return (kernels->more_formats >> dtype & 1) != 0;
+    }
+}
+
+static gboolean
+check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  const gboolean computes = plan_op_class (op->kind) == PLAN_CLASS_COMPUTE;
+  if (computes ? job->kernels->run[op->kind] || job->kernels->launch[op->kind]
+               : op->kind != PLAN_OP_EXCHANGE)
+    return !computes || job->kernels->check (schedule, op, error);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "this plan needs the op %s, which is modelled and not executed by %s yet",
+               plan_op_name (op->kind), job->kernels->name);
+  return FALSE;
+}
+
+/* Scales belong to whole blocks of rows, in both directions. */
+static gboolean
+check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+  const gint64 block = plan_dtype_block (out->dtype);
+  if (block == 0 || (op->dims[0] % block == 0 && op->dims[1] % block == 0))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+               " is not of whole blocks of %s: each must be a multiple of %" G_GINT64_FORMAT,
+               out->name, op->dims[0], op->dims[1], plan_dtype_name (out->dtype), block);
+  return FALSE;
+}
+
+static gboolean
+check_buffers (const ExecKernels *kernels, const PlanSchedule *schedule, GError **error)
+{
+  for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (schedule, i);
+      if (is_runnable (kernels, buffer->dtype))
+        continue;
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "this plan keeps %s in %s, which is modelled and not executed by %s yet",
+                   buffer->name, plan_dtype_name (buffer->dtype), kernels->name);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
+                     GError **error)
+{
+  if (!plan_native_runs (plan, job->model, plan_schedule_ranks (schedule), error)
+      || !check_buffers (job->kernels, schedule, error))
+    return FALSE;
+  for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, i);
+      if (op->kind >= PLAN_N_OPS)
+        continue;
+      if ((op->kind == PLAN_OP_QUANTIZE && !check_blocks (schedule, op, error))
+          || !check_op (job, schedule, op, error))
+        return FALSE;
+    }
+  return TRUE;
+}

@@ -1,0 +1,22 @@
+/* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; a file of
+ * tokens or synthetic text. Walks and the evaluator ask here. */
+#pragma once
+#include "exec/walk/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What the run begins with: `count` elements of a parameter's state from element `first` on. */
+gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
+                            guint64 first, guint64 count, float *out, GError **error);
+
+/* Of all that a run trains on, the first sequence of a step. */
+gint64 exec_source_first_sequence (const ExecJob *job, gint64 step);
+
+/* Tokens and next tokens of a sequence; those to evaluate on are never trained on. */
+gboolean exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence,
+                               gint32 *out_tokens, gint32 *out_targets, GError **error);
+
+/* The learning rate of a step, from 0. */
+double exec_source_rate (const ExecJob *job, gint64 step);
+
+G_END_DECLS

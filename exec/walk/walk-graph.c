@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step that the device keeps and runs again. The first step goes op by op: what libraries find
+ * out or take at their first call is there then. The second is kept as it is issued; later ones are
+ * launched. The one that is recorded goes op by op again, so that each has times.
+ *
+ * Tags are checked when the step is kept. A launch moves them on as that step did: by whole steps,
+ * or not at all. Where the host would wait within the step, as nan_check has it do, it looks behind
+ * the launch at what it would look at there: what it finds ends the run as before, one step old. */
+#include "config.h"
+
+#include "exec/walk/walk-private.h"
+
+#include "exec/kernels.h"
+#include "planner/base/error.h"
+
+#include <string.h>
+
+#define STEPS_BEFORE 1 /* that are not kept */
+
+static gboolean
+refuse (const char *why, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cuda_graph=on %s: it must be off", why);
+  return FALSE;
+}
+
+gboolean
+exec_walk_check_kept (const ExecWalk *self, GError **error)
+{
+  const PlanOp *op;
+  PlanCursor cursor;
+  if (!self->kept.is_wanted)
+    return TRUE;
+  if (!self->job->kernels->device->keep)
+    return refuse ("is for devices that run ops by themselves, which the CPU does not", error);
+  if (!self->comm->ops->has_graphs)
+    {
+      g_autofree char *why = g_strdup_printf (
+          "among ranks joined by %s is modelled and not executed yet", self->comm->ops->name);
+      return refuse (why, error);
+    }
+  plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    {
+      if (op->stream == PLAN_STREAM_HOST && op->kind != PLAN_OP_SYNC)
+        return refuse ("cannot keep a step in which the host computes", error);
+    }
+  return TRUE;
+}
+
+void
+exec_walk_clear_kept (ExecWalk *self)
+{
+  g_clear_pointer (&self->kept.loads, g_array_unref);
+  g_clear_pointer (&self->kept.looks, g_array_unref);
+  g_clear_pointer (&self->kept.before, g_free);
+}
+
+gboolean
+exec_walk_begin_step (ExecWalk *self, GError **error)
+{
+  const guint n = plan_schedule_n_buffer_ids (self->schedule);
+  ExecDevice *device = self->device;
+  ExecKept *kept = &self->kept;
+  if (!kept->is_wanted)
+    return TRUE;
+  if (!self->trace && kept->steps++ >= STEPS_BEFORE)
+    {
+      kept->is_keeping = TRUE;
+      kept->loads = g_array_new (FALSE, FALSE, sizeof (ExecLoad));
+      kept->looks = g_array_new (FALSE, FALSE, sizeof (ExecLook));
+      kept->before = g_new (gint64, n + 1);
+      for (guint i = 0; i < n; i++)
+        kept->before[i] = self->tags[i].version;
+      if (!device->ops->keep (device, error))
+        return FALSE;
+    }
+  return device->ops->vary (device, &self->constants, error);
+}
+
+gboolean
+exec_walk_end_step (ExecWalk *self, GError **error)
+{
+  ExecKept *kept = &self->kept;
+  if (!kept->is_keeping)
+    return TRUE;
+  g_array_append_vals (kept->looks, self->looks->data, self->looks->len);
+  for (guint i = 0; i < plan_schedule_n_buffer_ids (self->schedule); i++)
+    kept->before[i] = self->tags[i].version - kept->before[i];
+  kept->is_keeping = FALSE;
+  kept->is_kept = TRUE;
+  return self->device->ops->launch (self->device, &self->constants, error);
+}
+
+gboolean
+exec_walk_run_kept (ExecWalk *self, GError **error)
+{
+  const ExecKept *kept = &self->kept;
+  ExecDevice *device = self->device;
+  for (guint i = 0; i < kept->loads->len; i++)
+    if (!exec_walk_fill_batch (self, &g_array_index (kept->loads, ExecLoad, i), error))
+      return FALSE;
+  g_array_append_vals (self->looks, kept->looks->data, kept->looks->len);
+  for (guint i = 0; i < plan_schedule_n_buffer_ids (self->schedule); i++)
+    self->tags[i].version += kept->before[i];
+  return device->ops->launch (device, &self->constants, error)
+         && device->ops->settle (device, error) && exec_walk_take_looks (self, error);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moments in eight bits. Each rank's part of a parameter has a scale of its own, as for Transformer
+ * Engine's FusedAdam, to which such a part is a parameter; so an update is done part by part. */
+#include "config.h"
+
+#include "exec/walk/walk-moments.h"
+
+#include "exec/number/number.h"
+#include "exec/walk/source.h"
+#include "planner/base/error.h"
+
+gboolean
+exec_walk_has_scaled_moments (const ExecArgs *args)
+{
+  return args->op->kind == PLAN_OP_ADAMW
+         && (args->dtype[1] == PLAN_DTYPE_E4M3 || args->dtype[2] == PLAN_DTYPE_E4M3);
+}
+
+#define FLOATS_OF_PART 4 /* a scale and room, of each moment */
+
+static gboolean
+is_scaled (const Plan *plan, PlanField field)
+{
+  return plan_field_dtype (plan, field) == PLAN_DTYPE_E4M3;
+}
+
+guint
+exec_walk_n_moment_scales (const ExecWalk *self)
+{
+  const Plan *plan = self->plan;
+  if (self->job->alone)
+    return FLOATS_OF_PART;
+  return !self->trained && (is_scaled (plan, PLAN_EXP_AVG) || is_scaled (plan, PLAN_EXP_AVG_SQ))
+             ? (guint)(self->job->model->layers + 1) * PLAN_N_TENSORS * FLOATS_OF_PART
+             : 0;
+}
+
+gboolean
+exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at, GError **error)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  const guint n = slots->len * FLOATS_OF_PART;
+  gboolean has_any = FALSE;
+  for (ExecState state = EXEC_STATE_EXP_AVG; state <= EXEC_STATE_EXP_AVG_SQ; state++)
+    has_any |= shard->state[state].exists && shard->state[state].dtype == PLAN_DTYPE_E4M3;
+  if (!has_any || shard->scales)
+    return TRUE;
+  g_autofree float *ones = g_new (float, n);
+  for (guint i = 0; i < n; i++)
+    ones[i] = 1;
+  shard->scales = self->moment_scales + *io_at;
+  *io_at += n;
+  g_assert (*io_at <= exec_walk_n_moment_scales (self));
+  return exec_device_write (self->device, shard->scales, ones, n * sizeof *ones, error);
+}
+
+static float *
+scale_of (const ExecShard *shard, ExecState state, guint slot)
+{
+  return &shard->scales[FLOATS_OF_PART * slot + (state == EXEC_STATE_EXP_AVG_SQ ? 2 : 0)];
+}
+
+static const ExecShard *
+shard_of (const ExecWalk *self, guint32 exp_avg)
+{
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      if (shard->scales && shard->state[EXEC_STATE_EXP_AVG].buffer == exp_avg)
+        return shard;
+    }
+  return NULL;
+}
+
+/* All of it as one part. */
+static gboolean
+run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  ExecArgs part = *args;
+  part.scale[1] = self->moment_scales;
+  part.scale[2] = self->moment_scales + FLOATS_OF_PART / 2;
+  return self->device->ops->run (self->device, &part, args->op->stream, error);
+}
+
+gboolean
+exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                      GError **error)
+{
+  const ExecShard *shard = shard_of (self, plan_cursor_buffer (cursor, &args->op->refs[1]));
+  if (self->job->alone)
+    return run_alone (self, args, error);
+  if (!shard || (guint64)args->op->dims[0] != shard->count)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+                   "%s is of %" G_GINT64_FORMAT " elements, which are no rank's part of a bucket",
+                   plan_op_name (args->op->kind), args->op->dims[0]);
+      return FALSE;
+    }
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  for (guint s = 0; s < slots->len; s++)
+    {
+      PlanOp op = *args->op;
+      ExecArgs part = *args;
+      guint64 at, count, first;
+      if (!exec_walk_part_of (shard, &g_array_index (slots, PlanSlot, s), &at, &count, &first))
+        continue;
+      op.dims[0] = (gint64)count;
+      part.op = &op;
+      for (guint i = 0; i < 4; i++)
+        part.ptr[i] = (guint8 *)args->ptr[i] + plan_dtype_bytes (args->dtype[i], at);
+      part.scale[1] = scale_of (shard, EXEC_STATE_EXP_AVG, s);
+      part.scale[2] = scale_of (shard, EXEC_STATE_EXP_AVG_SQ, s);
+      if (!self->device->ops->run (self->device, &part, op.stream, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
+                       GError **error)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  for (guint s = 0; s < slots->len; s++)
+    {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
+      float scale;
+      guint64 at, count, first;
+      if (!exec_walk_part_of (shard, slot, &at, &count, &first))
+        continue;
+      g_autofree float *values = g_new (float, count);
+      g_autofree guint8 *narrow = g_malloc (count);
+      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer, first,
+                              count, values, error))
+        return FALSE;
+      scale = exec_number_scale (exec_number_largest (values, count));
+      exec_number_narrow_scaled (narrow, PLAN_DTYPE_E4M3, values, scale, count);
+      if (!exec_device_write (self->device, scale_of (shard, state, s), &scale, sizeof scale, error)
+          || !exec_device_write (self->device, exec_walk_state (self, shard, state, at), narrow,
+                                 count, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+float *
+exec_walk_widen_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state, guint slot,
+                        guint64 at, guint64 count, GError **error)
+{
+  g_autofree guint8 *narrow = g_malloc (count);
+  float *values, scale;
+  if (!exec_device_read (self->device, &scale, scale_of (shard, state, slot), sizeof scale, error)
+      || !exec_device_read (self->device, narrow, exec_walk_state (self, shard, state, at), count,
+                            error))
+    return NULL;
+  values = g_new (float, count);
+  exec_number_widen_scaled (values, PLAN_DTYPE_E4M3, narrow, scale, count);
+  return values;
+}

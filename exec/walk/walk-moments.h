@@ -1,0 +1,38 @@
+/* Moments in eight bits, part by part of each parameter, and where such parts lie. */
+#pragma once
+#include "exec/walk/walk-private.h"
+G_BEGIN_DECLS
+
+/* exec/walk/walk-state.c */
+
+/* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
+ * parameter. FALSE where none does. */
+gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at,
+                            guint64 *out_count, guint64 *out_first);
+guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state,
+                         guint64 element);
+
+/* exec/walk/walk-moments.c */
+gboolean exec_walk_has_scaled_moments (const ExecArgs *args);
+
+/* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each
+ * for the device. */
+guint exec_walk_n_moment_scales (const ExecWalk *self);
+
+/* Moments begin as zeros, of any scale. The `at`th and later ones are this shard's. */
+gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at,
+                                       GError **error);
+
+/* One ADAMW op, for all parts that are in its rank's part of a bucket. */
+gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                               GError **error);
+
+/* From the source of the run. */
+gboolean exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
+                                GError **error);
+
+/* Those of a slot's part, where the host can read them; the caller frees. */
+float *exec_walk_widen_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
+                               guint slot, guint64 at, guint64 count, GError **error);
+
+G_END_DECLS

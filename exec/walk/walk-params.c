@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters that are quantised before they are gathered. A bucket holds many of them and a rank
+ * any part of each, so an op on that part is done parameter by parameter. Their scales come of all
+ * ranks' magnitudes: every rank has all of them, also of parameters of which it holds nothing.
+ *
+ * Of each parameter of a unit there is one magnitude; or one of each block of a row, then one of
+ * each block of a column; or one of each square, where its scale is. */
+#include "config.h"
+
+#include "exec/walk/walk-private.h"
+
+#include "planner/base/error.h"
+#include "planner/schedule/quantizers.h"
+
+#include <string.h>
+
+/* A layer's linear weights, as its bucket holds them. */
+static const PlanSlot *
+slots_of (const ExecWalk *self)
+{
+  return self->layout.slots[PLAN_BUCKET_LAYER];
+}
+
+static guint
+n_slots (const ExecWalk *self)
+{
+  return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
+}
+
+static gint32
+find_array (const ExecWalk *self, const char *name)
+{
+  for (guint i = 0; i < plan_schedule_n_buffers (self->schedule); i++)
+    if (strcmp (plan_schedule_buffer (self->schedule, i)->name, name) == 0)
+      return (gint32)i;
+  return -1;
+}
+
+guint
+exec_walk_n_param_scales (const ExecWalk *self)
+{
+  return self->plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+             ? (guint)self->job->model->layers * PLAN_N_TENSORS
+             : 0;
+}
+
+void
+exec_walk_find_params (ExecWalk *self)
+{
+  const gboolean is_quantised = exec_walk_n_param_scales (self) > 0;
+  self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
+  self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
+  self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;
+  self->sites.scales = find_array (self, "site_scales");
+  self->sites.history = find_array (self, "site_history");
+  self->sites.amax = find_array (self, "site_amax");
+}
+
+/* What elements and their scales are together, where these lie apart. */
+static PlanDtype
+format_of (const ExecWalk *self)
+{
+  const gint64 gather = self->plan->value[PLAN_PARAM_GATHER];
+  return gather == PLAN_PARAM_GATHER_MXFP8   ? PLAN_DTYPE_MXFP8
+         : gather == PLAN_PARAM_GATHER_NVFP4 ? PLAN_DTYPE_NVFP4
+                                             : PLAN_DTYPE_FP8_128X128;
+}
+
+/* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
+static guint
+block_of (const ExecWalk *self)
+{
+  return self->quantised.scales < 0 ? 0 : plan_dtype_block (format_of (self));
+}
+
+static guint64
+numel (const PlanSlot *slot)
+{
+  return slot->tensor.rows * slot->tensor.cols;
+}
+
+/* Magnitudes, and scales, of the first `n` parameters of a unit. */
+static guint64
+magnitudes_of (const ExecWalk *self, guint n)
+{
+  guint64 elements = 0, squares = 0;
+  for (guint s = 0; s < n; s++)
+    {
+      const PlanTensor *tensor = &slots_of (self)[s].tensor;
+      elements += tensor->rows * tensor->cols;
+      squares += plan_dtype_square_scales (tensor->rows, tensor->cols);
+    }
+  if (block_of (self) == PLAN_DTYPE_SIDE)
+    return squares;
+  return block_of (self) > 0 ? 2 * elements / block_of (self) : n;
+}
+
+static float *
+scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
+{
+  return &self->param_scales[layer * PLAN_N_TENSORS + role];
+}
+
+/* What is kept of a layer's sites lies behind that of the layers before. */
+static void
+find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
+{
+  const PlanRef *ref = &args->op->refs[operand];
+  if (ref->array == self->sites.scales || ref->array == self->sites.amax)
+    args->ptr[operand]
+        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_SITES_OF_LAYER;
+}
+
+/* Those of the parameter that an operand begins with, if it is one; and of sites the layer's part.
+ */
+void
+exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
+                       ExecArgs *args)
+{
+  const PlanRef *ref = &args->op->refs[operand];
+  const PlanSlot *slots = slots_of (self);
+  const gint64 layer = exec_walk_unit_of (cursor, ref);
+  const gboolean is_column = ref->array == self->quantised.columns;
+  guint s = 0;
+  find_site (self, cursor, operand, args);
+  if (!is_column && ref->array != self->quantised.weights)
+    return;
+  while (s < n_slots (self) && slots[s].offset != ref->at)
+    s++;
+  if (s == n_slots (self))
+    return;
+  args->scale[operand] = scale_of (self, layer, slots[s].tensor.role);
+  if (block_of (self) == 0)
+    return;
+  const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
+  const ExecTag *tag = &self->tags[scales->first + (guint)layer];
+  const guint64 at
+      = magnitudes_of (self, s) + (is_column ? numel (&slots[s]) / block_of (self) : 0);
+  args->blocks[operand] = (ExecBlocks){ tag->bytes + plan_dtype_bytes (scales->dtype, at),
+                                        format_of (self), is_column };
+}
+
+static const ExecShard *
+shard_of (const ExecWalk *self, gint64 layer)
+{
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      if (shard->kind == PLAN_BUCKET_LAYER && shard->unit == layer)
+        return shard;
+    }
+  return NULL;
+}
+
+/* Whether an operand has numbers of whole parameters, and not of their elements. */
+static gboolean
+is_of_magnitudes (PlanOpKind kind, guint operand)
+{
+  return kind == PLAN_OP_PARAM_AMAX ? operand == 0 : operand >= 3;
+}
+
+/* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
+ * all units, scales and sites of one. */
+static guint64
+place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
+{
+  const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
+  const guint64 first = magnitudes_of (self, s);
+  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > amax + 1)
+    return plan_site_of (slots_of (self)[s].tensor.role, PLAN_SITE_WEIGHT);
+  if (operand == amax)
+    return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
+  return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
+}
+
+/* One parameter of them, of which this rank may hold nothing. */
+static gboolean
+run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecShard *shard,
+           guint s, GError **error)
+{
+  const PlanSlot *slot = &slots_of (self)[s];
+  const guint64 last = shard->first + shard->count, end = slot->offset + numel (slot);
+  const guint64 from = CLAMP (slot->offset, shard->first, last);
+  const guint64 to = CLAMP (end, shard->first, last);
+  PlanOp op = *args->op;
+  ExecArgs part = *args;
+  op.dims[0] = (gint64)(to - from);
+  op.dims[1] = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
+  part.op = &op;
+  part.param = (ExecParam){ slot->tensor.rows, slot->tensor.cols,
+                            to > from ? from - slot->offset : 0, block_of (self) };
+  for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
+    {
+      const guint64 at = place_of (self, op.kind, i, layer, s, from - shard->first);
+      if (part.ptr[i])
+        part.ptr[i] = (guint8 *)part.ptr[i] + plan_dtype_bytes (part.dtype[i], at);
+      part.scale[i] = scale_of (self, layer, slot->tensor.role);
+    }
+  return self->device->ops->run (self->device, &part, op.stream, error);
+}
+
+/* The same of parameters that lie one behind the other, whole, as do their magnitudes and scales.
+ */
+static gboolean
+run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  const ExecAlone *alone = self->job->alone;
+  PlanOp op = *args->op;
+  ExecArgs part = *args;
+  op.dims[0] /= alone->n;
+  op.dims[1] /= alone->n;
+  part.op = &op;
+  part.param = alone->each;
+  for (guint s = 0; s < alone->n; s++)
+    {
+      if (!self->device->ops->run (self->device, &part, op.stream, error))
+        return FALSE;
+      for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
+        if (part.ptr[i])
+          part.ptr[i]
+              = (guint8 *)part.ptr[i]
+                + plan_dtype_bytes (part.dtype[i], (guint64)op.dims[is_of_magnitudes (op.kind, i)]);
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                      GError **error)
+{
+  const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? 1 : 2;
+  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
+  const ExecShard *shard = shard_of (self, layer);
+  const guint n = n_slots (self);
+  if (self->job->alone)
+    return run_alone (self, args, error);
+  if (!shard || (guint64)args->op->dims[0] != shard->count
+      || (guint64)args->op->dims[1] != magnitudes_of (self, n))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+                   "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
+                   " magnitudes, which is no rank's part of unit %" G_GINT64_FORMAT,
+                   plan_op_name (args->op->kind), args->op->dims[0], args->op->dims[1], layer);
+      return FALSE;
+    }
+  for (guint s = 0; s < n; s++)
+    if (!run_param (self, args, layer, shard, s, error))
+      return FALSE;
+  return TRUE;
+}

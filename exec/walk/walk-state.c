@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of a run, by parameter: where each of them is in this rank's shards, from where they
+ * begin, and what is saved of them. */
+#include "config.h"
+
+#include "exec/walk/walk-moments.h"
+
+#include "exec/number/number.h"
+#include "exec/walk/source.h"
+#include "planner/schedule/quantizers.h"
+
+#include <string.h>
+
+/* Elements made, or read, at once. */
+#define BLOCK (G_GUINT64_CONSTANT (1) << 20)
+
+guint8 *
+exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
+{
+  return self->tags[shard->state[state].buffer].bytes
+         + plan_dtype_bytes (shard->state[state].dtype, shard->state[state].at + element);
+}
+
+gboolean
+exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at,
+                   guint64 *out_count, guint64 *out_first)
+{
+  const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
+  const guint64 from = MAX (shard->first, slot->offset);
+  const guint64 to = MIN (shard->first + shard->count, end);
+  if (from >= to)
+    return FALSE;
+  *out_at = from - shard->first;
+  *out_count = to - from;
+  *out_first = from - slot->offset;
+  return TRUE;
+}
+
+/* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
+ */
+static gboolean
+read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, ExecState state,
+             guint64 begin, guint64 count, float *out, GError **error)
+{
+  const guint64 end = begin + count;
+  memset (out, 0, count * sizeof *out);
+  for (guint s = 0; s < slots->len; s++)
+    {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
+      guint64 at, n, first;
+      if (!exec_walk_part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
+        continue;
+      const guint64 from = MAX (at, begin), to = MIN (at + n, end);
+      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
+                              first + from - at, to - from, out + from - begin, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Fills one state of a shard from the source of the run. */
+static gboolean
+fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  const PlanDtype dtype = shard->state[state].dtype;
+  if (dtype == PLAN_DTYPE_E4M3)
+    return exec_walk_fill_scaled (self, shard, state, error);
+  g_autofree float *values = g_new (float, BLOCK);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (dtype, BLOCK));
+  for (guint64 at = 0; at < shard->count; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, shard->count - at);
+      if (!read_source (self, shard, slots, state, at, n, values, error))
+        return FALSE;
+      exec_number_narrow (narrow, dtype, values, n);
+      if (!exec_device_write (self->device, exec_walk_state (self, shard, state, at), narrow,
+                              plan_dtype_bytes (dtype, n), error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
+                      GError **error)
+{
+  const PlanOp *op = args->op;
+  const guint64 shards = (guint64)op->dims[2];
+  const guint64 part = self->layout.buckets[op->dims[0]].padded / shards;
+  ExecShard shard = { .kind = (PlanBucketKind)op->dims[0],
+                      .unit = MAX (plan_cursor_unit (cursor, op), 0),
+                      .first = part * (guint64)op->dims[1],
+                      .count = part,
+                      .is_owner = self->comm->rank < shards };
+  shard.state[EXEC_STATE_MAIN].exists = TRUE;
+  shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[0]);
+  shard.state[EXEC_STATE_MAIN].dtype = args->dtype[0];
+  shard.state[EXEC_STATE_MAIN].at = op->refs[0].at;
+  g_array_append_val (self->shards, shard);
+  if (!self->trained)
+    return fill (self, &shard, EXEC_STATE_MAIN, error);
+  const ExecShard *trained
+      = &g_array_index (self->trained->shards, ExecShard, self->shards->len - 1);
+  g_assert (trained->first == shard.first && trained->count == shard.count
+            && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[0]);
+  return self->device->ops->copy (self->device, args->ptr[0],
+                                  exec_walk_state (self->trained, trained, EXEC_STATE_MAIN, 0),
+                                  plan_dtype_bytes (args->dtype[0], part), op->stream, error);
+}
+
+static void
+set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, ExecShard *shard,
+            ExecState state)
+{
+  shard->state[state].exists = TRUE;
+  shard->state[state].buffer = plan_cursor_buffer (cursor, ref);
+  shard->state[state].dtype = plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
+  shard->state[state].at = ref->at;
+}
+
+/* The optimizer's ops say which moments belong to which weights. */
+gboolean
+exec_walk_find_moments (ExecWalk *self, GError **error)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  guint n_scales = 0;
+  plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    for (guint i = 0;
+         (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD) && i < self->shards->len; i++)
+      {
+        ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+        if (shard->state[EXEC_STATE_MAIN].buffer != plan_cursor_buffer (&cursor, &op->refs[0])
+            || shard->state[EXEC_STATE_MAIN].at != op->refs[0].at)
+          continue;
+        set_moment (self, &cursor, &op->refs[1], shard, EXEC_STATE_EXP_AVG);
+        if (op->kind == PLAN_OP_ADAMW)
+          set_moment (self, &cursor, &op->refs[2], shard, EXEC_STATE_EXP_AVG_SQ);
+        if (!exec_walk_take_moment_scales (self, shard, &n_scales, error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
+gboolean
+exec_walk_restore_moments (ExecWalk *self, GError **error)
+{
+  for (guint i = 0; self->job->resume && i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      for (ExecState state = EXEC_STATE_EXP_AVG; state < EXEC_N_STATES; state++)
+        if (shard->state[state].exists && !fill (self, shard, state, error))
+          return FALSE;
+    }
+  return TRUE;
+}
+
+/* Numbers with scales are saved as what they are: `widened` keeps those. */
+static gboolean
+add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
+            GPtrArray *widened, GError **error)
+{
+  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  for (guint s = 0; s < slots->len; s++)
+    {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
+      guint64 at;
+      ExecPiece piece = { .state = state,
+                          .role = slot->tensor.role,
+                          .layer = shard->unit + slot->layer,
+                          .dtype = shard->state[state].dtype };
+      if (!exec_walk_part_of (shard, slot, &at, &piece.count, &piece.first))
+        continue;
+      piece.data = exec_walk_state (self, shard, state, at);
+      if (piece.dtype == PLAN_DTYPE_E4M3)
+        {
+          piece.dtype = PLAN_DTYPE_FP32;
+          piece.is_here = TRUE;
+          piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count, error);
+          if (!piece.data)
+            return FALSE;
+          g_ptr_array_add (widened, (gpointer)piece.data);
+        }
+      g_array_append_val (pieces, piece);
+    }
+  return TRUE;
+}
+
+static gboolean
+fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **error)
+{
+  return exec_device_read (device, out, from, bytes, error);
+}
+
+/* --- sites that quantise by earlier magnitudes -------------------------------------------- */
+
+/* What is kept of the sites of one product, as a piece: where it lies among all of that state. */
+static ExecPiece
+site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
+{
+  const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_SITE_HISTORY : 1;
+  const PlanTensorRole role = plan_site_weight (product);
+  *out_at = ((guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0)) * each;
+  return (ExecPiece){ .state = state,
+                      .role = role,
+                      .layer = layer,
+                      .count = PLAN_SITES_OF_PRODUCT * each,
+                      .dtype = PLAN_DTYPE_FP32 };
+}
+
+static float *
+sites_at (const ExecWalk *self, gint32 array)
+{
+  const guint32 id = plan_schedule_buffer (self->schedule, (guint)array)->first;
+  return (float *)(gpointer)self->tags[id].bytes;
+}
+
+static gboolean
+fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
+{
+  g_autofree float *values = g_new (float, PLAN_SITES_OF_PRODUCT *PLAN_SITE_HISTORY);
+  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      {
+        guint64 at;
+        const ExecPiece piece = site_piece (state, layer, product, &at);
+        if (!exec_source_state (self->job, state, piece.role, layer, 0, piece.count, values, error)
+            || !exec_device_write (self->device, sites + at, values, piece.count * sizeof *values,
+                                   error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
+gboolean
+exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  const ExecWalk *trained = self->trained;
+  if (trained)
+    return self->device->ops->copy (
+        self->device, args->ptr[0], sites_at (trained, trained->sites.scales),
+        (guint64)args->op->dims[0] * sizeof (float), args->op->stream, error);
+  return fill_sites (self, EXEC_STATE_SCALES, args->ptr[0], error)
+         && (!args->ptr[1] || fill_sites (self, EXEC_STATE_HISTORY, args->ptr[1], error));
+}
+
+/* All ranks hold the same. */
+static void
+add_sites (const ExecWalk *self, GArray *pieces)
+{
+  if (self->sites.scales < 0 || self->comm->rank > 0)
+    return;
+  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
+        {
+          const gboolean is_scales = state == EXEC_STATE_SCALES;
+          guint64 at;
+          ExecPiece piece = site_piece (state, layer, product, &at);
+          piece.data = sites_at (self, is_scales ? self->sites.scales : self->sites.history) + at;
+          g_array_append_val (pieces, piece);
+        }
+}
+
+gboolean
+exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
+{
+  const ExecJob *job = self->job;
+  g_autoptr (GArray) pieces = g_array_new (FALSE, FALSE, sizeof (ExecPiece));
+  g_autoptr (GPtrArray) widened = g_ptr_array_new_with_free_func (g_free);
+  const ExecCheckpointHead head = { .folder = job->save,
+                                    .step = steps_done,
+                                    .sequences = exec_source_first_sequence (job, steps_done),
+                                    .model = job->model };
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      for (ExecState state = 0; shard->is_owner && state < EXEC_N_STATES; state++)
+        if (shard->state[state].exists && !add_pieces (self, shard, state, pieces, widened, error))
+          return FALSE;
+    }
+  add_sites (self, pieces);
+  return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
+                               self->device->ops->is_immediate ? NULL : fetch, self->device,
+                               self->comm, error);
+}
+
+GByteArray *
+exec_walk_main_params (const ExecWalk *self, GError **error)
+{
+  g_autoptr (GByteArray) out = g_byte_array_new ();
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      const PlanDtype dtype = shard->state[EXEC_STATE_MAIN].dtype;
+      const guint64 bytes = plan_dtype_bytes (dtype, shard->count);
+      const guint begin = out->len;
+      g_autofree guint8 *narrow = g_malloc (bytes);
+      if (!exec_device_read (self->device, narrow,
+                             exec_walk_state (self, shard, EXEC_STATE_MAIN, 0), bytes, error))
+        return NULL;
+      g_byte_array_set_size (out, begin + (guint)(shard->count * sizeof (float)));
+      exec_number_widen ((float *)(gpointer)(out->data + begin), narrow, dtype, shard->count);
+    }
+  return g_steal_pointer (&out);
+}

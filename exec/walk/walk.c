@@ -1,0 +1,688 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every buffer carries a tag: taken or not, written or not, and for weights whose they are and how
+ * many optimizer updates they have seen. A kernel that would read something released, unwritten, of
+ * another step or, in a buffer that units take in turns, of another unit is not run: the walk stops
+ * with an error that names the op. */
+#include "config.h"
+
+#include "exec/walk/walk-private.h"
+
+#include "exec/number/exact.h"
+#include "exec/walk/runnable.h"
+#include "exec/walk/source.h"
+#include "exec/walk/walk-moments.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#define POISON 0xff /* a NaN in every float format */
+
+G_GNUC_PRINTF (5, 6)
+static gboolean
+fail_at (const ExecWalk *walk, guint32 node, gint64 unit, GError **error, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  g_autofree char *message = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+               "rank %u, step %" G_GINT64_FORMAT ", op %u (%s, unit %" G_GINT64_FORMAT "): %s",
+               walk->comm->rank, walk->step + 1, node,
+               plan_op_name (plan_schedule_node (walk->schedule, node)->kind), unit, message);
+  return FALSE;
+}
+
+#define fail(walk, cursor, error, ...) \
+  fail_at (walk, (cursor)->node, \
+           plan_cursor_unit (cursor, plan_schedule_node ((walk)->schedule, (cursor)->node)), \
+           error, __VA_ARGS__)
+
+/* Says of which op the device or the communicator speaks. */
+static gboolean
+blame_op (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  g_prefix_error (error,
+                  "rank %u, step %" G_GINT64_FORMAT ", op %u (%s, unit %" G_GINT64_FORMAT "): ",
+                  walk->comm->rank, walk->step + 1, cursor->node, plan_op_name (op->kind),
+                  plan_cursor_unit (cursor, op));
+  return FALSE;
+}
+
+static gboolean
+is_weights (const PlanBuffer *buffer)
+{
+  return buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED
+         || buffer->category == PLAN_CATEGORY_DERIVED;
+}
+
+/* Ops that move weights about keep the version of what they read; kernels want this step's. */
+static gboolean
+moves_weights (PlanOpKind kind)
+{
+  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE
+         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
+}
+
+/* What is taken, and what is given back, is a NaN until it is written. */
+static gboolean
+poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GError **error)
+{
+  return !walk->poisons || !at
+         || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
+}
+
+static gboolean
+apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, const PlanOp *op,
+              GError **error)
+{
+  const guint array = (guint)op->refs[0].array;
+  const guint64 bytes = plan_schedule_buffer_bytes (walk->schedule, array);
+  const guint64 taken = plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT);
+  ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[0])];
+
+  if ((tag->bytes != NULL) == (op->kind == PLAN_OP_ALLOC))
+    return fail (walk, cursor, error, "%s is %s",
+                 plan_schedule_buffer (walk->schedule, array)->name,
+                 tag->bytes ? "taken already" : "not taken");
+  if (!poison (walk, tag->bytes, bytes, op->stream, error))
+    return blame_op (walk, cursor, op, error);
+  *tag = (ExecTag){ 0 };
+  if (op->kind == PLAN_OP_ALLOC)
+    tag->bytes = walk->device->memory
+                 + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
+  if (!poison (walk, tag->bytes, bytes, op->stream, error))
+    return blame_op (walk, cursor, op, error);
+  ExecSample sample = { .span = walk->spans->len,
+                        .category = plan_meter_apply (&walk->meter, cursor, op, taken) };
+  sample.live_bytes = walk->meter.live[sample.category];
+  if (!walk->trace)
+    return TRUE;
+  if (!walk->device->ops->stamp (walk->device, op->stream, &sample.at, error))
+    return blame_op (walk, cursor, op, error);
+  g_array_append_val (walk->samples, sample);
+  return TRUE;
+}
+
+/* Of collectives that the compute stream is not behind yet. */
+static guint
+taken_sms (const ExecWalk *walk, PlanStream stream)
+{
+  for (guint s = 0; stream == PLAN_STREAM_COMPUTE && s < PLAN_N_STREAMS; s++)
+    if (walk->joined[s] < walk->collectives[s])
+      return walk->comm->sms;
+  return 0;
+}
+
+gint64
+exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref)
+{
+  return ref->offset + (ref->loop >= 0 ? cursor->loop[ref->loop].value : 0);
+}
+
+/* Elements of a reference that an op touches. */
+static guint64
+n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
+{
+  if (op->kind == PLAN_OP_INIT)
+    return walk->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
+  return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
+}
+
+/* Weights are there, all of them, and those that are meant. */
+static gboolean
+check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, guint i,
+               GError **error)
+{
+  const PlanRef *ref = &op->refs[i];
+  const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)ref->array);
+  const ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
+  const gint64 unit = exec_walk_unit_of (cursor, ref);
+  const guint64 from = ref->at, to = from + n_touched (walk, op, i);
+  if (tag->version != walk->step && !moves_weights (op->kind))
+    return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT, buffer->name,
+                 tag->version + 1);
+  if (buffer->count > 1 && tag->unit != unit)
+    return fail (walk, cursor, error,
+                 "%s holds weights of unit %" G_GINT64_FORMAT " instead of unit %" G_GINT64_FORMAT,
+                 buffer->name, tag->unit, unit);
+  if (from < tag->from || to > tag->to)
+    return fail (walk, cursor, error,
+                 "%s holds weights of step %" G_GINT64_FORMAT " in elements %" G_GUINT64_FORMAT
+                 " to %" G_GUINT64_FORMAT " alone",
+                 buffer->name, tag->version + 1, tag->from, tag->to);
+  return TRUE;
+}
+
+/* Turns references into pointers and checks the tags of what is read. */
+static gboolean
+resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
+{
+  *args = (ExecArgs){ .op = op,
+                      .constants = &walk->constants,
+                      .taken_sms = taken_sms (walk, op->stream),
+                      .is_deterministic
+                      = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      if (op->refs[i].array < 0)
+        continue;
+      const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)op->refs[i].array);
+      const guint32 id = plan_cursor_buffer (cursor, &op->refs[i]);
+      const ExecTag *tag = &walk->tags[id];
+      const char access = plan_op_ref_access (op->kind, i);
+      if (!tag->bytes)
+        return fail (walk, cursor, error, "%s is not taken", buffer->name);
+      if ((access == 'r' || access == 'u') && !tag->is_written)
+        return fail (walk, cursor, error, "%s is read before anything wrote it", buffer->name);
+      if (access == 'r' && is_weights (buffer) && !check_weights (walk, cursor, op, i, error))
+        return FALSE;
+      args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
+      args->dtype[i] = buffer->dtype;
+      if (access == 's')
+        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
+      args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
+      exec_walk_find_scales (walk, cursor, i, args);
+    }
+  return TRUE;
+}
+
+/* Elements that are as new as those beside them join those. */
+static void
+mark_weights (ExecTag *tag, gint64 version, gint64 unit, guint64 from, guint64 to)
+{
+  const gboolean joins = tag->version == version && tag->unit == unit && tag->from < tag->to
+                         && from <= tag->to && to >= tag->from;
+  tag->from = joins ? MIN (from, tag->from) : from;
+  tag->to = joins ? MAX (to, tag->to) : to;
+  tag->version = version;
+  tag->unit = unit;
+}
+
+static void
+mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
+{
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gboolean updates = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const PlanRef *ref = &op->refs[i];
+      const char access = plan_op_ref_access (op->kind, i);
+      if (ref->array < 0 || (access != 'w' && access != 'u'))
+        continue;
+      ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
+      const guint64 from = ref->at, to = from + n_touched (walk, op, i);
+      tag->is_written = TRUE;
+      if (moves_weights (op->kind))
+        {
+          const ExecTag source
+              = walk->tags[plan_cursor_buffer (cursor, &op->refs[quantises ? 2 : 1])];
+          mark_weights (tag, source.version, source.unit, from, to);
+        }
+      else if (updates || op->kind == PLAN_OP_INIT)
+        mark_weights (tag, walk->step + (updates ? 1 : 0), exec_walk_unit_of (cursor, ref), from,
+                      to);
+    }
+}
+
+/* Sequences are dealt out by micro batch, then rank. */
+gboolean
+exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
+{
+  const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
+  const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
+  const gint64 first = exec_source_first_sequence (walk->job, walk->step) + turn * mbs;
+  for (gint64 i = 0; i < mbs; i++)
+    if (!exec_source_sequence (walk->job, walk->trained != NULL, first + i, load->tokens + i * seq,
+                               load->targets + i * seq, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const guint64 bytes
+      = (guint64)(walk->plan->value[PLAN_SEQ] * walk->plan->value[PLAN_MBS]) * sizeof (gint32);
+  ExecLoad load = { .micro_batch = walk->micro_batch++ };
+  if (!(load.tokens = device->ops->stage (device, bytes, error))
+      || !(load.targets = device->ops->stage (device, bytes, error))
+      || !exec_walk_fill_batch (walk, &load, error))
+    return FALSE;
+  if (walk->kept.is_keeping)
+    g_array_append_val (walk->kept.loads, load);
+  return device->ops->put (device, args->ptr[0], load.tokens, bytes, args->op->stream, error)
+         && device->ops->put (device, args->ptr[1], load.targets, bytes, args->op->stream, error);
+}
+
+gint64
+exec_walk_now_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
+
+static gboolean
+call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const guint64 count = (guint64)args->op->dims[0];
+  const PlanDtype dtype = args->dtype[0];
+  ExecComm *comm = walk->group[args->op->group];
+  void *stream = walk->device->ops->stream (walk->device, args->op->stream);
+  void *out = args->ptr[0], *in = args->ptr[1];
+  walk->collectives[args->op->stream]++;
+  comm->node = cursor->node;
+  comm->unit = plan_cursor_unit (cursor, args->op);
+  switch ((int)args->op->kind)
+    {
+    case PLAN_OP_ALL_TO_ALL:
+      return comm->ops->all_to_all (comm, out, in, count, dtype, stream, error);
+    case PLAN_OP_ALL_GATHER:
+      return comm->ops->all_gather (comm, out, in, count, dtype, stream, error);
+    case PLAN_OP_REDUCE_SCATTER:
+      return comm->ops->reduce_scatter (comm, out, in, count, dtype, stream, error);
+    case PLAN_OP_ALL_REDUCE_MAX:
+      return comm->ops->all_reduce_max (comm, out, count, dtype, stream, error);
+    default:
+      return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
+    }
+}
+
+static gboolean
+run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const gint64 begin_ns = exec_walk_now_ns ();
+  if (!call_comm (walk, cursor, args, error))
+    return FALSE;
+  if (walk->device->ops->is_immediate)
+    walk->collective_ns += exec_walk_now_ns () - begin_ns;
+  return TRUE;
+}
+
+/* --- what the host looks at --------------------------------------------------------------- */
+
+/* Bytes of an op's first result that the host looks at: the loss and norm, and with nan_check
+ * whether numbers are ones; 0: none. */
+static guint64
+looked_at (const ExecWalk *walk, const PlanOp *op)
+{
+  const gint64 checks = walk->plan->value[PLAN_NAN_CHECK];
+  if (op->kind == PLAN_OP_CLIP)
+    return 3 * sizeof (float);
+  const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
+  if ((adds_loss && checks == PLAN_NAN_CHECK_LOSS)
+      || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
+          && op->refs[0].at == 0)) /* others add to the sums of the norm */
+    return sizeof (ExecExact);
+  return 0;
+}
+
+static gboolean
+look (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const guint64 bytes = looked_at (walk, args->op);
+  if (bytes == 0)
+    return TRUE;
+  void *staged = device->ops->stage (device, bytes, error);
+  const ExecLook later = { .op = args->op,
+                           .node = cursor->node,
+                           .unit = plan_cursor_unit (cursor, args->op),
+                           .micro_batch = walk->micro_batch,
+                           .bytes = staged };
+  g_array_append_val (walk->looks, later);
+  return staged && device->ops->get (device, staged, args->ptr[0], bytes, args->op->stream, error);
+}
+
+static gint64
+layer_of (const PlanCursor *cursor, const PlanRef *destination)
+{
+  return destination->offset + (destination->loop >= 0 ? cursor->loop[destination->loop].value : 0);
+}
+
+/* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
+static gboolean
+blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
+{
+  const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)seen->op->refs[1].array);
+  const PlanBuffer *buffer
+      = plan_schedule_buffer (walk->schedule, (guint)seen->put_by->refs[0].array);
+  g_autofree char *where = buffer->count > 1
+                               ? g_strdup_printf (" of layer %" G_GINT64_FORMAT, seen->layer)
+                               : g_strdup ("");
+  return fail_at (walk, seen->put_node, seen->put_unit, error,
+                  "nan_check: the gradient of %s%s is not finite in micro batch %" G_GINT64_FORMAT,
+                  strchr (raw->name, '.') ? strchr (raw->name, '.') + 1 : raw->name, where,
+                  seen->micro_batch);
+}
+
+/* Of a gradient that is not finite, where it is put next shows to which layer it belongs: a step
+ * that is kept has seen that before it is looked at. */
+static gboolean
+take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
+{
+  const float *coef = seen->bytes;
+  if (seen->op->kind == PLAN_OP_CLIP)
+    {
+      walk->grad_norm = (double)coef[1];
+      walk->loss = (double)coef[2];
+      return TRUE;
+    }
+  if (isfinite (exec_exact_value (seen->bytes)))
+    return TRUE;
+  if (seen->op->kind != PLAN_OP_NORM_SQ)
+    return fail_at (walk, seen->node, seen->unit, error,
+                    "nan_check: the loss is not finite in micro batch %" G_GINT64_FORMAT,
+                    seen->micro_batch);
+  if (seen->put_by)
+    return blame_gradient (walk, seen, error);
+  walk->suspect = *seen;
+  return TRUE;
+}
+
+/* Looks at all that is there by now. */
+gboolean
+exec_walk_take_looks (ExecWalk *walk, GError **error)
+{
+  gboolean ok = TRUE;
+  for (guint i = 0; ok && i < walk->looks->len; i++)
+    ok = take_look (walk, &g_array_index (walk->looks, ExecLook, i), error);
+  g_array_set_size (walk->looks, 0);
+  return ok;
+}
+
+/* Whether an op puts the gradient of a look where it belongs, and says so. */
+static gboolean
+is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
+{
+  if (!look->op || look->op->kind != PLAN_OP_NORM_SQ || look->put_by || op->kind == PLAN_OP_NORM_SQ
+      || plan_op_n_refs (op->kind) < 2 || op->refs[1].array != look->op->refs[1].array)
+    return FALSE;
+  look->put_by = op;
+  look->put_node = cursor->node;
+  look->put_unit = plan_cursor_unit (cursor, op);
+  look->layer = layer_of (cursor, &op->refs[0]);
+  return TRUE;
+}
+
+/* In a step that is kept gradients that were looked at are put in that order. */
+static gboolean
+find_places (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  for (guint i = walk->kept.is_keeping ? walk->looks->len : 0; i-- > 0;)
+    {
+      ExecLook *look = &g_array_index (walk->looks, ExecLook, i);
+      if (is_put (look, cursor, op) || look->put_by)
+        return TRUE;
+    }
+  return !is_put (&walk->suspect, cursor, op) || blame_gradient (walk, &walk->suspect, error);
+}
+
+/* --- one op ------------------------------------------------------------------------------- */
+
+static gboolean
+await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecDevice *device = walk->device;
+  if (walk->kept.is_keeping && op->stream == PLAN_STREAM_HOST)
+    return TRUE; /* it waits for the launch, see exec_walk_check_kept */
+  for (guint i = 0; i < op->n_waits; i++)
+    {
+      const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
+      const ExecRecord *record = &walk->records[event];
+      if (op->stream == PLAN_STREAM_HOST ? !device->ops->sync (device, event, error)
+                                         : !device->ops->wait (device, event, op->stream, error))
+        return FALSE;
+      if (op->stream == PLAN_STREAM_COMPUTE || op->stream == PLAN_STREAM_HOST)
+        walk->joined[record->stream] = MAX (walk->joined[record->stream], record->collectives);
+    }
+  return op->stream != PLAN_STREAM_HOST || exec_walk_take_looks (walk, error);
+}
+
+static gboolean
+record (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  if (op->record.array < 0)
+    return TRUE;
+  const guint32 event = plan_cursor_event (cursor, &op->record);
+  walk->records[event] = (ExecRecord){ op->stream, walk->collectives[op->stream] };
+  return walk->device->ops->record (walk->device, event, op->stream, error);
+}
+
+static gboolean
+begin_span (ExecWalk *walk, guint32 node, PlanStream stream, GError **error)
+{
+  const gboolean begins = walk->timed.last == 0 || node == walk->timed.first;
+  return !walk->trace || !begins
+         || walk->device->ops->stamp (walk->device, stream, &walk->timed.start, error);
+}
+
+static gboolean
+end_span (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecSpan span = { .node = cursor->node,
+                    .unit = (gint32)plan_cursor_unit (cursor, op),
+                    .start = walk->timed.start };
+  if (!walk->trace || (walk->timed.last != 0 && cursor->node != walk->timed.last))
+    return TRUE;
+  if (!walk->device->ops->stamp (walk->device, op->stream, &span.end, error))
+    return FALSE;
+  g_array_append_val (walk->spans, span);
+  return TRUE;
+}
+
+/* What an op does itself; TRUE for those that only wait and record. */
+static gboolean
+run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
+{
+  const PlanOp *op = args->op;
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    return run_collective (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_INIT)
+    return exec_walk_init_shard (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_INIT_SCALES)
+    return exec_walk_init_scales (walk, args, error);
+  if (op->kind == PLAN_OP_LOAD)
+    return run_load (walk, args, error);
+  if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
+    return exec_walk_run_params (walk, cursor, args, error);
+  if (exec_walk_has_scaled_moments (args))
+    return exec_walk_run_update (walk, cursor, args, error);
+  return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT || op->kind == PLAN_OP_PREPARE
+         || walk->device->ops->run (walk->device, args, op->stream, error);
+}
+
+static gboolean
+run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  ExecArgs args;
+  if (!await (walk, cursor, op, error) || !resolve (walk, cursor, op, &args, error)
+      || !begin_span (walk, cursor->node, op->stream, error)
+      || !run_kind (walk, cursor, &args, error))
+    return FALSE;
+  mark_written (walk, cursor, op);
+  if (!look (walk, cursor, &args, error)
+      || (walk->device->ops->is_immediate && !exec_walk_take_looks (walk, error)))
+    return FALSE;
+  if (!find_places (walk, cursor, op, error))
+    return FALSE;
+  return end_span (walk, cursor, op, error) && record (walk, cursor, op, error);
+}
+
+/* What a device or a communicator says does not name the op. */
+static gboolean
+run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  if (run_all (walk, cursor, op, &why))
+    return TRUE;
+  if (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
+    blame_op (walk, cursor, op, &why);
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
+}
+
+/* Turns stamps into times, once everything is finished. */
+static void
+fill_trace (ExecWalk *walk)
+{
+  ExecDevice *device = walk->device;
+  for (guint i = 0, next = 0; i <= walk->spans->len; i++)
+    {
+      for (; next < walk->samples->len; next++)
+        {
+          const ExecSample *sample = &g_array_index (walk->samples, ExecSample, next);
+          if (sample->span > i)
+            break;
+          plan_trace_add_sample (walk->trace, sample->category,
+                                 device->ops->stamp_ns (device, sample->at),
+                                 (gint64)sample->live_bytes);
+        }
+      if (i == walk->spans->len)
+        break;
+      const ExecSpan *span = &g_array_index (walk->spans, ExecSpan, i);
+      plan_trace_add_span (walk->trace, span->node, span->unit,
+                           device->ops->stamp_ns (device, span->start),
+                           device->ops->stamp_ns (device, span->end));
+    }
+}
+
+gboolean
+exec_walk_finish (ExecWalk *walk, GError **error)
+{
+  return walk->device->ops->finish (walk->device, error) && exec_walk_take_looks (walk, error);
+}
+
+static gboolean
+run_ops (ExecWalk *walk, PlanSection section, GError **error)
+{
+  const PlanOp *op;
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, walk->schedule, section);
+  while ((op = plan_cursor_next (&cursor)))
+    if (op->kind == PLAN_OP_TOUCH) /* what is taken is there */
+      continue;
+    else if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
+                 ? !apply_memory (walk, &cursor, section, op, error)
+                 : !run_op (walk, &cursor, op, error))
+      return FALSE;
+  return TRUE;
+}
+
+gboolean
+exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const gboolean is_step = section == PLAN_SECTION_STEP;
+  walk->next_alloc = 0;
+  walk->micro_batch = 0;
+  g_array_set_size (walk->spans, 0);
+  g_array_set_size (walk->samples, 0);
+  if (!device->ops->begin (device, walk->trace != NULL, error))
+    return FALSE;
+  if (is_step && walk->kept.is_kept && !walk->trace)
+    return exec_walk_run_kept (walk, error);
+  if ((is_step && !exec_walk_begin_step (walk, error)) || !run_ops (walk, section, error)
+      || (is_step && !exec_walk_end_step (walk, error)))
+    return FALSE;
+  /* Only the step that is recorded, and what is no step, waits for what the next would wait for. */
+  if (!is_step || walk->trace)
+    {
+      if (!exec_walk_finish (walk, error))
+        return FALSE;
+    }
+  else if (!device->ops->settle (device, error) || !exec_walk_take_looks (walk, error))
+    return FALSE;
+  if (walk->trace)
+    fill_trace (walk);
+  return TRUE;
+}
+
+/* --- opening and closing ------------------------------------------------------------------ */
+
+static gboolean
+open_device (ExecWalk *walk, GError **error)
+{
+  const ExecDeviceNeeds needs
+      = { .kernels = walk->job->kernels,
+          .schedule = walk->schedule,
+          .comm = walk->comm,
+          .memory_bytes = walk->arena.size_bytes,
+          .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
+          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
+          .keeps_steps = walk->kept.is_wanted,
+          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON,
+          .window = walk->job->constants.window };
+  walk->device = walk->job->kernels->device->open (&needs, error);
+  if (walk->device && needs.more_scales > 0)
+    {
+      walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
+      walk->moment_scales = walk->param_scales + exec_walk_n_param_scales (walk);
+    }
+  return walk->device != NULL;
+}
+
+static gboolean
+find_groups (ExecWalk *walk, GError **error)
+{
+  for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
+    {
+      const PlanGroup *group = plan_schedule_group (walk->schedule, g);
+      walk->group[g] = exec_comm_group (walk->comm, group->name, group->size, group->stride, error);
+      if (!walk->group[g])
+        return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
+                ExecComm *comm, GError **error)
+{
+  *self = (ExecWalk){ .job = job,
+                      .plan = plan,
+                      .comm = comm,
+                      .schedule = schedule,
+                      .tags = g_new0 (ExecTag, plan_schedule_n_buffer_ids (schedule) + 1),
+                      .shards = g_array_new (FALSE, FALSE, sizeof (ExecShard)),
+                      .spans = g_array_new (FALSE, FALSE, sizeof (ExecSpan)),
+                      .samples = g_array_new (FALSE, FALSE, sizeof (ExecSample)),
+                      .looks = g_array_new (FALSE, FALSE, sizeof (ExecLook)),
+                      .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
+                      .constants = job->constants,
+                      .step = job->first_step,
+                      .kept = { .is_wanted = plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON },
+                      .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
+  if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
+    self->constants.mean_of = comm->ranks;
+  const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
+  if (!stack || !exec_runnable_check (job, plan, schedule, error)
+      || !exec_walk_check_kept (self, error) || !find_groups (self, error)
+      || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
+    return FALSE;
+  plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
+  exec_walk_find_params (self);
+  if (self->layout.by_size)
+    plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
+  return TRUE;
+}
+
+void
+exec_walk_close (ExecWalk *self)
+{
+  if (self->device)
+    self->device->ops->close (self->device);
+  plan_arena_clear (&self->arena);
+  plan_buckets_clear (&self->buckets);
+  g_free (self->tags);
+  g_free (self->records);
+  g_array_unref (self->shards);
+  g_array_unref (self->spans);
+  g_array_unref (self->samples);
+  g_array_unref (self->looks);
+  exec_walk_clear_kept (self);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shipped devices and clusters, and the names that people have for them. Words are compared without
+ * case, separators and makers' prefixes: "NVIDIA RTX PRO 6000" is rtxpro6000. */
+#include "config.h"
+
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/cluster/cluster-private.h"
+
+#include <string.h>
+
+static const char presets_text[] =
+#include "planner/data/clusters.ini.inc"
+    ;
+static const char devices_text[] =
+#include "planner/data/gpus.ini.inc"
+    ;
+
+/* A word for a device. */
+typedef struct
+{
+  char *word; /* plain */
+  const char *device;
+} Name;
+
+/* What is shipped: read once, kept for good. */
+typedef struct
+{
+  GKeyFile *file;
+  char **sections;
+} Shipped;
+
+static const Shipped *
+presets (void)
+{
+  static Shipped shipped;
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      shipped.file = plan_text_built_in (presets_text);
+      shipped.sections = g_key_file_get_groups (shipped.file, NULL);
+      g_once_init_leave (&ready, 1);
+    }
+  return &shipped;
+}
+
+/* The word as it is compared; the caller frees. */
+static char *
+plain (const char *word)
+{
+  static const char *const makers[] = { "nvidia", "tesla", "geforce" };
+  GString *out = g_string_new (NULL);
+  for (const char *c = word; *c; c++)
+    if (!strchr (" -_", *c))
+      g_string_append_c (out, g_ascii_tolower (*c));
+  for (guint i = 0; i < G_N_ELEMENTS (makers); i++)
+    if (g_str_has_prefix (out->str, makers[i]))
+      g_string_erase (out, 0, (gssize)strlen (makers[i]));
+  return g_string_free (out, FALSE);
+}
+
+static void
+add_name (GArray *names, const char *word, const char *device)
+{
+  const Name name = { .word = plain (word), .device = device };
+  g_array_append_val (names, name);
+}
+
+/* Takes the key `aliases` out of every section: the rest are facts. */
+static GArray *
+take_names (const Shipped *shipped)
+{
+  GArray *names = g_array_new (FALSE, FALSE, sizeof (Name));
+  for (char **device = shipped->sections; *device; device++)
+    {
+      g_auto (GStrv) words
+          = g_key_file_get_string_list (shipped->file, *device, "aliases", NULL, NULL);
+      g_key_file_remove_key (shipped->file, *device, "aliases", NULL);
+      add_name (names, *device, *device);
+      for (char **word = words; word && *word; word++)
+        add_name (names, *word, *device);
+    }
+  return names;
+}
+
+/* Every word for a shipped device, in the order of the devices; `out_shipped` are these. */
+static const GArray * /* of Name */
+device_names (const Shipped **out_shipped)
+{
+  static Shipped shipped;
+  static GArray *names;
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      shipped.file = plan_text_built_in (devices_text);
+      g_key_file_set_list_separator (shipped.file, ',');
+      shipped.sections = g_key_file_get_groups (shipped.file, NULL);
+      names = take_names (&shipped);
+      g_once_init_leave (&ready, 1);
+    }
+  if (out_shipped)
+    *out_shipped = &shipped;
+  return names;
+}
+
+GKeyFile *
+plan_cluster_preset_file (void)
+{
+  return presets ()->file;
+}
+
+GKeyFile *
+plan_cluster_device_file (void)
+{
+  const Shipped *devices;
+  device_names (&devices);
+  return devices->file;
+}
+
+const char *const *
+plan_cluster_presets (void)
+{
+  return (const char *const *)presets ()->sections;
+}
+
+const char *const *
+plan_cluster_devices_shipped (void)
+{
+  const Shipped *devices;
+  device_names (&devices);
+  return (const char *const *)devices->sections;
+}
+
+/* The devices that a word stands for. */
+static GPtrArray *
+find_devices (const char *word)
+{
+  const GArray *names = device_names (NULL);
+  GPtrArray *found = g_ptr_array_new ();
+  g_autofree char *asked = plain (word);
+  for (guint i = 0; i < names->len; i++)
+    {
+      const Name *name = &g_array_index (names, Name, i);
+      if (g_str_equal (name->word, asked) && !g_ptr_array_find (found, name->device, NULL))
+        g_ptr_array_add (found, (gpointer)name->device);
+    }
+  return found;
+}
+
+const char *
+plan_cluster_find_preset (const char *word)
+{
+  g_autofree char *asked = plain (word);
+  for (const char *const *name = plan_cluster_presets (); *name; name++)
+    {
+      g_autofree char *known = plain (*name);
+      if (g_str_equal (known, asked))
+        return *name;
+    }
+  return NULL;
+}
+
+gboolean
+plan_cluster_is_shipped (const char *name)
+{
+  g_autoptr (GPtrArray) found = find_devices (name);
+  return found->len > 0 || plan_cluster_find_preset (name);
+}
+
+#define COUNT_DIGITS 7 /* no more nodes or devices than that */
+
+/* "8x", "8 x " or "8*" in front: the number; 0 for none. */
+static gint64
+take_leading (const char **at)
+{
+  const gsize digits = strspn (*at, "0123456789");
+  const char *const sign = *at + digits + strspn (*at + digits, " ");
+  if (digits == 0 || digits > COUNT_DIGITS || !*sign || !strchr ("xX*", *sign))
+    return 0;
+  const gint64 n = g_ascii_strtoll (*at, NULL, 10);
+  *at = sign + 1 + strspn (sign + 1, " ");
+  return n;
+}
+
+/* The same behind, as in "H100x8". */
+static gint64
+take_trailing (const char *name, char **out_rest)
+{
+  gsize end = strlen (name), digits = 0;
+  while (digits < end && g_ascii_isdigit (name[end - digits - 1]))
+    digits++;
+  end -= digits;
+  while (end > 0 && name[end - 1] == ' ')
+    end--;
+  if (digits == 0 || digits > COUNT_DIGITS || end < 2 || !strchr ("xX*", name[end - 1]))
+    return 0;
+  *out_rest = g_strchomp (g_strndup (name, end - 1));
+  return g_ascii_strtoll (name + strlen (name) - digits, NULL, 10);
+}
+
+void
+plan_cluster_take_counts (char **name, gint64 *out_nodes, gint64 *out_count)
+{
+  const char *at = *name;
+  g_autofree char *rest = NULL;
+  *out_nodes = *out_count = 0;
+  if (plan_cluster_is_shipped (*name))
+    return;
+  gint64 first = take_leading (&at), second = first ? take_leading (&at) : 0;
+  if (plan_cluster_is_shipped (at))
+    rest = g_strdup (at);
+  else if ((first = take_trailing (*name, &rest)) == 0 || !plan_cluster_is_shipped (rest))
+    return;
+  else
+    second = 0;
+  *out_nodes = second ? first : 0;
+  *out_count = second ? second : first;
+  g_free (*name);
+  *name = g_steal_pointer (&rest);
+}
+
+gboolean
+plan_cluster_find_device (const char *word, const char **out_device, GError **error)
+{
+  g_autoptr (GPtrArray) found = find_devices (word);
+  *out_device = NULL;
+  if (found->len <= 1)
+    {
+      *out_device = found->len == 1 ? found->pdata[0] : NULL;
+      return TRUE;
+    }
+  g_autofree char *shown = plan_text_quote (word);
+  const char *const last = found->pdata[found->len - 1];
+  g_ptr_array_add (found, NULL);
+  g_autofree char *all = g_strjoinv (", ", (char **)found->pdata);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s may be any of %s: write one of these, as in %s:8", shown, all, last);
+  return FALSE;
+}
+
+/* Names that begin as the word does. */
+static GPtrArray *
+find_alike (const char *word, const char *const *names)
+{
+  GPtrArray *alike = g_ptr_array_new ();
+  g_autofree char *asked = plain (word);
+  for (; *names && *asked; names++)
+    {
+      g_autofree char *name = plain (*names);
+      if (g_str_has_prefix (name, asked))
+        g_ptr_array_add (alike, (gpointer)*names);
+    }
+  return alike;
+}
+
+/* The shipped name, or the device with another name, that is closest; NULL when none is close. */
+static const char *
+find_closest (const char *word, const char *const *names)
+{
+  const GArray *others = device_names (NULL);
+  g_autoptr (GPtrArray) words = g_ptr_array_new_with_free_func (g_free);
+  g_autofree char *asked = plain (word);
+  const guint n_names = g_strv_length ((char **)names);
+  for (guint i = 0; i < n_names; i++)
+    g_ptr_array_add (words, plain (names[i]));
+  for (guint i = 0; i < others->len; i++)
+    g_ptr_array_add (words, g_strdup (g_array_index (others, Name, i).word));
+  g_ptr_array_add (words, NULL);
+  const char *const close = plan_text_closest (asked, (const char *const *)words->pdata);
+  guint found;
+  if (!close || !g_ptr_array_find (words, close, &found))
+    return NULL;
+  return found < n_names ? names[found] : g_array_index (others, Name, found - n_names).device;
+}
+
+char *
+plan_cluster_suggest (const char *word)
+{
+  g_autoptr (GPtrArray) names = g_ptr_array_new ();
+  const char *const *const lists[] = { plan_cluster_presets (), plan_cluster_devices_shipped () };
+  for (guint i = 0; i < G_N_ELEMENTS (lists); i++)
+    for (const char *const *known = lists[i]; *known; known++)
+      g_ptr_array_add (names, (gpointer)*known);
+  g_ptr_array_add (names, NULL);
+  const char *const *const all = (const char *const *)names->pdata;
+  g_autoptr (GPtrArray) alike = find_alike (word, all);
+  if (alike->len > 1)
+    {
+      g_ptr_array_add (alike, NULL);
+      g_autofree char *them = g_strjoinv (", ", (char **)alike->pdata);
+      return g_strdup_printf ("did you mean one of %s?", them);
+    }
+  const char *const one = alike->len == 1 ? alike->pdata[0] : find_closest (word, all);
+  if (one)
+    return g_strdup_printf ("did you mean '%s'?", one);
+  g_autofree char *known = g_strjoinv (", ", (char **)all);
+  return g_strdup_printf ("known are %s", known);
+}

@@ -1,0 +1,123 @@
+/* PlanCluster: nodes, devices and links, with the source of every figure.
+ *
+ * Read from a shipped name with a node count ("dgx-h100:1"), an .ini file or its
+ * text; never changed afterwards. Rates are bytes or FLOPs per second, latencies
+ * nanoseconds; 0 is not known. */
+#pragma once
+#include "planner/base/dtype.h"
+#include "planner/cluster/cluster-facts.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  PLAN_DEVICE_GPU, /* streams run beside each other; the host issues ahead */
+  PLAN_DEVICE_CPU, /* ops run in issue order, one after the other */
+} PlanDeviceKind;
+
+/* Members from peak_flops on are the facts of cluster-facts.h, which says what each is. */
+typedef struct
+{
+  char *name;   /* "dgx-h100" */
+  char *source; /* of every fact that has none of its own */
+  char *site;   /* whose machines these are: hosts of one site are alike; NULL: not known */
+  gint64 nodes;
+  gint64 devices_per_node;
+  char *device_name; /* "h100-80gb" */
+  PlanDeviceKind kind;
+  double peak_flops[PLAN_N_DTYPES]; /* dense; 0 where the device has none */
+  double peak_tf32_flops, peak_int8_ops;
+  guint64 memory_bytes; /* what a process can use */
+  guint64 memory_nominal_bytes, l2_bytes;
+  double memory_bytes_per_s;
+  gint64 sm_count, power_w;
+  double boost_clock_hz;
+  gint64 compute_capability; /* 90 is 9.0 */
+  double nvlink_bytes_per_s;
+  gint64 pcie_generation, pcie_lanes;
+  double host_link_bytes_per_s;
+  double link_bytes_per_s; /* one direction, device to its node's other devices */
+  gint64 link_latency_ns;
+  gint64 nvlink_domain; /* may reach over several nodes */
+  PlanAnswer nvswitch, nvls, sharp;
+  gint64 nics_per_node, rails;
+  double nic_rate_bytes_per_s;
+  double nic_bytes_per_s; /* one direction, per device */
+  gint64 nic_latency_ns;
+  gint64 nic_sharers, far_devices;
+  double far_bytes_per_s;
+  guint64 host_memory_bytes, host_cache_bytes;
+  double host_memory_bytes_per_s;
+  gint64 host_cores, host_sockets, host_numa_nodes;
+  char *fact_source[PLAN_N_FACTS]; /* NULL: `source` */
+} PlanCluster;
+
+/* "dgx-h100:4" (nodes), "h100-80gb:8" (devices of one node), "FILE" or "FILE:4" (nodes); what
+ * --cluster takes. A device has other names, too: "h100", "RTX 4090". A file is an .ini file, or
+ * the topology of a node as NCCL or nvidia-smi wrote it, "h100@FILE" where that does not name the
+ * GPUs. */
+PlanCluster *plan_cluster_new (const char *spec, GError **error);
+
+/* One shipped device by itself, with its own facts only. */
+PlanCluster *plan_cluster_new_device (const char *device, GError **error);
+
+/* The text of an .ini file; `origin` names it in errors. */
+PlanCluster *plan_cluster_parse (const char *text, const char *origin, GError **error);
+
+/* The same nodes and network with so many devices: whole nodes, or a part of one. */
+PlanCluster *plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error);
+
+void plan_cluster_free (PlanCluster *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanCluster, plan_cluster_free)
+
+/* The .ini text that plan_cluster_parse reads back to an equal cluster. */
+char *plan_cluster_print (const PlanCluster *self);
+
+gint64 plan_cluster_devices (const PlanCluster *self);
+
+/* Devices that reach one another without the network: a node's, or those of a larger NVLink domain
+ * as far as the cluster fills it. */
+gint64 plan_cluster_linked_devices (const PlanCluster *self);
+
+/* Every figure that matrix products in `compute` and collectives over all its devices need is
+ * there; INVALID naming the first that is missing. */
+gboolean plan_cluster_check_figures (const PlanCluster *self, PlanDtype compute, GError **error);
+
+gboolean plan_cluster_knows (const PlanCluster *self, PlanFact fact);
+
+/* In base units; 0 when not known. A version is major.minor, an answer 1 for yes. */
+double plan_cluster_value (const PlanCluster *self, PlanFact fact);
+
+/* "3.35 TB/s", as in the text; NULL when not known. The caller frees. */
+char *plan_cluster_print_fact (const PlanCluster *self, PlanFact fact);
+
+/* Where it comes from; "assumed: ..." when nobody measured or published it. */
+const char *plan_cluster_source_of (const PlanCluster *self, PlanFact fact);
+gboolean plan_cluster_assumes (const PlanCluster *self, PlanFact fact);
+
+/* Sets a fact from its text form; `source` NULL is the cluster's. */
+gboolean plan_cluster_set_fact (PlanCluster *self, PlanFact fact, const char *text,
+                                const char *source, GError **error);
+
+/* Sets facts from "FACT=VALUE", each once: other hardware in this one's place. What goes with a
+ * fact, as a port's rate with a device's share of the ports, changes in proportion, unless it was
+ * set so itself. */
+gboolean plan_cluster_override (PlanCluster *self, const char *const *settings, GError **error);
+
+/* What was set so: "FACT=VALUE", NULL-terminated; the caller frees. Does the same to another. */
+char **plan_cluster_overrides (const PlanCluster *self);
+
+/* Whether anything was, or a fact of the device itself. */
+gboolean plan_cluster_is_altered (const PlanCluster *self, gboolean of_device);
+
+/* Takes every fact that is not known from the shipped device of that name, if there is one. */
+void plan_cluster_adopt_device (PlanCluster *self);
+
+/* NULL-terminated names of the shipped clusters and devices, in a fixed order. */
+const char *const *plan_cluster_presets (void);
+const char *const *plan_cluster_devices_shipped (void);
+
+/* Whether it is one of them, or another name for one or several of the devices. */
+gboolean plan_cluster_is_shipped (const char *name);
+
+G_END_DECLS

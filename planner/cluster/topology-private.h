@@ -1,0 +1,19 @@
+/* What the readers of topologies share. */
+#pragma once
+#include "planner/cluster/topology.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define PLAN_TOPOLOGY_MAX 512 /* GPUs, and ports, of one file */
+
+PlanTopology *plan_topology_new (const char *source);
+
+/* INVALID: "line N: " and the rest. Always FALSE. */
+gboolean plan_topology_refuse (GError **error, guint line, const char *format, ...)
+    G_GNUC_PRINTF (3, 4);
+
+/* Both leave `self` half filled when they fail. */
+gboolean plan_topology_read_xml (PlanTopology *self, const char *text, GError **error);
+gboolean plan_topology_read_matrix (PlanTopology *self, const char *text, GError **error);
+
+G_END_DECLS

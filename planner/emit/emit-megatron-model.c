@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model in Megatron-LM's flags: what megatron-shape.c reads, the other way round. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/emit/emit-private.h"
+#include "planner/megatron/megatron-table.h"
+#include "planner/plan/megatron-lacks.h"
+
+#define INT "%" G_GINT64_FORMAT
+
+static void
+add (GPtrArray *lines, PlanMegatronFlag flag)
+{
+  plan_emit_line (lines, "%s", plan_megatron_flag_name (flag));
+}
+
+static void
+add_if (GPtrArray *lines, gboolean is_so, PlanMegatronFlag flag)
+{
+  if (is_so)
+    add (lines, flag);
+}
+
+static void
+add_int (GPtrArray *lines, PlanMegatronFlag flag, gint64 value)
+{
+  plan_emit_line (lines, "%s " INT, plan_megatron_flag_name (flag), value);
+}
+
+static void
+add_real (GPtrArray *lines, PlanMegatronFlag flag, double value)
+{
+  g_autofree char *shown = plan_units_format_real (value);
+  plan_emit_line (lines, "%s %s", plan_megatron_flag_name (flag), shown);
+}
+
+static void
+add_word (GPtrArray *lines, PlanMegatronFlag flag, const char *value)
+{
+  plan_emit_line (lines, "%s %s", plan_megatron_flag_name (flag), value);
+}
+
+static gboolean
+has_all_biases (const PlanModel *m)
+{
+  return m->qkv_bias && m->proj_bias && m->mlp_bias;
+}
+
+/* Flags that choose an activation, by megatron/training/argument_utils.py. Gelu is the fused one,
+ * by tanh, where biases are added to it and fusion is not switched off. */
+static void
+add_activation (const PlanModel *m, GPtrArray *lines)
+{
+  const PlanActivation a = m->activation;
+  const gboolean is_exact = a == PLAN_ACTIVATION_GELU && !m->gated;
+  const gboolean is_swiglu = a == PLAN_ACTIVATION_SILU && m->gated;
+  const gboolean is_quick = a == PLAN_ACTIVATION_QUICK_GELU && m->gated;
+  const gboolean is_squared = a == PLAN_ACTIVATION_RELU2 && !m->gated;
+  add_if (lines, is_swiglu, PLAN_MEGATRON_SWIGLU);
+  add_if (lines, is_quick, PLAN_MEGATRON_QUICK_GEGLU);
+  add_if (lines, is_squared, PLAN_MEGATRON_SQUARED_RELU);
+  add_if (lines, is_exact && m->mlp_bias, PLAN_MEGATRON_BIAS_GELU_FUSION);
+}
+
+/* The token itself is one of the window, which the flag does not count. Of the layers from `from`
+ * on one in `every` has it. */
+static void
+add_window (const PlanModel *m, GPtrArray *lines)
+{
+  if (m->window == 0)
+    return;
+  plan_emit_line (lines, "%s " INT ",0", plan_megatron_flag_name (PLAN_MEGATRON_WINDOW_SIZE),
+                  m->window - 1);
+  if (m->window_from == 0 && m->window_every == 1)
+    return;
+  const gint64 from = m->window_from, every = m->window_every, after = m->layers - from;
+  g_autoptr (GString) pattern = g_string_new (NULL);
+  if (from > 0)
+    g_string_append_printf (pattern, "[0]*" INT "+", from);
+  if (every == 1)
+    g_string_append_printf (pattern, "[1]*" INT, after);
+  else if (after >= every)
+    g_string_append_printf (pattern, "([1]+[0]*" INT ")*" INT, every - 1, after / every);
+  if (every > 1 && after % every > 0)
+    g_string_append_printf (pattern, "%s[1]", after >= every ? "+" : "");
+  if (every > 1 && after % every > 1)
+    g_string_append_printf (pattern, "+[0]*" INT, after % every - 1);
+  plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (PLAN_MEGATRON_WINDOW_SKIP_FREQ),
+                  pattern->str);
+}
+
+static void
+add_positions (const PlanModel *m, GPtrArray *lines)
+{
+  const char *const words[] = { [PLAN_POSITIONS_ROPE] = "rope",
+                                [PLAN_POSITIONS_ALIBI] = "none", /* refused */
+                                [PLAN_POSITIONS_LEARNED] = "learned_absolute",
+                                [PLAN_POSITIONS_NONE] = "none" };
+  add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, words[m->positions]);
+  if (m->positions != PLAN_POSITIONS_ROPE)
+    return;
+  add_int (lines, PLAN_MEGATRON_ROTARY_BASE, (gint64)m->rope_theta);
+  add_real (lines, PLAN_MEGATRON_ROTARY_PERCENT, m->rope_fraction);
+}
+
+void
+plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtrArray *reasons)
+{
+  const char *reason;
+  for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
+    plan_emit_refuse (reasons, TRUE, "%s", reason);
+  plan_emit_line (lines, "--use-mcore-models");
+  add_word (lines, PLAN_MEGATRON_TRANSFORMER_IMPL, "transformer_engine");
+  add_int (lines, PLAN_MEGATRON_NUM_LAYERS, m->layers);
+  add_int (lines, PLAN_MEGATRON_HIDDEN_SIZE, m->hidden);
+  add_int (lines, PLAN_MEGATRON_FFN_HIDDEN_SIZE, m->ffn);
+  add_int (lines, PLAN_MEGATRON_NUM_ATTENTION_HEADS, m->heads);
+  if (m->kv_heads != m->heads)
+    {
+      add (lines, PLAN_MEGATRON_GROUP_QUERY_ATTENTION);
+      add_int (lines, PLAN_MEGATRON_NUM_QUERY_GROUPS, m->kv_heads);
+    }
+  add_int (lines, PLAN_MEGATRON_KV_CHANNELS, m->head_dim);
+  /* Rows where positions are learned; elsewhere only a bound, which Megatron-LM checks. */
+  add_int (lines, PLAN_MEGATRON_MAX_POSITION_EMBEDDINGS, MAX (m->max_seq, seq));
+  add_positions (m, lines);
+  add_word (lines, PLAN_MEGATRON_NORMALIZATION,
+            m->norm == PLAN_NORM_RMSNORM ? "RMSNorm" : "LayerNorm");
+  add_real (lines, PLAN_MEGATRON_NORM_EPSILON, m->norm_eps);
+  add_if (lines, m->norm_1p, PLAN_MEGATRON_NORM_ONE_PLUS);
+  add_if (lines, m->qk_norm, PLAN_MEGATRON_QK_LAYERNORM);
+  add_activation (m, lines);
+  add_if (lines, !has_all_biases (m), PLAN_MEGATRON_ADD_BIAS_LINEAR);
+  add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);
+  add_window (m, lines);
+  add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
+  if (m->mtp > 0)
+    add_int (lines, PLAN_MEGATRON_MTP_NUM_LAYERS, m->mtp);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What files for PyTorch's two ways of sharding share. */
+#include "config.h"
+
+#include "planner/emit/emit-private.h"
+
+#define INT "%" G_GINT64_FORMAT
+#define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
+
+const char *
+plan_emit_torch_dtype (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP16   ? "torch.float16"
+         : dtype == PLAN_DTYPE_BF16 ? "torch.bfloat16"
+                                    : "torch.float32";
+}
+
+gint64
+plan_emit_recomputed (const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  const gint64 layers = subject->model->layers;
+  if (IS (RECOMPUTE, NONE))
+    return 0;
+  return IS (RECOMPUTE, FULL) && IS (RECOMPUTE_METHOD, BLOCK)
+             ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers)
+             : layers;
+}
+
+void
+plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
+{
+  const Plan *const plan = subject->plan;
+  const gint64 *const value = plan->value;
+  const PlanDtype params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
+  const char *const shown = plan_dtype_name (params);
+  plan_emit_refuse (reasons, plan_field_dtype (plan, PLAN_MAIN_GRADS) != params,
+                    "main_grads: PyTorch keeps reduced gradients in the format of the weights that "
+                    "the optimizer updates: use main_grads=%s",
+                    shown);
+  plan_emit_refuse (reasons,
+                    IS (OPTIMIZER, ADAMW)
+                        && (plan_field_dtype (plan, PLAN_EXP_AVG) != params
+                            || plan_field_dtype (plan, PLAN_EXP_AVG_SQ) != params),
+                    "exp_avg, exp_avg_sq: PyTorch's AdamW makes moments in the format of the "
+                    "weights that it updates: use exp_avg=%s and exp_avg_sq=%s",
+                    shown, shown);
+}
+
+void
+plan_emit_torch_imports (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  g_string_append (text, "\nimport torch\n");
+  if (!IS (RECOMPUTE, NONE))
+    g_string_append (text, "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper "
+                           "import checkpoint_wrapper\n");
+  if (IS (RECOMPUTE, SELECTIVE))
+    g_string_append (text, "from torch.utils.checkpoint import CheckpointPolicy, "
+                           "create_selective_checkpoint_contexts\n");
+}
+
+void
+plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  const gint64 n = plan_micro_batches (subject->plan, subject->cluster);
+  g_string_append_printf (text,
+                          "\nMICRO_BATCH = " INT "  # sequences of a rank, forward and backward\n"
+                          "MICRO_BATCHES = " INT "  # before each step of the optimizer\n"
+                          "DATA_PARALLEL = " INT "  # ranks with sequences of their own: " INT
+                          " x " INT " x " INT " = " INT " in a step\n"
+                          "SEQUENCE = " INT "  # tokens\n",
+                          value[PLAN_MBS], n, plan_data_parallel (subject->plan, subject->cluster),
+                          value[PLAN_MBS], n, plan_data_parallel (subject->plan, subject->cluster),
+                          value[PLAN_GBS], value[PLAN_SEQ]);
+  if (IS (DETERMINISTIC, ON))
+    g_string_append (text, "\ntorch.use_deterministic_algorithms(True)\n");
+}
+
+/* The policy of torchtitan's selective checkpointing: outputs of products and attention stay, of
+ * products without biases every second one. */
+void
+plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  if (!IS (RECOMPUTE, SELECTIVE))
+    return;
+  g_string_append (
+      text,
+      "\nPRODUCT = torch.ops.aten.mm.default\n"
+      "KEPT = {\n"
+      "    torch.ops.aten.addmm.default,  # products with biases\n"
+      "    torch.ops.aten.bmm.default,\n"
+      "    torch.ops.aten._scaled_dot_product_flash_attention.default,\n"
+      "    torch.ops.aten._scaled_dot_product_efficient_attention.default,\n"
+      "    torch.ops.aten._scaled_dot_product_cudnn_attention.default,\n"
+      "    torch.ops._c10d_functional.reduce_scatter_tensor.default,\n"
+      "}\n\n\n"
+      "def selected():\n"
+      "    \"\"\"Attention, reductions and every second plain product are kept, the rest is done "
+      "again.\"\"\"\n"
+      "    products = {False: 0, True: 0}\n\n"
+      "    def policy(context, op, *args, **kwargs):\n"
+      "        if op == PRODUCT:\n"
+      "            products[context.is_recompute] += 1\n"
+      "        odd = products[context.is_recompute] % 2 == 1\n"
+      "        keep = op in KEPT or (op == PRODUCT and odd)\n"
+      "        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE\n\n"
+      "    return create_selective_checkpoint_contexts(policy)\n");
+}
+
+void
+plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  g_string_append (text, "\n\ndef optimizer_of(model, lr):\n");
+  g_string_append (text, IS (OPTIMIZER, SGD)
+                             ? "    return torch.optim.SGD(model.parameters(), lr=lr, fused=True)\n"
+                             : "    return torch.optim.AdamW(\n        model.parameters(), lr=lr, "
+                               "betas=(0.9, 0.95), weight_decay=0.1, fused=True\n    )\n");
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torchtitan's configuration: a function that returns a Trainer.Config
+ * (torchtitan/config/README.md). Files in TOML were read until 2026-02; what the modelled version
+ * reads is Python. */
+#include "config.h"
+
+#include "planner/emit/emit-private.h"
+#include "planner/plan/stack.h"
+
+#define INT "%" G_GINT64_FORMAT
+#define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
+
+/* clang-format off */
+static const PlanEmitSaid said[] = {
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
+  CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
+  { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8), NULL },
+  CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce has this value alone */
+  { PLAN_MAIN_PARAMS, PLAN_EMIT_ONLY (MAIN_PARAMS, FP32) | PLAN_EMIT_ONLY (MAIN_PARAMS, BF16), NULL },
+  { PLAN_MAIN_GRADS, PLAN_EMIT_ONLY (MAIN_GRADS, FP32) | PLAN_EMIT_ONLY (MAIN_GRADS, BF16), NULL },
+  { PLAN_EXP_AVG, PLAN_EMIT_ONLY (EXP_AVG, FP32) | PLAN_EMIT_ONLY (EXP_AVG, BF16), NULL },
+  { PLAN_EXP_AVG_SQ, PLAN_EMIT_ONLY (EXP_AVG_SQ, FP32) | PLAN_EMIT_ONLY (EXP_AVG_SQ, BF16), NULL },
+};
+/* clang-format on */
+
+static const PlanEmitTarget target = {
+  .name = "torchtitan",
+  .version = "torchtitan main at b5bcd76c (2026-08-21)",
+  .stacks = 1 << PLAN_STACK_FSDP2,
+  .said = said,
+  .n_said = G_N_ELEMENTS (said),
+};
+
+/* Models that its blocks make: llama3's, and qwen3's where queries and keys have norms. */
+static void
+refuse_model (const PlanModel *m, GPtrArray *reasons)
+{
+  const guint before = reasons->len;
+  plan_emit_refuse_experts (m, reasons);
+  plan_emit_refuse (
+      reasons, m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms,
+      "model norm, norm_bias, norm_1p, post_norms: torchtitan's blocks have RMS norms "
+      "before attention and MLP only");
+  plan_emit_refuse (reasons, m->activation != PLAN_ACTIVATION_SILU || !m->gated,
+                    "model activation, gated: torchtitan's MLP is a gated silu");
+  plan_emit_refuse (reasons, m->proj_bias || m->mlp_bias,
+                    "model proj_bias, mlp_bias: torchtitan's blocks add none: only off");
+  plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
+                    "model positions, rope_fraction: torchtitan's blocks rotate whole heads");
+  plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
+                    "model parallel, embed_scale, window: torchtitan's blocks have none");
+  plan_emit_refuse (
+      reasons,
+      (m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim) || m->attn_softcap > 0
+          || m->logit_softcap > 0,
+      "model attn_scalar, attn_softcap, logit_softcap: torchtitan's blocks have none");
+  plan_emit_refuse (reasons, m->mtp > 0, "model mtp: torchtitan predicts one token: only 0");
+  plan_emit_refuse (reasons, reasons->len > before,
+                    "model of another kind: use --as fsdp2, for a program of your own");
+}
+
+static void
+refuse_states (const PlanEmitSubject *subject, GPtrArray *reasons)
+{
+  const gint64 *const value = subject->plan->value;
+  const gboolean is_bf16 = IS (MAIN_PARAMS, BF16);
+  plan_emit_refuse (reasons, IS (MAIN_GRADS, BF16) != is_bf16,
+                    "main_grads: torchtitan keeps reduced gradients in the format of its weights: "
+                    "use main_grads=%s",
+                    is_bf16 ? "bf16" : "fp32");
+  plan_emit_refuse (reasons, value[PLAN_EXP_AVG] != value[PLAN_EXP_AVG_SQ],
+                    "exp_avg, exp_avg_sq: torchtitan makes both in one format: use the same");
+  plan_emit_refuse (reasons, is_bf16 && IS (EXP_AVG, FP32),
+                    "exp_avg: with main_params=bf16 torchtitan's moments are bf16: use bf16");
+}
+
+/* Sizes that its trainer and its blocks check. */
+static void
+refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
+{
+  const gint64 *const value = subject->plan->value;
+  const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP];
+  const gint64 parts = (IS (SP, ON) ? tp : 1) * (cp > 1 ? 2 * cp : 1);
+  plan_emit_refuse (reasons, value[PLAN_MBS] * value[PLAN_SEQ] % parts != 0,
+                    "tp, cp: torchtitan's tokens of a micro batch must be a multiple of " INT,
+                    parts);
+  plan_emit_refuse (reasons,
+                    plan_emit_recomputed (subject) > 0
+                        && plan_emit_recomputed (subject) < subject->model->layers,
+                    "recompute_layers: torchtitan recomputes all layers or none: use "
+                    "recompute_method=uniform, or --as fsdp2");
+}
+
+static void
+append_head (GString *text, const PlanEmitSubject *subject)
+{
+  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
+  plan_emit_head (text, subject, PLAN_EMIT_TORCHTITAN);
+  plan_emit_for (text, subject, target.version);
+  g_string_append_printf (
+      text,
+      ", which reads Python, no TOML. As\n# torchtitan_plan.py in its folder:\n"
+      "#   PYTORCH_ALLOC_CONF=expandable_segments:True %s \\\n"
+      "#     -m torchtitan.train --module torchtitan_plan --config config\n"
+      "#\n"
+      "# Yours to choose: hf_assets_path (a folder with the model's tokenizer, which may know at "
+      "most\n"
+      "# " INT
+      " tokens), the data, steps and learning rate, checkpoints. Documents are packed into\n"
+      "# sequences, and attention stays within each: it computes less than the plan counts.\n",
+      launch, subject->model->vocab);
+}
+
+static void
+append_imports (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  const char *const family = subject->model->qk_norm ? "qwen3" : "llama3";
+  const char *const prefix = subject->model->qk_norm ? "Qwen3" : "Llama3";
+  const gboolean is_rotated = subject->model->qk_norm || subject->model->qkv_bias;
+  g_string_append (
+      text,
+      "from functools import partial\n\nimport torch.nn as nn\n"
+      "from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader\n");
+  g_string_append_printf (text, "from torchtitan.components.loss import %sCrossEntropyLoss\n",
+                          value[PLAN_LOSS_CHUNKS] > 1 ? "ChunkedLossWrapper, " : "");
+  g_string_append (
+      text, "from torchtitan.components.metrics import MetricsProcessor\n"
+            "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw\n");
+  if (IS (COMPUTE, MXFP8))
+    g_string_append (text, "from torchtitan.components.quantization import MXFP8LinearConverter\n");
+  g_string_append_printf (
+      text,
+      "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n"
+      "from torchtitan.config.configs import DebugConfig\n%s%s%s"
+      "from torchtitan.distributed.pipeline_parallel import pipeline_llm\n"
+      "from torchtitan.hf_datasets.text_datasets import DATASETS\n"
+      "from torchtitan.models.common import %s, Embedding, Linear\n"
+      "from torchtitan.models.common.config_utils import (\n    get_attention_config,\n"
+      "    make_ffn_config,\n    make_gqa_config,\n)\n"
+      "from torchtitan.models.common.nn_modules import RMSNorm\n"
+      "from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init\n"
+      "from torchtitan.models.%s.model import %sModel, %sTransformerBlock\n"
+      "from torchtitan.models.%s.parallelize import %s\n",
+      IS (RECOMPUTE, NONE) ? "" : "from torchtitan.distributed.activation_checkpoint import ",
+      IS (RECOMPUTE, NONE)   ? ""
+      : IS (RECOMPUTE, FULL) ? "FullAC"
+                             : "SelectiveAC",
+      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated ? "CosSinRoPE" : "ComplexRoPE", family, prefix,
+      prefix, family, subject->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
+  if (!subject->model->qkv_bias)
+    g_string_append_printf (
+        text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n", family,
+        prefix);
+  g_string_append (text, "from torchtitan.protocols.model_spec import ModelSpec\n"
+                         "from torchtitan.trainer import Trainer\n");
+}
+
+static void
+append_layer (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanModel *const m = subject->model;
+  const gint64 *const value = subject->plan->value;
+  const gboolean is_rotated = m->qk_norm || m->qkv_bias;
+  g_autofree char *theta = plan_emit_real (m->rope_theta);
+  g_string_append_printf (
+      text,
+      "    layers = []\n    for i in range(" INT "):\n"
+      "        scaled = {\n"
+      "            \"weight\": partial(nn.init.trunc_normal_, std=depth_scaled_std(0.02, i)),\n"
+      "            \"bias\": nn.init.zeros_,\n        }\n"
+      "        layer = %sTransformerBlock.Config(\n"
+      "            attention_norm=norm(normalized_shape=" INT "),\n"
+      "            ffn_norm=norm(normalized_shape=" INT "),\n"
+      "            attention=make_gqa_config(\n"
+      "                dim=" INT ",\n                n_heads=" INT ",\n"
+      "                n_kv_heads=" INT ",\n                head_dim=" INT ",\n"
+      "                wqkv_param_init=init,\n                wo_param_init=scaled,\n"
+      "                inner_attention=get_attention_config(\"%s\"),\n"
+      "                fuse_qkv=True,\n",
+      m->layers, m->qk_norm ? "Qwen3" : "Llama3", m->hidden, m->hidden, m->hidden, m->heads,
+      m->kv_heads, m->head_dim, value[PLAN_CP] > 1 ? "flex" : "varlen");
+  if (m->qk_norm)
+    g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
+                            m->head_dim);
+  g_string_append_printf (text,
+                          "                rope=%s.Config(\n                    dim=" INT ",\n"
+                          "                    max_context_length=" INT ",\n"
+                          "                    theta=%s,\n%s                ),\n            ),\n"
+                          "            feed_forward=make_ffn_config(\n"
+                          "                dim=" INT ",\n                hidden_dim=" INT ",\n"
+                          "                w1_param_init=init,\n"
+                          "                w2w3_param_init=scaled,\n            ),\n        )\n",
+                          is_rotated ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
+                          MAX (m->max_seq, value[PLAN_SEQ]), theta,
+                          is_rotated ? ""
+                                     : "                    scaling=\"none\",  # \"llama\" for "
+                                       "Llama 3.1 and later\n",
+                          m->hidden, m->ffn);
+  if (m->qkv_bias)
+    g_string_append (text, "        layer.attention.qkv_linear.wqkv.bias = True\n");
+  g_string_append (text, "        layers.append(layer)\n");
+}
+
+static void
+append_model (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanModel *const m = subject->model;
+  const gint64 *const value = subject->plan->value;
+  const char *const prefix = m->qk_norm ? "Qwen3" : "Llama3";
+  g_autofree char *eps = plan_emit_real (m->norm_eps);
+  g_string_append_printf (
+      text,
+      "\n\ndef model() -> ModelSpec:\n"
+      "    init = {\"weight\": partial(nn.init.trunc_normal_, std=0.02), \"bias\": "
+      "nn.init.zeros_}\n"
+      "    norm = partial(RMSNorm.Config, eps=%s, param_init={\"weight\": nn.init.ones_})\n",
+      eps);
+  append_layer (text, subject);
+  g_string_append_printf (
+      text,
+      "    decoder = %sModel.Config(\n        dim=" INT ",\n        vocab_size=" INT ",\n"
+      "        enable_weight_tying=%s,\n        tok_embeddings=Embedding.Config(\n"
+      "            num_embeddings=" INT ",\n            embedding_dim=" INT ",\n"
+      "            param_init={\"weight\": %s},\n        ),\n"
+      "        norm=norm(normalized_shape=" INT "),\n        lm_head=Linear.Config(\n"
+      "            in_features=" INT ",\n            out_features=" INT ",\n"
+      "            param_init=init,\n        ),\n        layers=layers,\n    )\n",
+      prefix, m->hidden, m->vocab, plan_emit_python (m->tied_embeddings), m->vocab, m->hidden,
+      m->tied_embeddings ? "skip_param_init" : "partial(nn.init.normal_, std=0.02)", m->hidden,
+      m->hidden, m->vocab);
+  if (IS (COMPUTE, MXFP8))
+    g_string_append_printf (text,
+                            "    converter = MXFP8LinearConverter.Config(\n"
+                            "        fqns=[\"layers\"],\n        model_compile_enabled=%s,\n    )\n"
+                            "    decoder = converter.build().convert(decoder)\n",
+                            plan_emit_python (IS (COMPILE, ON)));
+  g_string_append_printf (text,
+                          "    return ModelSpec(\n        name=\"%s\",\n        flavor=\"%s\",\n"
+                          "        model=decoder,\n        parallelize_fn=%s,\n"
+                          "        pipelining_fn=pipeline_llm,\n"
+                          "        post_optimizer_build_fn=None,\n"
+                          "        state_dict_adapter=%s%s,%s\n    )\n",
+                          m->qk_norm ? "qwen3" : "llama3", m->name,
+                          m->qk_norm ? "parallelize_qwen3" : "parallelize_llama",
+                          m->qkv_bias ? "None" : prefix, m->qkv_bias ? "" : "StateDictAdapter",
+                          m->qkv_bias ? "  # Hugging Face weights with these biases are not read"
+                                      : "");
+}
+
+static void
+append_loss (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 chunks = subject->plan->value[PLAN_LOSS_CHUNKS];
+  if (chunks > 1)
+    g_string_append_printf (text,
+                            "        loss=ChunkedLossWrapper.Config(\n"
+                            "            num_chunks=" INT ",\n"
+                            "            loss_fn=CrossEntropyLoss.Config(global_vocab_size=" INT
+                            "),\n        ),\n",
+                            chunks, subject->model->vocab);
+  else
+    g_string_append_printf (text,
+                            "        loss=CrossEntropyLoss.Config(global_vocab_size=" INT "),\n",
+                            subject->model->vocab);
+}
+
+static void
+append_training (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP], outer = value[PLAN_DP_OUTER];
+  g_string_append_printf (
+      text,
+      "        training=TrainingConfig(\n"
+      "            num_tokens_per_microbatch_per_dp_rank=" INT " * " INT ",\n"
+      "            num_tokens_per_train_step=" INT " * " INT ",\n"
+      "            max_context_length=" INT ",\n            steps=100,\n"
+      "            dtype=\"%s\",\n            mixed_precision_param=\"%s\",\n"
+      "            mixed_precision_reduce=\"float32\",\n            disable_cuda_graphs=True,\n"
+      "        ),\n"
+      "        parallelism=ParallelismConfig(\n"
+      "            data_parallel_replicate_degree=" INT ",\n"
+      "            data_parallel_shard_degree=" INT ",\n"
+      "            fsdp_reshard_after_forward=\"%s\",\n"
+      "            tensor_parallel_degree=" INT ",\n"
+      "            enable_sequence_parallel=%s,\n"
+      "            context_parallel_degree=" INT ",\n        ),\n",
+      value[PLAN_MBS], value[PLAN_SEQ], value[PLAN_GBS], value[PLAN_SEQ], value[PLAN_SEQ],
+      IS (MAIN_PARAMS, BF16) ? "bfloat16" : "float32", IS (COMPUTE, FP32) ? "float32" : "bfloat16",
+      outer, plan_cluster_devices (subject->cluster) / tp / cp / outer,
+      IS (STRATEGY, OPTIM_GRADS) ? "never" : "default", tp,
+      plan_emit_python (tp == 1 || IS (SP, ON)), cp);
+}
+
+static void
+append_config (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->plan->value;
+  const gboolean is_narrow = IS (EXP_AVG, BF16) && IS (MAIN_PARAMS, FP32);
+  g_string_append_printf (text,
+                          "\n\ndef config() -> Trainer.Config:\n"
+                          "    optimizer = default_adamw(lr=3e-4)\n"
+                          "    optimizer.implementation = \"%s\"\n"
+                          "    return Trainer.Config(\n        model_spec=model(),\n"
+                          "        hf_assets_path=\"./assets/hf/%s\",\n",
+                          is_narrow ? "fused_opt_states_bf16" : "fused", subject->model->name);
+  append_loss (text, subject);
+  g_string_append (
+      text,
+      "        optimizer=optimizer,\n"
+      "        lr_scheduler=LRSchedulersContainer.Config(warmup_steps=10),\n"
+      "        dataloader=GrainDataLoader.Config(\n"
+      "            dataset=ConcatThenSplitPackingConfig(dataset=DATASETS[\"c4\"]),\n        ),\n"
+      "        metrics=MetricsProcessor.Config(log_freq=1),\n");
+  append_training (text, subject);
+  g_string_append_printf (text,
+                          "        activation_checkpoint=%s,\n        compile=CompileConfig(\n"
+                          "            enable=%s,\n            components=[\"model\", \"loss\"],\n"
+                          "            enable_async_tensor_parallel=%s,\n        ),\n"
+                          "        debug=DebugConfig(deterministic=%s),\n    )\n",
+                          IS (RECOMPUTE, NONE)   ? "None"
+                          : IS (RECOMPUTE, FULL) ? "FullAC.Config()"
+                                                 : "SelectiveAC.Config()",
+                          plan_emit_python (IS (COMPILE, ON)),
+                          plan_emit_python (IS (TP_OVERLAP, ASYNC)),
+                          plan_emit_python (IS (DETERMINISTIC, ON)));
+}
+
+char *
+plan_emit_torchtitan (const PlanEmitSubject *subject, GPtrArray *reasons)
+{
+  GString *text = g_string_new (NULL);
+  plan_emit_refuse_target (subject, &target, reasons);
+  refuse_states (subject, reasons);
+  refuse_sizes (subject, reasons);
+  refuse_model (subject->model, reasons);
+  append_head (text, subject);
+  append_imports (text, subject);
+  append_model (text, subject);
+  append_config (text, subject);
+  return g_string_free (text, FALSE);
+}

@@ -1,0 +1,94 @@
+/* PlanNetwork: one layer of a model as a graph, with the sizes that one rank sees.
+ *
+ * Nodes stand in the order in which the forward pass runs them; the backward pass goes through them
+ * in reverse. A value is what a node leaves for others; which of them the backward pass needs
+ * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
+ * is. */
+#pragma once
+#include "planner/lower/layer-values.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/stack.h"
+#include "planner/schedule/op.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  guint64 elements; /* 0: this network has no such value */
+  PlanDtype dtype;
+} PlanValue;
+
+typedef enum
+{
+  PLAN_NODE_NORM,       /* in -> out, stats */
+  PLAN_NODE_QUANTIZE,   /* in -> out, col */
+  PLAN_NODE_TRANSPOSE,  /* in -> out */
+  PLAN_NODE_GATHER_SEQ, /* in -> out: every rank's tokens */
+  PLAN_NODE_COPY_TP,    /* in, in place and untouched: its gradient is summed */
+  PLAN_NODE_LINEAR,     /* in -> out; its weight's gradient reads `kept` */
+  PLAN_NODE_HEAD_NORM,  /* in -> out, stats */
+  PLAN_NODE_ROPE,       /* in, in place */
+  PLAN_NODE_REPEAT,     /* in -> out: keys and values once per query head */
+  PLAN_NODE_ATTENTION,  /* in -> out, stats */
+  PLAN_NODE_REDUCE_TP,  /* in -> out: the sum over ranks; in place where tokens are not split */
+  PLAN_NODE_ACTIVATE,   /* in -> out; stats: the activated gate, where it is kept */
+  PLAN_NODE_ADD,        /* in + other -> out; stats: what of `other` is not dropped */
+} PlanNodeKind;
+
+/* Which part of a layer a node belongs to: what selective recomputing names. */
+typedef enum
+{
+  PLAN_MODULE_OTHER,
+  PLAN_MODULE_CORE_ATTN,
+  PLAN_MODULE_MLP,
+} PlanModule;
+
+typedef struct
+{
+  PlanNodeKind kind;
+  PlanModule module;
+  PlanValueId in, other, out, stats, col;
+  PlanValueId kept;  /* what the backward pass reads in place of `in` */
+  PlanValueId saved; /* the part of a product that stays though the rest is made again */
+  gint64 saved_cols;
+  gboolean is_lazy;            /* only the backward pass wants it */
+  gboolean is_cheap;           /* its output is made again rather than kept */
+  PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
+  PlanTensorRole feeds;        /* whose product reads what is quantised here; else none */
+  gint64 rows, cols, depth;    /* of `out` [rows, cols]; of a product, its inner dimension; of
+                                  communication, `cols` is this rank's share */
+  PlanValueSet reads, makes;   /* in the forward pass */
+  PlanValueSet needs;          /* what the backward pass reads of it */
+} PlanNode;
+
+#define PLAN_MAX_NODES 32
+typedef struct
+{
+  PlanValue values[PLAN_N_VALUES];
+  PlanNode nodes[PLAN_MAX_NODES];
+  guint n_nodes;
+  gint64 rows;       /* tokens of a micro batch on this rank */
+  gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
+  gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
+  gint64 key_heads; /* that attention reads: kv_heads, or heads where they are repeated */
+  gint64 keys; /* twice the tokens that a query sees, on average: seq where none is out of sight */
+  PlanDtype compute;  /* format of activations */
+  PlanDtype linear;   /* format in which products of layers run */
+  PlanDtype weights;  /* and in which they read weights */
+  gboolean quantises; /* it is another */
+  gboolean per_op;    /* what recomputing keeps is what single ops left, not what others read */
+  gboolean repeats_attention; /* and its list of ops does not have this device's attention */
+  gboolean has_columns;       /* products over rows read transposed copies */
+} PlanNetwork;
+
+/* The plan must be resolved. */
+void plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
+                        const PlanStack *stack, const PlanCluster *cluster);
+
+/* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
+ * the first recompute_layers. */
+gboolean plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *plan,
+                             gboolean is_in_block);
+
+G_END_DECLS

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/layout.h"
+
+#include <string.h>
+
+static void
+add (PlanLayout *self, PlanBucketKind kind, const PlanTensor *tensor)
+{
+  PlanBucket *bucket = &self->buckets[kind];
+  self->slots[kind][bucket->n_slots++] = (PlanSlot){ .tensor = *tensor };
+  bucket->raw += tensor->rows * tensor->cols;
+}
+
+/* What building a layout looks at. */
+typedef struct
+{
+  const PlanModel *model;
+  gint64 vocab;
+  guint64 tp;
+  guint64 closes_at; /* elements at which a bucket that is no unit's is full; 0: by module */
+} Builder;
+
+/* A shared embedding has a bucket of its own. The others fill one after the other. */
+static void
+add_outer (PlanLayout *self, const Builder *b)
+{
+  static const PlanTensorRole roles[]
+      = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS, PLAN_TENSOR_FINAL_NORM,
+          PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+  PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    {
+      const PlanTensor tensor = plan_buckets_part (b->model, roles[i], b->vocab, b->tp);
+      if (tensor.rows == 0)
+        continue;
+      if (b->closes_at == 0 && roles[i] == PLAN_TENSOR_FINAL_NORM)
+        kind = PLAN_BUCKET_HEAD;
+      add (self, kind, &tensor);
+      if (b->closes_at > 0
+          && (self->buckets[kind].raw >= b->closes_at
+              || (roles[i] == PLAN_TENSOR_EMBEDDING && b->model->tied_embeddings)))
+        kind = PLAN_BUCKET_HEAD;
+    }
+}
+
+static void
+add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const guint n = plan_buckets_layer (b->model, &self->rule, tensors);
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
+      const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
+      add (self, is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER, tensor);
+    }
+}
+
+/* Nothing is gathered and dropped by unit, and there is one format of weights. */
+static gboolean
+goes_by_size (const PlanStack *stack, const gint64 *value)
+{
+  const gint64 strategy = value[PLAN_STRATEGY];
+  return stack->bucket_elements > 0 && value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+         && (strategy == PLAN_STRATEGY_NO_SHARD
+             || (!stack->units_below_full && strategy < PLAN_STRATEGY_OPTIM_GRADS_PARAMS));
+}
+
+static void
+add_by_size (PlanLayout *self, const PlanModel *model)
+{
+  g_auto (PlanBuckets) buckets = { 0 };
+  plan_buckets_init (&buckets, model, &self->rule);
+  for (guint number = 0; number < buckets.n; number++)
+    {
+      const PlanBucketSpan *span = &buckets.spans[number];
+      PlanBucket *bucket = &self->buckets[span->kind];
+      bucket->raw = 0;
+      for (guint i = 0; i < span->n; i++)
+        {
+          gint64 layer;
+          const PlanTensor *tensor = plan_buckets_tensor (&buckets, span->first + i, &layer);
+          bucket->raw += tensor->rows * tensor->cols;
+        }
+      bucket->padded = buckets.padded[span->kind];
+      bucket->units++;
+      bucket->length = MAX (bucket->length, span->unit + 1);
+    }
+}
+
+/* One per layer, and one of each around them. */
+static void
+add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
+{
+  add_outer (self, b);
+  add_layer (self, b, quantises);
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    {
+      PlanBucket *bucket = &self->buckets[kind];
+      const PlanTensor *tensors[PLAN_N_TENSORS];
+      guint64 offsets[PLAN_N_TENSORS];
+      for (guint s = 0; s < bucket->n_slots; s++)
+        tensors[s] = &self->slots[kind][s].tensor;
+      bucket->padded = plan_packing_place (&self->rule.packing, tensors, bucket->n_slots, offsets);
+      for (guint s = 0; s < bucket->n_slots; s++)
+        self->slots[kind][s].offset = offsets[s];
+      bucket->units = bucket->length = plan_bucket_is_unit (kind) ? b->model->layers : 1;
+    }
+}
+
+void
+plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
+                  const Plan *plan, gint64 data_parallel)
+{
+  const gint64 *value = plan->value;
+  const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+  const gint64 shards = is_hfsdp ? data_parallel : data_parallel / value[PLAN_DP_OUTER];
+  const Builder b
+      = { .model = model,
+          .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
+          .tp = (guint64)value[PLAN_TP],
+          .closes_at = stack->bucket_elements == 0 ? 0
+                       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF
+                           ? G_MAXUINT64
+                           : MAX (stack->bucket_elements,
+                                  stack->bucket_elements_per_rank * (guint64)data_parallel) };
+
+  memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
+  self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;
+  self->rule = (PlanBucketRule){ .naming = stack->naming,
+                                 .closes_at = b.closes_at,
+                                 .is_backwards = stack->cuts_backwards,
+                                 .parts_shared = !stack->cuts_backwards,
+                                 .vocab = b.vocab,
+                                 .tp = b.tp,
+                                 .packing = { .packing = stack->packing,
+                                              .shards = self->shards,
+                                              .multiple = stack->shard_multiple } };
+  self->by_size = goes_by_size (stack, value);
+  if (self->by_size)
+    add_by_size (self, model);
+  else
+    add_by_module (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
+}
+
+const PlanSlot *
+plan_layout_slot (const PlanLayout *self, PlanTensorRole role, PlanBucketKind *out_kind)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    for (guint i = 0; i < self->buckets[kind].n_slots; i++)
+      if (self->slots[kind][i].tensor.role == role)
+        {
+          *out_kind = kind;
+          return &self->slots[kind][i];
+        }
+  return NULL;
+}
+
+static gint
+by_offset (gconstpointer a, gconstpointer b)
+{
+  const PlanSlot *one = a, *other = b;
+  return one->offset < other->offset ? -1 : one->offset > other->offset ? 1 : 0;
+}
+
+GArray *
+plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind)
+{
+  GArray *slots = g_array_new (FALSE, FALSE, sizeof (PlanSlot));
+  guint number = 0;
+  if (kind < PLAN_BUCKET_PART)
+    g_array_append_vals (slots, self->slots[kind], self->buckets[kind].n_slots);
+  while (self->by_size && number < buckets->n && buckets->spans[number].kind != kind)
+    number++;
+  for (guint i = 0; self->by_size && number < buckets->n && i < buckets->spans[number].n; i++)
+    {
+      const guint at = buckets->spans[number].first + i;
+      gint64 layer;
+      const PlanTensor *tensor = plan_buckets_tensor (buckets, at, &layer);
+      const PlanSlot slot = { .tensor = *tensor,
+                              .offset = buckets->offset[at],
+                              .layer = MAX (layer, 0) - buckets->spans[number].unit };
+      g_array_append_val (slots, slot);
+    }
+  g_array_sort (slots, by_offset);
+  return slots;
+}
+
+gboolean
+plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
+{
+  return self->buckets[kind].raw > 0;
+}
+
+char *
+plan_layout_bucket_name (PlanBucketKind kind, const char *what)
+{
+  static const char *const names[] = { "embed", "head", "layer", "plain" };
+  if (kind < G_N_ELEMENTS (names))
+    return g_strconcat (what, ".", names[kind], NULL);
+  const gboolean is_unit = plan_bucket_is_unit (kind);
+  const guint part = kind - (is_unit ? PLAN_BUCKET_PART : PLAN_BUCKET_OUTER_PART);
+  return g_strdup_printf ("%s.%s%u", what, is_unit ? "layer" : "outer", part + 2);
+}

@@ -1,0 +1,57 @@
+/* PlanLayout: which parameters share a bucket, in what order and with what padding.
+ *
+ * Made from a model and a resolved plan. Every bucket is cut into equal shards;
+ * parameters are views into their bucket. */
+#pragma once
+#include "planner/lower/buckets.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/stack.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  PlanTensor tensor;
+  guint64 offset; /* element in the bucket where the tensor starts */
+  gint64 layer;   /* that it is of, counted from the bucket's unit */
+} PlanSlot;
+
+typedef struct
+{
+  guint n_slots;  /* 0 where buckets go by size: PlanBuckets knows */
+  guint64 raw;    /* elements of parameters */
+  guint64 padded; /* elements with padding: a multiple of the shard count */
+  gint64 units;   /* how many such buckets there are */
+  gint64 length;  /* of their arrays, which are counted by layers: some elements may be none */
+} PlanBucket;
+
+typedef struct
+{
+  PlanBucket buckets[PLAN_N_BUCKETS];
+  guint64 shards;   /* parts a bucket is cut into; 1 where nothing is sharded */
+  gboolean by_size; /* what is reduced together is a bucket of PlanBuckets, not a unit */
+  PlanBucketRule rule;
+  PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets by unit */
+} PlanLayout;
+
+/* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a
+ * tensor-parallel group. */
+void plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
+                       const Plan *plan, gint64 data_parallel);
+
+/* The slot of a role and the bucket it lies in; NULL if the model lacks it, or buckets
+ * go by size. */
+const PlanSlot *plan_layout_slot (const PlanLayout *self, PlanTensorRole role,
+                                  PlanBucketKind *out_kind);
+
+/* Everything that lies in a bucket of that kind: PlanSlot, by offset. `buckets` is read where the
+ * layout goes by size. The caller frees. */
+GArray *plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind);
+
+/* "weights.layer": what a bucket's buffers and events are called; the caller frees. */
+char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);
+
+gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
+
+G_END_DECLS

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/lower-acts.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-offload.h"
+#include "planner/lower/lower-step.h"
+
+#include <string.h>
+
+/* What is there of a piece of a unit's weights. */
+typedef enum
+{
+  ABSENT,
+  WANTED,  /* not there, and about to be gathered */
+  STALE,   /* gathered for nothing, and nobody waited for it yet */
+  FLAGGED, /* may go when the next gather is due */
+  PRESENT,
+} Residence;
+
+typedef struct
+{
+  const PlanLower *lower;
+  PlanLowerOrder *order;
+  PlanLowerQueue *queue;
+  Residence *residence;   /* of every piece of every unit */
+  guint n_loose;          /* of them that go when something is gathered */
+  const gint64 *outgoing; /* see find_outgoing */
+  guint n_acts;           /* the order's array has room for more */
+  guint begin;            /* first act of the chunk */
+  guint turn;             /* so many chunks recur, where any do */
+} Builder;
+
+static guint64
+queue_elements (const PlanLowerQueue *self, gint64 unit)
+{
+  if (self->group_elements)
+    return self->group_elements[unit];
+  return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements;
+}
+
+void
+plan_lower_queue_push (PlanLowerQueue *self, gint64 unit)
+{
+  self->unit[self->n++] = unit;
+  self->elements += queue_elements (self, unit);
+}
+
+gint64
+plan_lower_queue_pop (PlanLowerQueue *self)
+{
+  const gint64 unit = self->unit[self->first++];
+  self->elements -= queue_elements (self, unit);
+  return unit;
+}
+
+gboolean
+plan_lower_queue_is_over (const PlanLowerQueue *self)
+{
+  return self->first < self->n
+         && (self->sets > 0 ? self->n - self->first >= self->sets
+                            : self->elements > (guint64)self->limit);
+}
+
+static PlanAct *
+next_act (Builder *b)
+{
+  GArray *acts = b->order->acts;
+  if (b->n_acts == acts->len)
+    g_array_set_size (acts, 2 * acts->len + 16);
+  return &g_array_index (acts, PlanAct, b->n_acts++);
+}
+
+static void
+add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep keep)
+{
+  *next_act (b) = (PlanAct){ .kind = kind,
+                             .piece = piece,
+                             .unit = (gint32)unit,
+                             .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                             .keep = keep };
+}
+
+static void
+add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
+{
+  add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
+}
+
+/* Of every unit the first one of which the same activations go to the host: those that keep alike
+ * and go out alike; -1 where none go. NULL where none of any unit do. */
+static gint64 *
+find_outgoing (const PlanLower *lower)
+{
+  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS], layers = lower->model->layers;
+  gint64 *like
+      = limit > 0 || lower->plan->value[PLAN_OFFLOAD_MODULES] != 0 ? g_new (gint64, layers) : NULL;
+  g_autofree PlanLowerKeep *keeps = g_new (PlanLowerKeep, layers);
+  g_autofree gint64 *firsts = g_new (gint64, layers);
+  guint n_firsts = 0;
+  for (gint64 unit = 0; like && unit < layers; unit++)
+    {
+      const PlanLowerKeep keep = keeps[unit] = plan_lower_keep (lower, unit);
+      guint i = 0;
+      while (i < n_firsts
+             && (keeps[firsts[i]].again != keep.again
+                 || keeps[firsts[i]].drops_input != keep.drops_input
+                 || (firsts[i] < limit) != (unit < limit)))
+        i++;
+      if (i == n_firsts)
+        {
+          firsts[n_firsts++] = unit;
+          like[unit] = plan_lower_offloads (lower, unit) ? unit : -1;
+        }
+      else
+        like[unit] = like[firsts[i]];
+    }
+  return like;
+}
+
+/* About the activations of a unit, where some of them go to the host. */
+static void
+add_offload (Builder *b, PlanActKind kind, gint64 unit)
+{
+  if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
+    return;
+  *next_act (b) = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
+}
+
+/* Whether the acts from `one` on are those from `other` on; no byte of an act is padding. */
+static gboolean
+are_alike (const PlanLowerOrder *order, guint one, guint other, guint n)
+{
+  const PlanAct *acts = (const PlanAct *)(void *)order->acts->data;
+  return memcmp (&acts[one], &acts[other], n * sizeof (PlanAct)) == 0;
+}
+
+/* Whether `n` chunks from `other` on do what those from `one` on do, with the units of theirs. */
+static gboolean
+continues (const PlanLowerOrder *order, guint one, guint other, guint n)
+{
+  const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
+  for (guint k = 0; k < n; k++)
+    {
+      const PlanLowerRun *run = &runs[one + k], *next = &runs[other + k];
+      if (run->n != next->n || next->first - run->first != runs[other].first - runs[one].first
+          || !are_alike (order, run->from, next->from, run->n))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* One chunk more of the last run, where chunks recur one by one: FALSE where it is not. */
+static gboolean
+extend (const Builder *b, const PlanLowerRun *chunk)
+{
+  GArray *runs = b->order->runs;
+  if (b->turn > 1 || runs->len == 0)
+    return FALSE;
+  PlanLowerRun *last = &g_array_index (runs, PlanLowerRun, runs->len - 1);
+  const gint64 step = chunk->first - last->first - (last->count - 1) * last->step;
+  if (last->n != chunk->n || (last->count > 1 && step != last->step)
+      || !are_alike (b->order, last->from, chunk->from, chunk->n))
+    return FALSE;
+  last->count++;
+  last->step = step;
+  return TRUE;
+}
+
+/* The acts since the last call are those of the chunk at unit `first`. */
+static void
+close_chunk (Builder *b, gint64 first)
+{
+  PlanLowerOrder *order = b->order;
+  const PlanLowerRun chunk
+      = { .first = first, .count = 1, .from = b->begin, .n = b->n_acts - b->begin };
+  for (guint i = chunk.from; i < b->n_acts; i++)
+    g_array_index (order->acts, PlanAct, i).unit -= (gint32)first;
+  if (extend (b, &chunk))
+    b->n_acts = chunk.from;
+  else
+    g_array_append_val (order->runs, chunk);
+  b->begin = b->n_acts;
+}
+
+static gint64
+gcd (gint64 a, gint64 b)
+{
+  while (b)
+    {
+      const gint64 t = a % b;
+      a = b;
+      b = t;
+    }
+  return a;
+}
+
+/* So many chunks do what the next as many do, where chunks recur at all: as many as it takes to get
+ * to a layer whose parameters lie alike. */
+static guint
+chunks_per_turn (const PlanLower *lower)
+{
+  if (!lower->layout.by_size)
+    return 1;
+  const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
+  return cycle.count < 2 ? 1 : (guint)(ABS (cycle.step) / gcd (ABS (cycle.step), lower->chunk));
+}
+
+/* Makes one run of chunks that recur several at a time. */
+static void
+fold (Builder *b)
+{
+  PlanLowerOrder *order = b->order;
+  const guint n = b->turn;
+  if (n == 1)
+    return;
+  GArray *folded = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+  for (guint i = 0; i < order->runs->len;)
+    {
+      PlanLowerRun run = g_array_index (order->runs, PlanLowerRun, i);
+      const PlanLowerRun *runs = (const PlanLowerRun *)(void *)order->runs->data;
+      const guint left = order->runs->len - i;
+      guint turns = 1;
+      while ((turns + 1) * n <= left && continues (order, i, i + turns * n, n)
+             && runs[i + turns * n].first - runs[i + (turns - 1) * n].first
+                    == runs[i + n].first - run.first)
+        turns++;
+      for (guint k = 1; turns > 1 && k < n; k++)
+        {
+          for (guint a = 0; a < runs[i + k].n; a++)
+            g_array_index (order->acts, PlanAct, runs[i + k].from + a).unit
+                += (gint32)(runs[i + k].first - run.first);
+          run.n += runs[i + k].n;
+        }
+      run.count = turns;
+      run.step = turns > 1 ? runs[i + n].first - run.first : 0;
+      g_array_append_val (folded, run);
+      i += turns > 1 ? turns * n : 1;
+    }
+  g_array_unref (order->runs);
+  order->runs = folded;
+}
+
+static Residence
+residence (const Builder *b, gint64 unit, PlanPiece piece)
+{
+  return b->residence[unit * PLAN_N_PIECES + piece];
+}
+
+static gboolean
+is_loose (Residence state)
+{
+  return state == STALE || state == FLAGGED;
+}
+
+static void
+set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
+{
+  b->n_loose -= (guint)is_loose (residence (b, unit, piece));
+  b->n_loose += (guint)is_loose (state);
+  b->residence[unit * PLAN_N_PIECES + piece] = state;
+}
+
+/* The pieces that a pass reads: at most two. */
+static guint
+pieces_read (const Builder *b, gboolean is_backward, PlanPiece *out_pieces)
+{
+  guint n = 0;
+  out_pieces[n++] = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
+  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
+    out_pieces[n++] = PLAN_PIECE_PLAIN;
+  return n;
+}
+
+static void
+drop (Builder *b, gint64 unit, PlanPiece piece)
+{
+  if (residence (b, unit, piece) == STALE)
+    add_plain (b, PLAN_ACT_AWAIT, piece, unit);
+  add_plain (b, PLAN_ACT_DROP, piece, unit);
+  set_residence (b, unit, piece, ABSENT);
+}
+
+/* What may go, goes when something is gathered. */
+static void
+recycle (Builder *b)
+{
+  for (gint64 u = 0; u < b->lower->model->layers && b->n_loose > 0; u++)
+    for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+      if (is_loose (residence (b, u, piece)))
+        drop (b, u, piece);
+}
+
+static void
+gather (Builder *b, gint64 unit, PlanPiece piece)
+{
+  add_plain (b, PLAN_ACT_GATHER, piece, unit);
+  set_residence (b, unit, piece, PRESENT);
+  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
+       u += PLAN_POOL_SETS)
+    if (u != unit)
+      set_residence (b, u, piece, ABSENT);
+}
+
+/* Asks for the pieces of unit `from`, and ahead of their use for those down to `to`. What is there
+ * is not gathered; but only the first unit's is kept from going when something else is gathered, so
+ * what is ahead may go just then, and is gathered when it is asked for again. */
+static void
+request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
+{
+  PlanPiece pieces[2];
+  gboolean gathers = FALSE;
+  if (!b->lower->shards_weights)
+    return;
+  const guint n = pieces_read (b, is_backward, pieces);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      {
+        const Residence state = residence (b, u, pieces[i]);
+        gathers |= state == ABSENT;
+        set_residence (b, u, pieces[i], state == ABSENT ? WANTED : u == from ? PRESENT : state);
+      }
+  if (!gathers)
+    return;
+  recycle (b);
+  for (gint64 u = from; u >= to; u--)
+    for (guint i = 0; i < n; i++)
+      if (residence (b, u, pieces[i]) == WANTED)
+        gather (b, u, pieces[i]);
+}
+
+static void
+await (Builder *b, gint64 unit, gboolean is_backward)
+{
+  PlanPiece pieces[2];
+  if (!b->lower->drops_weights)
+    return;
+  const guint n = pieces_read (b, is_backward, pieces);
+  for (guint i = 0; i < n; i++)
+    add_plain (b, PLAN_ACT_AWAIT, pieces[i], unit);
+}
+
+static void
+release_due (Builder *b)
+{
+  while (b->queue && plan_lower_queue_is_over (b->queue))
+    {
+      const gint64 popped = plan_lower_queue_pop (b->queue);
+      if (popped == PLAN_QUEUE_HEAD)
+        add_plain (b, PLAN_ACT_RELEASE_HEAD, 0, 0);
+      else
+        add_plain (b, PLAN_ACT_RELEASE, 0, popped);
+    }
+}
+
+/* What is done about a bucket that goes by size, here once a gradient is there. */
+static PlanAct
+bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 unit,
+            PlanTensorRole role)
+{
+  const PlanBucketSpan *span = &lower->buckets.spans[number];
+  return (PlanAct){ .kind = kind,
+                    .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
+                    .role = role,
+                    .bucket = span->kind };
+}
+
+static void
+add_bucket (const PlanLower *lower, GArray *acts, PlanActKind kind, guint32 number, gint64 unit,
+            PlanTensorRole role)
+{
+  const PlanAct act = bucket_act (lower, kind, number, unit, role);
+  g_array_append_val (acts, act);
+}
+
+void
+plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64 when, GArray *acts)
+{
+  const gint64 unit = when == PLAN_BEFORE_LAYERS || when == PLAN_AFTER_LAYERS ? 0 : when;
+  g_autoptr (GArray) groups = plan_lower_groups_of (lower, when);
+  for (guint i = 0; i < groups->len; i++)
+    {
+      const PlanLowerGroup *group = &g_array_index (groups, PlanLowerGroup, i);
+      while (queue && plan_lower_queue_is_over (queue))
+        add_bucket (lower, acts, PLAN_ACT_RELEASE_BUCKET, (guint32)plan_lower_queue_pop (queue),
+                    unit, group->role);
+      add_bucket (lower, acts, PLAN_ACT_REDUCE_BUCKET, group->number, unit, group->role);
+      if (queue)
+        plan_lower_queue_push (queue, group->number);
+    }
+}
+
+/* The buckets that this unit's gradients complete. */
+static void
+attach_reductions (Builder *b, gint64 unit)
+{
+  GArray *acts = b->order->acts;
+  const guint backward = b->n_acts - 1;
+  g_array_set_size (acts, b->n_acts);
+  plan_lower_add_reductions (b->lower, b->queue, unit, acts);
+  g_array_index (acts, PlanAct, backward).attached = acts->len - b->n_acts;
+  b->n_acts = acts->len;
+}
+
+/* The buckets that hold a unit's weights, each waited for; in turn, the next one is asked for where
+ * the pass gets to one. */
+static void
+await_buckets (Builder *b, gint64 unit, gboolean in_turn)
+{
+  const PlanBuckets *buckets = &b->lower->buckets;
+  const guint first = buckets->n_before + (guint)unit * buckets->n_layer;
+  for (guint at = first; at < first + buckets->n_layer; at++)
+    {
+      const guint32 number = buckets->number[at];
+      if (at > first && buckets->number[at - 1] == number)
+        continue;
+      *next_act (b) = bucket_act (b->lower, PLAN_ACT_AWAIT_BUCKET, number, unit, 0);
+      const guint32 next = plan_lower_next_bucket (b->lower, number);
+      if (in_turn && at == buckets->spans[number].first && next != PLAN_NO_BUCKET)
+        *next_act (b) = bucket_act (b->lower, PLAN_ACT_GATHER_BUCKET, next, unit, 0);
+    }
+}
+
+/* Gathers nothing ahead: its hook knows that the backward pass is next. */
+static void
+replay (Builder *b, gint64 unit)
+{
+  PlanPiece pieces[2];
+  const guint n = pieces_read (b, FALSE, pieces);
+  request (b, unit, unit, FALSE);
+  await (b, unit, FALSE);
+  add_plain (b, PLAN_ACT_REPLAY, 0, unit);
+  for (guint i = 0; b->lower->shards_weights && i < n; i++)
+    set_residence (b, unit, pieces[i], FLAGGED);
+}
+
+/* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
+ * rows: where they are another copy, nothing hides that gather. */
+static void
+turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
+{
+  const PlanLower *lower = b->lower;
+  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
+  const gboolean early = lower->pools && lower->shards_grads;
+  if (keep.again != 0)
+    request (b, unit, unit, TRUE);
+  request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
+  if (unit == 0 && lower->has_own_groups)
+    add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
+  await (b, unit, TRUE);
+  if (lower->gathers_columns && keep.again != 0)
+    {
+      request (b, unit, unit, FALSE);
+      if (lower->shards_weights)
+        add_plain (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
+    }
+  if (early)
+    release_due (b);
+  add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
+  if (lower->layout.by_size)
+    {
+      if (reduces)
+        attach_reductions (b, unit);
+      return;
+    }
+  for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
+    if (residence (b, unit, piece) != ABSENT)
+      drop (b, unit, piece);
+  if (!early)
+    release_due (b);
+  if (reduces)
+    add_plain (b, PLAN_ACT_REDUCE, 0, unit);
+  if (b->queue)
+    plan_lower_queue_push (b->queue, unit);
+}
+
+static void
+init (PlanLowerOrder *self)
+{
+  self->acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
+  self->runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
+}
+
+/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
+ * is there already. So the first unit asks for several, before the pass begins, the next for one
+ * each, the last for none. */
+void
+plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
+{
+  const gboolean in_turn = plan_lower_gathers_in_turn (lower);
+  const gboolean by_unit = in_turn && !lower->layout.by_size;
+  const gint64 layers = lower->model->layers;
+  const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
+  g_autofree gint64 *outgoing = find_outgoing (lower);
+  Builder b
+      = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
+  PlanPiece pieces[2];
+  const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
+  init (self);
+  for (gint64 u = 0; u < layers; u++)
+    {
+      for (guint i = 0; i < n && u + ahead < layers; i++)
+        add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
+      if (lower->layout.by_size && lower->shards_optimizer)
+        await_buckets (&b, u, in_turn);
+      if (by_unit && u + 1 < layers)
+        add_plain (&b, PLAN_ACT_GATHER_UNIT, 0, u + 1);
+      if (u + MAX (ahead, 1) == layers && (by_unit || lower->has_own_groups))
+        add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
+      add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
+      add_offload (&b, PLAN_ACT_OFFLOAD, u);
+      add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
+      for (guint i = 0; i < n && (lower->drops_weights || lower->is_eval); i++)
+        add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
+      if (u + 1 == layers)
+        add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
+      if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
+        close_chunk (&b, u - u % lower->chunk);
+    }
+  fold (&b);
+}
+
+void
+plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
+                                gboolean reduces)
+{
+  const gint64 layers = lower->model->layers;
+  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
+  g_autofree gint64 *outgoing = find_outgoing (lower);
+  Builder b = { .lower = lower,
+                .order = self,
+                .queue = queue,
+                .residence = states,
+                .outgoing = outgoing,
+                .turn = chunks_per_turn (lower) };
+  PlanPiece pieces[2];
+  const guint n = pieces_read (&b, FALSE, pieces);
+  init (self);
+  for (gint64 u = 0; u < lower->ahead_of_head; u++)
+    for (guint i = 0; i < n; i++)
+      set_residence (&b, u, pieces[i], STALE);
+  for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
+    for (guint i = 0; i < n; i++)
+      set_residence (&b, u, pieces[i], PRESENT);
+  for (guint i = 0; i < n && lower->gathers_last_early; i++)
+    set_residence (&b, layers - 1, pieces[i], PRESENT);
+  for (gint64 end = layers, first; end > 0; end = first)
+    {
+      first = (end - 1) - (end - 1) % lower->chunk;
+      for (gint64 u = end - 1; end == layers && u >= first; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = first - 1; u >= first - lower->chunk; u--)
+        add_offload (&b, PLAN_ACT_FETCH, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        add_offload (&b, PLAN_ACT_AWAIT_FETCHED, u);
+      for (gint64 u = first; u < end - 1; u++)
+        replay (&b, u);
+      for (gint64 u = end - 1; u >= first; u--)
+        turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : (PlanLowerKeep){ 0 }, reduces);
+      close_chunk (&b, first);
+    }
+  fold (&b);
+}
+
+void
+plan_lower_order_clear (PlanLowerOrder *self)
+{
+  g_clear_pointer (&self->acts, g_array_unref);
+  g_clear_pointer (&self->runs, g_array_unref);
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention, of one rank or of a context-parallel group. There each rank holds an early and a late
+ * part of every sequence, so that all see equally much. Keys and values go round in a ring: while a
+ * rank works with one part it sends it to the next rank and takes the one before's, in two buffers
+ * by turns. The backward pass sends their gradients behind them, one step later, until they are
+ * home. What the parts give is joined by the sums of their exponentials (after Transformer
+ * Engine's AttnFuncWithCPAndKVP2P). */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/schedule/scratch.h"
+
+#include <string.h>
+
+#define ONE(array) plan_lower_ref (self->array)
+#define SETS 2
+
+/* What an attention works on. */
+typedef struct
+{
+  PlanRef dqkv, dout; /* of the backward pass only */
+  PlanRef out, lse, qkv;
+} Operands;
+
+static gint64
+parts (const PlanLower *self)
+{
+  return self->plan->value[PLAN_CP];
+}
+
+/* Elements of the queries, and of keys and values, of this rank's tokens. */
+static gint64
+query_elements (const PlanLower *self)
+{
+  return self->net.rows * self->net.heads * self->net.head_dim;
+}
+
+static gint64
+key_elements (const PlanLower *self)
+{
+  return self->net.rows * 2 * self->net.key_heads * self->net.head_dim;
+}
+
+const gint64 *
+plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
+{
+  const gint64 *value = self->plan->value;
+  const gint64 dims[] = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], self->net.heads,
+                          self->net.key_heads, self->net.head_dim };
+  memcpy (out_dims, dims, sizeof dims);
+  return out_dims;
+}
+
+/* Whether our own runtime has cuDNN do it: none of its graphs has a window. */
+gboolean
+plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_attention_dims (self, dims);
+  return (self->model->window == 0 || self->model->window >= self->plan->value[PLAN_SEQ])
+         && plan_scratch_attention_is_fused (kind, dims, self->net.compute,
+                                             self->cluster->compute_capability);
+}
+
+/* cuDNN is asked about no other attention than a whole one of this kind. */
+const PlanWorkspace *
+plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (!self->asked || parts (self) > 1 || !plan_model_attends_plainly (self->model))
+    return NULL;
+  return plan_workspaces_find (self->asked, plan_lower_attention_dims (self, dims),
+                               self->net.compute, pass);
+}
+
+const PlanWorkspace *
+plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
+                           const PlanWorkspaces *asked, const Plan *plan, PlanPass pass)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
+  self.stack = plan_stack_of (plan, cluster->kind, NULL);
+  if (!self.stack || cluster->kind == PLAN_DEVICE_CPU)
+    return NULL;
+  plan_network_init (&self.net, model, plan, self.stack, cluster);
+  return plan_lower_asked_attention (&self, pass);
+}
+
+guint64
+plan_lower_attention_work (const PlanLower *self)
+{
+  const gboolean is_deterministic = self->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON;
+  const PlanWorkspace *said = plan_lower_asked_attention (
+      self, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
+  gint64 dims[PLAN_MAX_DIMS];
+  if (said)
+    return (said->bytes + sizeof (float) - 1) / sizeof (float);
+  plan_lower_attention_dims (self, dims);
+  if (self->scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
+    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
+  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
+                                          is_deterministic);
+}
+
+void
+plan_lower_declare_attention (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const guint64 rows = (guint64)net->rows, lse = rows * (guint64)net->heads;
+  const guint64 queries = (guint64)query_elements (self), keys = (guint64)key_elements (self);
+  const struct
+  {
+    gint32 *array;
+    const char *name;
+    guint32 count;
+    guint64 elements;
+    PlanDtype dtype;
+  } table[] = {
+    { &self->kv, "kv", SETS, keys, net->compute },
+    { &self->dkv, "dkv", SETS, keys, net->compute },
+    { &self->dkv_part, "dkv.part", 1, keys, net->compute },
+    { &self->dq_part, "dq.part", 1, queries, net->compute },
+    { &self->attn_part, "attn.part", 1, queries, net->compute },
+    { &self->lse_part, "lse.part", 1, lse, PLAN_DTYPE_FP32 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    *table[i].array = parts (self) == 1
+                          ? -1
+                          : plan_schedule_add_buffer (self->schedule, table[i].name, table[i].count,
+                                                      table[i].elements, table[i].dtype,
+                                                      PLAN_CATEGORY_ACTIVATIONS);
+  self->kv_here = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "kv_here", 1);
+  self->dkv_here = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "dkv_here", 1);
+}
+
+/* The buffer of that step of the ring, or of one `delta` steps on. */
+static PlanRef
+in_turn (gint32 array, PlanLowerUnit step, gint32 delta)
+{
+  PlanRef ref = plan_lower_unit_ref (array, step, delta);
+  ref.modulus = SETS;
+  return ref;
+}
+
+/* Sends this step's buffer on while the other one is filled. */
+static void
+send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
+{
+  plan_lower_alloc (self, in_turn (array, step, 1));
+  plan_lower_collective (self, PLAN_OP_EXCHANGE, PLAN_STREAM_CONTEXT, self->context_group,
+                         PLAN_REFS (in_turn (array, step, 1), in_turn (array, step, 0)),
+                         key_elements (self), PLAN_REF_NONE, plan_lower_ref (here));
+}
+
+/* Keys and values lie among the queries; what travels is in one piece. */
+static void
+take_keys (PlanLower *self, PlanRef qkv)
+{
+  const PlanRef kv = in_turn (self->kv, PLAN_NO_UNIT, 0);
+  plan_lower_alloc (self, kv);
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (kv, plan_lower_at (qkv, (guint64)query_elements (self))),
+                      PLAN_DIMS (key_elements (self)));
+}
+
+/* Keys that a query sees among the other ranks' tokens are equally many in every part. */
+static const gint64 *
+dims_of (const PlanLower *self, gboolean is_own, gint64 *out_dims)
+{
+  const gint64 keys = self->net.keys, other = keys / parts (self);
+  plan_lower_attention_dims (self, out_dims);
+  out_dims[PLAN_N_WORKSPACE_DIMS] = is_own ? keys - (parts (self) - 1) * other : other;
+  return out_dims;
+}
+
+static void
+work_forward (PlanLower *self, const Operands *o, PlanRef kv)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (kv.array < 0)
+    {
+      plan_lower_compute (self, PLAN_OP_ATTENTION, PLAN_REFS (o->out, o->lse, o->qkv, kv),
+                          dims_of (self, TRUE, dims));
+      return;
+    }
+  plan_lower_alloc (self, ONE (attn_part));
+  plan_lower_alloc (self, ONE (lse_part));
+  plan_lower_compute (self, PLAN_OP_ATTENTION,
+                      PLAN_REFS (ONE (attn_part), ONE (lse_part), o->qkv, kv),
+                      dims_of (self, FALSE, dims));
+  plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
+                      PLAN_REFS (o->out, o->lse, ONE (attn_part), ONE (lse_part)),
+                      PLAN_DIMS (self->net.rows, self->net.heads, self->net.head_dim));
+  plan_lower_free (self, ONE (lse_part));
+  plan_lower_free (self, ONE (attn_part));
+}
+
+static void
+step_forward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean is_own,
+              gboolean is_last)
+{
+  const PlanRef kv = in_turn (self->kv, step, 0);
+  if (!is_last)
+    send (self, self->kv, step, self->kv_here);
+  work_forward (self, o, is_own ? PLAN_REF_NONE : kv);
+  if (!is_last)
+    plan_lower_wait (self, ONE (kv_here));
+  plan_lower_free (self, kv);
+}
+
+static PlanLowerUnit
+step_at (gint64 step)
+{
+  return (PlanLowerUnit){ .loop = -1, .offset = (gint32)step };
+}
+
+void
+plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv)
+{
+  const Operands o = { .out = out, .lse = lse, .qkv = qkv };
+  const gint64 last = parts (self) - 1;
+  if (last == 0)
+    {
+      work_forward (self, &o, PLAN_REF_NONE);
+      return;
+    }
+  take_keys (self, qkv);
+  step_forward (self, &o, step_at (0), TRUE, FALSE);
+  if (last > 1)
+    {
+      const PlanLowerUnit step = plan_lower_begin_repeat (self, "r", 1, last - 1, 1);
+      step_forward (self, &o, step, FALSE, FALSE);
+      plan_lower_end_units (self, step);
+    }
+  step_forward (self, &o, step_at (last), FALSE, TRUE);
+}
+
+/* Where other ranks' keys are given, only the queries' gradient goes to dqkv. */
+static void
+work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, PlanRef dkv)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (self->attention_work >= 0)
+    plan_lower_alloc (self, ONE (attention_work));
+  plan_lower_alloc (self, dqkv);
+  plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
+                      PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv),
+                      dims_of (self, kv.array < 0, dims));
+  if (self->attention_work >= 0)
+    plan_lower_free (self, ONE (attention_work));
+}
+
+/* The gradient that came in belongs to the keys at hand: this rank's share is added, and it goes
+ * on. */
+static void
+step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean is_first,
+               gboolean is_last)
+{
+  const PlanRef kv = in_turn (self->kv, step, 0), dkv = in_turn (self->dkv, step, 0);
+  const PlanRef share = is_first ? dkv : ONE (dkv_part);
+  if (!is_last)
+    send (self, self->kv, step, self->kv_here);
+  plan_lower_alloc (self, share);
+  work_backward (self, o, ONE (dq_part), kv, share);
+  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (o->dqkv, ONE (dq_part)),
+                      PLAN_DIMS (query_elements (self)));
+  plan_lower_free (self, ONE (dq_part));
+  if (!is_first)
+    {
+      plan_lower_wait (self, ONE (dkv_here));
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (dkv, share),
+                          PLAN_DIMS (key_elements (self)));
+      plan_lower_free (self, share);
+      plan_lower_free (self, in_turn (self->dkv, step, 1));
+    }
+  send (self, self->dkv, step, self->dkv_here);
+  if (!is_last)
+    plan_lower_wait (self, ONE (kv_here));
+  plan_lower_free (self, kv);
+}
+
+void
+plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
+                               PlanRef lse, PlanRef qkv)
+{
+  const Operands o = { .dqkv = dqkv, .dout = dout, .out = out, .lse = lse, .qkv = qkv };
+  const gint64 last = parts (self) - 1;
+  if (last == 0)
+    {
+      work_backward (self, &o, dqkv, PLAN_REF_NONE, PLAN_REF_NONE);
+      return;
+    }
+  take_keys (self, qkv);
+  send (self, self->kv, step_at (0), self->kv_here);
+  work_backward (self, &o, dqkv, PLAN_REF_NONE, PLAN_REF_NONE);
+  plan_lower_wait (self, ONE (kv_here));
+  plan_lower_free (self, in_turn (self->kv, step_at (0), 0));
+  step_backward (self, &o, step_at (1), TRUE, last == 1);
+  if (last > 2)
+    {
+      const PlanLowerUnit step = plan_lower_begin_repeat (self, "r", 2, last - 2, 1);
+      step_backward (self, &o, step, FALSE, FALSE);
+      plan_lower_end_units (self, step);
+    }
+  if (last > 1)
+    step_backward (self, &o, step_at (last), FALSE, TRUE);
+  plan_lower_wait (self, ONE (dkv_here));
+  plan_lower_free (self, in_turn (self->dkv, step_at (last), 0));
+  plan_lower_compute (self, PLAN_OP_ACCUMULATE,
+                      PLAN_REFS (plan_lower_at (dqkv, (guint64)query_elements (self)),
+                                 in_turn (self->dkv, step_at (last), 1)),
+                      PLAN_DIMS (key_elements (self)));
+  plan_lower_free (self, in_turn (self->dkv, step_at (last), 1));
+}

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of a micro batch, and the reductions that start in it. */
+#include "config.h"
+
+#include "planner/lower/lower-acts.h"
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-offload.h"
+#include "planner/lower/lower-step.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* Whether this micro batch fills temporary buckets for the reduction. */
+static gboolean
+fills_buckets (const PlanLower *self, gboolean is_last)
+{
+  const gboolean takes_more
+      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_EMBEDDING].received >= 0;
+  return self->shards_grads || (is_last && self->ranks * self->replicas > 1 && takes_more);
+}
+
+/* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
+static void
+reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef after)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 own = plan_lower_own_elements (self, kind);
+  const gint64 count = self->shards_grads ? plan_lower_shard_elements (self, kind)
+                                          : (gint64)self->layout.buckets[kind].padded;
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
+  const PlanRef reduced = plan_lower_unit_ref (b->reduced, unit, 0);
+  const gboolean in_place = b->outer < 0;
+  const PlanRef buffer = in_place ? grads : plan_lower_unit_ref (b->outer, unit, 0);
+  const guint64 mine = self->splits_shards ? (guint64)(self->replica * own) : 0;
+  const PlanRef record = in_place ? reduced : PLAN_REF_NONE;
+
+  if (!in_place)
+    {
+      plan_lower_alloc (self, buffer);
+      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE, PLAN_REFS (buffer, grads),
+                       PLAN_DIMS (count), PLAN_WAITS (ONE (done), after), PLAN_REF_NONE);
+    }
+  if (self->splits_shards)
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_OUTER_REDUCE,
+                           self->outer_group, PLAN_REFS (plan_lower_at (buffer, mine), buffer), own,
+                           after, record);
+  else
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_OUTER_REDUCE, self->outer_group,
+                           PLAN_REFS (buffer), count, after, record);
+  if (!in_place)
+    plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE,
+                     PLAN_REFS (plan_lower_at (grads, mine), plan_lower_at (buffer, mine)),
+                     PLAN_DIMS (self->splits_shards ? own : count), NULL, reduced);
+}
+
+/* Every rank gets all shares of its part and sums them itself. */
+static void
+sum_received (PlanLower *self, PlanRef received, PlanRef bucket, PlanRef slice, gint64 part,
+              PlanRef record)
+{
+  plan_lower_alloc (self, received);
+  plan_lower_collective (self, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE, self->inner_group,
+                         PLAN_REFS (received, bucket), part, PLAN_REF_NONE, PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_SUM_PARTS, PLAN_STREAM_REDUCE, PLAN_REFS (slice, received),
+                   PLAN_DIMS (part, self->ranks), NULL, record);
+}
+
+/* Where this rank's part of the sum arrives. */
+static PlanRef
+reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
+{
+  const gint64 part = plan_lower_shard_elements (self, kind);
+  return plan_lower_at (bucket, self->sums_whole ? 0 : (guint64)(self->rank * part));
+}
+
+/* Reduces a complete bucket, beside the compute that follows. */
+static void
+reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 full = (gint64)self->layout.buckets[kind].padded;
+  const gint64 part = plan_lower_shard_elements (self, kind);
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
+  const gboolean in_place = b->bucket < 0;
+  const PlanRef bucket = in_place ? grads : plan_lower_bucket_ref (self, kind, unit, 0);
+  const PlanRef slice = reduced_slice (self, kind, bucket);
+  const PlanRef ends = in_place ? plan_lower_unit_ref (b->reduced, unit, 0) : PLAN_REF_NONE;
+
+  if (!in_place && !self->shards_grads)
+    {
+      plan_lower_alloc (self, bucket);
+      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, grads), PLAN_DIMS (full));
+    }
+  if (self->scales_buckets)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  if (self->scales_buckets)
+    plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
+                     PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
+  if (b->received >= 0)
+    sum_received (self, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
+  else if (!self->sums_whole)
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
+                           PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
+  else
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->inner_group,
+                           PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
+}
+
+/* Moves the sum to where gradients accumulate; `reduced` is when the bucket's memory is no longer
+ * needed, the outer reduction's when there is one. */
+static void
+land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
+  if (self->ranks == 1 || b->bucket < 0)
+    return;
+  /* What was accumulated over micro batches is replaced by the sum, never added to it. */
+  const gboolean adds = self->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
+  plan_lower_emit (
+      self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
+      PLAN_REFS (self->shards_grads ? grads : reduced_slice (self, kind, grads),
+                 reduced_slice (self, kind, plan_lower_bucket_ref (self, kind, unit, 0))),
+      PLAN_DIMS (self->sums_whole ? (gint64)self->layout.buckets[kind].padded
+                                  : plan_lower_shard_elements (self, kind)),
+      NULL, plan_lower_unit_ref (b->reduced, unit, 0));
+}
+
+static void
+send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
+    self->is_taken[kind] = FALSE;
+  if (self->collects)
+    plan_lower_collect (self, kind, unit);
+  if (self->drops_grads && self->is_first_micro_batch)
+    plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
+  if (self->ranks > 1)
+    reduce_inner (self, kind, unit);
+}
+
+/* All that leave at once are on their way before what comes of the first is looked at: a
+ * communicator that also gathers does not wait for that. */
+static void
+start_reductions (PlanLower *self, PlanBucketKind first, PlanBucketKind end, PlanLowerUnit unit,
+                  gboolean is_last)
+{
+  for (PlanBucketKind kind = first; kind < end; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      send_gradients (self, kind, unit);
+  for (PlanBucketKind kind = first; kind < end; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      land_reduced (self, kind, unit);
+  for (PlanBucketKind kind = first; kind < end && self->replicas > 1 && is_last; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      reduce_outer (self, kind, unit,
+                    self->ranks > 1 ? plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0)
+                                    : PLAN_REF_NONE);
+}
+
+static void
+release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (!plan_layout_has (&self->layout, kind))
+    return;
+  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
+  if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
+    plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
+  if (b->received >= 0)
+    plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
+  if (is_last && b->outer >= 0)
+    plan_lower_free (self, plan_lower_unit_ref (b->outer, unit, 0));
+}
+
+static void
+release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind))
+      release_bucket (self, kind, unit, is_last);
+}
+
+static void
+head_backward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const gint32 last = (gint32)m->layers;
+  const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
+  const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
+
+  plan_lower_loss_backward (self);
+  plan_lower_gather_head_anew (self);
+  plan_lower_alloc (self, dx);
+  plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
+                            PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,
+                            net->split_rows);
+  plan_lower_free (self, ONE (dnorm_final));
+  plan_lower_free (self, ONE (stats_final));
+  plan_lower_free (self, x);
+}
+
+static void
+embedding_backward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
+                dout = splits ? ONE (embedded) : dx;
+  if (self->embedded_mask >= 0)
+    {
+      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, ONE (embedded_mask)),
+                          PLAN_DIMS (net->split_rows * m->hidden));
+      plan_lower_free (self, ONE (embedded_mask));
+    }
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    {
+      const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
+      const gint64 seq
+          = MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows);
+      if (seq < m->max_seq) /* rows that no token reaches */
+        plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (raw),
+                            PLAN_DIMS (m->max_seq * m->hidden));
+      plan_lower_compute (self, PLAN_OP_POSITIONS_BWD, PLAN_REFS (raw, dx),
+                          PLAN_DIMS (net->split_rows, m->hidden, seq));
+      plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
+    }
+  if (m->embed_scale)
+    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (dx),
+                        PLAN_DIMS (net->split_rows * m->hidden));
+  if (splits)
+    {
+      plan_lower_alloc (self, dout);
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (dout, dx),
+                           net->split_rows * m->hidden);
+      plan_lower_free (self, dx);
+    }
+  plan_lower_compute (
+      self, PLAN_OP_EMBED_BWD,
+      PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
+                 ONE (tokens)),
+      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+  plan_lower_free (self, dout);
+  plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
+}
+
+/* The bucket of a piece, and where it is gathered. */
+static PlanBucketKind
+bucket_of_piece (PlanPiece piece)
+{
+  return piece == PLAN_PIECE_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
+}
+
+/* Every bucket around the layers that is not read before them. */
+static void
+gather_head (PlanLower *self)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
+        && !plan_lower_is_early (self, kind))
+      plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
+}
+
+static void
+await_piece (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  plan_lower_wait (self,
+                   plan_lower_unit_ref (is_column ? b->columns_gathered : b->gathered, unit, 0));
+  plan_lower_land (self, kind, unit, 0);
+}
+
+/* What weights do; FALSE where the act is about something else. */
+static gboolean
+act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
+{
+  const PlanBucketKind kind = bucket_of_piece (a->piece);
+  const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
+  switch ((int)a->kind)
+    {
+    case PLAN_ACT_GATHER:
+      plan_lower_gather_bucket (self, kind, unit, 0, is_column);
+      return TRUE;
+    case PLAN_ACT_GATHER_UNIT:
+      plan_lower_gather (self, unit, 0);
+      return TRUE;
+    case PLAN_ACT_GATHER_HEAD:
+      gather_head (self);
+      return TRUE;
+    case PLAN_ACT_GATHER_EMBEDDING:
+      plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
+      return TRUE;
+    case PLAN_ACT_AWAIT:
+      await_piece (self, kind, unit, is_column);
+      return TRUE;
+    case PLAN_ACT_DROP:
+      if (!self->pools)
+        plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
+      return TRUE;
+    default:
+      return FALSE;
+    }
+}
+
+/* What is done about a bucket that goes by size; FALSE where the act is about something else. */
+static gboolean
+act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_last)
+{
+  const PlanLowerUnit unit = plan_bucket_is_unit (a->bucket) ? of : PLAN_NO_UNIT;
+  switch ((int)a->kind)
+    {
+    case PLAN_ACT_REDUCE_BUCKET:
+      start_reductions (self, a->bucket, a->bucket + 1, unit, is_last);
+      return TRUE;
+    case PLAN_ACT_RELEASE_BUCKET:
+      release_bucket (self, a->bucket, unit, is_last);
+      return TRUE;
+    case PLAN_ACT_AWAIT_BUCKET:
+      plan_lower_wait (self, plan_lower_unit_ref (self->bucket[a->bucket].gathered, unit, 0));
+      return TRUE;
+    case PLAN_ACT_GATHER_BUCKET:
+      plan_lower_gather_bucket (self, a->bucket, unit, 0, FALSE);
+      return TRUE;
+    default:
+      return FALSE;
+    }
+}
+
+static void
+act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
+{
+  if (act_on_weights (self, a, unit) || act_on_bucket (self, a, unit, is_last))
+    return;
+  switch ((int)a->kind)
+    {
+    case PLAN_ACT_FORWARD:
+      plan_lower_unit_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REPLAY:
+      plan_lower_layer_forward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_BACKWARD:
+      plan_lower_layer_backward (self, unit, a->keep);
+      return;
+    case PLAN_ACT_REDUCE:
+      start_reductions (self, PLAN_BUCKET_LAYER, PLAN_BUCKET_OUTER_PART, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE:
+      release_unit (self, unit, is_last);
+      return;
+    case PLAN_ACT_RELEASE_HEAD:
+      release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      return;
+    case PLAN_ACT_OFFLOAD:
+      plan_lower_offload (self, unit, a->like);
+      return;
+    case PLAN_ACT_DROP_OFFLOADED:
+      plan_lower_drop_offloaded (self, unit, a->like);
+      return;
+    case PLAN_ACT_FETCH:
+      plan_lower_fetch (self, unit, a->like);
+      return;
+    case PLAN_ACT_AWAIT_FETCHED:
+      plan_lower_wait (self, plan_lower_unit_ref (self->fetched, unit, 0));
+      return;
+    default:
+      g_assert_not_reached ();
+    }
+}
+
+void
+plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
+{
+  for (guint i = 0; i < self->n_attached; i++)
+    if (self->attached[i].role == role)
+      {
+        PlanLowerUnit unit = self->attached_from;
+        unit.offset += self->attached[i].unit;
+        act (self, &self->attached[i], unit, self->is_last_micro_batch);
+      }
+}
+
+/* The acts behind this one happen inside it. */
+static void
+attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
+{
+  self->attached = a + 1;
+  self->n_attached = a->attached;
+  self->attached_from = from;
+  self->is_last_micro_batch = is_last;
+}
+
+void
+plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
+{
+  for (guint r = 0; r < order->runs->len; r++)
+    {
+      const PlanLowerRun *run = &g_array_index (order->runs, PlanLowerRun, r);
+      const PlanLowerUnit first = plan_lower_begin_units (self, run->first, run->count, run->step);
+      for (guint i = 0; i < run->n; i++)
+        {
+          const PlanAct *a = &g_array_index (order->acts, PlanAct, run->from + i);
+          PlanLowerUnit unit = first;
+          unit.offset += a->unit;
+          attach (self, a, first, is_last);
+          act (self, a, unit, is_last);
+          self->n_attached = 0;
+          i += a->attached;
+        }
+      plan_lower_end_units (self, first);
+    }
+}
+
+static void
+release_group (PlanLower *self, guint32 number, gboolean is_last)
+{
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  release_bucket (self, span->kind, plan_lower_span_unit (span), is_last);
+}
+
+static void
+drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
+{
+  while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue))
+    {
+      const gint64 popped = plan_lower_queue_pop (queue);
+      if (queue->group_elements)
+        release_group (self, (guint32)popped, is_last);
+      else if (popped == PLAN_QUEUE_HEAD)
+        release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
+      else
+        release_unit (self, (PlanLowerUnit){ .loop = -1, .offset = (gint32)popped }, is_last);
+    }
+}
+
+/* All gradients of the head's bucket are there. */
+static void
+finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
+             gboolean is_last)
+{
+  if (reduces)
+    start_reductions (self, PLAN_BUCKET_HEAD, PLAN_BUCKET_HEAD + 1, PLAN_NO_UNIT, is_last);
+  if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
+    plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
+}
+
+/* Head or embedding, with what its gradients complete of the buckets by size. */
+static void
+backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean reduces,
+                 gboolean queues, gboolean is_last)
+{
+  g_autoptr (GArray) acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
+  if (reduces)
+    plan_lower_add_reductions (self, queues ? queue : NULL, when, acts);
+  self->attached = (const PlanAct *)(void *)acts->data;
+  self->n_attached = acts->len;
+  self->attached_from = PLAN_NO_UNIT;
+  self->is_last_micro_batch = is_last;
+  if (when == PLAN_BEFORE_LAYERS)
+    head_backward (self);
+  else
+    embedding_backward (self);
+  self->n_attached = 0;
+}
+
+/* The last reduction ends behind all others. */
+static void
+await_last_group (PlanLower *self, gboolean is_last)
+{
+  g_autoptr (GArray) groups = plan_lower_groups_of (self, PLAN_AFTER_LAYERS);
+  for (guint i = 0; i < groups->len; i++)
+    release_group (self, g_array_index (groups, PlanLowerGroup, i).number, is_last);
+}
+
+static void
+backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
+                  gboolean is_last)
+{
+  g_auto (PlanLowerOrder) order = { 0 };
+  g_autofree guint64 *elements = g_new (guint64, self->buckets.n);
+  for (guint32 number = 0; number < self->buckets.n; number++)
+    elements[number] = self->layout.buckets[self->buckets.spans[number].kind].padded;
+  queue->group_elements = elements;
+  backward_around (self, queue, PLAN_BEFORE_LAYERS, reduces, queues, is_last);
+  plan_lower_order_init_backward (&order, self, queues ? queue : NULL, reduces);
+  plan_lower_run (self, &order, is_last);
+  backward_around (self, queue, PLAN_AFTER_LAYERS, reduces, queues, is_last);
+  drain (self, queue, TRUE, is_last);
+  if (reduces && !queues)
+    await_last_group (self, is_last);
+}
+
+/* All gradients are there: one reduction after the other, each waited for. */
+static void
+reduce_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  start_reductions (self, kind, kind + 1, unit, TRUE);
+  release_bucket (self, kind, unit, TRUE);
+}
+
+static void
+reduce_together (PlanLower *self)
+{
+  plan_lower_each_bucket (self, reduce_now);
+}
+
+void
+plan_lower_backward (PlanLower *self, gboolean is_last)
+{
+  const PlanLayout *layout = &self->layout;
+  const gboolean communicates
+      = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
+  const gboolean reduces = communicates && !self->reduces_together;
+  const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
+  g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2 + self->buckets.n);
+  g_auto (PlanLowerOrder) order = { 0 };
+  PlanLowerQueue queue = { .unit = in_flight,
+                           .limit = self->comm_unit,
+                           .sets = self->sets,
+                           .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
+                           .unit_elements = layout->buckets[PLAN_BUCKET_LAYER].padded
+                                            + layout->buckets[PLAN_BUCKET_PLAIN].padded };
+
+  self->is_backward = TRUE;
+  self->is_last_micro_batch = is_last;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    self->is_taken[kind] = FALSE;
+  if (self->layout.by_size)
+    {
+      backward_by_size (self, &queue, reduces, queues, is_last);
+      if (communicates && self->reduces_together)
+        reduce_together (self);
+      self->is_backward = FALSE;
+      return;
+    }
+  const gboolean head_waits
+      = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
+  head_backward (self);
+  if (!head_waits)
+    finish_head (self, &queue, reduces, queues, is_last);
+  if (self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+  plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
+  plan_lower_run (self, &order, is_last);
+  if (self->has_own_groups)
+    plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
+  embedding_backward (self);
+  plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (!self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+  drain (self, &queue, FALSE, is_last);
+  if (head_waits)
+    finish_head (self, &queue, reduces, queues, is_last);
+  if (reduces)
+    start_reductions (self, PLAN_BUCKET_EMBEDDING, PLAN_BUCKET_EMBEDDING + 1, PLAN_NO_UNIT,
+                      is_last);
+  drain (self, &queue, TRUE, is_last);
+  if (reduces)
+    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+  plan_lower_drop_fresh_gradients (self);
+  if (communicates && self->reduces_together)
+    reduce_together (self);
+  self->is_backward = FALSE;
+}

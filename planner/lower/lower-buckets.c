@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/lower-buckets.h"
+
+#include "planner/lower/lower-emit.h"
+
+/* When a parameter's gradient is there, counted in a layer's backward pass. */
+static guint
+rank_of (const PlanLower *self, PlanTensorRole role)
+{
+  guint rank = 0;
+  for (guint i = self->net.n_nodes; i-- > 0; rank += 2)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind == PLAN_NODE_HEAD_NORM
+          && (role == PLAN_TENSOR_Q_NORM || role == PLAN_TENSOR_K_NORM))
+        return rank + (role == PLAN_TENSOR_K_NORM ? 1 : 0);
+      if (role == node->weight || role == node->bias)
+        return rank + (role == node->bias ? 1 : 0);
+    }
+  g_assert_not_reached ();
+}
+
+PlanTensor
+plan_lower_tensor (const PlanLower *self, PlanTensorRole role)
+{
+  PlanBucketKind kind;
+  const gboolean exists = self->layout.by_size
+                              ? plan_buckets_find (&self->buckets, role, 0) < self->buckets.n_all
+                              : plan_layout_slot (&self->layout, role, &kind) != NULL;
+  return exists
+             ? plan_buckets_part (self->model, role, self->layout.rule.vocab, self->layout.rule.tp)
+             : (PlanTensor){ .role = role };
+}
+
+/* The layer that a unit is, or the first one of those that a repeat makes it. */
+static gint64
+layer_of (PlanLowerUnit unit)
+{
+  return unit.first + unit.offset;
+}
+
+static guint
+parameter_of (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const guint at = plan_buckets_find (&self->buckets, role, layer_of (unit));
+  g_assert (at < self->buckets.n_all);
+  return at;
+}
+
+PlanLowerPlace
+plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  PlanLowerPlace place = { .unit = unit };
+  if (!self->layout.by_size)
+    {
+      const PlanSlot *slot = plan_layout_slot (&self->layout, role, &place.kind);
+      g_assert (slot);
+      place.offset = slot->offset;
+      place.elements = slot->tensor.rows * slot->tensor.cols;
+      return place;
+    }
+  const guint at = parameter_of (self, role, unit);
+  const PlanBucketSpan *span = &self->buckets.spans[self->buckets.number[at]];
+  const PlanTensor tensor = plan_lower_tensor (self, role);
+  place.kind = span->kind;
+  place.offset = self->buckets.offset[at];
+  place.elements = tensor.rows * tensor.cols;
+  if (plan_bucket_is_unit (span->kind))
+    place.unit.offset += (gint32)(span->unit - layer_of (unit));
+  else
+    place.unit = PLAN_NO_UNIT;
+  return place;
+}
+
+gboolean
+plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  const guint at = parameter_of (self, role, unit);
+  return g_array_index (self->groups, PlanLowerGroup, self->buckets.number[at]).starter == at;
+}
+
+PlanLowerUnit
+plan_lower_span_unit (const PlanBucketSpan *span)
+{
+  return (PlanLowerUnit){ .loop = -1, .offset = (gint32)span->unit };
+}
+
+guint32
+plan_lower_next_bucket (const PlanLower *self, guint32 number)
+{
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  const guint32 next = span->first + span->n;
+  return next < self->buckets.n_all ? self->buckets.number[next] : PLAN_NO_BUCKET;
+}
+
+typedef void (*Visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
+
+static void
+each_by_size (PlanLower *self, Visit visit)
+{
+  const PlanBucketSpan *spans = self->buckets.spans;
+  const PlanBucketCycle cycle = plan_buckets_cycle (&self->buckets);
+  for (guint i = 0; i < self->buckets.n;)
+    {
+      if (i != cycle.from || cycle.count < 2)
+        {
+          visit (self, spans[i].kind, plan_lower_span_unit (&spans[i]));
+          i++;
+          continue;
+        }
+      const PlanLowerUnit first
+          = plan_lower_begin_units (self, spans[i].unit, cycle.count, cycle.step);
+      for (guint k = 0; k < cycle.n; k++)
+        {
+          PlanLowerUnit unit = first;
+          unit.offset += (gint32)(spans[i + k].unit - spans[i].unit);
+          visit (self, spans[i + k].kind, unit);
+        }
+      plan_lower_end_units (self, first);
+      i += cycle.n * cycle.count;
+    }
+}
+
+void
+plan_lower_each_bucket (PlanLower *self, Visit visit)
+{
+  if (self->layout.by_size)
+    {
+      each_by_size (self, visit);
+      return;
+    }
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
+      visit (self, kind, PLAN_NO_UNIT);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+      visit (self, kind, unit);
+  plan_lower_end_units (self, unit);
+}
+
+/* When the gradient of a parameter is there, counted in the backward pass: first that of the layer,
+ * then within. */
+typedef struct
+{
+  gint64 layer;
+  guint rank;
+} Moment;
+
+static Moment
+moment_of (const PlanLower *self, guint at, gboolean is_first_share)
+{
+  const PlanBuckets *b = &self->buckets;
+  gint64 layer;
+  const PlanTensor *tensor = plan_buckets_tensor (b, at, &layer);
+  if (layer >= 0)
+    return (Moment){ layer, rank_of (self, tensor->role) };
+  if (at >= b->n_before)
+    return (Moment){ PLAN_BEFORE_LAYERS, tensor->role == PLAN_TENSOR_OUTPUT ? 0 : 1 + at };
+  if (tensor->role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && is_first_share)
+    return (Moment){ PLAN_BEFORE_LAYERS, 0 };
+  return (Moment){ PLAN_AFTER_LAYERS, b->n_before - at };
+}
+
+static gboolean
+is_earlier (Moment one, Moment other)
+{
+  return one.layer != other.layer ? one.layer > other.layer : one.rank < other.rank;
+}
+
+static PlanLowerGroup
+group_of (const PlanLower *self, guint32 number)
+{
+  const PlanBucketSpan *span = &self->buckets.spans[number];
+  guint32 starter = span->first, last = span->first;
+  for (guint at = span->first; at < span->first + span->n; at++)
+    {
+      if (is_earlier (moment_of (self, at, TRUE), moment_of (self, starter, TRUE)))
+        starter = at;
+      if (is_earlier (moment_of (self, last, FALSE), moment_of (self, at, FALSE)))
+        last = at;
+    }
+  gint64 layer;
+  const Moment end = moment_of (self, last, FALSE);
+  return (PlanLowerGroup){ .number = number,
+                           .starter = starter,
+                           .layer = end.layer,
+                           .role = plan_buckets_tensor (&self->buckets, last, &layer)->role,
+                           .rank = end.rank };
+}
+
+static gboolean
+lies_alike (const PlanBuckets *b, gint64 one, gint64 other)
+{
+  for (guint i = 0; i < b->n_layer; i++)
+    {
+      const guint p = b->n_before + (guint)one * b->n_layer + i;
+      const guint q = b->n_before + (guint)other * b->n_layer + i;
+      const PlanBucketSpan *s = &b->spans[b->number[p]], *t = &b->spans[b->number[q]];
+      if (s->kind != t->kind || b->offset[p] != b->offset[q]
+          || (plan_bucket_is_unit (s->kind) && s->unit - one != t->unit - other))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+void
+plan_lower_init_buckets (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  if (!self->layout.by_size)
+    return;
+  plan_buckets_init (&self->buckets, self->model, &self->layout.rule);
+  self->groups = g_array_new (FALSE, FALSE, sizeof (PlanLowerGroup));
+  for (guint32 number = 0; number < self->buckets.n; number++)
+    {
+      const PlanLowerGroup group = group_of (self, number);
+      g_array_append_val (self->groups, group);
+    }
+  self->like = g_new (gint64, layers);
+  for (gint64 layer = 0; layer < layers; layer++)
+    {
+      gint64 other = 0;
+      while (!lies_alike (&self->buckets, layer, other))
+        other++;
+      self->like[layer] = other;
+    }
+}
+
+void
+plan_lower_clear_buckets (PlanLower *self)
+{
+  plan_buckets_clear (&self->buckets);
+  g_clear_pointer (&self->groups, g_array_unref);
+  g_clear_pointer (&self->like, g_free);
+}
+
+static gint
+by_time (gconstpointer a, gconstpointer b)
+{
+  const PlanLowerGroup *one = a, *other = b;
+  if (one->rank != other->rank)
+    return one->rank < other->rank ? -1 : 1;
+  return one->number < other->number ? -1 : one->number > other->number ? 1 : 0;
+}
+
+GArray *
+plan_lower_groups_of (const PlanLower *self, gint64 layer)
+{
+  GArray *groups = g_array_new (FALSE, FALSE, sizeof (PlanLowerGroup));
+  for (guint i = 0; i < self->groups->len; i++)
+    {
+      const PlanLowerGroup group = g_array_index (self->groups, PlanLowerGroup, i);
+      if (group.layer == layer)
+        g_array_append_val (groups, group);
+    }
+  g_array_sort (groups, by_time);
+  return groups;
+}

@@ -1,0 +1,53 @@
+/* Buckets of gradients and weights: in which one a parameter lies, and, where buckets go by size,
+ * when each is begun, complete and needed. */
+#pragma once
+#include "planner/lower/lower-private.h"
+G_BEGIN_DECLS
+
+/* Where a parameter lies. */
+typedef struct
+{
+  PlanBucketKind kind;
+  PlanLowerUnit unit; /* of the bucket */
+  guint64 offset, elements;
+} PlanLowerPlace;
+
+#define PLAN_BEFORE_LAYERS G_MAXINT64 /* in the order of the backward pass */
+#define PLAN_AFTER_LAYERS (-1)
+
+typedef struct
+{
+  guint32 number;
+  guint32 starter;     /* parameter whose gradient is there first */
+  gint64 layer;        /* in whose backward pass it is complete, or one of those above */
+  PlanTensorRole role; /* with whose gradient */
+  guint rank;          /* of that gradient among the layer's, in time */
+} PlanLowerGroup;
+
+void plan_lower_init_buckets (PlanLower *self);
+void plan_lower_clear_buckets (PlanLower *self);
+
+/* One rank's part of a parameter; no rows where no bucket holds one. */
+PlanTensor plan_lower_tensor (const PlanLower *self, PlanTensorRole role);
+
+/* Where that parameter of a unit lies; the model must have it. */
+PlanLowerPlace plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
+
+/* Whether the first gradient of its bucket is that parameter's, where buckets go by size. */
+gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
+
+/* Every bucket: those around the layers, then layer by layer; by size, as they fill. */
+void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
+                                                             PlanLowerUnit unit));
+
+/* How the arrays of its kind count a bucket. */
+PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
+
+/* The bucket that a forward pass gets to behind that one. */
+#define PLAN_NO_BUCKET G_MAXUINT32
+guint32 plan_lower_next_bucket (const PlanLower *self, guint32 number);
+
+/* The buckets that are complete in a layer's backward pass, in time; the caller frees. */
+GArray *plan_lower_groups_of (const PlanLower *self, gint64 layer); /* PlanLowerGroup */
+
+G_END_DECLS

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the steps of lowering name things and emit ops. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-layer.h"
+
+#include "planner/schedule/scratch.h"
+
+PlanRef
+plan_lower_ref (gint32 array)
+{
+  return (PlanRef){ .array = array, .loop = -1 };
+}
+
+PlanRef
+plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta)
+{
+  return (PlanRef){ .array = array, .loop = unit.loop, .offset = unit.offset + delta };
+}
+
+static PlanRef
+pooled (PlanRef ref, gboolean is_pooled)
+{
+  ref.modulus = is_pooled ? PLAN_POOL_SETS : 0;
+  return ref;
+}
+
+PlanRef
+plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                        gint32 delta, gboolean is_column)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return pooled (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
+                 self->pools && b->is_unit && self->shards_weights);
+}
+
+PlanRef
+plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return pooled (plan_lower_unit_ref (b->bucket, unit, delta),
+                 self->pools && b->is_unit && self->shards_grads);
+}
+
+PlanRef
+plan_lower_at (PlanRef ref, guint64 element)
+{
+  ref.at += element;
+  return ref;
+}
+
+static PlanRef
+parameter (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean is_column)
+{
+  if (role == PLAN_N_TENSORS)
+    return PLAN_REF_NONE;
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  return plan_lower_at (plan_lower_weights_ref (self, place.kind, place.unit, 0, is_column),
+                        place.offset);
+}
+
+PlanRef
+plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  return parameter (self, role, unit, FALSE);
+}
+
+PlanRef
+plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
+{
+  return parameter (self, role, unit, TRUE);
+}
+
+/* Scratch operands are the same everywhere: filled in from what the kernel says it wants. */
+static PlanRef
+scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
+{
+  const PlanWorkspace *said
+      = kind == PLAN_OP_ATTENTION ? plan_lower_asked_attention (self, PLAN_PASS_FORWARD) : NULL;
+  const guint64 elements
+      = self->cluster->kind == PLAN_DEVICE_CPU
+            ? plan_scratch_elements (kind, dims, self->net.compute)
+        : said ? said->bytes / sizeof (float) + PLAN_SCRATCH_ALIGNMENT
+        : kind == PLAN_OP_ATTENTION && !plan_lower_attention_is_fused (self, kind)
+            ? plan_scratch_batched_elements (kind, dims) + PLAN_SCRATCH_ALIGNMENT
+            : plan_scratch_gpu_elements (kind, dims, self->net.compute, self->cluster);
+  if (kind == PLAN_OP_ATTENTION_BWD && self->scratch >= 0 && self->attention_work >= 0)
+    return plan_lower_ref (self->attention_work); /* which is taken for this op alone */
+  if (self->scratch < 0 || elements == 0)
+    return PLAN_REF_NONE;
+  self->scratch_elements = MAX (self->scratch_elements, elements);
+  return plan_lower_ref (self->scratch);
+}
+
+static void
+fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, const PlanRef *waits)
+{
+  for (guint i = 0, given = 0; i < plan_op_n_refs (op->kind); i++)
+    op->refs[i] = plan_op_ref_access (op->kind, i) == 's' ? scratch_for (self, op->kind, dims)
+                                                          : refs[given++];
+  for (guint i = 0; i < plan_op_n_dims (op->kind); i++)
+    op->dims[i] = dims[i];
+  /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
+  for (; waits && waits->array >= 0; waits++)
+    op->waits[op->n_waits++] = *waits;
+}
+
+void
+plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
+                 const gint64 *dims, const PlanRef *waits, PlanRef record)
+{
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
+  fill (self, op, refs, dims, waits);
+  op->record = record;
+}
+
+void
+plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
+{
+  plan_lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
+}
+
+/* The stream whose memory a buffer is. */
+static PlanStream
+pool_of (const PlanLower *self, gint32 array)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->pools_per_stream; kind++)
+    {
+      const PlanLowerBucket *b = &self->bucket[kind];
+      const gboolean lands = self->shards_weights && !self->stack->copies_gathered;
+      if (!plan_layout_has (&self->layout, kind))
+        continue;
+      if (array == b->landing || (array == b->weights && lands))
+        return PLAN_STREAM_GATHER;
+      if (array == b->grads && self->drops_grads)
+        return PLAN_STREAM_REDUCE;
+    }
+  return PLAN_STREAM_COMPUTE;
+}
+
+/* What is taken once and stays. */
+static gboolean
+stays (const PlanLower *self, PlanRef buffer)
+{
+  return self->is_in_step && buffer.array >= 0
+         && (buffer.array == self->gathered[FALSE] || buffer.array == self->gathered[TRUE]);
+}
+
+void
+plan_lower_touch (PlanLower *self, PlanRef buffer)
+{
+  if (buffer.array >= 0)
+    plan_lower_compute (self, PLAN_OP_TOUCH, &buffer, NULL);
+}
+
+void
+plan_lower_alloc (PlanLower *self, PlanRef buffer)
+{
+  if (stays (self, buffer))
+    {
+      plan_lower_touch (self, buffer);
+      return;
+    }
+  plan_lower_emit (self, PLAN_OP_ALLOC, pool_of (self, buffer.array), &buffer, NULL, NULL,
+                   PLAN_REF_NONE);
+}
+
+void
+plan_lower_free (PlanLower *self, PlanRef buffer)
+{
+  if (stays (self, buffer))
+    return;
+  plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
+}
+
+void
+plan_lower_wait (PlanLower *self, PlanRef event)
+{
+  if (event.array >= 0)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, PLAN_WAITS (event),
+                     PLAN_REF_NONE);
+}
+
+void
+plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                       const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record)
+{
+  const PlanRef done = plan_lower_ref (self->done);
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
+  fill (self, op, refs, &count, PLAN_WAITS (done, wait));
+  op->group = group;
+  op->record = record;
+}
+
+void
+plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->tensor_group, refs, count,
+                         PLAN_REF_NONE, plan_lower_ref (self->exchanged));
+}
+
+void
+plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, PLAN_STREAM_TENSOR);
+  fill (self, op, refs, &count, NULL);
+  op->group = self->tensor_group;
+  op->record = plan_lower_ref (self->exchanged);
+}
+
+void
+plan_lower_await_exchange (PlanLower *self)
+{
+  plan_lower_wait (self, plan_lower_ref (self->exchanged));
+}
+
+void
+plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
+{
+  plan_lower_begin_exchange (self, kind, refs, count);
+  plan_lower_await_exchange (self);
+}
+
+PlanLowerUnit
+plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gint64 count,
+                         gint64 step)
+{
+  if (count == 1)
+    return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
+  plan_schedule_begin_repeat (self->schedule, variable, first, count, step);
+  return (PlanLowerUnit){ .loop = self->depth++, .first = (gint32)first };
+}
+
+PlanLowerUnit
+plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step)
+{
+  return plan_lower_begin_repeat (self, "l", first, count, step);
+}
+
+void
+plan_lower_end_units (PlanLower *self, PlanLowerUnit unit)
+{
+  if (unit.loop < 0)
+    return;
+  plan_schedule_end_repeat (self->schedule);
+  self->depth--;
+}
+
+gint64
+plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind)
+{
+  return (gint64)(self->layout.buckets[kind].padded / (guint64)self->ranks);
+}
+
+gint64
+plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
+{
+  const gint64 shards
+      = self->shards_optimizer ? self->ranks * (self->splits_shards ? self->replicas : 1) : 1;
+  return (gint64)self->layout.buckets[kind].padded / shards;
+}
+
+guint64
+plan_lower_own_first (const PlanLower *self, PlanBucketKind kind)
+{
+  const gint64 inside
+      = self->splits_shards ? self->replica * plan_lower_own_elements (self, kind) : 0;
+  return self->shards_optimizer
+             ? (guint64)(self->rank * plan_lower_shard_elements (self, kind) + inside)
+             : 0;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The forward pass of a micro batch: embedding, layers and head, up to the loss. */
+#include "config.h"
+
+#include "planner/lower/lower-acts.h"
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-step.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+PlanLowerKeep
+plan_lower_keep (const PlanLower *self, gint64 layer)
+{
+  const gboolean is_in_block = layer < self->plan->value[PLAN_RECOMPUTE_LAYERS];
+  return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT32 : self->again[is_in_block],
+                          .drops_input = self->is_eval || layer % self->chunk != 0 };
+}
+
+/* Where main weights are rounded on their way: behind what compute was given so far, or behind an
+ * event of earlier. */
+static void
+gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+               gboolean is_column, PlanRef behind)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean columns = is_column && b->columns >= 0;
+  const gint64 part = plan_lower_shard_elements (self, kind);
+  const PlanRef out = b->landing >= 0 ? plan_lower_unit_ref (b->landing, unit, delta)
+                                      : plan_lower_weights_ref (self, kind, unit, delta, columns);
+  const PlanRef shard
+      = b->shard < 0 ? plan_lower_at (out, (guint64)(self->rank * part))
+                     : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
+  PlanRef whole = PLAN_REF_NONE;
+
+  if ((b->is_unit || self->passes_outer) && self->shards_weights && !self->pools)
+    plan_lower_alloc (self, out);
+  if (self->rounds_late)
+    {
+      if (behind.array < 0)
+        plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_GATHER,
+                       PLAN_REFS (shard, plan_lower_unit_ref (b->main, unit, delta)),
+                       PLAN_DIMS (part), PLAN_WAITS (behind.array < 0 ? ONE (done) : behind),
+                       PLAN_REF_NONE);
+    }
+  if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
+      && (!self->is_backward || columns || self->stack->repeats_outer_gather))
+    {
+      const gint64 own = plan_lower_own_elements (self, kind);
+      whole = plan_lower_unit_ref (b->whole, unit, delta);
+      plan_lower_collective (
+          self, PLAN_OP_ALL_GATHER, PLAN_STREAM_OUTER_GATHER, self->outer_group,
+          PLAN_REFS (shard, plan_lower_at (shard, (guint64)(self->replica * own))), own,
+          PLAN_REF_NONE, whole);
+    }
+  plan_lower_collective (
+      self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, self->gather_group, PLAN_REFS (out, shard),
+      part, whole, plan_lower_unit_ref (columns ? b->columns_gathered : b->gathered, unit, delta));
+}
+
+void
+plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
+                          gboolean is_column)
+{
+  gather_behind (self, kind, unit, delta, is_column, PLAN_REF_NONE);
+}
+
+void
+plan_lower_gather_last (PlanLower *self)
+{
+  if (self->gathers_last_early)
+    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->model->layers - 1);
+}
+
+/* Nothing but the arrival of the one given back holds this gather up: it travels beside the pieces
+ * that the host issued before it. */
+void
+plan_lower_gather_head_anew (PlanLower *self)
+{
+  if (self->head_landed < 0)
+    return;
+  plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+  gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head_landed));
+  plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  plan_lower_gather_last (self);
+}
+
+void
+plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->landing < 0)
+    return;
+  const PlanRef landing = plan_lower_unit_ref (b->landing, unit, delta);
+  const PlanRef weights = plan_lower_weights_ref (self, kind, unit, delta, FALSE);
+  plan_lower_alloc (self, weights);
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (weights, landing),
+                      PLAN_DIMS ((gint64)self->layout.buckets[kind].padded));
+  plan_lower_free (self, landing);
+}
+
+void
+plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+    plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
+}
+
+void
+plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (!self->passes_outer || !plan_layout_has (&self->layout, kind))
+    return;
+  plan_lower_wait (self, ONE (bucket[kind].gathered));
+  plan_lower_land (self, kind, PLAN_NO_UNIT, 0);
+}
+
+void
+plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind)
+{
+  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+    plan_lower_free (self, ONE (bucket[kind].weights));
+}
+
+void
+plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+      plan_lower_gather_bucket (self, kind, unit, delta, FALSE);
+}
+
+void
+plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) && !self->pools)
+      plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
+}
+
+/* Compute waits until a unit's weights are whole, in every copy that stays. */
+void
+plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
+{
+  if (self->layout.by_size) /* acts of their own, by bucket */
+    return;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind)
+        && self->bucket[kind].gathered >= 0)
+      {
+        const PlanLowerBucket *b = &self->bucket[kind];
+        plan_lower_wait (self, plan_lower_unit_ref (b->gathered, unit, delta));
+        plan_lower_land (self, kind, unit, delta);
+        if (!self->shards_weights)
+          plan_lower_wait (self, plan_lower_unit_ref (b->columns_gathered, unit, delta));
+      }
+}
+
+/* Where each bucket is asked for when the one before is used, this is one's first use. */
+static void
+gather_next (PlanLower *self, PlanTensorRole role)
+{
+  const guint at = plan_buckets_find (&self->buckets, role, 0);
+  const guint32 number = self->buckets.number[at];
+  const guint32 next = plan_lower_next_bucket (self, number);
+  if (at != self->buckets.spans[number].first || next == PLAN_NO_BUCKET)
+    return;
+  const PlanBucketSpan *span = &self->buckets.spans[next];
+  plan_lower_gather_bucket (self, span->kind, plan_lower_span_unit (span), 0, FALSE);
+}
+
+static void
+await_role (PlanLower *self, PlanTensorRole role)
+{
+  if (plan_lower_tensor (self, role).rows == 0 || self->passes_outer)
+    return;
+  const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[place.kind].gathered, place.unit, 0));
+}
+
+/* The same, where the forward pass gets to the role for the first time. */
+static void
+reach_role (PlanLower *self, PlanTensorRole role)
+{
+  await_role (self, role);
+  if (self->layout.by_size && plan_lower_gathers_in_turn (self)
+      && plan_lower_tensor (self, role).rows > 0)
+    gather_next (self, role);
+}
+
+/* Quantised copies of a layer's weights, made once per step where weights travel unquantised. */
+static void
+copy_weights (PlanLower *self, PlanLowerUnit unit)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      plan_lower_quantise (self, node->weight, PLAN_SITE_WEIGHT, unit,
+                           PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
+                                      plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
+                                      plan_lower_weight (self, node->weight, unit)),
+                           node->cols, node->depth);
+    }
+}
+
+/* Transposes that stay are made once per step. */
+static void
+transpose_weights (PlanLower *self, PlanLowerUnit unit)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_LINEAR)
+      {
+        const PlanNode *node = &self->net.nodes[i];
+        plan_lower_compute (
+            self, PLAN_OP_TRANSPOSE,
+            PLAN_REFS (plan_lower_unit_ref (self->transposed[node->weight], unit, 0),
+                       plan_lower_weight (self, node->weight, unit)),
+            PLAN_DIMS (node->cols, node->depth));
+      }
+}
+
+void
+plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  plan_lower_await_unit (self, unit, 0);
+  if (self->copies_weights && self->is_first_micro_batch && !self->stack->quantises_on_use)
+    copy_weights (self, unit);
+  if (self->keeps_transposes && self->is_first_micro_batch)
+    transpose_weights (self, unit);
+  plan_lower_layer_forward (self, unit, keep);
+}
+
+gboolean
+plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
+{
+  const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    if (plan_lower_tensor (self, roles[i]).rows > 0
+        && plan_lower_place (self, roles[i], PLAN_NO_UNIT).kind == kind)
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+plan_lower_gathers_in_turn (const PlanLower *self)
+{
+  return self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN
+         && self->is_first_micro_batch;
+}
+
+static void
+layers_forward (PlanLower *self)
+{
+  g_auto (PlanLowerOrder) order = { 0 };
+  const gint64 here = MAX (self->units_here, self->ahead_of_embedding);
+  const gboolean in_turn = plan_lower_gathers_in_turn (self);
+  for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
+  if (in_turn && !self->layout.by_size)
+    plan_lower_gather (self, PLAN_NO_UNIT, 0);
+  plan_lower_order_init_forward (&order, self);
+  plan_lower_run (self, &order, FALSE);
+}
+
+static void
+embedding_forward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanRef whole = splits ? ONE (embedded) : x;
+  plan_lower_alloc (self, whole);
+  plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
+  reach_role (self, PLAN_TENSOR_EMBEDDING);
+  plan_lower_compute (self, PLAN_OP_EMBED,
+                      PLAN_REFS (whole,
+                                 plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
+                                 ONE (tokens)),
+                      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+  if (splits)
+    {
+      plan_lower_alloc (self, x);
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (x, whole),
+                           net->split_rows * m->hidden);
+      plan_lower_free (self, whole);
+    }
+  else if (self->tensor_group >= 0)
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), net->rows * m->hidden);
+  if (m->embed_scale)
+    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (x),
+                        PLAN_DIMS (net->split_rows * m->hidden));
+  if (m->positions != PLAN_POSITIONS_LEARNED)
+    return;
+  reach_role (self, PLAN_TENSOR_POSITIONS);
+  plan_lower_compute (
+      self, PLAN_OP_POSITIONS,
+      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
+      PLAN_DIMS (net->split_rows, m->hidden,
+                 MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+}
+
+/* What is dropped of the embedding; the mask stays for the backward pass. */
+static void
+drop_out_embedding (PlanLower *self)
+{
+  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  if (self->embedded_mask < 0)
+    return;
+  plan_lower_alloc (self, ONE (embedded_mask));
+  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, ONE (embedded_mask), x),
+                      PLAN_DIMS (self->net.split_rows * self->model->hidden));
+}
+
+void
+plan_lower_look (PlanLower *self)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
+                   PLAN_REF_NONE);
+}
+
+void
+plan_lower_reach_output (PlanLower *self)
+{
+  if (self->model->tied_embeddings)
+    await_role (self, PLAN_TENSOR_EMBEDDING);
+  else
+    reach_role (self, PLAN_TENSOR_OUTPUT);
+}
+
+static void
+head_forward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanNetwork *net = &self->net;
+  const gboolean splits = net->split_rows < net->rows;
+  const PlanRef x
+      = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)m->layers);
+
+  if (self->gathers_head_late && self->is_first_micro_batch)
+    plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
+  /* The hook of the output layer cannot know that the backward pass comes next. */
+  for (gint32 i = 0; i < self->ahead_of_head; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
+  plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  if (self->head_landed >= 0)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (head_landed));
+  plan_lower_alloc (self, ONE (norm_final));
+  plan_lower_alloc (self, ONE (stats_final));
+  reach_role (self, PLAN_TENSOR_FINAL_NORM);
+  if (self->layout.by_size)
+    reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
+  plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
+                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, net->split_rows);
+  if (self->is_eval)
+    {
+      plan_lower_free (self, x);
+      plan_lower_free (self, ONE (stats_final));
+    }
+  if (splits)
+    {
+      plan_lower_alloc (self, ONE (norm_final_full));
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
+                           PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
+                           net->split_rows * m->hidden);
+    }
+  plan_lower_loss_forward (self);
+}
+
+void
+plan_lower_forward (PlanLower *self)
+{
+  if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
+    plan_lower_look (self);
+  plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
+                      PLAN_DIMS (self->net.rows));
+  /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or
+   * by the output layer's hook of the micro batch before, where no backward pass took it. */
+  if (!self->is_first_micro_batch)
+    self->units_here = self->is_eval ? self->ahead_of_head : 0;
+  for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
+  plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (!self->has_own_groups)
+    plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
+  embedding_forward (self);
+  plan_lower_touch (self, plan_lower_ref (self->product_work[FALSE]));
+  drop_out_embedding (self);
+  if (self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  layers_forward (self);
+  head_forward (self);
+  if (self->is_eval && !self->has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
+  if (self->is_eval)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of a layer's nodes: shares of gradients, who holds them, and what is run again
+ * for them. */
+#include "config.h"
+
+#include "planner/lower/lower-layer-private.h"
+
+#include <string.h>
+
+/* Gradients. Passing one on makes another holder; the last one gives it back. */
+
+static PlanRef
+gradient (const PlanLayer *self, PlanValueId id)
+{
+  g_assert (self->slot[id] >= 0);
+  return self->gradients[self->slot[id]].ref;
+}
+
+static void
+drop_gradient (PlanLayer *self, PlanValueId id)
+{
+  const gint8 slot = self->slot[id];
+  if (slot >= 0 && --self->gradients[slot].holders == 0)
+    plan_lower_free (self->lower, self->gradients[slot].ref);
+  self->slot[id] = -1;
+}
+
+static void
+hold_gradient (PlanLayer *self, PlanValueId id, PlanRef ref)
+{
+  self->slot[id] = (gint8)self->n_gradients;
+  self->gradients[self->n_gradients].ref = ref;
+  self->gradients[self->n_gradients++].holders = 1;
+}
+
+/* Where the shares of a gradient are added up; that of x is the gradient of the layer before's
+ * output. */
+static PlanRef
+gradient_sum (const PlanLayer *self, PlanValueId id)
+{
+  const gint32 array = self->lower->grad_sum[id];
+  return id == PLAN_VALUE_X ? plan_lower_unit_ref (array, self->unit, 0) : plan_lower_ref (array);
+}
+
+/* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
+static void
+add_share (PlanLayer *self, PlanValueId id, PlanRef share)
+{
+  PlanLower *lower = self->lower;
+  const gint64 elements = (gint64)self->net->values[id].elements;
+  if (self->slot[id] < 0)
+    {
+      hold_gradient (self, id, share);
+      return;
+    }
+  const PlanRef total = gradient_sum (self, id);
+  const PlanRef before = gradient (self, id);
+  if (before.array == total.array)
+    plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (total, share), PLAN_DIMS (elements));
+  else
+    {
+      plan_lower_alloc (lower, total);
+      plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (total, before, share),
+                          PLAN_DIMS (elements));
+    }
+  plan_lower_free (lower, share);
+  if (before.array != total.array)
+    {
+      drop_gradient (self, id);
+      hold_gradient (self, id, total);
+    }
+}
+
+/* The gradient of `from` is that of `to` as well. */
+static void
+pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
+{
+  const gint8 slot = self->slot[from];
+  if (self->slot[to] >= 0)
+    {
+      /* A second share that others hold too: added, not given back. */
+      const PlanRef total = gradient_sum (self, to);
+      plan_lower_alloc (self->lower, total);
+      plan_lower_compute (self->lower, PLAN_OP_ADD,
+                          PLAN_REFS (total, gradient (self, to), gradient (self, from)),
+                          PLAN_DIMS ((gint64)self->net->values[to].elements));
+      drop_gradient (self, to);
+      hold_gradient (self, to, total);
+      return;
+    }
+  self->slot[to] = slot;
+  self->gradients[slot].holders++;
+}
+
+/* A new buffer for a share of the gradient of `id`. */
+static PlanRef
+take_share (PlanLayer *self, PlanValueId id)
+{
+  const PlanRef share = plan_lower_ref (self->lower->grad[id]);
+  plan_lower_alloc (self->lower, share);
+  return share;
+}
+
+/* The gradient of a product's output as its two products read it. */
+static void
+quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row, PlanRef *out_col)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dout = gradient (self, node->out);
+  *out_row = *out_col = dout;
+  if (!self->net->quantises)
+    return;
+  const PlanRef col = plan_lower_ref (lower->quantised_grad_col[node->out]);
+  *out_row = plan_lower_ref (lower->quantised_grad[node->out]);
+  *out_col = self->net->has_columns ? col : *out_row;
+  plan_lower_alloc (lower, *out_row);
+  if (self->net->has_columns)
+    plan_lower_alloc (lower, col);
+  plan_lower_quantise (lower, node->weight, PLAN_SITE_GRADIENT, self->unit,
+                       PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
+                       node->rows, node->cols);
+}
+
+/* Between a split value and a whole one, the other way round: begun. */
+static PlanRef
+begin_exchange_backward (PlanLayer *self, const PlanNode *node, PlanRef dout)
+{
+  const gboolean gathers = node->kind == PLAN_NODE_REDUCE_TP;
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_begin_exchange (self->lower, gathers ? PLAN_OP_ALL_GATHER : PLAN_OP_REDUCE_SCATTER,
+                             PLAN_REFS (din, dout), node->cols);
+  return din;
+}
+
+static void
+begin_sum_backward (PlanLayer *self, PlanRef din)
+{
+  plan_lower_begin_exchange (self->lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (din),
+                             (gint64)self->net->values[PLAN_VALUE_X].elements);
+}
+
+/* What makes the input of a product whole within the tensor-parallel group, where its backward pass
+ * can go on beside the gradient of the weights; NULL: nothing. */
+static const PlanNode *
+maker_beside (const PlanLayer *self, const PlanNode *linear)
+{
+  if (!self->lower->stack->exchanges_beside || self->slot[linear->in] >= 0)
+    return NULL;
+  for (const PlanNode *node = self->net->nodes; node < linear; node++)
+    if ((node->kind == PLAN_NODE_GATHER_SEQ || node->kind == PLAN_NODE_COPY_TP)
+        && node->out == linear->in && !node->is_lazy)
+      return node;
+  return NULL;
+}
+
+static void
+end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *maker, PlanRef din,
+                     PlanRef whole)
+{
+  if (maker)
+    {
+      plan_lower_await_exchange (self->lower);
+      self->is_past |= 1u << (maker - self->net->nodes);
+    }
+  if (whole.array >= 0)
+    plan_lower_free (self->lower, whole);
+  add_share (self, whole.array >= 0 ? maker->in : node->in, din);
+}
+
+/* This rank's part of the gradient of a product's output, in the format of products: where the
+ * others' parts come to lie beside it. */
+static PlanRef
+place_own_gradient (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const guint64 elements = (guint64)(node->rows * node->cols);
+  const guint64 own = plan_lower_own_part (lower, elements);
+  const gint64 rows = self->net->split_rows;
+  const PlanRef part = gradient (self, self->summed->out);
+  PlanRef whole;
+  if (self->net->quantises)
+    {
+      whole = plan_lower_ref (lower->quantised_grad[node->out]);
+      plan_lower_alloc (lower, whole);
+      plan_lower_quantise (lower, node->weight, PLAN_SITE_GRADIENT, self->unit,
+                           PLAN_REFS (plan_lower_at (whole, own), PLAN_REF_NONE, part), rows,
+                           node->cols);
+    }
+  else
+    {
+      whole = take_share (self, node->out);
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (whole, own), part),
+                          PLAN_DIMS (rows * node->cols));
+      add_share (self, node->out, whole);
+    }
+  drop_gradient (self, self->summed->out);
+  return whole;
+}
+
+/* The same transposed, once all of it is there. */
+static PlanRef
+transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
+{
+  const PlanRef col = plan_lower_ref (self->lower->quantised_grad_col[node->out]);
+  if (!self->net->has_columns)
+    return row;
+  plan_lower_alloc (self->lower, col);
+  plan_lower_compute (self->lower, PLAN_OP_TRANSPOSE, PLAN_REFS (col, row),
+                      PLAN_DIMS (node->rows, node->cols));
+  return col;
+}
+
+/* The gradient of a product's input; leaves what the gradient of its weight reads. */
+static PlanRef
+input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
+{
+  PlanLower *lower = self->lower;
+  const gboolean gathers = self->summed && self->summed->in == node->out;
+  PlanLowerProduct product
+      = { .bias = PLAN_REF_NONE, .rows = node->rows, .cols = node->depth, .depth = node->cols };
+  if (gathers)
+    product.in = place_own_gradient (self, node);
+  else
+    quantise_gradient (self, node, &product.in, out_col);
+  product.weight
+      = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &product.layout);
+  product.out = take_share (self, node->in);
+  plan_lower_quantise_weight (lower, node, self->unit);
+  if (gathers)
+    {
+      const guint64 own = plan_lower_own_part (lower, (guint64)(node->rows * node->cols));
+      plan_lower_gathered_product (lower, &product, plan_lower_at (product.in, own));
+      *out_col = transpose_gradient (self, node, product.in);
+      self->summed = NULL;
+    }
+  else
+    plan_lower_compute (lower, PLAN_OP_GEMM,
+                        PLAN_REFS (product.out, product.in, product.weight, PLAN_REF_NONE),
+                        PLAN_DIMS (product.rows, product.cols, product.depth, product.layout));
+  plan_lower_drop_quantised_weight (lower, node);
+  if (self->net->has_columns)
+    plan_lower_free (lower, product.in);
+  return product.out;
+}
+
+static void
+linear_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanNode *maker = maker_beside (self, node);
+  PlanRef col, whole = PLAN_REF_NONE;
+  PlanRef din = input_gradient (self, node, &col);
+  if (self->beside)
+    plan_lower_await_exchange (lower);
+  self->beside = NULL;
+  if (maker && maker->kind == PLAN_NODE_COPY_TP)
+    begin_sum_backward (self, din);
+  else if (maker)
+    {
+      whole = din;
+      din = begin_exchange_backward (self, maker, whole);
+    }
+  plan_lower_weight_gradient (lower, node->weight, self->unit, col,
+                              plan_layer_value (self, node->kept), node->rows, node->cols,
+                              node->depth, self->net->has_columns ? 1 : 2);
+  if (self->net->quantises)
+    plan_lower_free (lower, col);
+  if (node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
+  drop_gradient (self, node->out);
+  end_linear_backward (self, node, maker, din, whole);
+}
+
+static void
+attention_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef din = plan_lower_ref (self->lower->grad[node->in]);
+  plan_lower_attention_backward (
+      self->lower, din, gradient (self, node->out), plan_layer_value (self, node->out),
+      plan_layer_value (self, node->stats), plan_layer_value (self, node->in));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+repeat_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (self->lower, PLAN_OP_REPEAT_HEADS_BWD,
+                      PLAN_REFS (din, gradient (self, node->out)), plan_layer_head_dims (self));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+head_norm_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = take_share (self, node->in);
+  plan_lower_compute (
+      lower, PLAN_OP_HEAD_NORM_BWD,
+      PLAN_REFS (din, plan_lower_raw_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                 plan_lower_raw_gradient (lower, PLAN_TENSOR_K_NORM, self->unit),
+                 gradient (self, node->out), plan_layer_value (self, node->in),
+                 plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                 plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit),
+                 plan_layer_value (self, node->stats)),
+      PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+  plan_lower_put_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit, FALSE);
+  plan_lower_put_gradient (lower, PLAN_TENSOR_K_NORM, self->unit, FALSE);
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+static void
+activate_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanModel *m = self->lower->model;
+  const PlanRef din = take_share (self, node->in);
+  const PlanRef *refs
+      = PLAN_REFS (din, gradient (self, node->out), plan_layer_value (self, node->in));
+  if (plan_layer_is_swiglu (m))
+    plan_lower_compute (self->lower, PLAN_OP_SWIGLU_BWD, refs, PLAN_DIMS (node->rows, node->cols));
+  else
+    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE_BWD, refs,
+                        PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+/* Whether the gradient of a sum is gathered by the product that reads it. */
+static gboolean
+leaves_gather (const PlanLayer *self, const PlanNode *node)
+{
+  for (const PlanNode *linear = self->net->nodes; linear < node; linear++)
+    if (linear->kind == PLAN_NODE_LINEAR && linear->out == node->in)
+      return plan_lower_gathers_gradient (self->lower, linear);
+  return FALSE;
+}
+
+static void
+exchange_backward (PlanLayer *self, const PlanNode *node)
+{
+  if (node->kind == PLAN_NODE_REDUCE_TP && leaves_gather (self, node))
+    {
+      self->summed = node;
+      return;
+    }
+  const PlanRef din = begin_exchange_backward (self, node, gradient (self, node->out));
+  plan_lower_await_exchange (self->lower);
+  drop_gradient (self, node->out);
+  add_share (self, node->in, din);
+}
+
+/* Where the gradient of a norm's input has a share already, what the norm adds to it becomes the
+ * sum: in one kernel, where norms have such. */
+static void
+norm_node_backward (PlanLayer *self, const PlanNode *node)
+{
+  const gboolean adds = self->lower->stack->adds_in_norms && self->slot[node->in] >= 0;
+  const PlanRef before = adds ? gradient (self, node->in) : PLAN_REF_NONE;
+  const PlanRef total = adds ? gradient_sum (self, node->in) : take_share (self, node->in);
+  if (adds && before.array != total.array)
+    plan_lower_alloc (self->lower, total);
+  plan_lower_norm_backward_add (self->lower,
+                                PLAN_REFS (total, gradient (self, node->out),
+                                           plan_layer_value (self, node->in),
+                                           plan_layer_value (self, node->stats), before),
+                                node->weight, node->bias, self->unit, node->rows);
+  drop_gradient (self, node->out);
+  if (adds && before.array != total.array)
+    {
+      drop_gradient (self, node->in);
+      hold_gradient (self, node->in, total);
+    }
+  else if (!adds)
+    add_share (self, node->in, total);
+}
+
+static void
+add_backward (PlanLayer *self, const PlanNode *node)
+{
+  pass_gradient (self, node->out, node->in);
+  if (node->stats == PLAN_NO_VALUE)
+    pass_gradient (self, node->out, node->other);
+  else
+    {
+      const PlanRef share = take_share (self, node->other);
+      plan_lower_compute (
+          self->lower, PLAN_OP_DROPOUT_BWD,
+          PLAN_REFS (share, gradient (self, node->out), plan_layer_value (self, node->stats)),
+          PLAN_DIMS (node->rows * node->cols));
+      add_share (self, node->other, share);
+    }
+  drop_gradient (self, node->out);
+}
+
+static void
+node_backward (PlanLayer *self, const PlanNode *node)
+{
+  if (self->is_past >> (node - self->net->nodes) & 1)
+    return;
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+      norm_node_backward (self, node);
+      return;
+    case PLAN_NODE_TRANSPOSE:
+      return;
+    case PLAN_NODE_QUANTIZE:
+      pass_gradient (self, node->out, node->in);
+      drop_gradient (self, node->out);
+      return;
+    case PLAN_NODE_GATHER_SEQ:
+      exchange_backward (self, node);
+      return;
+    case PLAN_NODE_COPY_TP:
+      begin_sum_backward (self, gradient (self, node->in));
+      plan_lower_await_exchange (self->lower);
+      return;
+    case PLAN_NODE_LINEAR:
+      linear_backward (self, node);
+      return;
+    case PLAN_NODE_HEAD_NORM:
+      head_norm_backward (self, node);
+      return;
+    case PLAN_NODE_ROPE:
+      plan_layer_rope (self, gradient (self, node->in), 1);
+      return;
+    case PLAN_NODE_REPEAT:
+      repeat_backward (self, node);
+      return;
+    case PLAN_NODE_ATTENTION:
+      attention_backward (self, node);
+      return;
+    case PLAN_NODE_REDUCE_TP:
+      if (node->in != node->out)
+        exchange_backward (self, node);
+      return;
+    case PLAN_NODE_ACTIVATE:
+      activate_backward (self, node);
+      return;
+    case PLAN_NODE_ADD:
+      add_backward (self, node);
+      return;
+    }
+}
+
+static void
+begin_backward (PlanLayer *self, PlanLowerKeep keep)
+{
+  const PlanNetwork *net = self->net;
+  memset (self->slot, -1, sizeof self->slot);
+  self->live = (plan_lower_kept (self->lower, keep) & ~plan_value_bit (PLAN_VALUE_OUT))
+               | plan_value_bit (PLAN_VALUE_X);
+  hold_gradient (self, PLAN_VALUE_OUT,
+                 plan_lower_unit_ref (self->lower->grad_sum[PLAN_VALUE_X], self->unit, 1));
+  if (self->lower->transposes_weights)
+    for (guint i = 0; i < net->n_nodes; i++)
+      if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+        plan_lower_transpose_weight (self->lower, &net->nodes[i], self->unit);
+}
+
+void
+plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
+  const PlanNetwork *net = &self->net;
+  PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      needed[i + 1] = needed[i] | net->nodes[i].needs;
+      for (guint j = 0; j < i; j++)
+        if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[i].needs))
+          needed[i + 1] |= net->nodes[j].reads;
+    }
+  begin_backward (&layer, keep);
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      const PlanNode *node = &net->nodes[i];
+      const guint32 whole
+          = self->stack->recomputes_outputs ? plan_layer_checkpointed (net, keep.again, i) : 0;
+      const guint32 again = whole | plan_layer_nodes_towards (&layer, node->needs);
+      layer.beside = plan_layer_gathers_beside (&layer, node, again);
+      const PlanValueSet sent = layer.beside ? layer.beside->reads : 0;
+      plan_layer_run_again (&layer, again, needed[i + 1]);
+      if (!node->is_lazy)
+        node_backward (&layer, node);
+      plan_layer_give (&layer, (needed[i + 1] | sent) & ~needed[i]);
+    }
+  plan_layer_give (&layer, plan_value_bit (PLAN_VALUE_X));
+  plan_lower_drop_transposes (self);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One layer's graph as ops. What the forward pass does not keep, the backward pass computes again
+ * when it first needs it: the nodes that lead to it from what was kept, in their order. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer-private.h"
+
+#include <string.h>
+
+#define ONE(array) plan_lower_ref (self->array)
+
+gboolean
+plan_lower_is_static (const PlanLower *self, PlanValueId id)
+{
+  return self->stack->static_gathers
+         && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL);
+}
+
+PlanRef
+plan_layer_value (const PlanLayer *self, PlanValueId id)
+{
+  if (id == PLAN_NO_VALUE)
+    return PLAN_REF_NONE;
+  if (plan_lower_is_static (self->lower, id))
+    return plan_lower_ref (self->lower->value[id]);
+  return plan_lower_unit_ref (self->lower->value[id], self->unit, id == PLAN_VALUE_OUT ? 1 : 0);
+}
+
+/* Which values the forward pass leaves behind: those that are read as they are, and those from
+ * which others are made again. */
+static PlanValueSet
+find_kept (const PlanNetwork *net, PlanLowerKeep keep)
+{
+  PlanValueSet made_again = 0, cheap = 0, needed = 0, kept = plan_value_bit (PLAN_VALUE_OUT);
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      needed |= node->needs;
+      cheap |= node->is_cheap ? node->makes : 0;
+      made_again |= node->is_cheap || (keep.again >> i & 1) ? node->makes : 0;
+    }
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      const gboolean is_again = keep.again >> i & 1;
+      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
+      if (is_again || (node->is_cheap && (main & needed)))
+        kept |= node->reads & ~made_again;
+      if (!is_again)
+        kept |= node->needs & ~cheap & ~(net->per_op ? made_again : 0);
+      kept |= plan_value_bit (node->saved);
+    }
+  const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
+  return keep.drops_input ? kept & ~input : kept | input;
+}
+
+PlanValueSet
+plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
+{
+  return find_kept (&self->net, keep);
+}
+
+static gboolean
+is_live (const PlanLayer *self, PlanValueId id)
+{
+  return (self->live & plan_value_bit (id)) != 0;
+}
+
+static void
+take (PlanLayer *self, PlanValueId id)
+{
+  if (id == PLAN_NO_VALUE || is_live (self, id))
+    return;
+  plan_lower_alloc (self->lower, plan_layer_value (self, id));
+  self->live |= plan_value_bit (id);
+}
+
+void
+plan_layer_give (PlanLayer *self, PlanValueSet values)
+{
+  for (values &= self->live; values;)
+    {
+      const PlanValueId id = plan_value_pop (&values);
+      plan_lower_free (self->lower, plan_layer_value (self, id));
+      self->live &= ~plan_value_bit (id);
+    }
+}
+
+/* Columns of a product that this run makes. */
+static gint64
+made_cols (const PlanLayer *self, const PlanNode *node)
+{
+  return node->cols - (self->is_replay ? node->saved_cols : 0);
+}
+
+/* Among these nodes, the one that goes on with what this one leaves, in pieces; NULL: none. */
+static const PlanNode *
+goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, guint32 nodes)
+{
+  const PlanNode *first = self->net->nodes;
+  for (const PlanNode *next = node + 1; next < first + self->net->n_nodes; next++)
+    if (next->kind == kind && next->in == node->out && next->out != next->in
+        && nodes >> (next - first) & 1)
+      return plan_lower_has_pieces (self->lower)
+                     && made_cols (self, kind == PLAN_NODE_LINEAR ? next : node) > 0
+                 ? next
+                 : NULL;
+  return NULL;
+}
+
+static PlanLowerProduct
+forward_product (const PlanLayer *self, const PlanNode *node)
+{
+  PlanLowerProduct product = { .out = plan_layer_value (self, node->out),
+                               .in = plan_layer_value (self, node->in),
+                               .bias = plan_lower_weight (self->lower, node->bias, self->unit),
+                               .rows = node->rows,
+                               .cols = made_cols (self, node),
+                               .depth = node->depth };
+  product.weight
+      = plan_lower_product_weight (self->lower, node->weight, self->unit, FALSE, &product.layout);
+  return product;
+}
+
+/* A gather and the product behind it. */
+static void
+gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linear)
+{
+  take (self, linear->out);
+  const PlanLowerProduct product = forward_product (self, linear);
+  const PlanRef own = plan_layer_value (self, gather->in);
+  if (self->is_replay || !gather->is_cheap) /* it stays for the gradient of the weights */
+    {
+      const guint64 at = plan_lower_own_part (self->lower, self->net->values[gather->out].elements);
+      plan_lower_compute (self->lower, PLAN_OP_CAST,
+                          PLAN_REFS (plan_lower_at (product.in, at), own),
+                          PLAN_DIMS (gather->cols));
+    }
+  plan_lower_quantise_weight (self->lower, linear, self->unit);
+  plan_lower_gathered_product (self->lower, &product, own);
+  plan_lower_drop_quantised_weight (self->lower, linear);
+  self->is_made |= 1u << (linear - self->net->nodes);
+}
+
+/* A product and the sum behind it. */
+static void
+summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
+{
+  take (self, sum->out);
+  const PlanLowerProduct product = forward_product (self, linear);
+  plan_lower_quantise_weight (self->lower, linear, self->unit);
+  plan_lower_reduced_product (self->lower, &product, plan_layer_value (self, sum->out));
+  plan_lower_drop_quantised_weight (self->lower, linear);
+  self->is_made |= 1u << (sum - self->net->nodes);
+}
+
+static void
+linear_forward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  gint64 layout;
+  const gint64 cols = made_cols (self, node);
+  const PlanRef weight
+      = plan_lower_product_weight (lower, node->weight, self->unit, FALSE, &layout);
+  if (cols == 0)
+    return;
+  plan_lower_quantise_weight (lower, node, self->unit);
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (plan_layer_value (self, node->out),
+                                 plan_layer_value (self, node->in), weight,
+                                 plan_lower_weight (lower, node->bias, self->unit)),
+                      PLAN_DIMS (node->rows, cols, node->depth, layout));
+  plan_lower_drop_quantised_weight (lower, node);
+}
+
+void
+plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse)
+{
+  const PlanNetwork *net = self->net;
+  const gint64 *value = self->lower->plan->value;
+  plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
+                      PLAN_DIMS (net->rows, value[PLAN_SEQ] / value[PLAN_CP], net->heads,
+                                 net->kv_heads, net->head_dim, inverse));
+}
+
+const gint64 *
+plan_layer_head_dims (PlanLayer *self)
+{
+  const PlanNetwork *net = self->net;
+  const gint64 dims[] = { net->rows, net->heads, net->kv_heads, net->head_dim };
+  memcpy (self->dims, dims, sizeof dims);
+  return self->dims;
+}
+
+gboolean
+plan_layer_is_swiglu (const PlanModel *model)
+{
+  return model->gated && model->activation == PLAN_ACTIVATION_SILU;
+}
+
+static void
+activate (PlanLayer *self, const PlanNode *node)
+{
+  const PlanModel *m = self->lower->model;
+  const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
+  if (node->stats != PLAN_NO_VALUE) /* the gate by itself, in a kernel of its own */
+    plan_lower_compute (self->lower, PLAN_OP_CAST,
+                        PLAN_REFS (plan_layer_value (self, node->stats), in),
+                        PLAN_DIMS (node->rows * node->cols));
+  if (plan_layer_is_swiglu (m))
+    plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in),
+                        PLAN_DIMS (node->rows, node->cols));
+  else
+    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE, PLAN_REFS (out, in),
+                        PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+}
+
+/* The norm that reads this sum next, among these nodes, where its kernel makes the sum as well;
+ * NULL: none. What drops some of a branch keeps a mask, and is a kernel of its own. */
+static const PlanNode *
+norm_behind (const PlanLayer *self, const PlanNode *sum, guint32 nodes)
+{
+  const PlanNode *next = sum + 1, *first = self->net->nodes;
+  const gboolean fits = self->lower->stack->adds_in_norms && sum->stats == PLAN_NO_VALUE
+                        && next < first + self->net->n_nodes && nodes >> (next - first) & 1;
+  return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
+}
+
+/* A sum and the norm behind it. */
+static void
+normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
+{
+  take (self, norm->out);
+  take (self, norm->stats);
+  plan_lower_add_norm (
+      self->lower,
+      PLAN_REFS (plan_layer_value (self, norm->out), plan_layer_value (self, norm->stats),
+                 plan_layer_value (self, sum->out), plan_layer_value (self, sum->in),
+                 plan_layer_value (self, sum->other)),
+      norm, self->unit);
+  self->is_made |= 1u << (norm - self->net->nodes);
+}
+
+/* Whether the norm behind this sum was made with it, and what that left is not to be given back
+ * before it is its turn. */
+static gboolean
+made_norm (const PlanLayer *self, const PlanNode *node)
+{
+  return node->kind == PLAN_NODE_ADD && self->is_made >> (node - self->net->nodes) >> 1 & 1;
+}
+
+static void
+add_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
+{
+  const PlanNode *norm = norm_behind (self, node, nodes);
+  const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
+  const PlanRef branch = plan_layer_value (self, node->other),
+                mask = plan_layer_value (self, node->stats);
+  const gint64 *dims = PLAN_DIMS (node->rows * node->cols);
+  if (norm)
+    normed_sum_forward (self, node, norm);
+  else if (node->stats == PLAN_NO_VALUE)
+    plan_lower_compute (self->lower, PLAN_OP_ADD, PLAN_REFS (out, in, branch), dims);
+  else
+    plan_lower_compute (self->lower, PLAN_OP_DROPOUT_ADD, PLAN_REFS (out, mask, in, branch), dims);
+}
+
+static void
+gather_sequence (PlanLayer *self, const PlanNode *node)
+{
+  plan_lower_begin_exchange (
+      self->lower, PLAN_OP_ALL_GATHER,
+      PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->in)),
+      node->cols);
+  if (node != self->beside)
+    plan_lower_await_exchange (self->lower);
+}
+
+static void
+norm_heads (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  plan_lower_compute (
+      lower, PLAN_OP_HEAD_NORM,
+      PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->stats),
+                 plan_layer_value (self, node->in),
+                 plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
+                 plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit)),
+      PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+}
+
+static void
+run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
+{
+  PlanLower *lower = self->lower;
+  const PlanNode *next;
+  const PlanRef in = plan_layer_value (self, node->in), out = plan_layer_value (self, node->out);
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+      plan_lower_norm (lower, out, plan_layer_value (self, node->stats), in, node->weight,
+                       node->bias, node->feeds, self->unit, node->rows);
+      return;
+    case PLAN_NODE_QUANTIZE:
+      plan_lower_quantise (lower, node->feeds, PLAN_SITE_INPUT, self->unit,
+                           PLAN_REFS (out, plan_layer_value (self, node->col), in), node->rows,
+                           node->cols);
+      return;
+    case PLAN_NODE_TRANSPOSE:
+      plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),
+                          PLAN_DIMS (node->rows, node->cols));
+      return;
+    case PLAN_NODE_GATHER_SEQ:
+      if ((next = goes_on (self, node, PLAN_NODE_LINEAR, nodes)))
+        gathered_forward (self, node, next);
+      else
+        gather_sequence (self, node);
+      return;
+    case PLAN_NODE_COPY_TP:
+      return;
+    case PLAN_NODE_LINEAR:
+      if ((next = goes_on (self, node, PLAN_NODE_REDUCE_TP, nodes)))
+        summed_forward (self, node, next);
+      else
+        linear_forward (self, node);
+      return;
+    case PLAN_NODE_HEAD_NORM:
+      norm_heads (self, node);
+      return;
+    case PLAN_NODE_ROPE:
+      plan_layer_rope (self, in, 0);
+      return;
+    case PLAN_NODE_REPEAT:
+      plan_lower_compute (lower, PLAN_OP_REPEAT_HEADS, PLAN_REFS (out, in),
+                          plan_layer_head_dims (self));
+      return;
+    case PLAN_NODE_ATTENTION:
+      plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in);
+      return;
+    case PLAN_NODE_REDUCE_TP:
+      if (node->in == node->out)
+        plan_lower_exchange (lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (in), node->cols);
+      else
+        plan_lower_exchange (lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
+      return;
+    case PLAN_NODE_ACTIVATE:
+      activate (self, node);
+      return;
+    case PLAN_NODE_ADD:
+      add_forward (self, node, nodes);
+      return;
+    }
+}
+
+/* `nodes`: of the same run. */
+static void
+node_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
+{
+  const guint32 bit = 1u << (node - self->net->nodes);
+  take (self, node->out);
+  take (self, node->col);
+  take (self, node->stats);
+  take (self, node->saved);
+  if (!(self->is_made & bit))
+    run_node (self, node, nodes);
+  self->is_made &= ~bit;
+}
+
+void
+plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
+  const PlanNetwork *net = &self->net;
+  const PlanValueSet kept = find_kept (net, keep);
+  PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
+  PlanValueSet behind = 0;
+  guint32 eager = 0;
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      eager |= net->nodes[i].is_lazy ? 0 : 1u << i;
+      wanted[i] = kept | behind;
+      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads;
+    }
+  layer.live = plan_value_bit (PLAN_VALUE_X);
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      if (node->is_lazy)
+        continue;
+      if (node->kind == PLAN_NODE_LINEAR && self->transposes_weights
+          && self->stack->transposes_forward)
+        plan_lower_transpose_weight (self, node, unit);
+      node_forward (&layer, node, eager);
+      if (!made_norm (&layer, node))
+        plan_layer_give (&layer, ~wanted[i]);
+    }
+  if (self->stack->transposes_forward)
+    plan_lower_drop_transposes (self);
+}
+
+guint32
+plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values)
+{
+  guint32 nodes = 0;
+  values &= ~self->live;
+  for (guint i = self->net->n_nodes; i-- > 0 && values;)
+    if (self->net->nodes[i].makes & values)
+      {
+        nodes |= 1u << i;
+        values |= self->net->nodes[i].reads & ~self->live;
+      }
+  return nodes;
+}
+
+void
+plan_layer_run_again (PlanLayer *self, guint32 nodes, PlanValueSet needed)
+{
+  const PlanNetwork *net = self->net;
+  const guint32 all = nodes;
+  self->is_replay = TRUE;
+  while (nodes)
+    {
+      PlanValueSet wanted = needed | plan_value_bit (PLAN_VALUE_X);
+      const PlanNode *node = &net->nodes[__builtin_ctz (nodes)];
+      node_forward (self, node, all);
+      nodes &= nodes - 1;
+      if (made_norm (self, node))
+        continue;
+      for (guint32 left = nodes; left; left &= left - 1)
+        wanted |= net->nodes[__builtin_ctz (left)].reads;
+      plan_layer_give (self, ~(wanted | (self->beside ? self->beside->reads : 0)));
+    }
+}
+
+const PlanNode *
+plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, guint32 again)
+{
+  if (!self->lower->stack->exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
+    return NULL;
+  const PlanNode *last = &self->net->nodes[31 - __builtin_clz (again)];
+  return last->kind == PLAN_NODE_GATHER_SEQ && last->out == linear->kept ? last : NULL;
+}
+
+guint32
+plan_layer_checkpointed (const PlanNetwork *net, guint32 again, guint last)
+{
+  guint32 nodes = 0;
+  if (again >> last & 1 && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))
+    for (guint i = last + 1; i-- > 0 && again >> i & 1;)
+      nodes |= net->nodes[i].is_lazy ? 0 : 1u << i;
+  return nodes;
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The output layer and the loss: of all rows of a micro batch at once, or piece by piece, each
+ * forwards and at once backwards. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-step.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* Rows whose logits are there at once. */
+typedef struct
+{
+  gint64 first, rows;
+} Piece;
+
+static gint64
+n_pieces (const PlanLower *self)
+{
+  return self->plan->value[PLAN_LOSS_CHUNKS];
+}
+
+static Piece
+piece_of (const PlanLower *self, gint64 i)
+{
+  const gint64 rows = self->net.rows / n_pieces (self);
+  return (Piece){ i * rows, rows };
+}
+
+gboolean
+plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model)
+{
+  return stack->loss == PLAN_LOSS_IN_PLACE && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON
+         && model->logit_softcap == 0;
+}
+
+static gboolean
+turns_logits (const PlanLower *self)
+{
+  return plan_lower_turns_logits (self->stack, self->plan, self->model);
+}
+
+/* Whether nothing of the loss waits for the backward pass. */
+static gboolean
+is_joined (const PlanLower *self)
+{
+  return !self->is_eval && (turns_logits (self) || n_pieces (self) > 1);
+}
+
+static gboolean
+splits (const PlanLower *self)
+{
+  return self->net.split_rows < self->net.rows;
+}
+
+/* What the output layer reads stays for its backward pass, gathered where it was. */
+static gboolean
+keeps_gathered (const PlanLower *self)
+{
+  return (self->stack->keeps_gathered || is_joined (self)) && !self->is_eval;
+}
+
+/* Whether the fp32 logits are still there in the backward pass. */
+static gboolean
+keeps_wide_logits (const PlanLower *self)
+{
+  return self->wide_logits >= 0 && self->stack->keeps_logits && !self->is_eval;
+}
+
+static PlanTensorRole
+output_role (const PlanLower *self)
+{
+  return self->model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
+}
+
+static PlanRef
+output_weight (const PlanLower *self)
+{
+  return plan_lower_weight (self, output_role (self), PLAN_NO_UNIT);
+}
+
+/* What the output layer reads. */
+static PlanRef
+input (const PlanLower *self, Piece piece)
+{
+  const PlanRef in = splits (self) ? ONE (norm_final_full) : ONE (norm_final);
+  return plan_lower_at (in, (guint64)(piece.first * self->model->hidden));
+}
+
+static PlanRef
+targets (const PlanLower *self, Piece piece)
+{
+  return plan_lower_at (ONE (targets), (guint64)piece.first);
+}
+
+static gboolean
+outlives_piece (const PlanLower *self)
+{
+  return self->joins_pieces && !self->is_eval;
+}
+
+/* Where autograd joins pieces, the logits of one are there until the next one's are. */
+static PlanRef
+logits_of (const PlanLower *self, Piece piece)
+{
+  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (logits_again) : ONE (logits);
+}
+
+static gboolean
+is_last (const PlanLower *self, Piece piece)
+{
+  return piece.first + piece.rows == self->net.rows;
+}
+
+static gint32
+declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
+         PlanCategory category)
+{
+  return self->joins_pieces && !self->is_eval
+             ? plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype, category)
+             : -1;
+}
+
+void
+plan_lower_declare_joined (PlanLower *self)
+{
+  const PlanDtype compute = self->net.compute;
+  const guint64 rows = (guint64)piece_of (self, 0).rows, hidden = (guint64)self->model->hidden;
+  self->logits_again = declare (self, "logits.again", rows * (guint64)self->net.vocab, compute,
+                                PLAN_CATEGORY_LOSS);
+  self->dnorm_piece
+      = declare (self, "d.norm_final.piece", rows * hidden, compute, PLAN_CATEGORY_ACTIVATIONS);
+  self->dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->net.rows * hidden,
+                             PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  self->head_landed = self->logits_again >= 0 && self->has_own_groups
+                          ? plan_schedule_add_event (self->schedule, "head_landed", 1)
+                          : -1;
+}
+
+/* --- forwards --------------------------------------------------------------------------------- */
+
+/* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
+static void
+share_loss (PlanLower *self, PlanRef logits, Piece piece)
+{
+  if (self->tensor_group < 0)
+    return;
+  for (guint i = 0; i < 3; i++)
+    {
+      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
+                          PLAN_DIMS (piece.rows, self->net.vocab));
+      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), piece.rows);
+    }
+}
+
+/* Nothing reads the logits again once they are widened. */
+static gboolean
+frees_logits_early (const PlanLower *self)
+{
+  return self->stack->loss == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
+}
+
+/* Where separate kernels do not work in place, they leave an fp32 image of the logits. */
+static PlanRef
+widen_logits (PlanLower *self, Piece piece)
+{
+  if (self->wide_logits < 0)
+    return logits_of (self, piece);
+  plan_lower_alloc (self, ONE (wide_logits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), logits_of (self, piece)),
+                      PLAN_DIMS (piece.rows * self->net.vocab));
+  if (frees_logits_early (self))
+    plan_lower_free (self, logits_of (self, piece));
+  return ONE (wide_logits);
+}
+
+/* The logits' softmax, in which their gradient is made later. */
+static void
+keep_softmax (PlanLower *self, Piece piece)
+{
+  const PlanRef logits = widen_logits (self, piece);
+  plan_lower_alloc (self, ONE (prob));
+  if (self->image >= 0)
+    plan_lower_alloc (self, ONE (image));
+  share_loss (self, logits, piece);
+  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
+                      PLAN_REFS (ONE (sums), ONE (prob), logits, targets (self, piece)),
+                      PLAN_DIMS (piece.rows, self->net.vocab));
+  if (self->image >= 0)
+    plan_lower_free (self, ONE (image));
+  if (self->wide_logits >= 0 && !keeps_wide_logits (self))
+    plan_lower_free (self, logits);
+  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self)
+      && !outlives_piece (self))
+    plan_lower_free (self, logits_of (self, piece));
+  if (self->is_eval)
+    plan_lower_free (self, ONE (prob));
+}
+
+/* Nobody reads the gradient that an evaluation leaves. */
+static void
+turn_logits (PlanLower *self, Piece piece)
+{
+  share_loss (self, logits_of (self, piece), piece);
+  plan_lower_compute (self, PLAN_OP_LOSS_GRAD,
+                      PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece)),
+                      PLAN_DIMS (piece.rows, self->net.vocab));
+  if (self->is_eval)
+    plan_lower_free (self, logits_of (self, piece));
+}
+
+/* Gives back what the output layer read, but for what its backward pass reads. */
+static void
+drop_input (PlanLower *self)
+{
+  if (splits (self) && !keeps_gathered (self))
+    plan_lower_free (self, ONE (norm_final_full));
+  if (self->is_eval || (splits (self) && keeps_gathered (self)))
+    plan_lower_free (self, ONE (norm_final));
+}
+
+static void
+piece_forward (PlanLower *self, Piece piece)
+{
+  plan_lower_alloc (self, logits_of (self, piece));
+  if (piece.first == 0 && !is_joined (self))
+    plan_lower_reach_output (self);
+  plan_lower_compute (
+      self, PLAN_OP_GEMM,
+      PLAN_REFS (logits_of (self, piece), input (self, piece), output_weight (self), PLAN_REF_NONE),
+      PLAN_DIMS (piece.rows, self->net.vocab, self->model->hidden, 1));
+  if (is_last (self, piece) && !is_joined (self))
+    drop_input (self);
+  if (outlives_piece (self) && piece.first > 0)
+    plan_lower_free (self, logits_of (self, (Piece){ piece.first - piece.rows, piece.rows }));
+  if (self->model->logit_softcap > 0)
+    plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (logits_of (self, piece)),
+                        PLAN_DIMS (piece.rows * self->net.vocab));
+  if (turns_logits (self))
+    turn_logits (self, piece);
+  else
+    keep_softmax (self, piece);
+}
+
+static void
+look_at_loss (PlanLower *self)
+{
+  if (self->plan->value[PLAN_NAN_CHECK] == PLAN_NAN_CHECK_LOSS)
+    plan_lower_look (self);
+}
+
+void
+plan_lower_loss_forward (PlanLower *self)
+{
+  if (is_joined (self))
+    {
+      plan_lower_reach_output (self);
+      drop_input (self);
+      return;
+    }
+  for (gint64 i = 0; i < n_pieces (self); i++)
+    piece_forward (self, piece_of (self, i));
+  look_at_loss (self);
+}
+
+/* --- backwards -------------------------------------------------------------------------------- */
+
+/* In separate kernels the gradient is made in fp32 and then rounded. */
+static void
+turn_softmax (PlanLower *self, Piece piece)
+{
+  const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  if (self->dprob >= 0)
+    plan_lower_alloc (self, ONE (dprob));
+  plan_lower_alloc (self, made);
+  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
+                      PLAN_REFS (made, ONE (prob), targets (self, piece)),
+                      PLAN_DIMS (piece.rows, self->net.vocab));
+  if (self->dprob >= 0)
+    plan_lower_free (self, ONE (dprob));
+  if (keeps_wide_logits (self))
+    plan_lower_free (self, ONE (wide_logits));
+  plan_lower_free (self, ONE (prob));
+  if (self->wide_dlogits < 0)
+    return;
+  plan_lower_alloc (self, ONE (dlogits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
+                      PLAN_DIMS (piece.rows * self->net.vocab));
+  plan_lower_free (self, made);
+}
+
+/* What is left of the loss, as the products read it. */
+static PlanRef
+gradient_of_logits (PlanLower *self, Piece piece)
+{
+  if (turns_logits (self))
+    return logits_of (self, piece);
+  turn_softmax (self, piece);
+  if (self->model->logit_softcap > 0)
+    {
+      plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD,
+                          PLAN_REFS (ONE (dlogits), logits_of (self, piece)),
+                          PLAN_DIMS (piece.rows * self->net.vocab));
+      if (!outlives_piece (self))
+        plan_lower_free (self, logits_of (self, piece));
+    }
+  return ONE (dlogits);
+}
+
+static PlanRef
+gradient_of_input (const PlanLower *self)
+{
+  return splits (self) ? ONE (dnorm_full) : ONE (dnorm_final);
+}
+
+/* The product over the vocabulary. */
+static void
+input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
+{
+  const gint64 hidden = self->model->hidden;
+  const guint64 at = (guint64)(piece.first * hidden);
+  const gboolean joins = self->joins_pieces;
+  const PlanRef out = joins ? ONE (dnorm_piece) : plan_lower_at (gradient_of_input (self), at);
+  if (piece.first == 0)
+    {
+      if (!joins)
+        plan_lower_alloc (self, gradient_of_input (self));
+      plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
+    }
+  if (joins)
+    plan_lower_alloc (self, out);
+  plan_lower_compute (self, PLAN_OP_GEMM,
+                      PLAN_REFS (out, dlogits, output_weight (self), PLAN_REF_NONE),
+                      PLAN_DIMS (piece.rows, hidden, self->net.vocab, 0));
+}
+
+/* A piece's gradient takes its place among those of the others. */
+static void
+join_input (PlanLower *self, Piece piece)
+{
+  const gint64 hidden = self->model->hidden;
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (plan_lower_at (ONE (dnorm_sum), (guint64)(piece.first * hidden)),
+                                 ONE (dnorm_piece)),
+                      PLAN_DIMS (piece.rows * hidden));
+  plan_lower_free (self, ONE (dnorm_piece));
+}
+
+static void
+begin_joining (PlanLower *self)
+{
+  plan_lower_alloc (self, ONE (dnorm_sum));
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (dnorm_sum)),
+                      PLAN_DIMS (self->net.rows * self->model->hidden));
+}
+
+static void
+end_joining (PlanLower *self)
+{
+  plan_lower_free (self, logits_of (self, piece_of (self, n_pieces (self) - 1)));
+  plan_lower_alloc (self, gradient_of_input (self));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (gradient_of_input (self), ONE (dnorm_sum)),
+                      PLAN_DIMS (self->net.rows * self->model->hidden));
+  plan_lower_free (self, ONE (dnorm_sum));
+}
+
+/* What was given back after the forward pass is gathered again. */
+static void
+gather_input (PlanLower *self)
+{
+  if (!splits (self) || keeps_gathered (self))
+    return;
+  plan_lower_alloc (self, ONE (norm_final_full));
+  plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
+                       PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
+                       self->net.split_rows * self->model->hidden);
+}
+
+static void
+whole_backward (PlanLower *self)
+{
+  const Piece whole = { 0, self->net.rows };
+  const PlanRef dlogits = gradient_of_logits (self, whole);
+  plan_lower_gather_last (self);
+  input_backward (self, dlogits, whole);
+  gather_input (self);
+  plan_lower_weight_gradient (self, output_role (self), PLAN_NO_UNIT, dlogits, input (self, whole),
+                              whole.rows, self->net.vocab, self->model->hidden, 2);
+  plan_lower_free (self, dlogits);
+}
+
+static void
+pieces_backward (PlanLower *self)
+{
+  PlanLowerSum sum = plan_lower_begin_sum (self, output_role (self));
+  if (self->joins_pieces)
+    begin_joining (self);
+  for (gint64 i = 0; i < n_pieces (self); i++)
+    {
+      const Piece piece = piece_of (self, i);
+      piece_forward (self, piece);
+      const PlanRef dlogits = gradient_of_logits (self, piece);
+      input_backward (self, dlogits, piece);
+      plan_lower_add_product (self, &sum, dlogits, input (self, piece),
+                              PLAN_DIMS (self->net.vocab, self->model->hidden, piece.rows, 2));
+      plan_lower_free (self, dlogits);
+      if (self->joins_pieces)
+        join_input (self, piece);
+    }
+  if (self->joins_pieces)
+    end_joining (self);
+  look_at_loss (self);
+  plan_lower_end_sum (self, &sum);
+}
+
+void
+plan_lower_loss_backward (PlanLower *self)
+{
+  const gint64 hidden = self->model->hidden;
+  const PlanRef dnorm = gradient_of_input (self);
+  if (n_pieces (self) > 1)
+    pieces_backward (self);
+  else
+    {
+      if (is_joined (self))
+        {
+          piece_forward (self, piece_of (self, 0));
+          look_at_loss (self);
+        }
+      whole_backward (self);
+    }
+  if (!(splits (self) && keeps_gathered (self)))
+    plan_lower_free (self, ONE (norm_final));
+  if (splits (self))
+    {
+      plan_lower_free (self, ONE (norm_final_full));
+      plan_lower_alloc (self, ONE (dnorm_final));
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (ONE (dnorm_final), dnorm),
+                           self->net.split_rows * hidden);
+      plan_lower_free (self, dnorm);
+    }
+  else if (self->tensor_group >= 0)
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), self->net.rows * hidden);
+}

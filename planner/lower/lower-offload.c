@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes to the host and comes back. Activations are copied out while the next layer runs, and
+ * back one chunk ahead of the backward pass. A share of the optimizer's work is done by the host
+ * itself, in fp32 and with nothing beside: gradients go out, its own moments and weights are
+ * updated, the weights come back (after Megatron-LM's HybridDeviceOptimizer). Host memory is taken
+ * once and stays. */
+#include "config.h"
+
+#include "planner/lower/lower-offload.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-step.h"
+
+#include <string.h>
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
+#define LEAST_ELEMENTS 1048576
+
+PlanValueSet
+plan_lower_offload_takes (const PlanNetwork *net, gint64 modules)
+{
+  PlanValueSet taken = 0;
+  for (guint i = 0; i < net->n_nodes && modules != 0; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      gint64 module = -1;
+      if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_ATTENTION_NORM)
+        module = PLAN_OFFLOAD_MODULES_ATTN_NORM;
+      else if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_MLP_NORM)
+        module = PLAN_OFFLOAD_MODULES_MLP_NORM;
+      else if (node->kind == PLAN_NODE_ATTENTION)
+        module = PLAN_OFFLOAD_MODULES_CORE_ATTN;
+      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_QKV)
+        module = PLAN_OFFLOAD_MODULES_QKV_LINEAR;
+      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_PROJ)
+        module = PLAN_OFFLOAD_MODULES_ATTN_PROJ;
+      const PlanValueId input = node->kind == PLAN_NODE_LINEAR ? node->kept : node->in;
+      if (module >= 0 && (modules >> module & 1) && net->values[input].elements >= LEAST_ELEMENTS)
+        taken |= plan_value_bit (input);
+    }
+  return taken;
+}
+
+/* Which values of a layer go out. */
+static PlanValueSet
+find_outgoing (const PlanLower *self, gint64 layer)
+{
+  const gint64 *value = self->plan->value;
+  if (self->is_eval || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
+    return 0;
+  const PlanValueSet kept = plan_lower_kept (self, plan_lower_keep (self, layer));
+  return kept & ~plan_value_bit (PLAN_VALUE_OUT)
+         & (layer < value[PLAN_OFFLOAD_LAYERS]
+                ? ~(PlanValueSet)0
+                : plan_lower_offload_takes (&self->net, value[PLAN_OFFLOAD_MODULES]));
+}
+
+gboolean
+plan_lower_offloads (const PlanLower *self, gint64 layer)
+{
+  return find_outgoing (self, layer) != 0;
+}
+
+/* Arrays for the values that go out, which do so in the first layers. */
+static gboolean
+declare_outgoing (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  gint64 count[PLAN_N_VALUES] = { 0 };
+  gboolean any = FALSE;
+  for (gint64 layer = 0; layer < layers; layer++)
+    for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing; any = TRUE)
+      count[plan_value_pop (&outgoing)] = layer + 1;
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    {
+      const PlanValue *value = &self->net.values[id];
+      self->host[id] = -1;
+      if (count[id] == 0)
+        continue;
+      g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
+      self->host[id] = plan_schedule_add_buffer (self->schedule, name, (guint32)count[id],
+                                                 value->elements, value->dtype, PLAN_CATEGORY_HOST);
+    }
+  return any;
+}
+
+void
+plan_lower_declare_offload (PlanLower *self)
+{
+  const guint32 layers = (guint32)self->model->layers;
+  gboolean updates = FALSE;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    updates |= plan_lower_host_elements (self, kind) > 0;
+  self->copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
+  self->updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
+  const gboolean any = declare_outgoing (self);
+  self->offloaded = any ? plan_schedule_add_event (self->schedule, "offloaded", layers) : -1;
+  self->fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
+}
+
+/* A copy behind everything that compute was given so far. */
+static void
+copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_COPY, PLAN_STREAM_COPY, PLAN_REFS (out, in), PLAN_DIMS (count),
+                   PLAN_WAITS (ONE (done)), record);
+}
+
+/* Copies out what one layer like `layer` keeps, or back into new memory. */
+static void
+move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
+{
+  const PlanRef record = plan_lower_unit_ref (is_back ? self->fetched : self->offloaded, unit, 0);
+  for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
+    {
+      const PlanValueId id = plan_value_pop (&outgoing);
+      const PlanRef here = plan_lower_unit_ref (self->value[id], unit, 0);
+      const PlanRef there = plan_lower_unit_ref (self->host[id], unit, 0);
+      if (is_back)
+        plan_lower_alloc (self, here);
+      copy (self, is_back ? here : there, is_back ? there : here,
+            (gint64)self->net.values[id].elements, record);
+    }
+}
+
+void
+plan_lower_offload (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  move (self, unit, layer, FALSE);
+}
+
+void
+plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  move (self, unit, layer, TRUE);
+}
+
+void
+plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->offloaded, unit, 0));
+  for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
+    plan_lower_free (self, plan_lower_unit_ref (self->value[plan_value_pop (&outgoing)], unit, 0));
+}
+
+/* The optimizer's share. */
+
+gint64
+plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind)
+{
+  /* in millionths */
+  const gint64 share = self->plan->value[PLAN_OFFLOAD_OPTIMIZER];
+  const gint64 own = plan_lower_own_elements (self, kind);
+  return own / 1000000 * share + own % 1000000 * share / 1000000;
+}
+
+void
+plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
+{
+  static const char *const names[]
+      = { "host.main", "host.exp_avg", "host.exp_avg_sq", "host.grads" };
+  PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 count = plan_lower_host_elements (self, kind);
+  for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+    {
+      g_autofree char *name = plan_layout_bucket_name (kind, names[i]);
+      b->host[i] = count == 0 ? -1
+                              : plan_schedule_add_buffer (
+                                  self->schedule, name, (guint32)self->layout.buckets[kind].length,
+                                  (guint64)count, PLAN_DTYPE_FP32, PLAN_CATEGORY_HOST);
+    }
+}
+
+/* Where buckets go by size, elements of their arrays may be none. */
+static gboolean
+goes_by_bucket (const PlanLower *self, gint32 array)
+{
+  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+    for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+      if (self->bucket[kind].host[i] == array)
+        return TRUE;
+  return FALSE;
+}
+
+static void
+bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+               void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
+    if (self->bucket[kind].host[i] >= 0)
+      visit (self, plan_lower_unit_ref (self->bucket[kind].host[i], unit, 0));
+}
+
+static void
+take_bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  bucket_memory (self, kind, unit, plan_lower_alloc);
+}
+
+static void
+drop_bucket_memory (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  bucket_memory (self, kind, unit, plan_lower_free);
+}
+
+void
+plan_lower_host_memory (PlanLower *self, gboolean takes)
+{
+  void (*const visit) (PlanLower * self, PlanRef buffer)
+      = takes ? plan_lower_alloc : plan_lower_free;
+  if (self->layout.by_size && self->copied >= 0)
+    plan_lower_each_bucket (self, takes ? take_bucket_memory : drop_bucket_memory);
+  for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, array);
+      if (buffer->category != PLAN_CATEGORY_HOST || goes_by_bucket (self, (gint32)array))
+        continue;
+      const PlanLowerUnit one = plan_lower_begin_repeat (self, "b", 0, buffer->count, 1);
+      visit (self, plan_lower_unit_ref ((gint32)array, one, 0));
+      plan_lower_end_units (self, one);
+    }
+}
+
+void
+plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count == 0)
+    return;
+  copy (self, plan_lower_unit_ref (b->host[PLAN_HOST_MAIN], unit, 0), main, count, ONE (copied));
+  for (guint i = PLAN_HOST_EXP_AVG; i <= PLAN_HOST_EXP_AVG_SQ; i++)
+    plan_lower_emit (self, PLAN_OP_ZERO, PLAN_STREAM_COPY,
+                     PLAN_REFS (plan_lower_unit_ref (b->host[i], unit, 0)), PLAN_DIMS (count), NULL,
+                     ONE (copied));
+  plan_lower_wait (self, ONE (copied)); /* weights that are optimised in place are gathered next */
+}
+
+void
+plan_lower_host_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    copy (self, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_GRADS], unit, 0),
+          plan_lower_optimizer_gradients (self, kind, unit), count, ONE (copied));
+}
+
+void
+plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint32 *host = self->bucket[kind].host;
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    plan_lower_emit (self, PLAN_OP_ADAMW_HOST, PLAN_STREAM_HOST,
+                     PLAN_REFS (plan_lower_unit_ref (host[PLAN_HOST_MAIN], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG_SQ], unit, 0),
+                                plan_lower_unit_ref (host[PLAN_HOST_GRADS], unit, 0), ONE (coef)),
+                     PLAN_DIMS (count), NULL, ONE (updated));
+}
+
+void
+plan_lower_host_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main)
+{
+  const gint64 count = plan_lower_host_elements (self, kind);
+  if (count > 0)
+    copy (self, main, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_MAIN], unit, 0), count,
+          ONE (copied));
+}

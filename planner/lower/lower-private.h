@@ -1,0 +1,149 @@
+/* What the steps of lowering share: the sizes, the buffers and how an op is emitted. */
+#pragma once
+#include "planner/lower/layer-graph.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/stack.h"
+G_BEGIN_DECLS
+
+/* What the host keeps of the parameters that it updates. */
+typedef enum
+{
+  PLAN_HOST_MAIN,
+  PLAN_HOST_EXP_AVG,
+  PLAN_HOST_EXP_AVG_SQ,
+  PLAN_HOST_GRADS,
+  PLAN_N_HOST_STATES
+} PlanHostState;
+
+/* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
+typedef struct
+{
+  PlanDtype dtype;  /* of the weights that kernels read */
+  gboolean is_unit; /* of a layer */
+  gint32 weights;   /* full compute weights */
+  gint32 landing;   /* what is gathered into, and copied out of; -1: `weights` */
+  gint32 shard;     /* this rank's part of them at rest; -1: `weights` is at rest */
+  gint32 columns;   /* the same in the copy for the backward pass */
+  gint32 column_shard;
+  gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
+  gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
+  gint32 exp_avg, exp_avg_sq;
+  gint32 host[PLAN_N_HOST_STATES];
+  gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
+  gint32 grads;                 /* accumulated gradients */
+  gint32 half;                  /* this step's, in the format of weights */
+  gint32 received;              /* all ranks' shares of this one's part, before they are summed */
+  gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
+  gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
+  gint32 cast; /* own gradients as the optimizer reads them; -1: it reads `grads` */
+  gint32 gathered, columns_gathered; /* events: `weights`, `columns` are whole */
+  gint32 whole;                      /* event: the shard is, between replicas */
+  gint32 reduced;                    /* event: the reduction has ended */
+} PlanLowerBucket;
+
+/* When weights that stay gathered are gathered. */
+typedef enum
+{
+  PLAN_GATHER_AS_UPDATED, /* each beside the update of the next */
+  PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
+  PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
+  PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
+} PlanGatherTime;
+
+/* A unit: a fixed one, or the one a repeat stands at. */
+typedef struct
+{
+  gint8 loop;
+  gint32 offset;
+  gint32 first; /* what the repeat starts with */
+} PlanLowerUnit;
+
+typedef struct
+{
+  const PlanModel *model;
+  const PlanCluster *cluster;
+  const PlanWorkspaces *asked;
+  const Plan *plan;
+  const PlanStack *stack;
+  PlanLayout layout;
+  PlanBuckets buckets; /* where the layout goes by size */
+  GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
+  gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
+  PlanNetwork net;
+  PlanSchedule *schedule;
+
+  gint64 ranks, rank;       /* of the group that shards; this rank's place in it */
+  gint64 replicas, replica; /* of that group */
+  gint64 data_parallel;     /* ranks x replicas */
+  gint64 micro_batches;
+  gint64 comm_unit; /* elements */
+  guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
+  gint64 ahead;     /* units gathered ahead of the one in use */
+  gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
+  gint64 chunk;     /* layers that are computed again together; 1 where each is by itself */
+  guint32 again[2]; /* nodes, as bits, of a layer past recompute_layers, and of one before */
+  gboolean shards_weights, shards_grads, shards_optimizer;
+  gboolean drops_weights;  /* between a unit's passes; else they stay gathered in between */
+  gboolean rounds_late;    /* main weights, as they are gathered */
+  gboolean passes_outer;   /* embedding and head are gathered in each pass */
+  gboolean has_own_groups; /* and each while it is used */
+  gboolean joins_pieces, gathers_last_early; /* of the loss; the last unit, for the head's turn */
+  gboolean collects, drops_grads;            /* gradients: see PlanStack; where they are sharded */
+  gboolean splits_shards;  /* the optimizer's part is one of `replicas` of a shard */
+  gboolean pools;          /* two sets of buffers for units, used in turns */
+  gboolean scales_buckets; /* by 1 / ranks, before they are reduced */
+  gboolean gathers_columns, copies_weights, transposes_weights, keeps_transposes;
+  gboolean head_holds_positions; /* its bucket is complete when the embedding's is */
+  gboolean gathers_head_late;    /* when it is used, not when the step before ends */
+  PlanGatherTime gather_time;    /* of what stays gathered */
+  gboolean reduces_together;     /* once all gradients are there, one bucket after the other */
+  gboolean sums_whole;           /* every rank gets all sums, though it updates a part */
+  gboolean syncs;                /* every micro batch ends as the last one does */
+  /* -1: a group of one */
+  gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
+  PlanDtype main_params, main_grads, grad_comm;
+  PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
+
+  PlanLowerBucket bucket[PLAN_N_BUCKETS];
+  gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
+  gint32 raw[PLAN_N_TENSORS];        /* a parameter's gradient as its kernel leaves it */
+  gint32 fresh[PLAN_N_TENSORS]; /* the same per unit, where all stay until the backward pass ends */
+  gint32 raw_again, raw_sum; /* the other one of a shared embedding; a sum of products, in fp32 */
+  gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
+  /* Of a weight, quantised. */
+  gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS], transposed[PLAN_N_TENSORS];
+  gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
+  gint32 product_work[2]; /* of products in the forward pass, in the backward one; -1: none */
+  gint32 gathered[2]; /* where sequences, and their gradients, are gathered and stay; -1: nowhere */
+  guint64 scratch_elements; /* most that any op wanted */
+  gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES], quantised_grad[PLAN_N_VALUES],
+      quantised_grad_col[PLAN_N_VALUES];
+  gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
+  gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
+      loss_rows;
+  gint32 dlogits, dnorm_final, dnorm_full, logits_again, dnorm_piece, dnorm_sum, head_landed;
+  gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
+  gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
+  gint32 host[PLAN_N_VALUES];                 /* activations on the host */
+  gint32 offloaded, fetched, copied, updated; /* events: per layer; the last copy and update */
+  gint32 nan_sum;                             /* what looking for NaN adds up */
+  gint32 done;                /* event: everything given to the compute stream so far */
+  gint32 exchanged, received; /* of a tensor-parallel group: the last event; what came */
+  gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
+  gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
+  gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
+  gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
+  gboolean is_eval, is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
+  /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
+  const struct PlanAct *attached;
+  guint n_attached;
+  PlanLowerUnit attached_from;
+  gint64 units_here; /* gathered before this forward pass asked for them */
+  gint8 depth;       /* repeats open */
+} PlanLower;
+
+#define PLAN_POOL_SETS 2 /* of buffers in a pool */
+#define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
+
+G_END_DECLS

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What quantising by earlier magnitudes keeps: scales, histories, and what this step has seen; of
+ * all layers together, so that one reduction makes ranks agree. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-step.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+static gint32
+buffer (PlanLower *self, const char *name, guint64 elements)
+{
+  return plan_schedule_add_buffer (self->schedule, name, 1, elements, PLAN_DTYPE_FP32,
+                                   PLAN_CATEGORY_WORKSPACE);
+}
+
+static gint64
+n_sites (const PlanLower *self)
+{
+  return self->model->layers * PLAN_SITES_OF_LAYER;
+}
+
+void
+plan_lower_declare_sites (PlanLower *self)
+{
+  const guint64 n = (guint64)n_sites (self);
+  self->site_scales = self->site_history = self->site_amax = -1;
+  if (self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED)
+    return;
+  self->site_scales = buffer (self, "site_scales", n);
+  if (self->is_eval)
+    return;
+  self->site_history = buffer (self, "site_history", n * PLAN_SITE_HISTORY);
+  self->site_amax = buffer (self, "site_amax", n);
+}
+
+/* One buffer for all layers, of which a layer's part is meant. */
+static PlanRef
+part_of (gint32 array, PlanLowerUnit unit, guint64 at)
+{
+  PlanRef ref = plan_lower_at (plan_lower_unit_ref (array, unit, 0), at);
+  ref.modulus = 1;
+  return ref;
+}
+
+PlanRef
+plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+                       PlanLowerUnit unit)
+{
+  if (self->site_scales < 0 || weight == PLAN_N_TENSORS)
+    return PLAN_REF_NONE;
+  return part_of (self->site_scales, unit, plan_site_of (weight, site));
+}
+
+PlanRef
+plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+                      PlanLowerUnit unit)
+{
+  if (self->site_amax < 0 || weight == PLAN_N_TENSORS)
+    return PLAN_REF_NONE;
+  return part_of (self->site_amax, unit, plan_site_of (weight, site));
+}
+
+PlanRef
+plan_lower_layer_scales (const PlanLower *self, PlanLowerUnit unit)
+{
+  return self->site_scales < 0 ? PLAN_REF_NONE : part_of (self->site_scales, unit, 0);
+}
+
+PlanRef
+plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit)
+{
+  return self->site_amax < 0 ? PLAN_REF_NONE : part_of (self->site_amax, unit, 0);
+}
+
+void
+plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanSite site, PlanLowerUnit unit,
+                     const PlanRef *refs, gint64 rows, gint64 cols)
+{
+  plan_lower_compute (self, PLAN_OP_QUANTIZE,
+                      PLAN_REFS (refs[0], refs[1], refs[2],
+                                 plan_lower_site_scale (self, weight, site, unit),
+                                 plan_lower_site_amax (self, weight, site, unit)),
+                      PLAN_DIMS (rows, cols));
+}
+
+void
+plan_lower_init_sites (PlanLower *self)
+{
+  if (self->site_scales < 0)
+    return;
+  plan_lower_compute (self, PLAN_OP_INIT_SCALES, PLAN_REFS (ONE (site_scales), ONE (site_history)),
+                      PLAN_DIMS (n_sites (self), PLAN_SITE_HISTORY));
+  if (self->site_amax >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (site_amax)),
+                        PLAN_DIMS (n_sites (self)));
+}
+
+void
+plan_lower_rescale (PlanLower *self)
+{
+  if (self->site_amax < 0)
+    return;
+  if (self->world_group >= 0)
+    {
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
+                             PLAN_REFS (ONE (site_amax)), n_sites (self), PLAN_REF_NONE,
+                             ONE (exchanged));
+      plan_lower_wait (self, ONE (exchanged));
+    }
+  plan_lower_compute (self, PLAN_OP_RESCALE,
+                      PLAN_REFS (ONE (site_scales), ONE (site_history), ONE (site_amax)),
+                      PLAN_DIMS (n_sites (self), PLAN_SITE_HISTORY));
+}

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens around the micro batches: setup, the beginning and the end of a step, teardown. */
+#include "config.h"
+
+#include "planner/lower/lower-step.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-offload.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+/* Whether a bucket's weights lie whole on every rank between steps. */
+static gboolean
+stays_whole (const PlanLower *self, PlanBucketKind kind)
+{
+  return !(self->shards_weights && (self->bucket[kind].is_unit || self->passes_outer));
+}
+
+/* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
+ * optimizer's result is rounded into. */
+static PlanRef
+own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const guint64 inside = self->splits_shards ? (guint64)self->replica * own : 0;
+  if (b->shard < 0)
+    return plan_lower_at (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, 0),
+                          self->shards_optimizer ? (guint64)self->rank * part + inside : 0);
+  return plan_lower_at (plan_lower_unit_ref (is_column ? b->column_shard : b->shard, unit, 0),
+                        inside);
+}
+
+/* What the optimizer updates. */
+static PlanRef
+main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return b->main >= 0 ? plan_lower_unit_ref (b->main, unit, 0)
+                      : own_weights (self, kind, unit, FALSE);
+}
+
+/* Starts gathering whatever stays gathered. */
+static void
+publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  if (self->shards_optimizer && stays_whole (self, kind) && !late)
+    {
+      plan_lower_gather_bucket (self, kind, unit, 0, FALSE);
+      if (self->bucket[kind].columns >= 0)
+        plan_lower_gather_bucket (self, kind, unit, 0, TRUE);
+    }
+}
+
+static void
+publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->gather_time == PLAN_GATHER_AS_UPDATED)
+    publish_now (self, kind, unit);
+}
+
+/* Rounds the main weights into the compute weights. */
+static void
+round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->main >= 0 && !self->rounds_late)
+    plan_lower_compute (
+        self, PLAN_OP_CAST,
+        PLAN_REFS (own_weights (self, kind, unit, FALSE), plan_lower_unit_ref (b->main, unit, 0)),
+        PLAN_DIMS (plan_lower_own_elements (self, kind)));
+}
+
+static gboolean
+is_quantised (const PlanLower *self, PlanBucketKind kind)
+{
+  return self->bucket[kind].dtype != self->net.compute;
+}
+
+/* Transformer Engine rounds every shard to the format of activations before it quantises any. */
+static void
+round_for_quantising (PlanLower *self, PlanLowerUnit unit)
+{
+  const PlanRef out = plan_lower_unit_ref (self->unrounded, unit, 0);
+  plan_lower_alloc (self, out);
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (out, main_weights (self, PLAN_BUCKET_LAYER, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
+}
+
+/* Of one unit. */
+static gint64
+n_magnitudes (const PlanLower *self)
+{
+  if (self->amax < 0)
+    return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
+  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
+         / self->model->layers;
+}
+
+static void
+measure_unit (PlanLower *self, PlanLowerUnit unit)
+{
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_AMAX,
+      PLAN_REFS (ONE (amax), plan_lower_unit_ref (self->unrounded, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
+}
+
+static void
+quantise_unit (PlanLower *self, PlanLowerUnit unit)
+{
+  const PlanRef in = plan_lower_unit_ref (self->unrounded, unit, 0);
+  plan_lower_compute (
+      self, PLAN_OP_PARAM_QUANTIZE,
+      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
+                 self->gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
+                                       : PLAN_REF_NONE,
+                 in, ONE (amax), plan_lower_unit_ref (self->scales, unit, 0),
+                 plan_lower_layer_scales (self, unit), plan_lower_layer_amax (self, unit)),
+      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
+}
+
+static void
+publish_quantised (PlanLower *self, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->unrounded, unit, 0));
+  publish (self, PLAN_BUCKET_LAYER, unit);
+}
+
+static void
+each_unit (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+{
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  visit (self, unit);
+  plan_lower_end_units (self, unit);
+}
+
+static void
+take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const guint count = plan_schedule_buffer (self->schedule, (guint)buffer.array)->count;
+  for (guint i = 0; i < count; i++)
+    {
+      buffer.offset = (gint32)i;
+      visit (self, buffer);
+    }
+}
+
+/* Of every parameter, on every rank; quantising by earlier magnitudes finds this one's by the way.
+ */
+static void
+find_largest (PlanLower *self)
+{
+  if (self->amax < 0)
+    return;
+  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
+  const gboolean is_shared = self->ranks * self->replicas > 1;
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
+  each_unit (self, measure_unit);
+  if (!is_shared)
+    return;
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
+                         PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}
+
+/* The new weights of all units, once the largest magnitudes are known on every rank. */
+static void
+quantise_weights (PlanLower *self)
+{
+  if (!is_quantised (self, PLAN_BUCKET_LAYER))
+    return;
+  each_unit (self, round_for_quantising);
+  if (self->work >= 0)
+    take_work (self, ONE (work), plan_lower_alloc);
+  if (self->amax >= 0)
+    plan_lower_alloc (self, ONE (amax));
+  find_largest (self);
+  each_unit (self, quantise_unit);
+  if (self->amax >= 0)
+    plan_lower_free (self, ONE (amax));
+  if (self->work >= 0)
+    take_work (self, ONE (work), plan_lower_free);
+  each_unit (self, publish_quantised);
+}
+
+/* Memory that stays: everything but what gathering and the micro batches take. */
+static void
+resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                  void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 arrays[] = { b->shard,      b->column_shard, b->main, b->masters, b->exp_avg,
+                            b->exp_avg_sq, b->grads,        b->half, b->cast };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+  if (stays_whole (self, kind))
+    visit (self, plan_lower_unit_ref (b->weights, unit, 0));
+  if (stays_whole (self, kind) && b->columns >= 0)
+    visit (self, plan_lower_unit_ref (b->columns, unit, 0));
+}
+
+/* Pools are taken at their first use and stay. */
+static void
+pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 arrays[]
+      = { self->shards_weights ? b->weights : -1, self->shards_weights ? b->columns : -1,
+          self->shards_grads ? b->bucket : -1 };
+  for (guint i = 0; self->pools && i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      take_work (self, plan_lower_ref (arrays[i]), visit);
+}
+
+/* Derived copies of one layer's weights that stay. */
+static void
+derived_buffers (PlanLower *self, PlanLowerUnit unit,
+                 void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      const gboolean stays = !self->stack->quantises_on_use;
+      const gint32 arrays[] = { stays ? self->copy[role] : -1, stays ? self->copy_col[role] : -1,
+                                self->keeps_transposes ? self->transposed[role] : -1 };
+      for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+        if (arrays[i] >= 0)
+          visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+    }
+  if (self->scales >= 0)
+    visit (self, plan_lower_unit_ref (self->scales, unit, 0));
+}
+
+static void
+take_derived (PlanLower *self, PlanLowerUnit unit)
+{
+  derived_buffers (self, unit, plan_lower_alloc);
+}
+
+static void
+drop_derived (PlanLower *self, PlanLowerUnit unit)
+{
+  derived_buffers (self, unit, plan_lower_free);
+}
+
+/* Where buckets go by size, copies of a layer's weights go with none of them. */
+static void
+each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+{
+  if (self->layout.by_size && self->copies_weights && !self->stack->quantises_on_use)
+    each_unit (self, visit);
+}
+
+static void
+setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 host = plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - host;
+  const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
+  const gint64 shards = self->shards_optimizer ? (gint64)self->layout.shards : 1;
+  const gint64 shard = !self->shards_optimizer ? 0
+                       : self->splits_shards   ? self->rank * self->replicas + self->replica
+                                               : self->rank;
+  resident_buffers (self, kind, unit, plan_lower_alloc);
+  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
+    derived_buffers (self, unit, plan_lower_alloc);
+  plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
+                      PLAN_DIMS (kind, shard, shards));
+  plan_lower_host_init (self, kind, unit, main_weights (self, kind, unit));
+  if (b->masters >= 0)
+    plan_lower_compute (self, PLAN_OP_CAST,
+                        PLAN_REFS (plan_lower_unit_ref (b->masters, unit, 0),
+                                   plan_lower_at (main_weights (self, kind, unit), (guint64)host)),
+                        PLAN_DIMS (n));
+  for (guint i = 0; i < G_N_ELEMENTS (zeroed); i++)
+    if (zeroed[i] >= 0)
+      plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (zeroed[i], unit, 0)),
+                          PLAN_DIMS (n));
+  if (is_quantised (self, kind))
+    return;
+  round_weights (self, kind, unit);
+  publish (self, kind, unit);
+}
+
+static void
+zero_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint64 n = self->shards_grads ? plan_lower_shard_elements (self, kind)
+                                      : (gint64)self->layout.buckets[kind].padded;
+  plan_lower_compute (self, PLAN_OP_ZERO,
+                      PLAN_REFS (plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)),
+                      PLAN_DIMS (n));
+}
+
+static void
+drop_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0));
+}
+
+/* This rank's part of the reduced gradients. */
+static PlanRef
+own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanRef grads = plan_lower_unit_ref (self->bucket[kind].grads, unit, 0);
+  const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 inside
+      = self->splits_shards ? (guint64)(self->replica * plan_lower_own_elements (self, kind)) : 0;
+  const gboolean is_whole = !self->shards_grads && self->shards_optimizer;
+  return plan_lower_at (grads, inside + (is_whole ? (guint64)self->rank * part : 0));
+}
+
+PlanRef
+plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gint32 cast = self->bucket[kind].cast;
+  return cast >= 0 ? plan_lower_unit_ref (cast, unit, 0) : own_gradients (self, kind, unit);
+}
+
+static void
+await_reduction (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->bucket[kind].reduced >= 0)
+    plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0));
+}
+
+static void
+cast_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanRef cast = plan_lower_unit_ref (self->bucket[kind].cast, unit, 0);
+  plan_lower_alloc (self, cast);
+  await_reduction (self, kind, unit);
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (cast, own_gradients (self, kind, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
+}
+
+static void
+drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].cast, unit, 0));
+}
+
+static void
+measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const gboolean is_whole = self->sums_whole && self->shards_optimizer;
+  await_reduction (self, kind, unit);
+  plan_lower_compute (self, PLAN_OP_NORM_SQ,
+                      PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
+                                 is_whole ? plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)
+                                          : plan_lower_optimizer_gradients (self, kind, unit)),
+                      PLAN_DIMS (is_whole ? (gint64)self->layout.buckets[kind].padded
+                                          : plan_lower_own_elements (self, kind)));
+}
+
+/* Moments in narrow formats are widened for all parameters at once while the optimizer works. */
+static void
+widened_moments (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                 void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 arrays[] = { b->wide_avg, b->wide_avg_sq };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+}
+
+static void
+take_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  widened_moments (self, kind, unit, plan_lower_alloc);
+}
+
+static void
+drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  widened_moments (self, kind, unit, plan_lower_free);
+}
+
+/* What the device updates: all that the host does not. */
+static void
+update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const guint64 host = (guint64)plan_lower_host_elements (self, kind);
+  const gint64 n = plan_lower_own_elements (self, kind) - (gint64)host;
+  const PlanRef main = plan_lower_at (main_weights (self, kind, unit), host);
+  const PlanRef updated = b->masters >= 0 ? plan_lower_unit_ref (b->masters, unit, 0) : main;
+  const PlanRef exp_avg = plan_lower_unit_ref (b->exp_avg, unit, 0);
+  const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
+  if (n == 0)
+    return;
+  if (self->stack->late_moments)
+    {
+      plan_lower_touch (self, exp_avg);
+      plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
+    }
+  if (b->exp_avg_sq < 0)
+    plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
+                        PLAN_DIMS (n));
+  else
+    plan_lower_compute (self, PLAN_OP_ADAMW,
+                        PLAN_REFS (updated, exp_avg, plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
+                                   grads, ONE (coef)),
+                        PLAN_DIMS (n));
+  if (b->masters >= 0)
+    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main, updated), PLAN_DIMS (n));
+}
+
+static void
+update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  update_here (self, kind, unit);
+  if (is_quantised (self, kind))
+    return;
+  round_weights (self, kind, unit);
+  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind) || !self->shards_weights)
+    publish (self, kind, unit);
+}
+
+static void
+fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_host_weights (self, kind, unit, main_weights (self, kind, unit));
+}
+
+/* The host's share: out, update, back, one after the other. */
+static void
+update_on_host (PlanLower *self)
+{
+  if (self->copied < 0)
+    return;
+  plan_lower_each_bucket (self, plan_lower_host_gradients);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (copied)),
+                   PLAN_REF_NONE);
+  plan_lower_each_bucket (self, plan_lower_host_update);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (updated)),
+                   PLAN_REF_NONE);
+  plan_lower_each_bucket (self, fetch_weights);
+  plan_lower_wait (self, ONE (copied));
+}
+
+static void
+free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  if (self->shards_optimizer && stays_whole (self, kind) && !late)
+    plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                     PLAN_WAITS (plan_lower_unit_ref (b->gathered, unit, 0),
+                                 plan_lower_unit_ref (b->columns_gathered, unit, 0)),
+                     PLAN_REF_NONE);
+  resident_buffers (self, kind, unit, plan_lower_free);
+  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
+    derived_buffers (self, unit, plan_lower_free);
+}
+
+static void
+each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const gint32 arrays[] = { self->tokens,
+                            self->targets,
+                            self->sums,
+                            self->all_sums == self->sums ? -1 : self->all_sums,
+                            self->coef,
+                            self->loss_rows,
+                            self->nan_sum,
+                            self->product_work[FALSE],
+                            self->product_work[TRUE],
+                            self->scratch,
+                            self->site_scales,
+                            self->site_history,
+                            self->site_amax,
+                            self->gathered[FALSE],
+                            self->gathered[TRUE] };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      visit (self, plan_lower_ref (arrays[i]));
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && self->bucket[kind].is_unit)
+      pool_buffers (self, kind, visit);
+}
+
+static void
+await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].gathered, unit, 0));
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].columns_gathered, unit, 0));
+}
+
+/* Every rank's part of the list that is gathered. */
+static void
+each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerUnit rank = plan_lower_begin_repeat (self, "r", 0, self->ranks, 1);
+  visit (self, plan_lower_unit_ref (self->parts, rank, 0));
+  plan_lower_end_units (self, rank);
+}
+
+/* Nothing runs beside these gathers; weights as they are first made need none of their buffers. */
+static void
+publish_together (PlanLower *self, gboolean is_updated)
+{
+  if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
+    return;
+  const gboolean is_flat = is_updated && self->sent >= 0;
+  if (is_flat)
+    {
+      plan_lower_alloc (self, ONE (sent));
+      each_part (self, plan_lower_alloc);
+      plan_lower_alloc (self, ONE (landed));
+    }
+  plan_lower_each_bucket (self, publish_now);
+  plan_lower_each_bucket (self, await_published);
+  if (is_flat)
+    {
+      plan_lower_free (self, ONE (landed));
+      plan_lower_free (self, ONE (sent));
+      each_part (self, plan_lower_free);
+    }
+}
+
+/* The embedding's hook runs once more as the step ends: the units it asks for are on their way
+ * when the next one begins. */
+static void
+kick (PlanLower *self)
+{
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    return;
+  self->units_here = self->ahead_of_embedding;
+  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, i);
+}
+
+void
+plan_lower_setup (PlanLower *self)
+{
+  self->is_first_micro_batch = TRUE;
+  each_small_buffer (self, plan_lower_alloc);
+  plan_lower_host_memory (self, TRUE);
+  plan_lower_each_bucket (self, setup_bucket);
+  each_derived (self, take_derived);
+  plan_lower_init_sites (self);
+  quantise_weights (self);
+  publish_together (self, FALSE);
+  kick (self);
+}
+
+void
+plan_lower_begin_step (PlanLower *self)
+{
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
+  if (self->nan_sum >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (nan_sum)),
+                        PLAN_DIMS (PLAN_EXACT_LIMBS));
+  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+    {
+      self->is_first_micro_batch = TRUE;
+      self->units_here = 0;
+      plan_lower_each_bucket (self, publish_now);
+    }
+  if (self->is_eval)
+    return;
+  if (self->gather_time == PLAN_GATHER_IN_TURN)
+    {
+      for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+        if (self->layout.by_size ? kind == PLAN_BUCKET_EMBEDDING : plan_lower_is_early (self, kind))
+          publish_now (self, kind, PLAN_NO_UNIT);
+    }
+  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+    plan_lower_each_bucket (self, drop_cast);
+  plan_lower_each_bucket (self, self->drops_grads ? drop_gradients : zero_gradients);
+}
+
+/* Embedding and head, where they do not stay gathered while the optimizer works. */
+static void
+drop_or_take_non_units (PlanLower *self, gboolean takes)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (!plan_bucket_is_unit (kind) && self->shards_weights
+        && self->stack->outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
+      {
+        const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
+        if (takes)
+          {
+            plan_lower_alloc (self, weights);
+            publish (self, kind, PLAN_NO_UNIT);
+          }
+        else
+          plan_lower_free (self, weights);
+      }
+}
+
+/* What was gathered ahead of a pass that does not come. */
+static void
+drop_units (PlanLower *self, gint64 count)
+{
+  for (gint32 i = 0; i < count; i++)
+    {
+      plan_lower_await_unit (self, PLAN_NO_UNIT, i);
+      plan_lower_release (self, PLAN_NO_UNIT, i);
+    }
+}
+
+/* Every rank's exact sums, everywhere. */
+static void
+share_sums (PlanLower *self)
+{
+  if (self->world_group < 0)
+    return;
+  plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
+                         PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
+                         PLAN_REF_NONE, ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}
+
+/* Frameworks that read the norm cannot issue ahead what comes behind it. */
+static void
+prepare (PlanLower *self)
+{
+  if (!self->stack->waits_for_norm || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
+    return;
+  const gint64 tensors = plan_model_n_tensors (self->model);
+  plan_lower_look (self);
+  plan_lower_emit (self, PLAN_OP_PREPARE, PLAN_STREAM_HOST, NULL, PLAN_DIMS (tensors), NULL,
+                   PLAN_REF_NONE);
+}
+
+/* Gathers start afresh in the next one. */
+static void
+end_evaluation (PlanLower *self)
+{
+  drop_units (self, self->ahead_of_head);
+  share_sums (self);
+  plan_lower_look (self);
+}
+
+void
+plan_lower_end_step (PlanLower *self)
+{
+  if (self->is_eval)
+    {
+      end_evaluation (self);
+      return;
+    }
+  const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
+  const gint64 norms = self->sums_whole      ? 1
+                       : self->splits_shards ? self->ranks * self->replicas
+                                             : self->ranks;
+  self->is_first_micro_batch = TRUE;
+  drop_or_take_non_units (self, FALSE);
+  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+    plan_lower_each_bucket (self, cast_gradients);
+  plan_lower_sum_replicated (self);
+  plan_lower_rescale (self);
+  plan_lower_each_bucket (self, measure_gradients);
+  share_sums (self);
+  /* Where gradients are whole on every rank, one rank's sum is the sum. */
+  plan_lower_compute (
+      self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
+      PLAN_DIMS (all, norms, self->ranks * self->replicas * self->micro_batches * self->net.rows));
+  prepare (self);
+  const gboolean widens = self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg >= 0
+                          || self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg_sq >= 0;
+  if (widens)
+    plan_lower_each_bucket (self, take_widened);
+  update_on_host (self);
+  plan_lower_each_bucket (self, update_weights);
+  if (widens)
+    plan_lower_each_bucket (self, drop_widened);
+  quantise_weights (self);
+  publish_together (self, TRUE);
+  drop_or_take_non_units (self, TRUE);
+  kick (self);
+  plan_lower_look (self);
+}
+
+void
+plan_lower_teardown (PlanLower *self)
+{
+  if (self->gather_time != PLAN_GATHER_AT_BEGIN)
+    drop_units (self, self->ahead_of_embedding);
+  plan_lower_each_bucket (self, free_bucket);
+  each_derived (self, drop_derived);
+  each_small_buffer (self, plan_lower_free);
+  plan_lower_host_memory (self, FALSE);
+}

@@ -1,0 +1,85 @@
+/* The steps of lowering, and what they share: when weights are gathered, what the optimizer reads.
+ */
+#pragma once
+#include "planner/lower/lower-private.h"
+G_BEGIN_DECLS
+
+/* In the order in which they appear in a schedule. */
+void plan_lower_setup (PlanLower *self);
+void plan_lower_begin_step (PlanLower *self);
+void plan_lower_forward (PlanLower *self);
+void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
+void plan_lower_end_step (PlanLower *self);
+void plan_lower_teardown (PlanLower *self);
+
+/* The output layer and the loss, up to the gradient of what the final norm left, in dnorm_final.
+ * Where logits become their gradient, or are made in pieces, all of it is the backward pass's. */
+void plan_lower_loss_forward (PlanLower *self);
+void plan_lower_loss_backward (PlanLower *self);
+
+/* What pieces that autograd joins need beside; nothing where it joins none. */
+void plan_lower_declare_joined (PlanLower *self);
+
+/* Whether logits become their gradient in one kernel: neither softmax nor gradient is kept. */
+gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
+
+/* The forward pass gets to the output layer's weight. */
+void plan_lower_reach_output (PlanLower *self);
+
+/* The host looks at what compute has done so far. */
+void plan_lower_look (PlanLower *self);
+
+/* Starts gathering what a unit's forward pass reads; gives it back. */
+void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+
+/* Whether a bucket around the layers is read before them. */
+gboolean plan_lower_is_early (const PlanLower *self, PlanBucketKind kind);
+
+/* Whether each bucket that stays gathered is asked for when the one before is used. */
+gboolean plan_lower_gathers_in_turn (const PlanLower *self);
+
+void plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta);
+/* Copies what was gathered to the parameters, where it was gathered elsewhere. */
+void plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta);
+
+/* Embedding and head where they come and go with the passes: asks for one, waits for it, gives it
+ * back; nothing where they stay. */
+void plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind);
+void plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind);
+void plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind);
+
+/* The head's hook in the backward pass knows which unit is next. */
+void plan_lower_gather_last (PlanLower *self);
+
+/* The head is given back behind a loss in pieces, and gathered again with its norm, which turns
+ * next; nothing where autograd joins no pieces. */
+void plan_lower_gather_head_anew (PlanLower *self);
+
+/* Gives back what autograd left, where that stays until the backward pass ends. */
+void plan_lower_drop_fresh_gradients (PlanLower *self);
+
+/* Starts what waited for a parameter's gradient. */
+void plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role);
+
+/* Moves a unit's gradients into the bucket that is reduced, where they waited for one another. */
+void plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
+
+void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                               gint32 delta, gboolean is_column);
+
+/* What the optimizer reads of a bucket's gradients. */
+PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
+                                        PlanLowerUnit unit);
+
+/* Sites that quantise by earlier magnitudes: what they keep, as a run begins, and as a step ends.
+ */
+void plan_lower_declare_sites (PlanLower *self);
+void plan_lower_init_sites (PlanLower *self);
+void plan_lower_rescale (PlanLower *self);
+
+/* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
+void plan_lower_declare_replicated (PlanLower *self);
+void plan_lower_sum_replicated (PlanLower *self);
+
+G_END_DECLS

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products in pieces beside the communication of the tensor-parallel group. What is gathered goes
+ * round the ring, a rank's part at a time, while the product of the part that came before runs.
+ *
+ * Transformer Engine (ub: common/comm_gemm_overlap/comm_gemm_overlap.cpp at d0067d0d; which product
+ * goes with what, and how: pytorch/module/base.py, initialize_ub) makes what is reduced by columns,
+ * a piece of which is reduced while the next is made; pieces lie one behind the other, and the sum
+ * of each goes to its columns. The gather and the reduction around the gradient of a product over
+ * columns go on in bulk beside another product, as they do without user buffers.
+ *
+ * PyTorch (async: torch/distributed/_symmetric_memory, _pipelined_multi_all_gather_and_consume and
+ * _pipelined_produce_and_all2all) makes what is reduced by rows, those of one rank after another;
+ * each part goes to its rank while the next is made, and is added up there. Its compiler
+ * (_inductor/fx_passes/micro_pipeline_tp.py) takes what is reduced apart where a single product
+ * made it: not the gradient that q, k and v, or gate and up, have of the same input. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+
+#define SPLITS 4 /* of a product that is reduced: num_splits */
+
+/* Buffers of tokens x hidden that stay: for qkv and fc1 forward, for proj and fc2 backward, and in
+ * bulk for the weights' gradients of qkv and fc1; and those of four reductions. */
+#define GATHER_BUFFERS 6
+#define REDUCE_BUFFERS 4
+
+gboolean
+plan_lower_has_pieces (const PlanLower *self)
+{
+  return self->plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE && self->tensor_group >= 0;
+}
+
+static gboolean
+sends_rows (const PlanLower *self)
+{
+  return self->plan->value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_ASYNC;
+}
+
+static gint64
+members (const PlanLower *self)
+{
+  return self->plan->value[PLAN_TP];
+}
+
+/* Of a product that is reduced, which has as many columns as the model is wide. */
+static gint64
+splits (const PlanLower *self)
+{
+  if (sends_rows (self))
+    return members (self);
+  return self->model->hidden % SPLITS == 0 ? SPLITS : 1;
+}
+
+gboolean
+plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear)
+{
+  const gint64 compute = self->plan->value[PLAN_COMPUTE];
+  const gboolean has_one_scale
+      = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
+  return plan_lower_has_pieces (self)
+         && (!self->net.quantises || (has_one_scale && linear->bias == PLAN_N_TENSORS));
+}
+
+static void
+cut (PlanLower *self, gint32 array, gint64 pieces)
+{
+  if (array >= 0)
+    plan_schedule_cut_buffer (self->schedule, (guint)array, (guint32)pieces);
+}
+
+void
+plan_lower_declare_pieces (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const guint64 elements = (guint64)(net->rows * self->model->hidden);
+  if (!plan_lower_has_pieces (self))
+    return;
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      if (node->kind == PLAN_NODE_GATHER_SEQ && !node->is_lazy)
+        cut (self, self->value[node->out], members (self));
+      if (node->kind != PLAN_NODE_REDUCE_TP)
+        continue;
+      cut (self, self->value[node->in], splits (self));
+      cut (self, self->grad[node->in], members (self));
+      cut (self, self->quantised_grad[node->in], members (self));
+    }
+  if (sends_rows (self))
+    {
+      self->received = plan_schedule_add_buffer (self->schedule, "received.parts", 1, elements,
+                                                 net->compute, PLAN_CATEGORY_ACTIVATIONS);
+      cut (self, self->received, members (self));
+      return;
+    }
+  plan_schedule_register (self->schedule, (guint)self->tensor_group,
+                          GATHER_BUFFERS * plan_dtype_bytes (net->linear, elements)
+                              + REDUCE_BUFFERS * plan_dtype_bytes (net->compute, elements));
+}
+
+guint64
+plan_lower_own_part (const PlanLower *self, guint64 elements)
+{
+  return plan_schedule_rank (self->schedule) % (guint64)members (self) * elements
+         / (guint64)members (self);
+}
+
+void
+plan_lower_gathered_product (PlanLower *self, const PlanLowerProduct *product, PlanRef own)
+{
+  const gint64 n = members (self), part = product->rows / n;
+  const guint64 in_part = (guint64)(part * product->depth);
+  const guint64 out_part = (guint64)(part * product->cols);
+  const guint rank = plan_schedule_rank (self->schedule) % (guint)n;
+  for (guint step = 0; step < (guint)n; step++)
+    {
+      const guint here = (rank + (guint)n - step) % (guint)n;
+      const guint coming = (here + (guint)n - 1) % (guint)n;
+      const PlanRef in = step == 0 ? own : plan_lower_at (product->in, here * in_part);
+      const PlanRef next = plan_lower_at (product->in, coming * in_part);
+      if (step > 0)
+        plan_lower_await_exchange (self);
+      if (step == 0)
+        plan_lower_begin_exchange (self, PLAN_OP_EXCHANGE, PLAN_REFS (next, in), (gint64)in_part);
+      else if (step + 1 < (guint)n)
+        plan_lower_go_on_exchanging (self, PLAN_OP_EXCHANGE, PLAN_REFS (next, in), (gint64)in_part);
+      plan_lower_compute (self, PLAN_OP_GEMM,
+                          PLAN_REFS (plan_lower_at (product->out, here * out_part), in,
+                                     product->weight, product->bias),
+                          PLAN_DIMS (part, product->cols, product->depth, product->layout));
+    }
+}
+
+/* Every rank's rows by themselves, this one's last: it keeps them. */
+static void
+send_rows (PlanLower *self, const PlanLowerProduct *product, PlanRef sum)
+{
+  const guint n = (guint)members (self), rank = plan_schedule_rank (self->schedule) % n;
+  const gint64 rows = product->rows / n, count = rows * product->cols;
+  const PlanRef received = plan_lower_ref (self->received);
+  plan_lower_alloc (self, received);
+  for (guint step = 1; step <= n; step++)
+    {
+      const guint to = (rank + step) % n, from = (rank + n - step) % n;
+      const gboolean is_own = step == n;
+      const PlanRef in = plan_lower_at (product->in, (guint64)(to * rows * product->depth));
+      const PlanRef out = is_own ? plan_lower_at (received, (guint64)(to * count))
+                                 : plan_lower_at (product->out, (guint64)(to * count));
+      plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, in, product->weight, product->bias),
+                          PLAN_DIMS (rows, product->cols, product->depth, product->layout));
+      if (!is_own)
+        plan_lower_begin_exchange (
+            self, PLAN_OP_EXCHANGE,
+            PLAN_REFS (plan_lower_at (received, (guint64)(from * count)), out), count);
+    }
+  plan_lower_await_exchange (self);
+  plan_lower_compute (self, PLAN_OP_SUM_PARTS, PLAN_REFS (sum, received), PLAN_DIMS (count, n));
+  plan_lower_free (self, received);
+}
+
+void
+plan_lower_reduced_product (PlanLower *self, const PlanLowerProduct *product, PlanRef sum)
+{
+  if (sends_rows (self))
+    {
+      send_rows (self, product, sum);
+      return;
+    }
+  const gint64 n = splits (self), cols = product->cols / n;
+  const gint64 count = product->rows / members (self) * cols;
+  for (gint64 i = 0; i < n; i++)
+    {
+      const PlanRef out = plan_lower_at (product->out, (guint64)(i * product->rows * cols));
+      const PlanRef weight = plan_lower_at (product->weight, (guint64)(i * cols * product->depth));
+      const PlanRef bias = product->bias.array < 0
+                               ? product->bias
+                               : plan_lower_at (product->bias, (guint64)(i * cols));
+      plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, product->in, weight, bias),
+                          PLAN_DIMS (product->rows, cols, product->depth, product->layout));
+      plan_lower_begin_exchange (self, PLAN_OP_REDUCE_SCATTER,
+                                 PLAN_REFS (plan_lower_at (sum, (guint64)(i * count)), out), count);
+    }
+  plan_lower_await_exchange (self);
+}

@@ -1,0 +1,782 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-offload.h"
+#include "planner/lower/lower-step.h"
+#include "planner/schedule/scratch.h"
+
+#define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
+
+static gint32
+buffer (PlanLower *self, const char *name, gint64 count, guint64 elements, PlanDtype dtype,
+        PlanCategory category)
+{
+  return plan_schedule_add_buffer (self->schedule, name, (guint32)count, elements, dtype, category);
+}
+
+static gint32
+state_of (PlanLower *self, PlanBucketKind kind, const char *what, gint64 count, guint64 elements,
+          PlanDtype dtype, PlanCategory category)
+{
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
+  return buffer (self, name, count, elements, dtype, category);
+}
+
+static gint32
+event (PlanLower *self, PlanBucketKind kind, const char *what)
+{
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
+  return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].length);
+}
+
+/* The optimizer's part of a bucket. */
+static void
+declare_optimizer (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const gint64 units = self->layout.buckets[kind].length;
+  const guint64 own = (guint64)plan_lower_own_elements (self, kind);
+  const guint64 here = own - (guint64)plan_lower_host_elements (self, kind);
+  const gboolean has_main = !IS (self, MAIN_PARAMS, AUTO);
+  const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
+  const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
+  const gboolean both_bf16 = avg == PLAN_DTYPE_BF16 && avg_sq == PLAN_DTYPE_BF16;
+  const gboolean widens = self->stack->widens_moments && !both_bf16;
+  const PlanCategory category = PLAN_CATEGORY_OPTIMIZER;
+
+  if (has_main)
+    b->main
+        = state_of (self, kind, "main", units, own, self->main_params, PLAN_CATEGORY_MAIN_PARAMS);
+  plan_lower_declare_host_state (self, kind);
+  if (here == 0)
+    return;
+  if (IS (self, FUSED_MASTERS, ON))
+    b->masters = state_of (self, kind, "masters", units, here, PLAN_DTYPE_FP32, category);
+  b->exp_avg = state_of (self, kind, "exp_avg", units, here, avg, category);
+  if (widens && avg != PLAN_DTYPE_FP32)
+    b->wide_avg = state_of (self, kind, "wide_avg", units, here, PLAN_DTYPE_FP32, category);
+  if (IS (self, OPTIMIZER, SGD))
+    return;
+  b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, here, avg_sq, category);
+  if (widens && avg_sq != PLAN_DTYPE_FP32)
+    b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
+}
+
+static void
+declare_weights (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
+  const gint64 sets
+      = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->length;
+  const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
+  const gboolean lands = self->shards_weights && self->stack->copies_gathered;
+  b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
+                         self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  if (lands)
+    b->landing
+        = state_of (self, kind, "landing", layout->length, full, b->dtype, PLAN_CATEGORY_GATHERED);
+  if (self->shards_weights && !self->rounds_late)
+    b->shard
+        = state_of (self, kind, "shard", layout->length, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
+  if (columns)
+    b->columns = state_of (self, kind, "columns", sets, full, b->dtype,
+                           self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  if (columns && self->shards_weights)
+    b->column_shard = state_of (self, kind, "column_shard", layout->length, part, b->dtype,
+                                PLAN_CATEGORY_WEIGHTS);
+  if (columns && self->shards_optimizer)
+    b->columns_gathered = event (self, kind, "columns_gathered");
+  if (self->shards_optimizer)
+    b->gathered = event (self, kind, "gathered");
+  if (self->splits_shards)
+    b->whole = event (self, kind, "whole");
+}
+
+static void
+declare_gradients (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const PlanBucket *layout = &self->layout.buckets[kind];
+  const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
+  const guint64 held = self->shards_grads ? part : full;
+  const gboolean differs = self->grad_comm != self->main_grads;
+  const gint64 sets
+      = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->length;
+  b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
+                       PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->keeps_half_grads && self->data_parallel > 1 && !self->shards_optimizer)
+    b->half = state_of (self, kind, "half_grads", layout->length, full, self->net.compute,
+                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
+      && self->main_grads != self->main_params)
+    b->cast = state_of (self, kind, "cast_grads", layout->length,
+                        (guint64)plan_lower_own_elements (self, kind), self->main_params,
+                        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->shards_grads || (self->ranks > 1 && differs))
+    b->bucket
+        = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
+    b->received = state_of (self, kind, "received", layout->length, full, self->grad_comm,
+                            PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->replicas > 1 && differs)
+    b->outer = state_of (self, kind, "outer", layout->length, held, self->grad_comm,
+                         PLAN_CATEGORY_GRAD_BUCKETS);
+  if (self->ranks * self->replicas > 1)
+    b->reduced = event (self, kind, "reduced");
+}
+
+static void
+declare_bucket (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  memset (b, 0xff, sizeof *b); /* every array: -1 */
+  b->is_unit = plan_bucket_is_unit (kind);
+  b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
+                 ? plan_gathered_dtype (self->plan)
+                 : self->net.compute;
+  if (!plan_layout_has (&self->layout, kind))
+    return;
+  declare_weights (self, kind);
+  declare_optimizer (self, kind);
+  declare_gradients (self, kind);
+}
+
+/* A share of a value's gradient: what the backward pass of a node leaves. */
+static void
+declare_gradient_of (PlanLower *self, PlanValueId v)
+{
+  if (self->grad[v] >= 0)
+    return;
+  g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
+  self->grad[v] = buffer (self, name, 1, self->net.values[v].elements, self->net.compute,
+                          PLAN_CATEGORY_ACTIVATIONS);
+}
+
+/* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
+ * and adds its own to that. */
+static gboolean
+adds_share (const PlanLower *self, guint node)
+{
+  const PlanNode *norm = &self->net.nodes[node];
+  PlanValueSet behind = 0;
+  for (guint i = node + 1; i < self->net.n_nodes; i++)
+    behind |= self->net.nodes[i].reads;
+  return self->stack->adds_in_norms && norm->kind == PLAN_NODE_NORM
+         && (behind & plan_value_bit (norm->in));
+}
+
+/* One buffer for whatever sequences are gathered, and one for their gradients. */
+static void
+declare_gathered (PlanLower *self)
+{
+  const guint64 elements = (guint64)(self->net.rows * self->model->hidden);
+  const gboolean exist = self->stack->static_gathers && self->net.split_rows < self->net.rows;
+  self->gathered[FALSE] = self->gathered[TRUE] = -1;
+  if (!exist)
+    return;
+  self->gathered[FALSE]
+      = buffer (self, "gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+  if (!self->is_eval)
+    self->gathered[TRUE]
+        = buffer (self, "d.gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+  self->value[PLAN_VALUE_NORM1_FULL] = self->value[PLAN_VALUE_NORM2_FULL] = self->gathered[FALSE];
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_REDUCE_TP)
+      self->grad[self->net.nodes[i].in] = self->gathered[TRUE];
+}
+
+static void
+declare_values (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  const PlanDtype grad = self->net.quantises ? plan_grad_dtype (self->plan) : self->net.compute;
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    {
+      const PlanValue *value = &self->net.values[v];
+      self->value[v] = self->grad[v] = -1;
+      self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
+      if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
+        continue;
+      self->value[v] = buffer (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
+                               value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  declare_gathered (self);
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, i))
+      declare_gradient_of (self, self->net.nodes[i].in);
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    if (self->net.nodes[i].kind == PLAN_NODE_ADD && self->net.nodes[i].stats != PLAN_NO_VALUE)
+      declare_gradient_of (self, self->net.nodes[i].other);
+  for (guint i = 0; self->net.quantises && i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
+      g_autofree char *col = g_strconcat (row, ".col", NULL);
+      const guint64 elements = (guint64)(node->rows * node->cols);
+      self->quantised_grad[node->out]
+          = buffer (self, row, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+      if (self->net.has_columns)
+        self->quantised_grad_col[node->out]
+            = buffer (self, col, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
+  self->grad_sum[PLAN_VALUE_X]
+      = buffer (self, "dx", layers + 1, self->net.values[PLAN_VALUE_X].elements, self->net.compute,
+                PLAN_CATEGORY_ACTIVATIONS);
+  self->grad_sum[PLAN_VALUE_HIDDEN2]
+      = buffer (self, "dhidden2", 1, self->net.values[PLAN_VALUE_HIDDEN2].elements,
+                self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+}
+
+static void
+declare_head (PlanLower *self)
+{
+  const PlanNetwork *net = &self->net;
+  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)net->rows;
+  const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
+  const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
+  const guint64 logits = at_once * (guint64)net->vocab;
+  const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
+  const gboolean splits = net->split_rows < net->rows;
+  const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
+  const gboolean is_fused = IS (self, CE_FUSION, ON);
+  const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
+  /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
+   * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
+  const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
+  const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
+  const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
+  const struct
+  {
+    gint32 *array;
+    const char *name;
+    gboolean exists;
+    guint64 elements;
+    PlanDtype dtype;
+    PlanCategory category;
+  } table[] = {
+    { &self->embedded, "embedded", splits, whole, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, net->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", !turns, logits,
+      loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
+    { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", !turns, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_WORKSPACE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    *table[i].array = table[i].exists ? buffer (self, table[i].name, 1, table[i].elements,
+                                                table[i].dtype, table[i].category)
+                                      : -1;
+  if (splits && is_static)
+    self->norm_final_full = self->gathered[FALSE];
+  self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
+}
+
+/* Gradients of all units in the format of weights, a tensor each. */
+static void
+declare_fresh (PlanLower *self)
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    self->fresh[role] = -1;
+  for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
+    for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
+      {
+        const PlanTensor *tensor = &self->layout.slots[kind][i].tensor;
+        g_autofree char *name = g_strconcat ("fresh.", tensor->name, NULL);
+        self->fresh[tensor->role]
+            = buffer (self, name, self->layout.buckets[kind].length, tensor->rows * tensor->cols,
+                      self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
+      }
+}
+
+/* A parameter's gradient before it is moved. */
+static void
+declare_raw (PlanLower *self)
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      const PlanTensor tensor = plan_lower_tensor (self, role);
+      self->raw[role] = -1;
+      if (tensor.rows > 0)
+        {
+          g_autofree char *name = g_strconcat ("raw.", tensor.name, NULL);
+          self->raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols, self->net.compute,
+                                    PLAN_CATEGORY_GRAD_BUCKETS);
+        }
+    }
+  const PlanTensor output = plan_lower_tensor (
+      self, self->model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
+  self->raw_sum
+      = self->plan->value[PLAN_LOSS_CHUNKS] > 1 && !self->is_eval && plan_lower_moves_sums (self)
+            ? buffer (self, "raw.sum", 1, output.rows * output.cols,
+                      self->joins_pieces ? self->grad_comm : PLAN_DTYPE_FP32,
+                      PLAN_CATEGORY_GRAD_BUCKETS)
+            : -1;
+  const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
+  self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
+                        ? buffer (self, "raw.again", 1,
+                                  plan_schedule_buffer (self->schedule, (guint)shared)->elements,
+                                  self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS)
+                        : -1;
+}
+
+/* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
+ * weights travel unquantised. */
+static void
+declare_derived (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  const gboolean keeps = self->keeps_transposes;
+  const gint64 copies = self->stack->quantises_on_use ? 1 : layers;
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR)
+        continue;
+      const PlanTensor tensor = plan_lower_tensor (self, node->weight);
+      g_autofree char *copy = g_strconcat ("copy.", tensor.name, NULL);
+      g_autofree char *col = g_strconcat (copy, ".col", NULL);
+      g_autofree char *turned = g_strconcat ("transposed.", tensor.name, NULL);
+      const guint64 elements = tensor.rows * tensor.cols;
+      if (self->copies_weights)
+        self->copy[node->weight]
+            = buffer (self, copy, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
+      if (self->copies_weights && self->net.has_columns)
+        self->copy_col[node->weight]
+            = buffer (self, col, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
+      if (self->transposes_weights || keeps)
+        self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
+                                                 self->net.weights, PLAN_CATEGORY_DERIVED);
+    }
+}
+
+/* What a list of all weights is gathered with: one's own part, flat; every rank's, flat; and what
+ * the collective writes (nanotron's all_gather_coalesced, then c10d's all_gather). */
+static void
+declare_flat_gather (PlanLower *self)
+{
+  const gint64 ranks = self->ranks;
+  guint64 own = 0;
+  self->sent = self->parts = self->landed = -1;
+  if (!self->stack->gathers_at_once || !self->shards_optimizer)
+    return;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      own += (guint64)(plan_lower_own_elements (self, kind) * self->layout.buckets[kind].length);
+  self->sent = buffer (self, "sent", 1, own, self->net.compute, PLAN_CATEGORY_GATHERED);
+  self->parts = buffer (self, "parts", ranks, own, self->net.compute, PLAN_CATEGORY_GATHERED);
+  self->landed
+      = buffer (self, "landed", 1, own * (guint64)ranks, self->net.compute, PLAN_CATEGORY_GATHERED);
+}
+
+/* Scales of the squares of a layer's linear weights. */
+static guint64
+squares_of (const PlanLower *self)
+{
+  const PlanSlot *slots = self->layout.slots[PLAN_BUCKET_LAYER];
+  guint64 squares = 0;
+  for (guint s = 0; s < self->layout.buckets[PLAN_BUCKET_LAYER].n_slots; s++)
+    squares += plan_dtype_square_scales (slots[s].tensor.rows, slots[s].tensor.cols);
+  return squares;
+}
+
+/* What quantising the new weights takes, and the scales that stay: per parameter of a layer, on
+ * every rank. */
+static void
+declare_quantising (PlanLower *self)
+{
+  const gint64 layers = self->model->layers;
+  const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
+  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
+  const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
+  const guint64 block = mx ? 32 : 16;
+  const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
+  self->unrounded = self->work = self->amax = self->scales = -1;
+  if (!quantised)
+    return;
+  self->unrounded = buffer (self, "unrounded", layers,
+                            (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
+                            self->net.compute, PLAN_CATEGORY_OPTIMIZER);
+  if (blockwise && self->shards_weights && self->stack->quantises_units)
+    self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
+                         layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
+  /* Largest magnitudes: of squares in fp32, where their scales are; of 32 or 16 elements in bf16,
+   * by rows and by columns; of a tensor one number. */
+  const guint64 all = layer->raw * (guint64)layers;
+  const guint64 squares = squares_of (self);
+  const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
+  self->amax = delayed     ? -1
+               : blockwise ? buffer (self, "amax", 1, squares * (guint64)layers, PLAN_DTYPE_FP32,
+                                     PLAN_CATEGORY_OPTIMIZER)
+               : mx || nv  ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16,
+                                     PLAN_CATEGORY_OPTIMIZER)
+                           : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
+                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  if (blockwise)
+    self->scales
+        = buffer (self, "scales", layers, self->stack->quantises_units ? 2 * squares : squares,
+                  PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
+  else if (mx || nv)
+    self->scales = buffer (self, "scales", layers, 2 * layer->raw / block,
+                           mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
+}
+
+/* Small state, and what a batch needs. */
+static void
+declare_rest (PlanLower *self)
+{
+  const guint64 rows = (guint64)self->net.rows, sums = 2 * PLAN_EXACT_LIMBS;
+  const guint all = plan_schedule_ranks (self->schedule);
+  self->tokens = buffer (self, "tokens", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  self->targets = buffer (self, "targets", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
+  self->all_sums
+      = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
+                : self->sums;
+  self->nan_sum
+      = IS (self, NAN_CHECK, PARAMS) && !IS (self, TASK, EVAL)
+            ? buffer (self, "nan_sum", 1, PLAN_EXACT_LIMBS, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
+            : -1;
+  self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
+  self->scratch = self->stack->needs_kernel_scratch
+                      ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
+                      : -1;
+  for (guint backward = 0; backward < 2; backward++)
+    self->product_work[backward]
+        = self->stack->product_work_bytes > 0 && !(backward && self->is_eval)
+              ? buffer (self, backward ? "product_work.backward" : "product_work.forward", 1,
+                        self->stack->product_work_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
+              : -1;
+  const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
+  self->attention_work
+      = is_cpu ? -1
+               : buffer (self, "attention_work", 1, plan_lower_attention_work (self) + alignment,
+                         PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+}
+
+static gint8
+group (PlanLower *self, const char *name, gint64 size, gint64 stride)
+{
+  return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
+}
+
+/* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
+ * within the group that shards, which holds whole ones of those. */
+static void
+declare_groups (PlanLower *self)
+{
+  const gint64 tp = self->plan->value[PLAN_TP];
+  self->tensor_group = group (self, "tensor", tp, 1);
+  self->inner_group = group (self, "inner", self->ranks, tp);
+  self->gather_group
+      = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
+  self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
+  self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
+  self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
+}
+
+static void
+measure_groups (PlanLower *self, guint rank)
+{
+  const gint64 *value = self->plan->value;
+  const gint64 strategy = value[PLAN_STRATEGY];
+  const gint64 all = plan_data_parallel (self->plan, self->cluster) * value[PLAN_CP];
+  const gint64 place = (gint64)rank / value[PLAN_TP];
+  self->replicas = value[PLAN_DP_OUTER];
+  self->ranks = all / self->replicas;
+  self->rank = place % self->ranks;
+  self->replica = place / self->ranks;
+  self->micro_batches = plan_micro_batches (self->plan, self->cluster);
+  plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
+  /* A group of one shards nothing. */
+  self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
+  self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
+  self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  self->drops_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->shards_weights
+      = self->drops_weights || (self->shards_grads && self->stack->gathers_each_pass);
+  self->rounds_late
+      = self->shards_weights && self->stack->rounds_as_gathered && !IS (self, MAIN_PARAMS, AUTO);
+  self->passes_outer = self->shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
+  self->has_own_groups = self->passes_outer && self->stack->outer == PLAN_OUTER_OWN_GROUPS
+                         && !self->model->tied_embeddings;
+  self->gathers_last_early = self->drops_weights && self->stack->units_ahead > 0;
+  self->joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
+  self->collects = self->shards_grads && self->stack->collects_grads;
+  self->drops_grads = self->shards_grads && self->stack->drops_grads;
+  self->data_parallel = all;
+}
+
+/* Units gathered ahead, given what else was counted: buckets are added while those added come to
+ * less than half a communication unit. */
+static gint64
+units_ahead (const PlanLower *self, gint64 counted)
+{
+  const PlanBucket *b = self->layout.buckets;
+  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded);
+  const gint64 left = self->comm_unit / 2 - counted;
+  if (self->shards_weights && self->stack->units_ahead > 0)
+    return MIN (self->stack->units_ahead, self->model->layers - 1);
+  if (!self->shards_weights || left <= 0)
+    return 0;
+  return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->model->layers - 1);
+}
+
+/* An evaluation begins with nothing gathered; a graph has no kick at its end. */
+static PlanGatherTime
+gather_time (const PlanLower *self)
+{
+  if (IS (self, TASK, EVAL))
+    return PLAN_GATHER_AT_BEGIN;
+  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->gathers_at_once)
+      && !self->shards_weights)
+    return PLAN_GATHER_AT_END;
+  if (IS (self, CUDA_GRAPH, ON))
+    return PLAN_GATHER_AT_BEGIN;
+  return self->stack->gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
+}
+
+/* Which nodes run again: recompute_layers tells layers apart, and nothing else does. */
+static void
+find_again (PlanLower *self)
+{
+  for (guint i = 0; i < self->net.n_nodes; i++)
+    {
+      const PlanNode *node = &self->net.nodes[i];
+      self->again[0] |= plan_node_is_again (&self->net, node, self->plan, FALSE) ? 1u << i : 0;
+      self->again[1] |= plan_node_is_again (&self->net, node, self->plan, TRUE) ? 1u << i : 0;
+    }
+}
+
+static void
+measure (PlanLower *self, guint rank)
+{
+  const Plan *plan = self->plan;
+  plan_network_init (&self->net, self->model, plan, self->stack, self->cluster);
+  find_again (self);
+  self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
+  self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
+  self->grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  measure_groups (self, rank);
+  const PlanBucket *b = self->layout.buckets;
+  const gboolean has_hooks = self->stack->prefetches_past_head;
+
+  /* `auto` looks at parameters, the queues count padding too: two units never fit exactly. */
+  const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
+  const guint64 closes_at = self->layout.rule.closes_at;
+  const gint64 bucket = closes_at == G_MAXUINT64 ? 0 : (gint64)closes_at;
+  self->comm_unit
+      = plan->value[PLAN_COMM_UNIT] != PLAN_UNSET
+            ? plan->value[PLAN_COMM_UNIT]
+            : MAX (self->stack->comm_unit_floor, self->layout.by_size ? bucket : 2 * raw);
+  self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1 && !self->layout.by_size;
+  self->sets = (guint)(self->pools && self->shards_grads ? self->stack->pooled_grad_units
+                                                         : self->stack->queued_reductions);
+  self->chunk
+      = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
+            ? plan->value[PLAN_RECOMPUTE_LAYERS]
+            : 1;
+  self->ahead = units_ahead (self, 0);
+  self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
+  self->ahead_of_embedding
+      = has_hooks && !self->pools ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded) : 0;
+  PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
+  plan_layout_slot (&self->layout, PLAN_TENSOR_POSITIONS, &kind);
+  self->head_holds_positions = kind == PLAN_BUCKET_HEAD;
+  self->gathers_head_late = self->shards_weights && has_hooks && self->pools
+                            && !self->head_holds_positions
+                            && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
+
+  self->is_eval = IS (self, TASK, EVAL);
+  self->sums_whole = !self->shards_optimizer || (self->stack->sums_at_once && !self->shards_grads);
+  self->reduces_together
+      = !self->shards_grads
+        && (IS (self, OVERLAP_GRAD_REDUCE, OFF) || (self->shards_optimizer && self->sums_whole));
+  self->syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
+  self->gather_time = gather_time (self);
+
+  self->scales_buckets = plan_scales_gradients (plan, self->ranks);
+  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  self->copies_weights = self->net.quantises && !quantised;
+  self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
+  const gboolean transposes = quantised && self->net.has_columns && !self->gathers_columns;
+  const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
+  self->transposes_weights = transposes && !keeps;
+  self->keeps_transposes = transposes && keeps;
+}
+
+static void
+lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
+{
+  self->is_first_micro_batch = is_first;
+  plan_lower_forward (self);
+  if (!self->is_eval)
+    plan_lower_backward (self, is_last);
+}
+
+/* Most micro batches are alike. The first one differs where it makes copies or gathers what the
+ * others find; the last one where it reduces what the others leave. */
+static void
+lower_micro_batches (PlanLower *self)
+{
+  const gboolean last_differs = !self->is_eval && !self->syncs
+                                && ((self->ranks > 1 && !self->shards_grads) || self->replicas > 1);
+  const gboolean first_differs
+      = self->splits_shards || self->gathers_head_late || self->copies_weights
+        || self->keeps_transposes || self->ahead_of_embedding > 0 || self->drops_grads
+        || (self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN)
+        || (self->is_eval && self->ahead_of_head > 0);
+  const gint64 n = self->micro_batches, first = first_differs ? 1 : 0;
+  const gint64 alike = n - first - (last_differs ? 1 : 0);
+  if (first_differs)
+    lower_micro_batch (self, TRUE, n == 1 || !last_differs);
+  if (alike > 1)
+    {
+      plan_schedule_begin_repeat (self->schedule, "m", 0, alike, 1);
+      self->depth++;
+    }
+  if (alike > 0)
+    lower_micro_batch (self, !first_differs, !last_differs);
+  if (alike > 1)
+    {
+      plan_schedule_end_repeat (self->schedule);
+      self->depth--;
+    }
+  if (last_differs && n > first)
+    lower_micro_batch (self, !first_differs, TRUE);
+}
+
+static void
+declare (PlanLower *self)
+{
+  declare_groups (self);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    declare_bucket (self, kind);
+  declare_fresh (self);
+  declare_raw (self);
+  declare_derived (self);
+  declare_flat_gather (self);
+  declare_quantising (self);
+  plan_lower_declare_sites (self);
+  declare_rest (self);
+  declare_values (self);
+  declare_head (self);
+  plan_lower_declare_joined (self);
+  plan_lower_declare_attention (self);
+  plan_lower_declare_replicated (self);
+  plan_lower_declare_offload (self);
+  self->done = plan_schedule_add_event (self->schedule, "done", 1);
+  self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
+  plan_lower_declare_pieces (self);
+}
+
+PlanSchedule *
+plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, guint rank,
+            GError **error)
+{
+  return plan_lower_asked (model, cluster, NULL, plan, rank, error);
+}
+
+PlanSchedule *
+plan_lower_asked (const PlanModel *model, const PlanCluster *cluster, const PlanWorkspaces *asked,
+                  const Plan *plan, guint rank, GError **error)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
+  const guint all = (guint)(plan_cluster_devices (cluster) / plan->value[PLAN_PP]);
+  self.stack = plan_stack_of (plan, cluster->kind, error);
+  if (!self.stack)
+    return NULL;
+  g_return_val_if_fail (rank < all, NULL);
+  measure (&self, rank);
+  plan_lower_init_buckets (&self);
+
+  g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
+  self.schedule = schedule;
+  if (IS (&self, CUDA_GRAPH, ON))
+    plan_schedule_set_graph (schedule);
+  declare (&self);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_lower_setup (&self);
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  self.is_in_step = TRUE;
+  plan_lower_begin_step (&self);
+  lower_micro_batches (&self);
+  plan_lower_end_step (&self);
+  self.is_in_step = FALSE;
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  plan_lower_teardown (&self);
+  if (self.scratch >= 0)
+    plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
+  plan_lower_clear_buckets (&self);
+  if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
+    return NULL;
+  return g_steal_pointer (&schedule);
+}
+
+/* How many units' gradients may be in flight before the next are sent, behind those of that many
+ * elements; none where even those are too many. */
+static gint64
+units_in_flight (const PlanLower *self, guint64 ahead)
+{
+  const PlanBucket *b = self->layout.buckets;
+  const guint64 unit = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
+  const guint64 limit = (guint64)self->comm_unit;
+  return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->model->layers);
+}
+
+#define COUNTS (1 << 14) /* of layers, which are packed */
+
+void
+plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+                   Plan *out_key)
+{
+  PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
+  *out_key = *plan;
+  self.stack = plan_stack_of (plan, cluster->kind, NULL);
+  if (!self.stack || model->layers + 1 >= COUNTS)
+    return;
+  measure (&self, 0);
+  const gboolean queues
+      = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
+  if (self.layout.by_size)
+    return;
+  gint64 effect = self.ahead * COUNTS + self.ahead_of_embedding;
+  if (queues && self.sets == 0)
+    effect = (effect * COUNTS + units_in_flight (&self, 0)) * COUNTS
+             + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
+  out_key->value[PLAN_COMM_UNIT] = effect;
+}
+
+void
+plan_lower_distil_schedule (Plan *key)
+{
+  key->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  key->value[PLAN_SHARP] = PLAN_SHARP_OFF;
+}

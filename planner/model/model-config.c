@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hugging Face config.json: what each family calls its dimensions and what transformers
+ * (configuration_*.py, 4.57) assumes where the file says nothing. A model starts with the defaults
+ * of its family; the file then says what differs. */
+#include "config.h"
+
+#include "planner/model/model-private.h"
+
+#include "planner/base/error.h"
+#include "planner/base/json.h"
+#include "planner/base/text.h"
+
+#include <string.h>
+
+typedef struct _Family Family;
+
+struct _Family
+{
+  const char *name; /* also the model_type */
+  const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
+  gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
+  double default_norm_eps; /* 0: as the family has it */
+  gboolean (*read_rest) (PlanModel *self, JsonObject *object, GError **error);
+};
+
+static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  g_autofree char *message = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, message);
+  return FALSE;
+}
+
+static gboolean
+read_activation (PlanModel *self, JsonObject *object, const char *key, GError **error)
+{
+  static const struct
+  {
+    const char *name;
+    PlanActivation activation;
+  } known[] = {
+    { "silu", PLAN_ACTIVATION_SILU },
+    { "swish", PLAN_ACTIVATION_SILU },
+    { "gelu", PLAN_ACTIVATION_GELU },
+    { "gelu_new", PLAN_ACTIVATION_GELU_TANH },
+    { "gelu_fast", PLAN_ACTIVATION_GELU_TANH },
+    { "gelu_pytorch_tanh", PLAN_ACTIVATION_GELU_TANH },
+    { "relu", PLAN_ACTIVATION_RELU },
+    { "relu2", PLAN_ACTIVATION_RELU2 },
+    { "quick_gelu", PLAN_ACTIVATION_QUICK_GELU },
+  };
+  const char *names[G_N_ELEMENTS (known) + 1] = { NULL }, *name = NULL;
+  if (!plan_model_json_word (object, key, &name, error))
+    return FALSE;
+  if (!name)
+    return TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      names[i] = known[i].name;
+      if (g_str_equal (name, known[i].name))
+        {
+          self->activation = known[i].activation;
+          return TRUE;
+        }
+    }
+  g_autofree char *shown = plan_text_quote (name);
+  g_autofree char *all = g_strjoinv (", ", (char **)names);
+  return refuse (error, "%s: %s is not modelled; known are %s", key, shown, all);
+}
+
+/* One flag of the file for the biases of attention, inside and out. */
+static gboolean
+read_attention_bias (PlanModel *self, JsonObject *object, GError **error)
+{
+  gboolean bias = self->qkv_bias;
+  if (!plan_model_json_flag (object, "attention_bias", &bias, error))
+    return FALSE;
+  self->qkv_bias = self->proj_bias = bias;
+  return TRUE;
+}
+
+/* Newer files keep the base and the share that is turned inside rope_parameters. */
+static gboolean
+read_rope (PlanModel *self, JsonObject *object, const char *theta, const char *fraction,
+           GError **error)
+{
+  JsonNode *const inner = plan_model_json_find (object, "rope_parameters");
+  if (inner && !JSON_NODE_HOLDS_OBJECT (inner))
+    return plan_model_json_refuse ("rope_parameters", inner, "is not an object", error);
+  JsonObject *const parameters = inner ? json_node_get_object (inner) : NULL;
+  return (!parameters
+          || (plan_model_json_real (parameters, "rope_theta", &self->rope_theta, error)
+              && (!fraction
+                  || plan_model_json_real (parameters, "partial_rotary_factor",
+                                           &self->rope_fraction, error))))
+         && plan_model_json_real (object, theta, &self->rope_theta, error)
+         && (!fraction || plan_model_json_real (object, fraction, &self->rope_fraction, error));
+}
+
+/* --- windows ------------------------------------------------------------------------------- */
+
+/* The list of layers, where there is one, as a first windowed layer and a stride. */
+static gboolean
+read_layer_types (PlanModel *self, JsonObject *object, GError **error)
+{
+  JsonNode *const node = plan_model_json_find (object, "layer_types");
+  if (!node)
+    return TRUE;
+  JsonArray *const types = JSON_NODE_HOLDS_ARRAY (node) ? json_node_get_array (node) : NULL;
+  if (!types || json_array_get_length (types) != (guint64)self->layers)
+    return plan_model_json_refuse ("layer_types", node, "is not a list of a word for every layer",
+                                   error);
+  gint64 first = -1, second = -1;
+  g_autofree gboolean *slides = g_new0 (gboolean, (gsize)self->layers);
+  for (gint64 i = 0; i < self->layers; i++)
+    {
+      JsonNode *const item = json_array_get_element (types, (guint)i);
+      const char *const type = JSON_NODE_HOLDS_VALUE (item) ? json_node_get_string (item) : NULL;
+      slides[i] = g_strcmp0 (type, "sliding_attention") == 0;
+      if (!slides[i] && g_strcmp0 (type, "full_attention") != 0)
+        return plan_model_json_refuse ("layer_types", item,
+                                       "is neither full_attention nor sliding_attention", error);
+      first = slides[i] && first < 0 ? i : first;
+      second = slides[i] && second < 0 && i > first ? i : second;
+    }
+  if (first < 0)
+    self->window = 0;
+  self->window_from = MAX (first, 0);
+  self->window_every = first < 0 ? 1 : second < 0 ? self->layers : second - first;
+  for (gint64 i = 0; first >= 0 && i < self->layers; i++)
+    if (slides[i] != (i >= first && (i - first) % self->window_every == 0))
+      return refuse (error,
+                     "layer_types: only sliding layers at equal distances are modelled, layer "
+                     "%" G_GINT64_FORMAT " breaks them",
+                     i);
+  if (first >= 0 && self->window == 0)
+    return refuse (error, "layer_types: has sliding_attention, but there is no sliding_window");
+  return TRUE;
+}
+
+/* Qwen: a window only where it is asked for, and only in the layers behind max_window_layers. */
+static gboolean
+read_late_window (PlanModel *self, JsonObject *object, GError **error)
+{
+  gint64 window = 4096, from = 28;
+  gboolean used = FALSE;
+  if (!plan_model_json_flag (object, "use_sliding_window", &used, error)
+      || !plan_model_json_int_or_null (object, "sliding_window", &window, error)
+      || !plan_model_json_int (object, "max_window_layers", 0, &from, error))
+    return FALSE;
+  if (used && from < self->layers)
+    {
+      self->window = window;
+      self->window_from = window > 0 ? from : 0;
+    }
+  return read_layer_types (self, object, error);
+}
+
+static gboolean
+refuse_window (JsonObject *object, GError **error)
+{
+  gboolean used = FALSE;
+  if (!plan_model_json_flag (object, "use_sliding_window", &used, error))
+    return FALSE;
+  return !used || refuse (error, "use_sliding_window: true is not modelled for this family");
+}
+
+/* --- families ------------------------------------------------------------------------------ */
+
+static gboolean
+read_llama (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_attention_bias (self, object, error)
+         && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_mistral (PlanModel *self, JsonObject *object, GError **error)
+{
+  self->window = 4096;
+  return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_qwen2 (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_late_window (self, object, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_qwen3 (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_attention_bias (self, object, error) && read_qwen2 (self, object, error);
+}
+
+static gboolean
+read_gemma (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_attention_bias (self, object, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+/* null is 0 and stands for no bound. */
+static gboolean
+read_softcap (JsonObject *object, const char *key, double *out_value, GError **error)
+{
+  if (json_object_has_member (object, key) && !plan_model_json_find (object, key))
+    *out_value = 0;
+  return plan_model_json_real (object, key, out_value, error);
+}
+
+static gboolean
+read_gemma2 (PlanModel *self, JsonObject *object, GError **error)
+{
+  return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_layer_types (self, object, error)
+         && read_softcap (object, "attn_logit_softcapping", &self->attn_softcap, error)
+         && read_softcap (object, "final_logit_softcapping", &self->logit_softcap, error)
+         && plan_model_json_real (object, "query_pre_attn_scalar", &self->attn_scalar, error)
+         && read_gemma (self, object, error);
+}
+
+static gboolean
+read_gpt_neox (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_attention_bias (self, object, error)
+         && plan_model_json_flag (object, "use_parallel_residual", &self->parallel, error)
+         && read_rope (self, object, "rotary_emb_base", "rotary_pct", error);
+}
+
+static gboolean
+read_mpt_attention (PlanModel *self, JsonObject *object, GError **error)
+{
+  const char *type = "multihead_attention";
+  gboolean alibi = TRUE, rope = FALSE, qk_norm = FALSE, learned = TRUE;
+  JsonNode *const node = plan_model_json_find (object, "attn_config");
+  if (node && !JSON_NODE_HOLDS_OBJECT (node))
+    return plan_model_json_refuse ("attn_config", node, "is not an object", error);
+  JsonObject *const inner = node ? json_node_get_object (node) : NULL;
+  if (!plan_model_json_flag (object, "learned_pos_emb", &learned, error)
+      || (inner
+          && (!plan_model_json_flag (inner, "alibi", &alibi, error)
+              || !plan_model_json_flag (inner, "rope", &rope, error)
+              || !plan_model_json_flag (inner, "qk_ln", &qk_norm, error)
+              || !plan_model_json_word (inner, "attn_type", &type, error)
+              || !plan_model_json_int (inner, "kv_n_heads", 1, &self->kv_heads, error))))
+    return FALSE;
+  if (qk_norm)
+    return refuse (error, "qk_ln: true is not modelled: it norms all heads together");
+  if (g_str_equal (type, "multiquery_attention"))
+    self->kv_heads = 1;
+  else if (!g_str_equal (type, "multihead_attention")
+           && !g_str_equal (type, "grouped_query_attention"))
+    {
+      g_autofree char *shown = plan_text_quote (type);
+      return refuse (error,
+                     "attn_type: %s is not modelled; known are multihead_attention, "
+                     "multiquery_attention, grouped_query_attention",
+                     shown);
+    }
+  self->positions = alibi     ? PLAN_POSITIONS_ALIBI
+                    : rope    ? PLAN_POSITIONS_ROPE
+                    : learned ? PLAN_POSITIONS_LEARNED
+                              : PLAN_POSITIONS_NONE;
+  return TRUE;
+}
+
+static gboolean
+read_mpt (PlanModel *self, JsonObject *object, GError **error)
+{
+  gboolean no_bias = TRUE;
+  if (!plan_model_json_flag (object, "no_bias", &no_bias, error)
+      || !read_mpt_attention (self, object, error))
+    return FALSE;
+  self->norm_bias = self->qkv_bias = self->proj_bias = self->mlp_bias = !no_bias;
+  return TRUE;
+}
+
+static gboolean
+read_phi3 (PlanModel *self, JsonObject *object, GError **error)
+{
+  return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
+static gboolean
+read_mixtral (PlanModel *self, JsonObject *object, GError **error)
+{
+  self->expert_ffn = self->ffn;
+  return plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
+         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+         && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+/* The list of layers without experts, where it has any: the first ones. */
+static gboolean
+read_mlp_only_layers (PlanModel *self, JsonObject *object, GError **error)
+{
+  JsonNode *const node = plan_model_json_find (object, "mlp_only_layers");
+  if (!node)
+    return TRUE;
+  JsonArray *const list = JSON_NODE_HOLDS_ARRAY (node) ? json_node_get_array (node) : NULL;
+  if (!list)
+    return plan_model_json_refuse ("mlp_only_layers", node, "is not a list of layers", error);
+  g_autoptr (GHashTable) layers = g_hash_table_new (NULL, NULL);
+  gint64 last = -1;
+  for (guint i = 0; i < json_array_get_length (list); i++)
+    {
+      JsonNode *const item = json_array_get_element (list, i);
+      const gint64 layer
+          = JSON_NODE_HOLDS_VALUE (item) && json_node_get_value_type (item) == G_TYPE_INT64
+                ? json_node_get_int (item)
+                : -1;
+      if (layer < 0 || layer >= self->layers)
+        return plan_model_json_refuse ("mlp_only_layers", item, "is not a layer of the model",
+                                       error);
+      g_hash_table_add (layers, GINT_TO_POINTER ((gint)layer));
+      last = MAX (last, layer);
+    }
+  if (g_hash_table_size (layers) != (guint64)(last + 1))
+    return refuse (error, "mlp_only_layers: only a model's first layers may be without experts");
+  self->dense_layers = last + 1;
+  return TRUE;
+}
+
+static gboolean
+read_qwen_experts (PlanModel *self, JsonObject *object, GError **error)
+{
+  return refuse_window (object, error)
+         && plan_model_json_int (object, "num_experts", 1, &self->experts, error)
+         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+         && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
+         && plan_model_json_int (object, "decoder_sparse_step", 1, &self->moe_every, error)
+         && read_mlp_only_layers (self, object, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_qwen2_moe (PlanModel *self, JsonObject *object, GError **error)
+{
+  return plan_model_json_int (object, "shared_expert_intermediate_size", 1, &self->shared_ffn,
+                              error)
+         && plan_model_json_flag (object, "qkv_bias", &self->qkv_bias, error)
+         && read_qwen_experts (self, object, error);
+}
+
+static gboolean
+read_qwen3_moe (PlanModel *self, JsonObject *object, GError **error)
+{
+  return read_attention_bias (self, object, error) && read_qwen_experts (self, object, error);
+}
+
+static gboolean
+read_deepseek_v3 (PlanModel *self, JsonObject *object, GError **error)
+{
+  gint64 shared = 1, every = 1;
+  const char *method = "noaux_tc";
+  if (!plan_model_json_int (object, "n_routed_experts", 1, &self->experts, error)
+      || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+      || !plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
+      || !plan_model_json_int_or_null (object, "n_shared_experts", &shared, error)
+      || !plan_model_json_int (object, "first_k_dense_replace", 0, &self->dense_layers, error)
+      || !plan_model_json_int (object, "moe_layer_freq", 1, &every, error)
+      || !plan_model_json_word (object, "topk_method", &method, error)
+      || !plan_model_json_int_or_null (object, "q_lora_rank", &self->q_lora, error)
+      || !plan_model_json_int (object, "kv_lora_rank", 1, &self->kv_lora, error)
+      || !plan_model_json_int (object, "qk_nope_head_dim", 1, &self->nope_dim, error)
+      || !plan_model_json_int (object, "qk_rope_head_dim", 1, &self->rope_dim, error)
+      || !plan_model_json_int (object, "v_head_dim", 1, &self->v_dim, error)
+      || !plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
+      || !read_attention_bias (self, object, error)
+      || !read_rope (self, object, "rope_theta", NULL, error))
+    return FALSE;
+  if (self->qkv_bias)
+    return refuse (error, "attention_bias: true is not modelled for latent attention");
+  if (every != 1)
+    return refuse (error, "moe_layer_freq: only 1 is modelled");
+  if (shared > G_MAXINT32 / self->expert_ffn)
+    return refuse (error, "n_shared_experts: too many for moe_intermediate_size");
+  self->shared_ffn = shared * self->expert_ffn;
+  self->router_bias = g_str_equal (method, "noaux_tc");
+  self->head_dim = self->nope_dim + self->rope_dim;
+  return TRUE;
+}
+
+#define USUAL \
+  "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", \
+      "max_position_embeddings"
+
+static const Family families[] = {
+  { "llama", USUAL, "rms_norm_eps", "hidden_act", 0, 1e-6, read_llama },
+  { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, read_mistral },
+  { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen2 },
+  { "qwen3", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen3 },
+  /* not hidden_act, where early files named the wrong one */
+  { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, read_gemma },
+  { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma2 },
+  { "gpt2", "n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
+    "activation_function", 0, 0, NULL },
+  { "gpt_neox", USUAL, "layer_norm_eps", "hidden_act", 0, 0, read_gpt_neox },
+  { "mpt", "n_layers", "d_model", NULL, "n_heads", "max_seq_len", "layer_norm_epsilon", NULL, 0, 0,
+    read_mpt },
+  { "phi3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_phi3 },
+  { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, read_mixtral },
+  { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, read_qwen2_moe },
+  { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, read_qwen3_moe },
+  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek_v3 },
+};
+
+/* --- what all families have ---------------------------------------------------------------- */
+
+/* gpt2 and mpt have their MLP four times as wide as the model unless they say otherwise. */
+static gboolean
+read_ffn (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+{
+  double ratio = 4;
+  if (family->ffn && !g_str_equal (family->name, "gpt2"))
+    return plan_model_json_size (object, family->ffn, &self->ffn, error);
+  if (!family->ffn && !plan_model_json_real (object, "expansion_ratio", &ratio, error))
+    return FALSE;
+  const double wide = ratio * (double)self->hidden;
+  if (!(wide >= 1 && wide <= G_MAXINT32))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: the MLP would be %.10g wide: it must be from 1 to 2147483647",
+                   family->ffn ? family->ffn : "expansion_ratio", wide);
+      return FALSE;
+    }
+  self->ffn = (gint64)wide;
+  return !family->ffn || plan_model_json_int (object, family->ffn, 1, &self->ffn, error);
+}
+
+static gboolean
+read_heads (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+{
+  if (!plan_model_json_size (object, family->heads, &self->heads, error))
+    return FALSE;
+  const gboolean is_null = json_object_has_member (object, "num_key_value_heads");
+  self->kv_heads = is_null || family->kv_heads == 0 ? self->heads : family->kv_heads;
+  if (!plan_model_json_int (object, "num_key_value_heads", 1, &self->kv_heads, error))
+    return FALSE;
+  if (self->heads % self->kv_heads != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "num_key_value_heads: %" G_GINT64_FORMAT "%s does not divide %s"
+                   "=%" G_GINT64_FORMAT,
+                   self->kv_heads, is_null ? "" : ", the family's default,", family->heads,
+                   self->heads);
+      return FALSE;
+    }
+  if (json_object_has_member (object, "head_dim") && !plan_model_json_find (object, "head_dim"))
+    self->head_dim = 0;
+  if (!plan_model_json_int (object, "head_dim", 1, &self->head_dim, error))
+    return FALSE;
+  if (self->head_dim > 0 || self->kv_lora > 0)
+    return TRUE;
+  if (self->hidden % self->heads != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: %" G_GINT64_FORMAT " does not divide %s=%" G_GINT64_FORMAT
+                   ", and there is no head_dim",
+                   family->heads, self->heads, family->hidden, self->hidden);
+      return FALSE;
+    }
+  self->head_dim = self->hidden / self->heads;
+  return TRUE;
+}
+
+/* A check names our key; the file's own name for it stands in its place where there is one. */
+static void
+name_as_in_file (GError *error, JsonObject *object)
+{
+  static const struct
+  {
+    const char *ours, *theirs;
+  } names[] = {
+    { "layers", "num_hidden_layers" },
+    { "layers", "n_layer" },
+    { "layers", "n_layers" },
+    { "heads", "num_attention_heads" },
+    { "heads", "n_head" },
+    { "heads", "n_heads" },
+    { "kv_heads", "num_key_value_heads" },
+    { "norm_eps", "rms_norm_eps" },
+    { "norm_eps", "layer_norm_eps" },
+    { "norm_eps", "layer_norm_epsilon" },
+    { "rope_theta", "rotary_emb_base" },
+    { "rope_fraction", "rotary_pct" },
+    { "rope_dim", "qk_rope_head_dim" },
+    { "rope_fraction", "partial_rotary_factor" },
+    { "attn_scalar", "query_pre_attn_scalar" },
+    { "attn_softcap", "attn_logit_softcapping" },
+    { "logit_softcap", "final_logit_softcapping" },
+    { "experts", "num_local_experts" },
+    { "experts", "num_experts" },
+    { "experts", "n_routed_experts" },
+    { "topk", "num_experts_per_tok" },
+    { "mtp", "num_nextn_predict_layers" },
+    { "moe_every", "decoder_sparse_step" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    {
+      const gsize length = strlen (names[i].ours);
+      if (!g_str_has_prefix (error->message, names[i].ours) || error->message[length] != ':'
+          || !json_object_has_member (object, names[i].theirs))
+        continue;
+      char *const message = g_strconcat (names[i].theirs, error->message + length, NULL);
+      g_free (error->message);
+      error->message = message;
+      return;
+    }
+}
+
+static gboolean
+check_config (PlanModel *self, JsonObject *object, GError **error)
+{
+  GError *cause = NULL;
+  if (plan_model_complete (self, &cause))
+    return TRUE;
+  name_as_in_file (cause, object);
+  g_propagate_error (error, cause);
+  return FALSE;
+}
+
+static gboolean
+read_config (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+{
+  if (family->default_norm_eps > 0)
+    self->norm_eps = family->default_norm_eps;
+  return plan_model_json_size (object, family->layers, &self->layers, error)
+         && plan_model_json_size (object, family->hidden, &self->hidden, error)
+         && read_ffn (self, family, object, error) && read_heads (self, family, object, error)
+         && plan_model_json_size (object, "vocab_size", &self->vocab, error)
+         && plan_model_json_size (object, family->max_seq, &self->max_seq, error)
+         && plan_model_json_real (object, family->norm_eps, &self->norm_eps, error)
+         && (!family->activation || read_activation (self, object, family->activation, error))
+         && plan_model_json_flag (object, "tie_word_embeddings", &self->tied_embeddings, error)
+         && (!family->read_rest || family->read_rest (self, object, error))
+         && check_config (self, object, error);
+}
+
+/* "…/Llama-3-8B/config.json" -> "Llama-3-8B", "…/mine.json" -> "mine". */
+static char *
+name_of (const char *origin)
+{
+  g_autofree char *base = g_path_get_basename (origin);
+  if (g_str_equal (base, "config.json"))
+    {
+      g_autofree char *folder = g_path_get_dirname (origin);
+      g_free (base);
+      base = g_path_get_basename (folder);
+    }
+  else if (g_str_has_suffix (base, ".json"))
+    base[strlen (base) - strlen (".json")] = '\0';
+  for (char *c = base; *c; c++)
+    if (!g_ascii_isalnum (*c) && !strchr ("._+-", *c))
+      *c = '_';
+  if (g_str_equal (base, ".") || g_str_equal (base, "..") || !plan_text_is_name (base))
+    return g_strdup ("custom");
+  return g_steal_pointer (&base);
+}
+
+/* The model with nothing but its family's defaults. */
+static PlanModel *
+begin (JsonObject *object, const char *origin, const Family **out_family, GError **error)
+{
+  const char *type = NULL;
+  g_autofree char *name = name_of (origin);
+  if (!plan_model_json_word (object, "model_type", &type, error))
+    return NULL;
+  if (!type)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "model_type: missing");
+      return NULL;
+    }
+  PlanModel *const self = plan_model_new_family (type, name, error);
+  if (!self)
+    g_prefix_error (error, "model_type: ");
+  for (guint i = 0; self && i < G_N_ELEMENTS (families); i++)
+    if (g_str_equal (families[i].name, type))
+      *out_family = &families[i];
+  return self;
+}
+
+PlanModel *
+plan_model_parse_config (const char *text, gsize length, const char *origin, GError **error)
+{
+  if (!plan_text_check (text, length, origin, error))
+    return NULL;
+  const Family *family = NULL;
+  g_autofree char *copy = g_strndup (text, length);
+  g_autoptr (JsonParser) parser = json_parser_new_immutable ();
+  JsonObject *const object = plan_json_load (parser, copy, origin, error);
+  if (!object)
+    return NULL;
+  g_autoptr (PlanModel) self = begin (object, origin, &family, error);
+  if (!self || !read_config (self, family, object, error))
+    {
+      g_prefix_error (error, "%s: ", origin);
+      return NULL;
+    }
+  return g_steal_pointer (&self);
+}
+
+PlanModel *
+plan_model_new_from_config (const char *path, GError **error)
+{
+  g_autofree char *file = g_file_test (path, G_FILE_TEST_IS_DIR)
+                              ? g_build_filename (path, "config.json", NULL)
+                              : g_strdup (path);
+  g_autofree char *text = NULL;
+  gsize length;
+  if (!plan_text_read_file (file, &text, &length, error))
+    return NULL;
+  return plan_model_parse_config (text, length, file, error);
+}

@@ -1,0 +1,48 @@
+/* What the files of the model module share: making a model step by step, and reading JSON. */
+#pragma once
+#include "planner/model/model.h"
+#include <json-glib/json-glib.h>
+G_BEGIN_DECLS
+
+/* Keys of the text form given so far, a bit each. */
+typedef guint64 PlanModelSeen;
+
+/* A model with the defaults of a family and no dimensions. */
+PlanModel *plan_model_new_family (const char *family, const char *name, GError **error);
+
+/* Sets one key from text; refuses unknown and repeated ones. */
+gboolean plan_model_set (PlanModel *self, PlanModelSeen *seen, const char *key, const char *value,
+                         GError **error);
+
+/* Fills in what follows from what was given, then checks. */
+gboolean plan_model_complete (PlanModel *self, GError **error);
+
+/* Every value within the bounds of its key. */
+gboolean plan_model_check_ranges (const PlanModel *self, GError **error);
+
+/* All elements, prediction modules too, where 64 bits might not hold them. */
+double plan_model_elements (const PlanModel *self);
+
+/* "layers=4,hidden=64,...". */
+PlanModel *plan_model_parse (const char *spec, GError **error);
+
+/* Members by key and type. Errors name the key. An absent key leaves the output as it is; null is
+ * as absent unless said otherwise. */
+JsonNode *plan_model_json_find (JsonObject *object, const char *key);
+gboolean plan_model_json_refuse (const char *key, JsonNode *node, const char *rule, GError **error);
+gboolean plan_model_json_int (JsonObject *object, const char *key, gint64 min, gint64 *out_value,
+                              GError **error);
+gboolean plan_model_json_real (JsonObject *object, const char *key, double *out_value,
+                               GError **error);
+gboolean plan_model_json_flag (JsonObject *object, const char *key, gboolean *out_value,
+                               GError **error);
+gboolean plan_model_json_word (JsonObject *object, const char *key, const char **out_value,
+                               GError **error);
+
+/* The same with a rule for absence: there it must be, or null means 0. */
+gboolean plan_model_json_size (JsonObject *object, const char *key, gint64 *out_value,
+                               GError **error);
+gboolean plan_model_json_int_or_null (JsonObject *object, const char *key, gint64 *out_value,
+                                      GError **error);
+
+G_END_DECLS

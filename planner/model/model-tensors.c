@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors, and the counts that follow from them. Layers are of at most two kinds, dense and with
+ * experts, so that every sum is over one of each. */
+#include "config.h"
+
+#include "planner/model/model-private.h"
+
+static const enum {
+  PLACE_OUTER,
+  PLACE_LAYER,
+  PLACE_DENSE,
+  PLACE_MOE,
+  PLACE_MTP
+} places[]
+    = {
+#define X(id, number, name, place, ...) [PLAN_TENSOR_##id] = PLACE_##place,
+        PLAN_TENSOR_LIST (X)
+#undef X
+      };
+
+static const PlanTensorRole order[] = {
+#define X(id, ...) PLAN_TENSOR_##id,
+  PLAN_TENSOR_LIST (X)
+#undef X
+};
+
+PlanTensor
+plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab)
+{
+  const PlanModel *const m = self;
+  const gboolean mla = m->kv_lora > 0;
+  const gint64 h = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+  const gint64 v = mla ? m->heads * m->v_dim : q, up = m->gated ? 2 : 1;
+  switch (role)
+    {
+#define X(id, number, text, place, group, sort, copies, n_rows, n_cols) \
+  case PLAN_TENSOR_##id: \
+    return (PlanTensor){ \
+      .role = role, \
+      .name = text, \
+      .part = PLAN_PART_##group, \
+      .kind = PLAN_TENSOR_KIND_##sort, \
+      .count = (PLACE_##place == PLACE_MOE && m->experts == 0) ? 0 : (guint64)(copies), \
+      .rows \
+      = (PLACE_##place == PLACE_MOE && m->experts == 0) || !(copies) ? 0 : (guint64)(n_rows), \
+      .cols = (guint64)(n_cols), \
+    };
+      PLAN_TENSOR_LIST (X)
+#undef X
+    case PLAN_N_TENSORS:
+      break;
+    }
+  g_return_val_if_reached ((PlanTensor){ 0 });
+}
+
+guint64
+plan_model_numel (const PlanTensor *tensor)
+{
+  return tensor->count * tensor->rows * tensor->cols;
+}
+
+gboolean
+plan_model_is_moe_layer (const PlanModel *self, gint64 layer)
+{
+  return self->experts > 0 && layer >= self->dense_layers && (layer + 1) % self->moe_every == 0;
+}
+
+gint64
+plan_model_moe_layers (const PlanModel *self)
+{
+  return self->experts > 0 ? self->layers / self->moe_every - self->dense_layers / self->moe_every
+                           : 0;
+}
+
+/* Appends those of a place; with PLACE_LAYER those of a whole layer, whatever it has. */
+static guint
+append_tensors (const PlanModel *self, int place, gboolean is_moe, gint64 vocab, guint n,
+                PlanTensor *out_tensors)
+{
+  const int mlp = place != PLACE_LAYER ? place : is_moe ? PLACE_MOE : PLACE_DENSE;
+  for (guint i = 0; i < G_N_ELEMENTS (order); i++)
+    {
+      const int at = (int)places[order[i]];
+      const PlanTensor tensor = plan_model_tensor (self, order[i], vocab);
+      if ((at == place || at == mlp) && tensor.rows > 0)
+        out_tensors[n++] = tensor;
+    }
+  return n;
+}
+
+guint
+plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor *out_tensors)
+{
+  g_return_val_if_fail (layer >= 0 && layer < self->layers, 0);
+  return append_tensors (self, PLACE_LAYER, plan_model_is_moe_layer (self, layer), 0, 0,
+                         out_tensors);
+}
+
+guint
+plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors)
+{
+  return append_tensors (self, PLACE_OUTER, FALSE, vocab, 0, out_tensors);
+}
+
+/* A module's layer is like the model's last one. */
+guint
+plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors)
+{
+  if (self->mtp == 0)
+    return 0;
+  const guint n = append_tensors (self, PLACE_MTP, FALSE, 0, 0, out_tensors);
+  return append_tensors (self, PLACE_LAYER, plan_model_is_moe_layer (self, self->layers - 1), 0, n,
+                         out_tensors);
+}
+
+gint64
+plan_model_n_tensors (const PlanModel *self)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const gint64 moe = plan_model_moe_layers (self);
+  return plan_model_outer_tensors (self, self->vocab, tensors)
+         + (self->layers - moe) * append_tensors (self, PLACE_LAYER, FALSE, 0, 0, tensors)
+         + moe * append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+}
+
+static double
+elements (const PlanTensor *tensors, guint n)
+{
+  double sum = 0;
+  for (guint i = 0; i < n; i++)
+    sum += (double)tensors[i].count * (double)tensors[i].rows * (double)tensors[i].cols;
+  return sum;
+}
+
+double
+plan_model_elements (const PlanModel *self)
+{
+  PlanTensor t[PLAN_N_TENSORS];
+  const double moe = (double)plan_model_moe_layers (self);
+  double sum = elements (t, plan_model_outer_tensors (self, self->vocab, t));
+  sum += (double)self->mtp * elements (t, plan_model_mtp_tensors (self, t));
+  sum += ((double)self->layers - moe)
+         * elements (t, append_tensors (self, PLACE_LAYER, FALSE, 0, 0, t));
+  return sum + moe * elements (t, append_tensors (self, PLACE_LAYER, TRUE, 0, 0, t));
+}
+
+static guint64
+add_up (const PlanTensor *tensors, guint n, guint64 times, guint64 *parts)
+{
+  guint64 sum = 0;
+  for (guint i = 0; i < n; i++)
+    {
+      const guint64 elements = times * plan_model_numel (&tensors[i]);
+      sum += elements;
+      parts[tensors[i].kind == PLAN_TENSOR_KIND_BIAS ? PLAN_PART_BIASES : tensors[i].part]
+          += elements;
+    }
+  return sum;
+}
+
+guint64
+plan_model_count (const PlanModel *self, guint64 *out_parts)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  guint64 parts[PLAN_N_PARTS] = { 0 };
+  const gint64 moe = plan_model_moe_layers (self);
+  guint n = plan_model_outer_tensors (self, self->vocab, tensors);
+  guint64 sum = add_up (tensors, n, 1, parts);
+  n = append_tensors (self, PLACE_LAYER, FALSE, 0, 0, tensors);
+  sum += add_up (tensors, n, (guint64)(self->layers - moe), parts);
+  n = append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+  sum += add_up (tensors, n, (guint64)moe, parts);
+  for (guint i = 0; out_parts && i < PLAN_N_PARTS; i++)
+    out_parts[i] = parts[i];
+  return sum;
+}
+
+guint64
+plan_model_parameters (const PlanModel *self)
+{
+  return plan_model_count (self, NULL);
+}
+
+guint64
+plan_model_mtp_parameters (const PlanModel *self)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  guint64 parts[PLAN_N_PARTS] = { 0 };
+  return add_up (tensors, plan_model_mtp_tensors (self, tensors), (guint64)self->mtp, parts);
+}
+
+guint64
+plan_model_active_parameters (const PlanModel *self)
+{
+  guint64 parts[PLAN_N_PARTS];
+  const guint64 all = plan_model_count (self, parts);
+  const guint64 experts = self->experts > 0 ? (guint64)self->experts : 1;
+  return all - parts[PLAN_PART_EXPERTS] / experts * (experts - (guint64)self->topk);
+}
+
+/* Multiply-adds of one token in the linear layers of a layer, of `topk` experts only. */
+static double
+linear_work (const PlanModel *self, gboolean is_moe)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const guint n = append_tensors (self, PLACE_LAYER, is_moe, 0, 0, tensors);
+  double sum = 0;
+  for (guint i = 0; i < n; i++)
+    if (tensors[i].kind == PLAN_TENSOR_KIND_LINEAR)
+      {
+        if (tensors[i].part == PLAN_PART_EXPERTS)
+          tensors[i].count = (guint64)self->topk;
+        sum += (double)plan_model_numel (&tensors[i]);
+      }
+  return sum;
+}
+
+/* megatron-fsdp.md 9.1; Megatron-LM training.py, transformer_flops. As there: routers, norms and
+ * biases are left out but for those of latent attention and of prediction modules, a window
+ * shortens nothing, and a prediction module is one more layer like the last and one more output
+ * layer. */
+double
+plan_model_flops_per_token (const PlanModel *self, gint64 seq, gint64 vocab)
+{
+  const double h = (double)self->hidden, mtp = (double)self->mtp;
+  const gint64 v_dim = self->kv_lora > 0 ? self->v_dim : self->head_dim;
+  const gboolean last_is_moe = plan_model_is_moe_layer (self, self->layers - 1);
+  const double moe = (double)(plan_model_moe_layers (self) + (last_is_moe ? self->mtp : 0));
+  const double layers = (double)(self->layers + self->mtp);
+  /* two products over half of seq x seq */
+  const double attention = (double)(self->heads * (self->head_dim + v_dim)) * (double)seq / 2;
+  const double latent_norms = (double)(self->q_lora + self->kv_lora);
+  const double work = (layers - moe) * linear_work (self, FALSE) + moe * linear_work (self, TRUE)
+                      + layers * (attention + latent_norms) + mtp * (3 * h + 2 * h * h)
+                      + (1 + mtp) * h * (double)vocab;
+  return 6 * work;
+}

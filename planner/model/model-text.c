@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Canonical text: family, the eight dimensions, name, then every other key of the table below that
+ * differs from the default of its family. Any order is read; kv_heads (= heads), head_dim
+ * (= hidden / heads), expert_ffn (= ffn), name and family may be left out. */
+#include "config.h"
+
+#include "planner/model/model-private.h"
+
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+
+#include <string.h>
+
+#define DEFAULT_NAME "custom"
+#define N_DIMENSIONS 8
+
+static const char *const flags[] = { "off", "on", NULL };
+static const char *const norms[] = { "rmsnorm", "layernorm", NULL };
+static const char *const activations[]
+    = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
+static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
+
+#define INT(field, least, most, text) \
+  { \
+    { #field, #least " to " #most, text, PLAN_MODEL_KEY_INT }, G_STRUCT_OFFSET (PlanModel, field), \
+        NULL, least, most \
+  }
+#define REAL(field, least, most, text) \
+  { \
+    { #field, #least " to " #most, text, PLAN_MODEL_KEY_REAL }, \
+        G_STRUCT_OFFSET (PlanModel, field), NULL, least, most \
+  }
+#define FLAG(key, field, text) \
+  { \
+    { key, "off on", text, PLAN_MODEL_KEY_FLAG }, G_STRUCT_OFFSET (PlanModel, field), flags, 0, 1 \
+  }
+#define WORD(field, names, values, text) \
+  { \
+    { #field, values, text, PLAN_MODEL_KEY_WORD }, G_STRUCT_OFFSET (PlanModel, field), names, 0, \
+        G_N_ELEMENTS (names) - 2 \
+  }
+
+/* clang-format off */
+static const struct
+{
+  PlanModelKey key;
+  gsize offset;
+  const char *const *words;
+  double min, max;
+} table[] = {
+  INT (layers, 1, 65536, "transformer layers"),
+  INT (hidden, 1, 2147483647, "width of the residual stream"),
+  INT (ffn, 1, 2147483647, "inner width of the MLP of dense layers"),
+  INT (heads, 1, 2147483647, "query heads"),
+  INT (kv_heads, 1, 2147483647, "key and value heads; left out, as many as heads"),
+  INT (head_dim, 1, 2147483647, "width of a head; left out, hidden / heads"),
+  INT (vocab, 1, 2147483647, "rows of the embedding, without padding"),
+  INT (max_seq, 1, 2147483647, "longest sequence"),
+  REAL (norm_eps, 1e-12, 1, "what norms add below the root"),
+  REAL (rope_theta, 1, 1e15, "base of rotary positions"),
+  FLAG ("tied", tied_embeddings, "embedding and output layer are one matrix"),
+  WORD (norm, norms, "rmsnorm layernorm", "kind of every norm"),
+  FLAG ("norm_bias", norm_bias, "the norms before attention and MLP and the final one add a bias"),
+  FLAG ("norm_1p", norm_1p, "norms scale by 1 + weight"),
+  FLAG ("post_norms", post_norms, "norms also behind attention and MLP"),
+  FLAG ("qk_norm", qk_norm, "a norm per head on queries and keys"),
+  WORD (activation, activations, "silu gelu gelu_tanh relu relu2 quick_gelu", "of the MLP"),
+  FLAG ("gated", gated, "the MLP multiplies two projections, as SwiGLU does"),
+  FLAG ("qkv_bias", qkv_bias, "bias on query, key and value"),
+  FLAG ("proj_bias", proj_bias, "bias on the projection out of attention"),
+  FLAG ("mlp_bias", mlp_bias, "biases in the MLP of dense layers"),
+  WORD (positions, positions, "rope alibi learned none", "how positions get in; learned is a table of max_seq rows"),
+  REAL (rope_fraction, 1e-6, 1, "share of a head that rotary positions turn"),
+  FLAG ("parallel", parallel, "attention and MLP read the same residual"),
+  FLAG ("embed_scale", embed_scale, "embeddings times the root of hidden"),
+  INT (window, 0, 2147483647, "tokens that windowed layers look back on, 0 all"),
+  INT (window_from, 0, 65535, "first windowed layer"),
+  INT (window_every, 1, 65536, "from it on, one layer in so many is windowed"),
+  REAL (attn_scalar, 0, 1e9, "scores are divided by its root; 0 is head_dim"),
+  REAL (attn_softcap, 0, 1e9, "bound on attention scores, 0 none"),
+  REAL (logit_softcap, 0, 1e9, "bound on logits, 0 none"),
+  INT (experts, 0, 65536, "routed experts of a layer, 0 dense"),
+  INT (topk, 0, 65536, "experts that a token visits"),
+  INT (expert_ffn, 0, 2147483647, "inner width of an expert; left out, ffn"),
+  INT (shared_ffn, 0, 2147483647, "inner width of all shared experts together, 0 none"),
+  FLAG ("shared_gate", shared_gate, "a learned gate on the shared experts"),
+  INT (dense_layers, 0, 65536, "first layers without experts"),
+  INT (moe_every, 1, 65536, "one layer in so many has experts, the last of them"),
+  FLAG ("router_bias", router_bias, "the router balances by a bias per expert"),
+  INT (q_lora, 0, 2147483647, "rank of latent queries, 0 none"),
+  INT (kv_lora, 0, 2147483647, "rank of latent keys and values, 0: attention is not latent"),
+  INT (nope_dim, 0, 2147483647, "part of a latent head without positions"),
+  INT (rope_dim, 0, 2147483647, "part of a latent head with rotary positions"),
+  INT (v_dim, 0, 2147483647, "width of a latent value head"),
+  INT (mtp, 0, 64, "multi-token prediction modules"),
+};
+
+/* What a family name brings: transformers' defaults for its model_type, but norm_eps of llama and
+ * mistral, which is what their checkpoints have. */
+static const struct
+{
+  const char *name, *defaults;
+} families[] = {
+  { "llama", "" },
+  { "mistral", "" },
+  { "qwen2", "qkv_bias=on,norm_eps=1e-06" },
+  { "qwen3", "qk_norm=on,norm_eps=1e-06,head_dim=128" },
+  { "gemma", "tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on,norm_eps=1e-06,head_dim=256" },
+  { "gemma2", "tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on,norm_eps=1e-06,head_dim=256,"
+              "post_norms=on,window=4096,window_every=2,attn_scalar=256,attn_softcap=50,logit_softcap=30" },
+  { "gpt2", "tied=on,norm=layernorm,norm_bias=on,activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,"
+            "mlp_bias=on,positions=learned" },
+  { "gpt_neox", "norm=layernorm,norm_bias=on,activation=gelu,gated=off,qkv_bias=on,proj_bias=on,"
+                "mlp_bias=on,rope_fraction=0.25,parallel=on" },
+  { "mpt", "tied=on,norm=layernorm,activation=gelu,gated=off,positions=alibi" },
+  { "phi3", "" },
+  { "mixtral", "rope_theta=1000000,experts=8,topk=2" },
+  { "qwen2_moe", "qkv_bias=on,norm_eps=1e-06,experts=60,topk=4,expert_ffn=1408,shared_ffn=5632,shared_gate=on" },
+  { "qwen3_moe", "qk_norm=on,norm_eps=1e-06,experts=128,topk=8,expert_ffn=768" },
+  { "deepseek_v3", "norm_eps=1e-06,experts=256,topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3,"
+                   "router_bias=on,q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128" },
+};
+/* clang-format on */
+
+#define N_KEYS G_N_ELEMENTS (table)
+#define SEEN_FAMILY (G_GUINT64_CONSTANT (1) << N_KEYS)
+#define SEEN_NAME (SEEN_FAMILY << 1)
+G_STATIC_ASSERT (N_KEYS + 2 <= 64);
+
+static gint64 *
+int_at (const PlanModel *self, guint key)
+{
+  return &G_STRUCT_MEMBER (gint64, self, table[key].offset);
+}
+
+static double *
+real_at (const PlanModel *self, guint key)
+{
+  return &G_STRUCT_MEMBER (double, self, table[key].offset);
+}
+
+/* Of a flag or a word; enums without negative values are unsigned here. */
+static guint *
+choice_at (const PlanModel *self, guint key)
+{
+  return &G_STRUCT_MEMBER (guint, self, table[key].offset);
+}
+
+static gboolean G_GNUC_PRINTF (2, 3) invalid (GError **error, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  g_autofree char *message = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
+  return FALSE;
+}
+
+const PlanModelKey *
+plan_model_keys (guint *out_n)
+{
+  static PlanModelKey keys[N_KEYS];
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      for (guint i = 0; i < N_KEYS; i++)
+        keys[i] = table[i].key;
+      g_once_init_leave (&ready, 1);
+    }
+  *out_n = N_KEYS;
+  return keys;
+}
+
+const char *const *
+plan_model_families (void)
+{
+  static const char *names[G_N_ELEMENTS (families) + 1];
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      for (guint i = 0; i < G_N_ELEMENTS (families); i++)
+        names[i] = families[i].name;
+      g_once_init_leave (&ready, 1);
+    }
+  return names;
+}
+
+/* Index of a key; N_KEYS with an error for any other word. */
+static guint
+find_key (const char *key, GError **error)
+{
+  const char *names[N_KEYS + 3];
+  for (guint i = 0; i < N_KEYS; i++)
+    {
+      names[i] = table[i].key.name;
+      if (g_str_equal (key, names[i]))
+        return i;
+    }
+  names[N_KEYS] = "family";
+  names[N_KEYS + 1] = "name";
+  names[N_KEYS + 2] = NULL;
+  g_autofree char *shown = plan_text_quote (key);
+  g_autofree char *hint = plan_text_suggest (key, names);
+  invalid (error, "%s is not a dimension of a model: %s", shown, hint);
+  return N_KEYS;
+}
+
+static gboolean
+set_choice (PlanModel *self, guint key, const char *value, GError **error)
+{
+  for (guint i = 0; table[key].words[i]; i++)
+    if (g_str_equal (value, table[key].words[i]))
+      {
+        *choice_at (self, key) = i;
+        return TRUE;
+      }
+  g_autofree char *shown = plan_text_quote (value);
+  if (table[key].key.kind == PLAN_MODEL_KEY_FLAG)
+    return invalid (error, "%s: %s must be on or off", table[key].key.name, shown);
+  g_autofree char *hint = plan_text_suggest (value, table[key].words);
+  return invalid (error, "%s: %s is not one of its values: %s", table[key].key.name, shown, hint);
+}
+
+static gboolean
+set_value (PlanModel *self, guint key, const char *value, GError **error)
+{
+  const char *const name = table[key].key.name;
+  switch (table[key].key.kind)
+    {
+    case PLAN_MODEL_KEY_INT:
+      return plan_units_parse_int (value, name, (gint64)table[key].min, (gint64)table[key].max,
+                                   int_at (self, key), error);
+    case PLAN_MODEL_KEY_REAL:
+      return plan_units_parse_real (value, name, table[key].min, table[key].max,
+                                    real_at (self, key), error);
+    case PLAN_MODEL_KEY_FLAG:
+    case PLAN_MODEL_KEY_WORD:
+      return set_choice (self, key, value, error);
+    }
+  g_return_val_if_reached (FALSE);
+}
+
+gboolean
+plan_model_set (PlanModel *self, PlanModelSeen *seen, const char *key, const char *value,
+                GError **error)
+{
+  const gboolean is_family = g_str_equal (key, "family"), is_name = g_str_equal (key, "name");
+  const guint at = is_family || is_name ? 0 : find_key (key, error);
+  if (at == N_KEYS)
+    return FALSE;
+  const PlanModelSeen bit = is_family ? SEEN_FAMILY
+                            : is_name ? SEEN_NAME
+                                      : G_GUINT64_CONSTANT (1) << at;
+  if (*seen & bit)
+    return invalid (error, "%s: given twice", key);
+  *seen |= bit;
+  if (!is_family && !is_name)
+    return set_value (self, at, value, error);
+  char **const word = is_name ? &self->name : &self->family;
+  g_free (*word);
+  *word = g_strdup (value);
+  return TRUE;
+}
+
+/* Sets every "key=value" of a list. */
+static gboolean
+set_list (PlanModel *self, const char *list, GError **error)
+{
+  g_auto (GStrv) pairs = g_strsplit (list, ",", -1);
+  PlanModelSeen seen = 0;
+  for (guint i = 0; pairs[i]; i++)
+    {
+      char *const value = strchr (pairs[i], '=');
+      if (!value)
+        {
+          g_autofree char *shown = plan_text_quote (pairs[i]);
+          return invalid (error, "%s is not of the form dimension=value", shown);
+        }
+      *value = '\0';
+      if (!plan_model_set (self, &seen, pairs[i], value + 1, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+PlanModel *
+plan_model_new_family (const char *family, const char *name, GError **error)
+{
+  guint at = 0;
+  while (at < G_N_ELEMENTS (families) && !g_str_equal (families[at].name, family))
+    at++;
+  if (at == G_N_ELEMENTS (families))
+    {
+      g_autofree char *shown = plan_text_quote (family);
+      g_autofree char *hint = plan_text_suggest (family, plan_model_families ());
+      g_autofree char *all = g_strjoinv (", ", (char **)plan_model_families ());
+      const gboolean is_close = !g_str_has_prefix (hint, "known are ");
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "%s is not a family this version knows: %s%sknown are %s", shown,
+                   is_close ? hint : "", is_close ? " " : "", all);
+      return NULL;
+    }
+  PlanModel *self = g_new0 (PlanModel, 1);
+  self->name = g_strdup (name ? name : DEFAULT_NAME);
+  self->family = g_strdup (family);
+  self->norm_eps = 1e-5;
+  self->rope_theta = 10000;
+  self->rope_fraction = 1;
+  self->gated = TRUE;
+  self->window_every = self->moe_every = 1;
+  if (*families[at].defaults && !set_list (self, families[at].defaults, NULL))
+    g_assert_not_reached (); /* the tests make one of each */
+  return self;
+}
+
+gboolean
+plan_model_check_ranges (const PlanModel *self, GError **error)
+{
+  for (guint i = 0; i < N_KEYS; i++)
+    {
+      const PlanModelKeyKind kind = table[i].key.kind;
+      const double value = kind == PLAN_MODEL_KEY_INT    ? (double)*int_at (self, i)
+                           : kind == PLAN_MODEL_KEY_REAL ? *real_at (self, i)
+                           : kind == PLAN_MODEL_KEY_WORD ? *choice_at (self, i)
+                                                         : 0;
+      if (value >= table[i].min && value <= table[i].max)
+        continue;
+      g_autofree char *shown = plan_units_format_real (value);
+      g_autofree char *least = plan_units_format_real (table[i].min);
+      g_autofree char *most = plan_units_format_real (table[i].max);
+      return invalid (error, "%s: %s is out of range: it must be from %s to %s", table[i].key.name,
+                      shown, least, most);
+    }
+  return TRUE;
+}
+
+gboolean
+plan_model_complete (PlanModel *self, GError **error)
+{
+  if (self->kv_heads == 0)
+    self->kv_heads = self->heads;
+  if (self->experts > 0 && self->expert_ffn == 0)
+    self->expert_ffn = self->ffn;
+  if (self->kv_lora > 0 && self->head_dim == 0)
+    self->head_dim = self->nope_dim + self->rope_dim;
+  for (guint i = 0; i < N_DIMENSIONS; i++)
+    if (*int_at (self, i) == 0 && table[i].offset != G_STRUCT_OFFSET (PlanModel, head_dim))
+      return invalid (error, "%s: missing", table[i].key.name);
+  if (self->head_dim == 0)
+    {
+      if (self->hidden % self->heads != 0)
+        return invalid (error,
+                        "head_dim: missing, and heads=%" G_GINT64_FORMAT
+                        " does not divide hidden=%" G_GINT64_FORMAT,
+                        self->heads, self->hidden);
+      self->head_dim = self->hidden / self->heads;
+    }
+  return plan_model_check (self, error);
+}
+
+/* The value of `family=` in a list; the caller frees. */
+static char *
+family_of (const char *spec)
+{
+  g_auto (GStrv) pairs = g_strsplit (spec, ",", -1);
+  for (guint i = 0; pairs[i]; i++)
+    if (g_str_has_prefix (pairs[i], "family="))
+      return g_strdup (pairs[i] + strlen ("family="));
+  return g_strdup ("llama");
+}
+
+PlanModel *
+plan_model_parse (const char *spec, GError **error)
+{
+  g_autofree char *family = family_of (spec);
+  g_autoptr (GError) cause = NULL;
+  g_autoptr (PlanModel) self = plan_model_new_family (family, NULL, &cause);
+  if (!self)
+    g_prefix_error (&cause, "family: ");
+  else if (set_list (self, spec, &cause) && plan_model_complete (self, &cause))
+    return g_steal_pointer (&self);
+  g_propagate_prefixed_error (error, g_steal_pointer (&cause), "model: ");
+  return NULL;
+}
+
+char *
+plan_model_print_key (const PlanModel *self, guint key)
+{
+  g_return_val_if_fail (key < N_KEYS, NULL);
+  switch (table[key].key.kind)
+    {
+    case PLAN_MODEL_KEY_INT:
+      return g_strdup_printf ("%" G_GINT64_FORMAT, *int_at (self, key));
+    case PLAN_MODEL_KEY_REAL:
+      return plan_units_format_real (*real_at (self, key));
+    case PLAN_MODEL_KEY_FLAG:
+      return g_strdup (flags[*choice_at (self, key) != 0]);
+    case PLAN_MODEL_KEY_WORD:
+      return g_strdup (table[key].words[*choice_at (self, key)]);
+    }
+  g_return_val_if_reached (NULL);
+}
+
+static gboolean
+is_equal (const PlanModel *a, const PlanModel *b, guint key)
+{
+  switch (table[key].key.kind)
+    {
+    case PLAN_MODEL_KEY_INT:
+      return *int_at (a, key) == *int_at (b, key);
+    case PLAN_MODEL_KEY_REAL:
+      return *real_at (a, key) == *real_at (b, key);
+    case PLAN_MODEL_KEY_FLAG:
+      return !*choice_at (a, key) == !*choice_at (b, key);
+    case PLAN_MODEL_KEY_WORD:
+      return *choice_at (a, key) == *choice_at (b, key);
+    }
+  g_return_val_if_reached (FALSE);
+}
+
+char *
+plan_model_print (const PlanModel *self)
+{
+  g_autoptr (PlanModel) initial = plan_model_new_family (self->family, NULL, NULL);
+  GString *text = g_string_new ("family=");
+  g_string_append (text, self->family);
+  for (guint i = 0; i < N_KEYS; i++)
+    {
+      if (i == N_DIMENSIONS && !g_str_equal (self->name, DEFAULT_NAME))
+        g_string_append_printf (text, ",name=%s", self->name);
+      if (i >= N_DIMENSIONS && is_equal (self, initial, i))
+        continue;
+      g_autofree char *value = plan_model_print_key (self, i);
+      g_string_append_printf (text, ",%s=%s", table[i].key.name, value);
+    }
+  return g_string_free (text, FALSE);
+}
+
+gboolean
+plan_model_key_matters (const PlanModel *self, guint key)
+{
+  g_autoptr (PlanModel) plain = plan_model_new_family ("llama", NULL, NULL);
+  const gsize offset = table[key].offset;
+  const gboolean is_rope = self->positions == PLAN_POSITIONS_ROPE;
+  if (offset == G_STRUCT_OFFSET (PlanModel, rope_theta)
+      || offset == G_STRUCT_OFFSET (PlanModel, rope_fraction))
+    return is_rope
+           && (offset == G_STRUCT_OFFSET (PlanModel, rope_theta) || self->rope_fraction < 1);
+  if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
+    return self->window > 0 && self->window_from + self->window_every < self->layers
+           && !is_equal (self, plain, key);
+  return key < N_DIMENSIONS || table[key].key.kind == PLAN_MODEL_KEY_WORD
+         || offset == G_STRUCT_OFFSET (PlanModel, norm_eps)
+         || offset == G_STRUCT_OFFSET (PlanModel, gated)
+         || offset == G_STRUCT_OFFSET (PlanModel, tied_embeddings) || !is_equal (self, plain, key);
+}
+
+gboolean
+plan_model_is_llama_shaped (const PlanModel *self, gint64 seq)
+{
+  static const gsize free_keys[]
+      = { G_STRUCT_OFFSET (PlanModel, norm_eps), G_STRUCT_OFFSET (PlanModel, rope_theta),
+          G_STRUCT_OFFSET (PlanModel, tied_embeddings) };
+  static const gsize window_keys[]
+      = { G_STRUCT_OFFSET (PlanModel, window), G_STRUCT_OFFSET (PlanModel, window_from),
+          G_STRUCT_OFFSET (PlanModel, window_every) };
+  g_autoptr (PlanModel) llama = plan_model_new_family ("llama", NULL, NULL);
+  const gboolean has_window = self->window > 0 && self->window < seq;
+  for (guint i = N_DIMENSIONS; i < N_KEYS; i++)
+    {
+      gboolean is_free = FALSE;
+      for (guint j = 0; j < G_N_ELEMENTS (free_keys); j++)
+        is_free = is_free || table[i].offset == free_keys[j]
+                  || (!has_window && table[i].offset == window_keys[j]);
+      if (!is_free && !is_equal (self, llama, i))
+        return FALSE;
+    }
+  return TRUE;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/model/model-private.h"
+
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+#include "planner/base/units.h"
+
+#include <string.h>
+
+/* Parameters, so that bytes of any state of the model fit 64 bits. */
+#define MAX_PARAMETERS 0x1p50
+
+#define INT "%" G_GINT64_FORMAT
+
+static const char presets_text[] =
+#include "planner/data/models.ini.inc"
+    ;
+
+void
+plan_model_free (PlanModel *self)
+{
+  if (!self)
+    return;
+  g_free (self->name);
+  g_free (self->family);
+  g_free (self);
+}
+
+static gboolean G_GNUC_PRINTF (2, 3) invalid (GError **error, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  g_autofree char *message = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
+  return FALSE;
+}
+
+static gboolean
+check_words (const PlanModel *self, GError **error)
+{
+  g_return_val_if_fail (self->family && g_strv_contains (plan_model_families (), self->family),
+                        FALSE);
+  if (!self->name || !plan_text_is_name (self->name))
+    return invalid (error, "name: only letters, digits and . _ + - may be used");
+  return TRUE;
+}
+
+static gboolean
+check_heads (const PlanModel *self, GError **error)
+{
+  if (self->heads % self->kv_heads != 0)
+    return invalid (error,
+                    "kv_heads: " INT " does not divide heads=" INT
+                    ", so query heads cannot share them evenly",
+                    self->kv_heads, self->heads);
+  if (self->heads * MAX (self->head_dim, self->v_dim) > G_MAXINT32)
+    return invalid (error, "heads: " INT " of head_dim=" INT " are wider than 2^31 - 1",
+                    self->heads, MAX (self->head_dim, self->v_dim));
+  return TRUE;
+}
+
+static gboolean
+check_rope (const PlanModel *self, GError **error)
+{
+  const gint64 width = self->kv_lora > 0 ? self->rope_dim : self->head_dim;
+  const char *const name = self->kv_lora > 0 ? "rope_dim" : "head_dim";
+  const gint64 turned = (gint64)((double)width * self->rope_fraction);
+  if (self->positions != PLAN_POSITIONS_ROPE)
+    return TRUE;
+  if (width % 2 != 0)
+    return invalid (error, "%s: " INT " is odd, but rotary positions turn pairs", name, width);
+  if (turned < 2 || turned % 2 != 0)
+    return invalid (error,
+                    "rope_fraction: rotary positions would turn " INT " of %s=" INT
+                    ", but they turn pairs",
+                    turned, name, width);
+  return TRUE;
+}
+
+static gboolean
+check_latent (const PlanModel *self, GError **error)
+{
+  if (self->kv_lora == 0)
+    {
+      if (self->q_lora || self->nope_dim || self->rope_dim || self->v_dim)
+        return invalid (error, "kv_lora: 0, so q_lora, nope_dim, rope_dim and v_dim must be 0 too: "
+                               "attention is not latent");
+      return TRUE;
+    }
+  if (self->nope_dim == 0 || self->rope_dim == 0 || self->v_dim == 0)
+    return invalid (error, "kv_lora: latent attention needs nope_dim, rope_dim and v_dim too");
+  if (self->head_dim != self->nope_dim + self->rope_dim)
+    return invalid (error, "head_dim: " INT " is not nope_dim=" INT " + rope_dim=" INT,
+                    self->head_dim, self->nope_dim, self->rope_dim);
+  if (self->kv_heads != self->heads)
+    return invalid (error, "kv_heads: " INT " is not heads=" INT ", as latent attention needs",
+                    self->kv_heads, self->heads);
+  if (self->qkv_bias || self->qk_norm || self->positions != PLAN_POSITIONS_ROPE)
+    return invalid (error, "kv_lora: latent attention has no qkv_bias and no qk_norm, "
+                           "and its positions are rope");
+  return TRUE;
+}
+
+static gboolean
+check_experts (const PlanModel *self, GError **error)
+{
+  if (self->experts == 0)
+    {
+      if (self->topk || self->expert_ffn || self->shared_ffn || self->shared_gate
+          || self->dense_layers || self->moe_every != 1 || self->router_bias)
+        return invalid (error, "experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, "
+                               "dense_layers, moe_every and router_bias must be left out");
+      return TRUE;
+    }
+  if (self->topk < 1 || self->topk > self->experts)
+    return invalid (error, "topk: " INT " is out of range: it must be from 1 to experts=" INT,
+                    self->topk, self->experts);
+  if (self->expert_ffn == 0)
+    return invalid (error, "expert_ffn: missing");
+  if (self->shared_gate && self->shared_ffn == 0)
+    return invalid (error, "shared_gate: on, but shared_ffn is 0");
+  if (plan_model_moe_layers (self) < 1)
+    return invalid (error,
+                    "experts: none of layers=" INT " has them with dense_layers=" INT
+                    " and moe_every=" INT,
+                    self->layers, self->dense_layers, self->moe_every);
+  return TRUE;
+}
+
+static gboolean
+check_rest (const PlanModel *self, GError **error)
+{
+  if (self->window > 0 && self->window_from >= self->layers)
+    return invalid (error, "window_from: " INT " is not below layers=" INT, self->window_from,
+                    self->layers);
+  if (self->mtp > 0 && self->norm_bias)
+    return invalid (error, "mtp: prediction modules need norm_bias=off");
+  if (plan_model_elements (self) > MAX_PARAMETERS)
+    return invalid (error, "model: more than 2^50 parameters");
+  return TRUE;
+}
+
+gboolean
+plan_model_check (const PlanModel *self, GError **error)
+{
+  return plan_model_check_ranges (self, error) && check_words (self, error)
+         && check_heads (self, error) && check_latent (self, error) && check_rope (self, error)
+         && check_experts (self, error) && check_rest (self, error);
+}
+
+gboolean
+plan_model_attends_plainly (const PlanModel *self)
+{
+  return self->kv_lora == 0 && self->attn_softcap <= 0 && self->window == 0
+         && self->positions != PLAN_POSITIONS_ALIBI;
+}
+
+const char *const *
+plan_model_presets (void)
+{
+  static gsize ready = 0;
+  static char **names;
+  if (g_once_init_enter (&ready))
+    {
+      g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
+      names = g_key_file_get_groups (file, NULL);
+      g_once_init_leave (&ready, 1);
+    }
+  return (const char *const *)names;
+}
+
+static gboolean
+read_preset (PlanModel *self, GKeyFile *file, const char *name, GError **error)
+{
+  g_auto (GStrv) found = g_key_file_get_keys (file, name, NULL, error);
+  PlanModelSeen seen = 0;
+  gint64 published = 0;
+  for (guint i = 0; found && found[i]; i++)
+    {
+      g_autofree char *value = g_key_file_get_value (file, name, found[i], NULL);
+      if (g_str_equal (found[i], "parameters")
+              ? !plan_units_parse_int (value, found[i], 1, G_MAXINT64, &published, error)
+              : !plan_model_set (self, &seen, found[i], value, error))
+        return FALSE;
+    }
+  if (!found || !plan_model_complete (self, error))
+    return FALSE;
+  if (plan_model_parameters (self) != (guint64)published)
+    return invalid (error,
+                    "parameters: %" G_GINT64_FORMAT
+                    " published, but the dimensions have %" G_GUINT64_FORMAT,
+                    published, plan_model_parameters (self));
+  return TRUE;
+}
+
+PlanModel *
+plan_model_new_preset (const char *name, GError **error)
+{
+  if (!g_strv_contains (plan_model_presets (), name))
+    {
+      g_autofree char *shown = plan_text_quote (name);
+      g_autofree char *hint = plan_text_suggest (name, plan_model_presets ());
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "model: %s is neither a shipped model nor a file nor a list such as "
+                   "layers=4,hidden=64,...: %s",
+                   shown, hint);
+      return NULL;
+    }
+  g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
+  g_autofree char *family = g_key_file_get_value (file, name, "family", NULL);
+  g_autoptr (PlanModel) self = plan_model_new_family (family ? family : "llama", name, error);
+  if (!self || !read_preset (self, file, name, error))
+    {
+      g_prefix_error (error, "models.ini: [%s] ", name);
+      return NULL;
+    }
+  return g_steal_pointer (&self);
+}
+
+PlanModel *
+plan_model_new (const char *spec, GError **error)
+{
+  const gboolean is_shipped = g_strv_contains (plan_model_presets (), spec);
+  if (!is_shipped && strchr (spec, '=') && !strchr (spec, '/'))
+    return plan_model_parse (spec, error);
+  if (!is_shipped
+      && (strchr (spec, '/') || g_str_has_suffix (spec, ".json")
+          || g_file_test (spec, G_FILE_TEST_EXISTS)))
+    return plan_model_new_from_config (spec, error);
+  return plan_model_new_preset (spec, error);
+}

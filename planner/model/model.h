@@ -1,0 +1,141 @@
+/* PlanModel: a transformer by its dimensions and properties.
+ *
+ * Read from a shipped preset, a Hugging Face config.json (or its folder), or a
+ * list of dimensions; never changed afterwards. Parameters are the published
+ * ones: padding the vocabulary is a stack's business. */
+#pragma once
+#include "planner/model/tensor.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+  PLAN_NORM_RMSNORM,
+  PLAN_NORM_LAYERNORM
+} PlanNorm;
+
+typedef enum
+{
+  PLAN_ACTIVATION_SILU,
+  PLAN_ACTIVATION_GELU,
+  PLAN_ACTIVATION_GELU_TANH,
+  PLAN_ACTIVATION_RELU,
+  PLAN_ACTIVATION_RELU2,     /* the square of relu */
+  PLAN_ACTIVATION_QUICK_GELU /* x times the sigmoid of 1.702 x */
+} PlanActivation;
+
+typedef enum
+{
+  PLAN_POSITIONS_ROPE,
+  PLAN_POSITIONS_ALIBI,
+  PLAN_POSITIONS_LEARNED, /* a table of max_seq rows */
+  PLAN_POSITIONS_NONE
+} PlanPositions;
+
+/* `fsdplan show --model-keys` says what each field means. */
+typedef struct
+{
+  char *name;
+  char *family; /* its defaults; code looks at the properties instead */
+  gint64 layers, hidden, ffn, heads, kv_heads, head_dim, vocab, max_seq;
+  double norm_eps, rope_theta;
+  gboolean tied_embeddings;
+  PlanNorm norm;
+  gboolean norm_bias, norm_1p, post_norms, qk_norm;
+  PlanActivation activation;
+  gboolean gated, qkv_bias, proj_bias, mlp_bias;
+  PlanPositions positions;
+  double rope_fraction;
+  gboolean parallel, embed_scale;
+  gint64 window, window_from, window_every;
+  double attn_scalar, attn_softcap, logit_softcap;
+  gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
+  gboolean shared_gate, router_bias;
+  gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
+  gint64 mtp;
+} PlanModel;
+
+/* A key of the text form. */
+typedef enum
+{
+  PLAN_MODEL_KEY_INT,
+  PLAN_MODEL_KEY_REAL,
+  PLAN_MODEL_KEY_FLAG,
+  PLAN_MODEL_KEY_WORD
+} PlanModelKeyKind;
+
+typedef struct
+{
+  const char *name, *values, *meaning;
+  PlanModelKeyKind kind;
+} PlanModelKey;
+
+/* The shipped model of that name. */
+PlanModel *plan_model_new_preset (const char *name, GError **error);
+
+/* A Hugging Face config.json, or the folder that holds one. */
+PlanModel *plan_model_new_from_config (const char *path, GError **error);
+
+/* The text of a config.json; `origin` names it in errors and, as a path, the model. */
+PlanModel *plan_model_parse_config (const char *text, gsize length, const char *origin,
+                                    GError **error);
+
+/* A preset name, a path, or "layers=4,hidden=64,..."; what --model takes. */
+PlanModel *plan_model_new (const char *spec, GError **error);
+
+void plan_model_free (PlanModel *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanModel, plan_model_free)
+
+/* Every invariant (heads divide, nothing zero, sizes fit 64 bits). */
+gboolean plan_model_check (const PlanModel *self, GError **error);
+
+/* Canonical text, "family=llama,layers=32,...", which plan_model_new reads back. */
+char *plan_model_print (const PlanModel *self);
+
+/* Every key of that text; the index is what the next two functions take. */
+const PlanModelKey *plan_model_keys (guint *out_n);
+char *plan_model_print_key (const PlanModel *self, guint key);
+
+/* TRUE where the key says something about this model that its kind does not say by itself. */
+gboolean plan_model_key_matters (const PlanModel *self, guint key);
+
+/* TRUE for a model that at that sequence length computes what llama does: no property differs. */
+gboolean plan_model_is_llama_shaped (const PlanModel *self, gint64 seq);
+
+/* Every token sees all before it, through heads of one size for queries, keys and values. */
+gboolean plan_model_attends_plainly (const PlanModel *self);
+
+/* The tensor of that role with the vocabulary padded to `vocab` rows. */
+PlanTensor plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab);
+
+/* Elements of all the alike ones. */
+guint64 plan_model_numel (const PlanTensor *tensor);
+
+/* The tensors of a layer in the order of tensor-list.h, those once per model, those of a
+ * multi-token prediction module: at most PLAN_N_TENSORS. Returns how many. */
+guint plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor *out_tensors);
+guint plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors);
+guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
+gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
+
+gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
+gint64 plan_model_moe_layers (const PlanModel *self);
+
+/* As published: without prediction modules, which are counted apart. `out_parts`, which may be
+ * NULL, is by PlanModelPart and adds up to what is returned. */
+guint64 plan_model_parameters (const PlanModel *self);
+guint64 plan_model_count (const PlanModel *self, guint64 *out_parts);
+guint64 plan_model_mtp_parameters (const PlanModel *self);
+
+/* What one token meets: `topk` of the routed experts and all the rest, embedding included. */
+guint64 plan_model_active_parameters (const PlanModel *self);
+
+/* FLOPs of forward plus backward for one token at that sequence length: Megatron-LM's
+ * formula with causal attention counted half, recompute not counted. */
+double plan_model_flops_per_token (const PlanModel *self, gint64 seq, gint64 vocab);
+
+/* NULL-terminated names of the shipped models and of the families, in a fixed order. */
+const char *const *plan_model_presets (void);
+const char *const *plan_model_families (void);
+
+G_END_DECLS

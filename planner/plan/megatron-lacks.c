@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each row: a predicate that is true of models that Megatron-LM at d98e8a64 (2026-08-22) has no
+ * flags for, by its arguments.py, argument_utils.py and transformer_config.py. */
+#include "config.h"
+
+#include "planner/plan/megatron-lacks.h"
+
+static gboolean
+has_alibi (const PlanModel *m)
+{
+  return m->positions == PLAN_POSITIONS_ALIBI;
+}
+
+static gboolean
+has_plain_layernorm (const PlanModel *m)
+{
+  return m->norm == PLAN_NORM_LAYERNORM && !m->norm_bias;
+}
+
+static gboolean
+has_biased_rmsnorm (const PlanModel *m)
+{
+  return m->norm == PLAN_NORM_RMSNORM && m->norm_bias;
+}
+
+static gboolean
+has_post_norms (const PlanModel *m)
+{
+  return m->post_norms;
+}
+
+static gboolean
+has_biased_qk_norm (const PlanModel *m)
+{
+  return m->qk_norm && m->norm != PLAN_NORM_RMSNORM;
+}
+
+static gboolean
+has_other_biases (const PlanModel *m)
+{
+  return m->proj_bias != m->mlp_bias || (m->proj_bias && !m->qkv_bias);
+}
+
+static gboolean
+is_parallel (const PlanModel *m)
+{
+  return m->parallel;
+}
+
+static gboolean
+scales_embedding (const PlanModel *m)
+{
+  return m->embed_scale;
+}
+
+static gboolean
+scales_scores (const PlanModel *m)
+{
+  return m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim;
+}
+
+static gboolean
+caps_scores (const PlanModel *m)
+{
+  return m->attn_softcap > 0;
+}
+
+static gboolean
+caps_logits (const PlanModel *m)
+{
+  return m->logit_softcap > 0;
+}
+
+static gboolean
+has_broken_theta (const PlanModel *m)
+{
+  return m->positions == PLAN_POSITIONS_ROPE && m->rope_theta != (double)(gint64)m->rope_theta;
+}
+
+static gboolean
+predicts_by_layernorm (const PlanModel *m)
+{
+  return m->mtp > 0 && m->norm != PLAN_NORM_RMSNORM;
+}
+
+/* GELU by tanh is Megatron-LM's fused one, which adds a bias. */
+static gboolean
+has_other_activation (const PlanModel *m)
+{
+  switch (m->activation)
+    {
+    case PLAN_ACTIVATION_SILU:
+    case PLAN_ACTIVATION_QUICK_GELU:
+      return !m->gated;
+    case PLAN_ACTIVATION_GELU:
+    case PLAN_ACTIVATION_RELU2:
+      return m->gated;
+    case PLAN_ACTIVATION_GELU_TANH:
+      return m->gated || !m->mlp_bias;
+    default:
+      return TRUE;
+    }
+}
+
+static const struct
+{
+  gboolean (*is_so) (const PlanModel *m);
+  const char *reason;
+} lacks[] = {
+  { has_alibi, "model positions=alibi: Megatron-LM has rope, learned and none" },
+  { has_plain_layernorm, "model norm_bias=off: its layer norms add biases: only norm_bias=on, or "
+                         "norm=rmsnorm" },
+  { has_biased_rmsnorm, "model norm_bias=on: its RMS norms add none: only norm_bias=off, or "
+                        "norm=layernorm" },
+  { has_post_norms, "model post_norms=on: it has no norms behind attention and MLP: only off" },
+  { has_biased_qk_norm, "model qk_norm=on: its layer norms of queries and keys add biases: only "
+                        "off, or norm=rmsnorm" },
+  { has_other_biases,
+    "model qkv_bias, proj_bias, mlp_bias: it has all three, qkv_bias alone, or none" },
+  { is_parallel, "model parallel=on: its MLP reads what attention has written: only off" },
+  { scales_embedding, "model embed_scale=on: it does not scale embeddings: only off" },
+  { scales_scores, "model attn_scalar: it divides scores by the root of head_dim: only 0" },
+  { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
+  { caps_logits, "model logit_softcap: it does not bound logits: only 0" },
+  { has_broken_theta, "model rope_theta: --rotary-base takes whole numbers only" },
+  { predicts_by_layernorm, "model mtp: its prediction modules need norm=rmsnorm" },
+  { has_other_activation,
+    "model activation, gated: Megatron-LM has silu and quick_gelu gated, gelu and relu2 not gated, "
+    "and gelu_tanh not gated with mlp_bias=on" },
+};
+
+const char *
+plan_megatron_lacks (const PlanModel *model, guint i)
+{
+  for (guint n = 0; n < G_N_ELEMENTS (lacks); n++)
+    if (lacks[n].is_so (model) && i-- == 0)
+      return lacks[n].reason;
+  return NULL;
+}

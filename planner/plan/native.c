@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/plan/native.h"
+
+#include "planner/base/error.h"
+
+#define LATER "is modelled and not executed yet"
+
+static gboolean
+refuse_field (const Plan *plan, PlanField field, const char *why, GError **error)
+{
+  g_autofree char *value = plan_field_print (field, plan->value[field]);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s=%s %s", plan_field_name (field),
+               value, why);
+  return FALSE;
+}
+
+/* What a schedule does not show, or shows as something else. */
+static gboolean
+check_fields (const Plan *plan, gint64 ranks, GError **error)
+{
+  const gint64 *value = plan->value;
+  const gboolean shards_grads
+      = value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS && ranks > value[PLAN_DP_OUTER];
+  if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
+    return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
+  if (value[PLAN_TP] > 1)
+    return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
+  if (value[PLAN_CP] > 1)
+    return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
+  if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
+    return refuse_field (
+        plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
+        LATER ": it must be 0", error);
+  if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+    return refuse_field (plan, PLAN_OFFLOAD_OPTIMIZER, LATER ": it must be 0", error);
+  if (value[PLAN_OFFLOAD_LAYERS] > 0)
+    return refuse_field (plan, PLAN_OFFLOAD_LAYERS, LATER ": it must be 0", error);
+  if (value[PLAN_OFFLOAD_MODULES] != 0)
+    return refuse_field (plan, PLAN_OFFLOAD_MODULES, LATER ": it must be none", error);
+  if (value[PLAN_EMPTY_CACHE] == PLAN_EMPTY_CACHE_ON)
+    return refuse_field (
+        plan, PLAN_EMPTY_CACHE,
+        "has nothing to give back here, where memory is taken once: it must be off", error);
+  if (value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON && ranks > 1
+      && (!shards_grads || value[PLAN_DP_OUTER] > 1))
+    return refuse_field (
+        plan, PLAN_SYNC_EVERY_MICRO_BATCH,
+        "would sum again what is a sum already, since gradients are not sharded or "
+        "are replicated: it must be off, or strategy=optim_grads(_params) and "
+        "dp_outer=1",
+        error);
+  return TRUE;
+}
+
+/* In all of its layers: an op does not say of which layer it is. */
+static gboolean
+is_windowed (const PlanModel *model)
+{
+  return model->window_from == 0 && (model->window_every == 1 || model->layers == 1);
+}
+
+/* What none of the kernels computes, though their ops do not say so. */
+static gboolean
+check_model (const PlanModel *model, gint64 seq, GError **error)
+{
+  const struct
+  {
+    gboolean is_there;
+    const char *name;
+  } beyond[] = {
+    { model->norm_1p, "norm_1p=on" },
+    { model->post_norms, "post_norms=on" },
+    { model->parallel, "parallel=on" },
+    { model->embed_scale, "embed_scale=on" },
+    { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
+    { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
+      "rope_fraction below 1" },
+    { model->window > 0 && model->window < seq && !is_windowed (model),
+      "a window in some of its layers" },
+    { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,
+      "attn_scalar other than head_dim" },
+    { model->attn_softcap > 0, "attn_softcap" },
+    { model->logit_softcap > 0, "logit_softcap" },
+    { model->kv_lora > 0, "latent attention" },
+    { model->experts > 0, "experts" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
+    if (beyond[i].is_there)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "model: %s has %s, which " LATER,
+                     model->name, beyond[i].name);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+gboolean
+plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
+{
+  return check_fields (resolved, ranks, error)
+         && check_model (model, resolved->value[PLAN_SEQ], error);
+}

@@ -1,0 +1,101 @@
+/* Plan: one point of the plan space, as an array of integers indexed by field.
+ *
+ * A plain value: copied, compared and hashed as memory. plan_resolve replaces
+ * what was left open (`auto`, unset) by what the model, cluster and stack make
+ * of it; everything after the command line sees resolved plans only. */
+#pragma once
+#include "planner/cluster/cluster.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan-fields.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define PLAN_UNSET (-1)
+
+/* The value of a STACK field: index of the name + PLAN_STACK_BASE * yyyymmdd (0: no date given). */
+#define PLAN_STACK_BASE 16
+
+typedef enum
+{
+#define X(id, name, type, values, initial, numerics, summary) PLAN_##id,
+  PLAN_FIELD_LIST (X)
+#undef X
+      PLAN_N_FIELDS
+} PlanField;
+
+#define V(field, id, name) PLAN_##field##_##id,
+#define X(id, name, type, values, initial, numerics, summary) \
+  enum \
+  { \
+    values (V, id) PLAN_##id##_N_VALUES \
+  };
+PLAN_FIELD_LIST (X)
+#undef X
+#undef V
+
+typedef struct
+{
+  gint64 value[PLAN_N_FIELDS];
+} Plan;
+
+/* All defaults. */
+void plan_init (Plan *self);
+
+/* Sets one field from text, as `--set field=value` does. */
+gboolean plan_set (Plan *self, const char *name, const char *value, GError **error);
+
+/* Finds a field by name. */
+gboolean plan_field_parse (const char *name, PlanField *out_field, GError **error);
+
+const char *plan_field_name (PlanField field);
+const char *plan_field_summary (PlanField field);
+
+/* The values the field takes, as help shows them: "off|on", "integer >= 1"; the caller frees. */
+char *plan_field_values (PlanField field);
+
+/* NULL-terminated names of the values of an ENUM, STACK or NAMES field; NULL for other types. */
+const char *const *plan_field_names (PlanField field);
+
+/* The text of one value, "auto" where it is left open; the caller frees. */
+char *plan_field_print (PlanField field, gint64 value);
+
+/* "field=value" lines of every field that differs from its default, in list order. */
+char *plan_print (const Plan *self);
+
+/* Reads what plan_print writes; comments start with #. `origin` names the text in errors. */
+gboolean plan_parse (const char *text, const char *origin, Plan *out_plan, GError **error);
+
+/* First 16 hex digits of the SHA-256 of the canonical text; the caller frees. */
+char *plan_hash (const Plan *self);
+
+/* Fills in everything left open and checks every rule. */
+gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanCluster *cluster,
+                       Plan *out_plan, GError **error);
+
+/* The same of all plans of a block of PlanSpace, of which this is one: FALSE only if none of them
+ * is legal. */
+gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster);
+
+/* Derived sizes of a resolved plan. */
+gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);
+gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
+
+/* The PlanDtype behind a resolved state or moment field or the compute field; of main_params=auto
+ * that of the weights. */
+PlanDtype plan_field_dtype (const Plan *self, PlanField field);
+
+/* Formats of compute weights and activations; of quantised weights on their way, without scales,
+ * and as products read copies of them; of the gradients that quantised products read. */
+PlanDtype plan_weights_dtype (const Plan *self);
+PlanDtype plan_gathered_dtype (const Plan *self);
+PlanDtype plan_weight_copies_dtype (const Plan *self);
+PlanDtype plan_grad_dtype (const Plan *self);
+
+/* Whether a training step drops some of what branches add. */
+gboolean plan_drops_hidden (const Plan *self);
+
+/* Whether gradients are divided by the data-parallel size before `ranks` sum them: collectives
+ * scale what they sum by themselves, but not in bf16. */
+gboolean plan_scales_gradients (const Plan *self, gint64 ranks);
+
+G_END_DECLS

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is legal and likely to surprise: costs, silent losses of overlap or precision, and known
+ * faults of the frameworks. Each row with a predicate that is true when it applies, and a level
+ * where it is more than a cost. */
+#include "config.h"
+
+#include "planner/plan/native.h"
+#include "planner/plan/rules-private.h"
+
+static gboolean
+is_megatron_fsdp (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+static gboolean
+is_low_precision (const PlanFacts *f)
+{
+  return f->value[PLAN_COMPUTE] >= PLAN_COMPUTE_FP8_DELAYED;
+}
+
+static gboolean
+shards_grads (const PlanFacts *f)
+{
+  return IS (f, STRATEGY, OPTIM_GRADS) || IS (f, STRATEGY, OPTIM_GRADS_PARAMS);
+}
+
+static gboolean
+copies_weights (const PlanFacts *f)
+{
+  return (is_megatron_fsdp (f) || is_stack (f, PLAN_STACK_MEGATRON)) && is_low_precision (f)
+         && IS (f, PARAM_GATHER, COMPUTE);
+}
+
+static gboolean
+casts_grads (const PlanFacts *f)
+{
+  return f->stack && f->stack->casts_grads && IS (f, PRECISION_AWARE, OFF)
+         && !IS (f, MAIN_PARAMS, AUTO)
+         && plan_field_dtype (f->plan, PLAN_MAIN_GRADS)
+                != plan_field_dtype (f->plan, PLAN_MAIN_PARAMS);
+}
+
+static gboolean
+recomputes_fused_attention (const PlanFacts *f)
+{
+  return IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, CORE_ATTN);
+}
+
+static gboolean
+recomputes_fused_norms (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, RECOMPUTE, SELECTIVE)
+         && HAS_MODULE (f, RECOMPUTE_MODULES, LAYERNORM);
+}
+
+static gboolean
+syncs_unsharded (const PlanFacts *f)
+{
+  return IS (f, SYNC_EVERY_MICRO_BATCH, ON) && (!shards_grads (f) || f->value[PLAN_DP_OUTER] > 1);
+}
+
+static gboolean
+norm_per_replica (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
+}
+
+static gboolean
+pool_races (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && !IS (f, DOUBLE_BUFFER, OFF) && shards_grads (f)
+         && (IS (f, AG_GROUP, ON) || IS (f, STRATEGY, OPTIM_GRADS));
+}
+
+static gboolean
+pool_unused (const PlanFacts *f)
+{
+  return IS (f, STRATEGY, NO_SHARD) && !IS (f, DOUBLE_BUFFER, OFF);
+}
+
+/* See plan-fields.h: symmetric kernels and all-to-all sum in fp32 whatever travels. */
+static gboolean
+all_to_all_unused (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && IS (f, STRATEGY, NO_SHARD);
+}
+
+static gboolean
+rounds_per_hop (const PlanFacts *f)
+{
+  const gint64 version = f->value[PLAN_NCCL];
+  const gboolean is_symmetric = IS (f, NCCL_UB, ON) && version >= 2027 && shards_grads (f);
+  return f->cluster->kind == PLAN_DEVICE_GPU && !IS (f, GRAD_COMM, FP32) && IS (f, MAIN_GRADS, FP32)
+         && IS (f, REDUCE_ALGO, RS) && !is_symmetric
+         && plan_data_parallel (f->plan, f->cluster) > 1;
+}
+
+static gboolean
+scales_in_bf16 (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, PER_TOKEN_LOSS, OFF) && IS (f, GRAD_COMM, BF16);
+}
+
+static gboolean
+wants_one_connection (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && f->cluster->compute_capability < 100
+         && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
+}
+
+static gboolean
+forces_fine_grained (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, PARAM_GATHER, MXFP8) && IS (f, RECOMPUTE, NONE);
+}
+
+static gboolean
+loses_small_squares (const PlanFacts *f)
+{
+  return IS (f, EXP_AVG_SQ, FP8);
+}
+
+static gboolean
+is_not_run (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE)
+         && !plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL);
+}
+
+/* clang-format off */
+static const PlanRuleEntry hazards[] = {
+  { { "native-runs-less", "fsdplan's own runtime does not execute tensor and context parallelism, offloading, dropout and "
+      "some kinds of models yet, which are modelled; fsdplan run names which", "a limit of this version", 0 },
+    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+    PLAN_LEVEL (NOT_RUN) },
+  { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
+      "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
+      "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },
+    copies_weights, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER) },
+  { { "grads-are-cast", "gradients in another format than the main weights are cast for the optimizer: 4 bytes per "
+      "parameter of the shard more, until they are next zeroed; precision_aware=on avoids it",
+      "Megatron-LM param_and_grad_buffer.py", 0 },
+    casts_grads, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_MAIN_PARAMS, PLAN_PRECISION_AWARE) },
+  { { "core-attn-saves-little", "recomputing core_attn with fused attention saves almost nothing and runs attention again: "
+      "recompute mlp instead", "Megatron-LM transformer_config.py warns of it", 0 },
+    recomputes_fused_attention, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+  { { "layernorm-saves-nothing", "recomputing layernorm does nothing in dense layers of Transformer Engine, whose norms "
+      "are fused into the products behind them", "Megatron-LM transformer_layer.py", 0 },
+    recomputes_fused_norms, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+  { { "sync-reduces-again", "sync_every_micro_batch reduces the same buffer in every micro batch where gradients are not "
+      "sharded, or replicated: the caller must zero it each time", "Megatron-LM PR #3067", 0 },
+    syncs_unsharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
+  { { "norm-per-replica", "the gradient norm is taken within one replica, which under outer_strategy=optim holds only "
+      "its part: clipping sees a smaller norm", "Megatron-LM distrib_optimizer.py, as read", 0 },
+    norm_per_replica, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_DP_OUTER), PLAN_LEVEL (LEARNING) },
+  { { "grad-pool-may-race", "the pool of gradient buffers is reused after a wait on the reduction stream only; the gather "
+      "that hides this is on another communicator or absent here", "Megatron-LM param_and_grad_buffer.py, as read", 0 },
+    pool_races, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_AG_GROUP, PLAN_STRATEGY), PLAN_LEVEL (LEARNING) },
+  { { "double-buffer-unused", "double_buffer has no effect with strategy=no_shard, which has no units",
+      "Megatron-LM param_and_grad_buffer.py", 0 },
+    pool_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER) },
+  { { "all-to-all-unused", "reduce_algo=a2a has no effect with strategy=no_shard, which has no shards to sum: gradients are "
+      "all-reduced", "Megatron-LM param_and_grad_buffer.py", 0 },
+    all_to_all_unused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_REDUCE_ALGO, PLAN_STRATEGY) },
+  { { "sum-rounds-per-hop", "grad_comm narrower than main_grads rounds the sum at every hop of a ring; nccl_ub=on with "
+      "NCCL 2.27 or newer (inside NVLink, where its symmetric kernel is taken) or, on stack=native, reduce_algo=a2a sums in fp32",
+      "NCCL symmetric kernels; Megatron-LM PR #3067", 0 },
+    rounds_per_hop, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_GRAD_COMM, PLAN_MAIN_GRADS, PLAN_NCCL_UB, PLAN_NCCL) },
+  { { "scales-in-bf16", "per_token_loss=off scales every bf16 bucket by 1/DP before it is reduced: one more pass over it, "
+      "and one more rounding", "Megatron-LM param_and_grad_buffer.py", 0 },
+    scales_in_bf16, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PER_TOKEN_LOSS, PLAN_GRAD_COMM) },
+  { { "wants-one-connection", "tp or cp above 1 before Blackwell wants CUDA_DEVICE_MAX_CONNECTIONS=1, which Megatron-FSDP "
+      "forbids: their communication overlaps less", "Megatron-LM arguments.py warns of it", 0 },
+    wants_one_connection, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+  { { "fine-grained-is-forced", "param_gather=mxfp8 brings fine_grained=on, though only recomputing needs it",
+      "Megatron-LM PR #4181", 0 },
+    forces_fine_grained, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED, PLAN_RECOMPUTE) },
+  { { "fp8-loses-small-squares", "exp_avg_sq=fp8 has one scale per parameter tensor: squares below a 450,000th of the "
+      "largest become 0, and their weights take steps that are too long; bf16 keeps them",
+      "fsdplan run, 0.8M parameters: after 150 steps a loss of 2.10 where fp32 and bf16 have 1.76", 0 },
+    loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ), PLAN_LEVEL (LEARNING) },
+};
+/* clang-format on */
+
+const PlanRuleEntry *
+plan_rules_hazard (guint i)
+{
+  return i < G_N_ELEMENTS (hazards) ? &hazards[i] : NULL;
+}

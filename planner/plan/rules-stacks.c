@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a stack cannot express: each row with a predicate that is true when the rule is broken.
+ * Sources: Megatron-LM at d98e8a64 (2026-08-22), torchtitan at b5bcd76c (2026-08-21), PyTorch's
+ * torch/distributed/fsdp, nanotron at 2cde8f63 (2024-12-05). */
+#include "config.h"
+
+#include "planner/plan/rules-private.h"
+
+#include "planner/plan/megatron-lacks.h"
+
+static gboolean
+is_megatron (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+static gboolean
+is_megatron_fsdp (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+/* The stacks that Megatron-LM's training loop runs. */
+static gboolean
+runs_megatron (const PlanFacts *f)
+{
+  return is_megatron (f) || is_megatron_fsdp (f);
+}
+
+static gboolean
+is_nanotron (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NANOTRON);
+}
+
+/* PyTorch's own sharding. */
+static gboolean
+is_torch (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP1) || is_stack (f, PLAN_STACK_FSDP2);
+}
+
+/* Megatron-FSDP, and this program's runtime, which follows it. */
+static gboolean
+follows_megatron_fsdp (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_NATIVE);
+}
+
+static gboolean
+is_changed (const PlanFacts *f, const PlanField *fields, guint n)
+{
+  Plan initial;
+  plan_init (&initial);
+  for (guint i = 0; i < n; i++)
+    if (f->value[fields[i]] != initial.value[fields[i]])
+      return TRUE;
+  return FALSE;
+}
+
+#define IS_ANY_CHANGED(f, ...) \
+  is_changed (f, (const PlanField[]){ __VA_ARGS__ }, \
+              sizeof ((const PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField))
+
+static gboolean
+shards_more_than_optimizer (const PlanFacts *f)
+{
+  return (is_megatron (f) || is_nanotron (f))
+         && !(IS (f, STRATEGY, NO_SHARD) || IS (f, STRATEGY, OPTIM));
+}
+
+static gboolean
+shards_less_than_grads (const PlanFacts *f)
+{
+  return is_torch (f) && (IS (f, STRATEGY, NO_SHARD) || IS (f, STRATEGY, OPTIM));
+}
+
+static gboolean
+buffers_elsewhere (const PlanFacts *f)
+{
+  return !follows_megatron_fsdp (f)
+         && IS_ANY_CHANGED (f, PLAN_FINE_GRAINED, PLAN_COMM_UNIT, PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB,
+                            PLAN_AG_GROUP, PLAN_SYNC_EVERY_MICRO_BATCH);
+}
+
+static gboolean
+hfsdp_elsewhere (const PlanFacts *f)
+{
+  return !follows_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
+}
+
+static gboolean
+optimizer_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f))
+         && IS_ANY_CHANGED (f, PLAN_PRECISION_AWARE, PLAN_OFFLOAD_OPTIMIZER,
+                            PLAN_GRAD_ACCUM_FUSION);
+}
+
+static gboolean
+offloads_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f))
+         && IS_ANY_CHANGED (f, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
+}
+
+static gboolean
+quantised_elsewhere (const PlanFacts *f)
+{
+  return !follows_megatron_fsdp (f) && !IS (f, PARAM_GATHER, COMPUTE)
+         && !(is_megatron (f) && IS (f, PARAM_GATHER, FP8));
+}
+
+static gboolean
+compute_elsewhere (const PlanFacts *f)
+{
+  const gint64 compute = f->value[PLAN_COMPUTE];
+  if (is_nanotron (f))
+    return compute != PLAN_COMPUTE_BF16;
+  if (is_stack (f, PLAN_STACK_FSDP1))
+    return compute > PLAN_COMPUTE_BF16;
+  return is_stack (f, PLAN_STACK_FSDP2) && compute > PLAN_COMPUTE_BF16
+         && compute != PLAN_COMPUTE_FP8_TENSORWISE && compute != PLAN_COMPUTE_MXFP8;
+}
+
+static gboolean
+waits_elsewhere (const PlanFacts *f)
+{
+  return is_torch (f) && (IS (f, OVERLAP_GRAD_REDUCE, OFF) || IS (f, OVERLAP_PARAM_GATHER, OFF));
+}
+
+static gboolean
+chunks_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f)) && IS (f, RECOMPUTE, FULL)
+         && IS (f, RECOMPUTE_METHOD, UNIFORM) && f->value[PLAN_RECOMPUTE_LAYERS] > 1;
+}
+
+static gboolean
+modules_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f)) && IS (f, RECOMPUTE, SELECTIVE)
+         && f->value[PLAN_RECOMPUTE_MODULES] != 1 << PLAN_RECOMPUTE_MODULES_OP_SAC;
+}
+
+static gboolean
+recomputes_some_layers (const PlanFacts *f)
+{
+  return is_nanotron (f) && IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, BLOCK)
+         && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
+}
+
+static gboolean
+op_sac_elsewhere (const PlanFacts *f)
+{
+  return !is_torch (f) && IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC);
+}
+
+static gboolean
+main_grads_elsewhere (const PlanFacts *f)
+{
+  return is_nanotron (f)
+         && !(IS (f, MAIN_GRADS, FP32) && IS (f, GRAD_COMM, FP32) && IS (f, REDUCE_ALGO, RS));
+}
+
+static gboolean
+replicas_elsewhere (const PlanFacts *f)
+{
+  return is_nanotron (f) && (f->value[PLAN_DP_OUTER] > 1 || f->value[PLAN_CP] > 1);
+}
+
+static gboolean
+flat_parameters_split (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP1) && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
+}
+
+static gboolean
+graphs_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f)) && IS (f, CUDA_GRAPH, ON);
+}
+
+static gboolean
+empties_elsewhere (const PlanFacts *f)
+{
+  return IS (f, EMPTY_CACHE, ON) && !is_stack (f, PLAN_STACK_MEGATRON)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+static gboolean
+user_buffers_elsewhere (const PlanFacts *f)
+{
+  return IS (f, TP_OVERLAP, UB) && !is_stack (f, PLAN_STACK_MEGATRON)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+}
+
+/* PyTorch's compiler finds products and their communication; nobody else takes them apart. */
+static gboolean
+async_elsewhere (const PlanFacts *f)
+{
+  return IS (f, TP_OVERLAP, ASYNC) && !(is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPILE, ON));
+}
+
+static gboolean
+compiles_elsewhere (const PlanFacts *f)
+{
+  return IS (f, COMPILE, ON) && !is_stack (f, PLAN_STACK_FSDP2);
+}
+
+static gboolean
+all_to_all_elsewhere (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && !is_megatron (f) && !is_stack (f, PLAN_STACK_NATIVE);
+}
+
+/* param_and_grad_buffer.py of Megatron-LM's own DDP. */
+static gboolean
+all_to_all_of_megatron (const PlanFacts *f)
+{
+  return IS (f, REDUCE_ALGO, A2A) && is_megatron (f)
+         && (!IS (f, STRATEGY, OPTIM) || f->value[PLAN_DP_OUTER] > 1 || IS (f, MAIN_GRADS, FP32));
+}
+
+static gboolean
+reduces_late (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, OVERLAP_GRAD_REDUCE, OFF)
+         && (IS (f, STRATEGY, OPTIM_GRADS) || IS (f, STRATEGY, OPTIM_GRADS_PARAMS));
+}
+
+static gboolean
+gathers_late (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && IS (f, OVERLAP_PARAM_GATHER, OFF)
+         && IS (f, STRATEGY, OPTIM_GRADS_PARAMS);
+}
+
+static gboolean
+main_params_of_megatron (const PlanFacts *f)
+{
+  const gboolean may_be_half = IS (f, PRECISION_AWARE, ON) && IS (f, STRATEGY, OPTIM);
+  return is_megatron (f) && !IS (f, MAIN_PARAMS, FP32)
+         && !(may_be_half && IS (f, MAIN_PARAMS, FP16));
+}
+
+static gboolean
+main_grads_of_megatron (const PlanFacts *f)
+{
+  const gint64 weights = IS (f, COMPUTE, FP32)   ? PLAN_MAIN_GRADS_FP32
+                         : IS (f, COMPUTE, FP16) ? PLAN_MAIN_GRADS_FP16
+                                                 : PLAN_MAIN_GRADS_BF16;
+  const gint64 grads = f->value[PLAN_MAIN_GRADS];
+  return is_megatron (f)
+         && ((grads != PLAN_MAIN_GRADS_FP32 && grads != weights)
+             || f->value[PLAN_GRAD_COMM] != grads);
+}
+
+/* Replicas, and an optimizer that reads gradients as they are, belong to the distributed optimizer;
+ * a communicator for each. */
+static gboolean
+optimizer_not_distributed (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, STRATEGY, NO_SHARD)
+         && (f->value[PLAN_DP_OUTER] > 1 || IS (f, PRECISION_AWARE, ON));
+}
+
+static gboolean
+transpose_elsewhere (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, KEEP_TRANSPOSE, ON);
+}
+
+static gboolean
+nan_check_of_params (const PlanFacts *f)
+{
+  return is_megatron (f) && IS (f, NAN_CHECK, PARAMS);
+}
+
+static gboolean
+nan_check_of_loss (const PlanFacts *f)
+{
+  return runs_megatron (f) && IS (f, NAN_CHECK, LOSS)
+         && (IS (f, COMPUTE, FP16) || IS (f, CUDA_GRAPH, ON));
+}
+
+static gboolean
+deterministic_fused (const PlanFacts *f)
+{
+  return runs_megatron (f) && IS (f, DETERMINISTIC, ON) && IS (f, CE_FUSION, ON);
+}
+
+static gboolean
+offloads_every_layer (const PlanFacts *f)
+{
+  return runs_megatron (f) && f->value[PLAN_OFFLOAD_LAYERS] >= f->model->layers;
+}
+
+static gboolean
+model_of_megatron (const PlanFacts *f)
+{
+  return is_megatron (f) && plan_megatron_lacks (f->model, 0);
+}
+
+/* Megatron-FSDP's call takes any model; what Megatron-LM puts around it does not come with it. */
+static gboolean
+settings_of_megatron_lm (const PlanFacts *f)
+{
+  return is_megatron_fsdp (f) && plan_megatron_lacks (f->model, 0)
+         && IS_ANY_CHANGED (f, PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER,
+                            PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
+}
+
+/* Its LlamaConfig is all there is. */
+static gboolean
+model_of_nanotron (const PlanFacts *f)
+{
+  const PlanModel *const m = f->model;
+  const gboolean has_other_norms
+      = m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms || m->qk_norm;
+  const gboolean has_biases = m->qkv_bias || m->proj_bias || m->mlp_bias;
+  const gboolean has_other_attention
+      = m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1 || m->window > 0
+        || m->head_dim * m->heads != m->hidden || m->attn_softcap > 0
+        || (m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim);
+  return is_nanotron (f)
+         && (has_other_norms || has_biases || has_other_attention
+             || m->activation != PLAN_ACTIVATION_SILU || !m->gated || m->parallel || m->embed_scale
+             || m->logit_softcap > 0 || m->mtp > 0);
+}
+
+/* torchao's mxfp8 comes with torchtitan, which recomputes all layers or none. */
+static gboolean
+mxfp8_of_some_layers (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPUTE, MXFP8) && IS (f, RECOMPUTE, FULL)
+         && IS (f, RECOMPUTE_METHOD, BLOCK) && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
+}
+
+static gboolean
+drops_elsewhere (const PlanFacts *f)
+{
+  return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
+}
+
+/* clang-format off */
+static const PlanRuleEntry rules[] = {
+  { { "ddp-shards-the-optimizer", "stack=megatron and stack=nanotron need strategy=no_shard or optim: data parallelism, "
+      "or with a sharded optimizer", "Megatron-LM distrib_optimizer.py; nanotron optim/zero.py", PLAN_ERROR_INVALID },
+    shards_more_than_optimizer, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY) },
+  { { "torch-shards-gradients", "stack=fsdp2 and stack=fsdp1 need strategy=optim_grads_params, or optim_grads, which is "
+      "reshard_after_forward=False (fsdp1: SHARD_GRAD_OP)", "PyTorch fully_shard, FullyShardedDataParallel", PLAN_ERROR_INVALID },
+    shards_less_than_grads, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY) },
+  { { "buffers-are-megatron-fsdp-s", "fine_grained, comm_unit, double_buffer, nccl_ub, ag_group and sync_every_micro_batch "
+      "need stack=megatron-fsdp or native", "Megatron-LM param_and_grad_buffer.py of megatron_fsdp", PLAN_ERROR_INVALID },
+    buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_FINE_GRAINED, PLAN_COMM_UNIT, PLAN_DOUBLE_BUFFER,
+                                                    PLAN_NCCL_UB, PLAN_AG_GROUP) },
+  { { "hfsdp-is-megatron-fsdp-s", "outer_strategy=optim needs stack=megatron-fsdp or native",
+      "Megatron-LM megatron_fsdp.py", PLAN_ERROR_INVALID },
+    hfsdp_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OUTER_STRATEGY) },
+  { { "optimizer-is-megatron-s", "precision_aware, offload_optimizer and grad_accum_fusion need stack=megatron-fsdp, "
+      "megatron or native", "Megatron-LM optimizer_config.py", PLAN_ERROR_INVALID },
+    optimizer_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PRECISION_AWARE, PLAN_OFFLOAD_OPTIMIZER,
+                                                      PLAN_GRAD_ACCUM_FUSION) },
+  { { "activation-offload-is-megatron-s", "offload_layers and offload_modules need stack=megatron-fsdp, megatron or native",
+      "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+    offloads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
+  { { "quantised-gather-of-stack", "param_gather other than compute needs stack=megatron-fsdp or native; stack=megatron "
+      "takes fp8", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+    quantised_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
+  { { "compute-of-stack", "stack=nanotron computes in bf16, stack=fsdp1 in fp32, fp16 or bf16, stack=fsdp2 in those, "
+      "fp8-tensorwise or mxfp8 (torchao)", "nanotron config/models_config.py; torchao float8 and mx_formats", PLAN_ERROR_INVALID },
+    compute_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE) },
+  { { "torch-overlaps", "stack=fsdp2 and stack=fsdp1 need overlap_grad_reduce=on and overlap_param_gather=on: they have no "
+      "switch for it", "PyTorch fully_shard, FullyShardedDataParallel", PLAN_ERROR_INVALID },
+    waits_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_PARAM_GATHER) },
+  { { "chunks-are-megatron-s", "recompute_method=uniform with recompute_layers above 1 needs stack=megatron-fsdp, megatron or "
+      "native: others recompute layer by layer", "torchtitan activation_checkpoint.py; nanotron models/llama.py", PLAN_ERROR_INVALID },
+    chunks_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_LAYERS) },
+  { { "selective-is-op-sac", "recompute=selective on stack=fsdp2 and stack=fsdp1 needs recompute_modules=op-sac alone; "
+      "stack=nanotron has none", "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
+    modules_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
+  { { "nanotron-recomputes-all", "recompute=full on stack=nanotron needs all layers, as recompute_method=uniform recomputes "
+      "them: it has one switch", "nanotron config/parallelism_config.py, recompute_layer", PLAN_ERROR_INVALID },
+    recomputes_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
+  { { "op-sac-is-torch-s", "recompute_modules=op-sac needs stack=fsdp2 or fsdp1",
+      "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
+    op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
+  { { "nanotron-gradients-are-fp32", "stack=nanotron needs main_grads=fp32, grad_comm=fp32 and reduce_algo=rs: "
+      "its accumulator is summed in place",
+      "nanotron optim/gradient_accumulator.py", PLAN_ERROR_INVALID },
+    main_grads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_GRAD_COMM, PLAN_REDUCE_ALGO) },
+  { { "nanotron-has-one-group", "stack=nanotron needs dp_outer=1 and cp=1", "nanotron parallel/context.py", PLAN_ERROR_INVALID },
+    replicas_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DP_OUTER, PLAN_CP) },
+  { { "flat-parameters-are-whole", "stack=fsdp1 needs tp=1 and cp=1: its flat parameters hold whole layers",
+      "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
+    flat_parameters_split, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+  { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
+      "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
+    graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH) },
+  { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
+      "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
+    empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },
+  { { "user-buffers-are-transformer-engine-s", "tp_overlap=ub needs stack=megatron-fsdp or stack=megatron, whose layers "
+      "have such products", "TransformerEngine common/comm_gemm_overlap", PLAN_ERROR_INVALID },
+    user_buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP) },
+  { { "async-is-compiled", "tp_overlap=async needs stack=fsdp2 and compile=on: the compiler takes products and collectives apart",
+      "torchtitan parallelize.py; PyTorch _inductor/fx_passes/micro_pipeline_tp.py", PLAN_ERROR_INVALID },
+    async_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP, PLAN_COMPILE) },
+  { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
+      "nanotron models/llama.py", PLAN_ERROR_INVALID },
+    drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
+  { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
+      "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
+    compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPILE) },
+  { { "all-to-all-of-stack", "reduce_algo=a2a needs stack=native or stack=megatron: Megatron-FSDP, PyTorch and nanotron have "
+      "only reduce-scatter", "Megatron-LM param_and_grad_buffer.py of megatron_fsdp", PLAN_ERROR_INVALID },
+    all_to_all_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_REDUCE_ALGO) },
+  { { "all-to-all-sums-halves", "reduce_algo=a2a on stack=megatron needs strategy=optim, dp_outer=1 and main_grads other "
+      "than fp32", "Megatron-LM distributed/param_and_grad_buffer.py", PLAN_ERROR_INVALID },
+    all_to_all_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_REDUCE_ALGO, PLAN_STRATEGY, PLAN_DP_OUTER, PLAN_MAIN_GRADS) },
+  { { "sharded-gradients-overlap", "overlap_grad_reduce=off on stack=megatron-fsdp needs strategy=no_shard or optim: where "
+      "gradients are sharded it overlaps their reduction whatever is asked for",
+      "Megatron-LM megatron_fsdp.py, MegatronFSDP.__init__", PLAN_ERROR_INVALID },
+    reduces_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_GRAD_REDUCE, PLAN_STRATEGY) },
+  { { "sharded-params-overlap", "overlap_param_gather=off on stack=megatron-fsdp needs a strategy other than "
+      "optim_grads_params: where parameters are sharded it overlaps their gathers whatever is asked for",
+      "Megatron-LM megatron_fsdp.py, MegatronFSDP.__init__", PLAN_ERROR_INVALID },
+    gathers_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_PARAM_GATHER, PLAN_STRATEGY) },
+  { { "megatron-main-params", "stack=megatron needs main_params=fp32; with strategy=optim and precision_aware=on also fp16",
+      "Megatron-LM arguments.py, --main-params-dtype", PLAN_ERROR_INVALID },
+    main_params_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_PARAMS, PLAN_PRECISION_AWARE, PLAN_STRATEGY) },
+  { { "megatron-main-grads", "stack=megatron needs main_grads=fp32 or the weights' format, and grad_comm as main_grads: it "
+      "sends gradients as it accumulates them", "Megatron-LM arguments.py, --accumulate-allreduce-grads-in-fp32", PLAN_ERROR_INVALID },
+    main_grads_of_megatron, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MAIN_GRADS, PLAN_GRAD_COMM, PLAN_COMPUTE) },
+  { { "megatron-optimizer-is-distributed", "dp_outer above 1 and precision_aware=on on stack=megatron need strategy=optim: "
+      "they are settings of the distributed optimizer", "Megatron-LM arguments.py, --num-distributed-optimizer-instances",
+      PLAN_ERROR_INVALID },
+    optimizer_not_distributed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER, PLAN_PRECISION_AWARE) },
+  { { "transposes-are-megatron-fsdp-s", "keep_transpose=on needs stack=megatron-fsdp or native",
+      "Megatron-LM arguments.py, --keep-fp8-transpose-cache", PLAN_ERROR_INVALID },
+    transpose_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_KEEP_TRANSPOSE) },
+  { { "megatron-checks-the-loss", "nan_check=params needs another stack than megatron, which looks at the loss and at whole "
+      "buckets of gradients", "Megatron-LM arguments.py, --no-check-for-nan-in-loss-and-grad", PLAN_ERROR_INVALID },
+    nan_check_of_params, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_NAN_CHECK) },
+  { { "nan-check-needs-the-host", "nan_check=loss on stack=megatron-fsdp and stack=megatron needs compute other than fp16, whose "
+      "loss is scaled, and cuda_graph=off: a graph cannot look at a value", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+    nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH) },
+  { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
+      "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
+    deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION) },
+  { { "last-layer-stays", "offload_layers on stack=megatron-fsdp and stack=megatron must be below the model's layers",
+      "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+    offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS) },
+  { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron-LM's flags can describe (fsdplan emit --as megatron "
+      "names the property that they cannot): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
+      "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
+    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
+      "heads of hidden / heads, no biases, windows or caps", "nanotron config/models_config.py, LlamaConfig", PLAN_ERROR_INVALID },
+    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
+      "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },
+    mxfp8_of_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
+  { { "settings-of-megatron-lm", "comm_unit, sharp and offloading on stack=megatron-fsdp need a model that Megatron-LM's flags "
+      "can describe: Megatron-FSDP's call, which takes any other, has no such arguments",
+      "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
+    settings_of_megatron_lm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS,
+                                                        PLAN_OFFLOAD_MODULES) },
+};
+/* clang-format on */
+
+const PlanRuleEntry *
+plan_rules_of_stacks (guint i)
+{
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : NULL;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Switches that have no column of their own: what a key of `notes` means for the plan. */
+#include "config.h"
+
+#include "planner/plan/stack.h"
+#include "planner/runs/run-private.h"
+
+#include <string.h>
+
+/* What is neither set nor forbidden by such a key is left out of the plan, and the row says so. */
+typedef enum
+{
+  MEANS_SET,    /* `text` is "FIELD=VALUE", or "FIELD=" for the key's own value */
+  MEANS_FORBID, /* `text` is why the plan has no words for it */
+  MEANS_REMARK, /* changes little; `text` is what the prediction lacks */
+} Meaning;
+
+/* A value of NULL stands for every one that no row above has. */
+static const struct
+{
+  const char *key, *value;
+  Meaning meaning;
+  const char *text;
+} switches[] = {
+  { "deterministic", "yes", MEANS_SET, "deterministic=on" },
+  { "ce_fusion", "yes", MEANS_SET, "ce_fusion=on" },
+  { "ce_fusion", "no", MEANS_SET, "ce_fusion=off" },
+  { "grad_accumulation_fusion", "yes", MEANS_SET, "grad_accum_fusion=on" },
+  { "grad_accumulation_fusion", "no", MEANS_SET, "grad_accum_fusion=off" },
+  { "overlap_grad_reduce", "yes", MEANS_SET, "overlap_grad_reduce=on" },
+  { "overlap_grad_reduce", "no", MEANS_SET, "overlap_grad_reduce=off" },
+  { "overlap_param_gather", "yes", MEANS_SET, "overlap_param_gather=on" },
+  { "overlap_param_gather", "no", MEANS_SET, "overlap_param_gather=off" },
+  { "overlap", "none", MEANS_SET, "overlap_grad_reduce=off" },
+  { "overlap", "none", MEANS_SET, "overlap_param_gather=off" },
+  { "per_token_loss", "yes", MEANS_SET, "per_token_loss=on" },
+  { "per_token_loss", "no", MEANS_SET, "per_token_loss=off" },
+  { "nan_check", "report_nan_in_param_grad", MEANS_SET, "nan_check=params" },
+  { "fused_adam_master_weights", "yes", MEANS_SET, "fused_masters=on" },
+  { "keep_fp8_transpose", "yes", MEANS_SET, "keep_transpose=on" },
+  { "communication_unit_size", NULL, MEANS_SET, "comm_unit=" },
+  { "all_to_all_reduce", "yes", MEANS_SET, "reduce_algo=a2a" },
+  { "cuda_graph", "yes", MEANS_SET, "cuda_graph=on" },
+  { "cuda_graph", "no", MEANS_SET, "cuda_graph=off" },
+  { "cuda_graph", NULL, MEANS_REMARK, "CUDA graphs of parts of a step" },
+  { "attention", "unfused", MEANS_FORBID, "scores that are kept and read again" },
+  { "attention", "local", MEANS_FORBID, "scores that are kept and read again" },
+  { "transformer_impl", "local", MEANS_FORBID, "layers that keep other tensors" },
+  { "activations", NULL, MEANS_FORBID, "activations in another format than compute" },
+  { "packed", "yes", MEANS_FORBID, "sequences packed of shorter ones" },
+  { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
+  { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
+  { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
+  { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
+  { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },
+  { "dropout", NULL, MEANS_SET, "hidden_dropout=" },
+  { "dropout", NULL, MEANS_SET, "attention_dropout=" },
+  { "nccl", NULL, MEANS_REMARK, "NCCL held to some algorithms" },
+  { "tp_overlap", "none", MEANS_SET, "tp_overlap=none" },
+  { "tp_overlap", "ub", MEANS_SET, "tp_overlap=ub" },
+  { "tp_overlap", "async", MEANS_SET, "tp_overlap=async" },
+  { "tp_overlap", NULL, MEANS_REMARK, "tensor-parallel communication beside products" },
+  { "cp_comm", NULL, MEANS_REMARK, "context parallelism by other collectives" },
+  { "composer_mixed_precision", "DEFAULT", MEANS_REMARK, "which formats travel is not certain" },
+  { "network_state", "fast", MEANS_REMARK, NULL },
+  { "network_state", "slow", MEANS_REMARK, NULL },
+  { "network_state", NULL, MEANS_REMARK, "a network below its rate" },
+  { "reshard_after_forward", NULL, MEANS_REMARK, "when gathered weights are let go of" },
+  { "pipeline_balance", NULL, MEANS_REMARK, NULL },
+};
+
+/* What a source's runs have in common and its table does not say. Megatron-LM's tests give every
+ * flag they set: the others are its defaults (megatron/training/arguments.py). Both pull requests
+ * logged far less reserved memory behind a step than at its peak, 21 of 66 GiB and the like: their
+ * script (examples/llama) sets empty_unused_memory_level. That script divides by tokens at the end,
+ * but NCCL's log in #3067 has fp32 reductions of registered buffers go round rings, where it leaves
+ * sums for its symmetric kernels (symmetric_sched.cc): a factor was in them. PyTorch's own loss,
+ * not a fused one, is in fms_fsdp/utils/train_utils.py, in the model that ATorch's example loads
+ * (transformers), and in torchtitan's train.py. The suite's release of 2025-04 runs NeMo's recipes
+ * in their performance mode, which overlaps tensor-parallel communication where there is any
+ * (llama3.1/pretrain_llama31.py; NeMo llm/recipes/llama31_405b.py and nemotron4_15b.py). */
+static const struct
+{
+  const char *source, *setting;
+  gboolean is_split; /* holds for runs with tp above 1 only */
+} defaults[] = {
+  { "NVIDIA/Megatron-LM tests/", "ce_fusion=off", FALSE },
+  { "NVIDIA/Megatron-LM tests/", "per_token_loss=off", FALSE },
+  { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on", FALSE },
+  { "NVIDIA/Megatron-LM PR #3067", "empty_cache=on", FALSE },
+  { "NVIDIA/Megatron-LM PR #3067", "per_token_loss=off", FALSE },
+  { "NVIDIA/Megatron-LM PR #4133", "empty_cache=on", FALSE },
+  { "NVIDIA/dgxc-benchmarking llama3.1/README.md@v25.04", "tp_overlap=ub", TRUE },
+  { "NVIDIA/dgxc-benchmarking nemotron/README.md@v25.04", "tp_overlap=ub", TRUE },
+  { "foundation-model-stack/fms-fsdp", "ce_fusion=off", FALSE },
+  { "intelligent-machine-learning/dlrover", "ce_fusion=off", FALSE },
+  { "pytorch/torchtitan", "ce_fusion=off", FALSE },
+};
+
+/* A stack's own configurations cut the loss since some day, where nothing is said. */
+static void
+set_pieces (PlanRunRow *row)
+{
+  const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
+  if (stack && stack->loss_chunks > 1 && row->model && !row->model->tied_embeddings)
+    row->plan.value[PLAN_LOSS_CHUNKS] = stack->loss_chunks;
+}
+
+static gboolean
+set_field (PlanRunRow *row, const char *text, const char *value, GError **error)
+{
+  g_auto (GStrv) halves = g_strsplit (text, "=", 2);
+  if (plan_set (&row->plan, halves[0], *halves[1] ? halves[1] : value, error))
+    return TRUE;
+  g_prefix_error (error, "notes: ");
+  return FALSE;
+}
+
+/* A row of the table that names the value goes before those for every other. */
+static gboolean
+applies (guint i, const char *value)
+{
+  if (switches[i].value)
+    return g_str_equal (switches[i].value, value);
+  for (guint j = 0; j < i; j++)
+    if (switches[j].value && g_str_equal (switches[j].key, switches[i].key)
+        && g_str_equal (switches[j].value, value))
+      return FALSE;
+  return TRUE;
+}
+
+gboolean
+plan_run_row_apply_notes (PlanRunRow *self, GError **error)
+{
+  /* Megatron-LM's default, and NeMo's and Megatron-Bridge's (arguments.py,
+   * --no-gradient-accumulation-fusion). */
+  if (self->plan.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
+  set_pieces (self);
+  for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
+    if (g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], defaults[i].source)
+        && !(defaults[i].is_split && self->plan.value[PLAN_TP] == 1)
+        && !set_field (self, defaults[i].setting, NULL, error))
+      return FALSE;
+  g_autofree char *value = NULL;
+  for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
+    {
+      if (i == 0 || !g_str_equal (switches[i].key, switches[i - 1].key))
+        {
+          g_free (value);
+          value = plan_run_row_note (self, switches[i].key);
+        }
+      if (!value || !applies (i, value))
+        continue;
+      switch (switches[i].meaning)
+        {
+        case MEANS_SET:
+          if (!set_field (self, switches[i].text, value, error))
+            return FALSE;
+          break;
+        case MEANS_FORBID:
+          plan_run_row_skip (self, "%s=%s: %s", switches[i].key, value, switches[i].text);
+          break;
+        case MEANS_REMARK:
+          if (!switches[i].text)
+            break;
+          self->is_partial = TRUE;
+          plan_run_row_remark (self, "%s=%s is not modelled: %s", switches[i].key, value,
+                               switches[i].text);
+          break;
+        }
+    }
+  return TRUE;
+}

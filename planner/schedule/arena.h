@@ -1,0 +1,22 @@
+/* PlanArena: where every buffer will lie, known before the first byte is taken.
+ *
+ * The expanded schedule is walked once; each alloc of a step gets a fixed offset
+ * by first fit over lifetimes in issue order. */
+#pragma once
+#include "planner/schedule/schedule.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define PLAN_ARENA_ALIGNMENT 64
+
+typedef struct
+{
+  guint64 size_bytes;
+  GArray *offsets[PLAN_N_SECTIONS]; /* guint64 per alloc of the section, in issue order */
+} PlanArena;
+
+gboolean plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error);
+void plan_arena_clear (PlanArena *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanArena, plan_arena_clear)
+
+G_END_DECLS

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/schedule/meter.h"
+
+#include "planner/base/units.h"
+
+#include <string.h>
+
+PlanCategory
+plan_meter_apply (PlanMeter *self, const PlanCursor *cursor, const PlanOp *op, guint64 bytes)
+{
+  const PlanCategory category
+      = plan_schedule_buffer (cursor->schedule, (guint)op->refs[0].array)->category;
+  if (category == PLAN_CATEGORY_HOST || op->kind == PLAN_OP_TOUCH)
+    return category;
+  if (op->kind == PLAN_OP_FREE)
+    {
+      self->live[category] -= bytes;
+      self->total -= bytes;
+      return category;
+    }
+  self->live[category] += bytes;
+  self->total += bytes;
+  if (self->total > self->peak_total)
+    {
+      self->peak_total = self->total;
+      self->peak_node = cursor->node;
+      self->peak_unit = (gint32)plan_cursor_unit (cursor, op);
+      memcpy (self->peak, self->live, sizeof self->peak);
+    }
+  return category;
+}
+
+void
+plan_meter_begin_step (PlanMeter *self)
+{
+  memcpy (self->resting, self->live, sizeof self->resting);
+  memcpy (self->peak, self->live, sizeof self->peak);
+  self->peak_total = self->total;
+  self->peak_node = 0;
+  self->peak_unit = -1;
+}
+
+void
+plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out)
+{
+  memset (out, 0, sizeof *out);
+  out->allocated = out->max_allocated = fixed;
+  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+    {
+      out->resting[c] = self->resting[c];
+      out->by_category[c] = self->peak[c];
+      out->allocated += self->resting[c];
+      out->max_allocated += self->peak[c];
+    }
+  out->peak_node = self->peak_node;
+  out->peak_unit = self->peak_unit;
+}
+
+/* Bytes that a stretch of a schedule adds, and the most that it has added on its way. */
+typedef struct
+{
+  gint64 net, peak;
+} Swing;
+
+static Swing
+swing_of_repeat (Swing once, gint64 count)
+{
+  if (count <= 0)
+    return (Swing){ 0, 0 };
+  return (Swing){ once.net * count, once.peak + MAX (once.net, 0) * (count - 1) };
+}
+
+static Swing
+walk (const PlanSchedule *schedule, guint64 granule)
+{
+  const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
+  Swing open[PLAN_MAX_DEPTH + 1] = { { 0, 0 } };
+  gint64 counts[PLAN_MAX_DEPTH];
+  guint depth = 0;
+  for (guint node = 0; node < end; node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind == PLAN_OP_REPEAT)
+        {
+          counts[depth++] = op->dims[1];
+          open[depth] = (Swing){ 0, 0 };
+        }
+      else if (op->kind == PLAN_OP_END)
+        {
+          const Swing whole = swing_of_repeat (open[depth], counts[depth - 1]);
+          Swing *around = &open[--depth];
+          around->peak = MAX (around->peak, around->net + whole.peak);
+          around->net += whole.net;
+        }
+      else if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
+        {
+          const guint array = (guint)op->refs[0].array;
+          const guint64 bytes
+              = plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST
+                    ? 0
+                    : plan_units_round_up (plan_schedule_buffer_bytes (schedule, array), granule);
+          open[depth].net += op->kind == PLAN_OP_FREE ? -(gint64)bytes : (gint64)bytes;
+          open[depth].peak = MAX (open[depth].peak, open[depth].net);
+        }
+    }
+  return open[0];
+}
+
+guint64
+plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  return (guint64)walk (schedule, granule).peak;
+}
+
+guint64
+plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  return (guint64)walk (schedule, granule).net;
+}
+
+guint64
+plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
+{
+  const Swing all = walk (schedule, granule);
+  return (guint64)(all.peak - all.net);
+}

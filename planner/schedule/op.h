@@ -1,0 +1,144 @@
+/* PlanOp: one thing that one rank does, on one stream, with its operands, waits and event.
+ *
+ * A plain value. What an op means, and which operands and dims it has, is in op-list.h; the
+ * functions here are that list made usable. */
+#pragma once
+#include "planner/base/dtype.h"
+#include "planner/schedule/op-list.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef enum
+{
+#define X(id, name, class, work, operands, dims, summary) PLAN_OP_##id,
+  PLAN_OP_LIST (X)
+#undef X
+      PLAN_N_OPS,
+  PLAN_OP_REPEAT = PLAN_N_OPS, /* structure, not work: never seen through a cursor */
+  PLAN_OP_END,
+} PlanOpKind;
+
+typedef enum
+{
+  PLAN_CLASS_MEMORY,
+  PLAN_CLASS_HOST,
+  PLAN_CLASS_COMPUTE,
+  PLAN_CLASS_COLLECTIVE,
+} PlanOpClass;
+
+typedef enum
+{
+#define X(id, key, name) PLAN_WORK_##id,
+  PLAN_WORK_LIST (X)
+#undef X
+      PLAN_N_WORKS
+} PlanWork;
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_STREAM_##id,
+  PLAN_STREAM_LIST (X)
+#undef X
+      PLAN_N_STREAMS
+} PlanStream;
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_CATEGORY_##id,
+  PLAN_CATEGORY_LIST (X)
+#undef X
+      PLAN_N_CATEGORIES,
+  PLAN_CATEGORY_HOST = PLAN_N_CATEGORIES /* memory of the host: in no sum of the device's */
+} PlanCategory;
+
+/* 64-bit limbs of one exact sum (exec/number/exact.h). */
+#define PLAN_EXACT_LIMBS 20
+
+#define PLAN_MAX_REFS 9
+#define PLAN_MAX_DIMS 6
+#define PLAN_MAX_WAITS 4
+#define PLAN_MAX_DEPTH 4
+#define PLAN_MAX_GROUPS 16
+#define PLAN_MAX_AT ((G_GINT64_CONSTANT (1) << 48) - 1)
+
+/* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. Arrays that
+ * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0. */
+typedef struct
+{
+  gint32 array; /* index of the buffer or event array; -1: absent */
+  gint32 offset;
+  guint64 at : 48; /* first element used (buffers only) */
+  gint8 loop;      /* depth of the repeat whose value is added; -1: none */
+  guint8 modulus;
+} PlanRef; /* 16 bytes: an op has up to 14 */
+
+#define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
+
+typedef struct
+{
+  PlanOpKind kind;
+  PlanStream stream;
+  gint8 group; /* of a collective: index among the schedule's groups; else -1 */
+  guint8 n_waits;
+  PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
+  gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
+  PlanRef waits[PLAN_MAX_WAITS];
+  PlanRef record; /* event that happens when the op ends */
+} PlanOp;
+
+/* An op without operands, waits and event. */
+void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
+
+/* Facts of the op list that are asked for at every turn, taken from its strings when the program
+ * starts; structure has none. */
+typedef struct
+{
+  guint8 op_class, n_refs, n_dims;
+  char ref_access[PLAN_MAX_REFS]; /* r w u m s */
+} PlanOpShape;
+
+extern PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
+
+static inline PlanOpClass
+plan_op_class (PlanOpKind kind)
+{
+  return (PlanOpClass)plan_op_shapes[kind].op_class;
+}
+
+static inline guint
+plan_op_n_refs (PlanOpKind kind)
+{
+  return plan_op_shapes[kind].n_refs;
+}
+
+static inline guint
+plan_op_n_dims (PlanOpKind kind)
+{
+  return plan_op_shapes[kind].n_dims;
+}
+
+static inline char
+plan_op_ref_access (PlanOpKind kind, guint i)
+{
+  return plan_op_shapes[kind].ref_access[i];
+}
+
+/* The others. */
+const char *plan_op_name (PlanOpKind kind);
+PlanWork plan_op_work (PlanOpKind kind);
+const char *plan_work_key (PlanWork work);
+const char *plan_work_name (PlanWork work);
+const char *plan_op_ref_name (PlanOpKind kind, guint i);
+gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
+const char *plan_op_dim_name (PlanOpKind kind, guint i);
+gboolean plan_op_dim_is_size (PlanOpKind kind, guint i); /* how much is done, and not what */
+const char *plan_stream_name (PlanStream stream);
+const char *plan_category_name (PlanCategory category);
+
+/* Floating-point operations of an op; 0 for those that are bound by memory. */
+double plan_op_flops (const PlanOp *op);
+
+/* Elements of operand `i` that the op touches; `ranks` is the size of its group. */
+guint64 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks);
+
+G_END_DECLS

@@ -1,0 +1,34 @@
+/* The inside of a schedule, for the files that build, print and check it. */
+#pragma once
+#include "planner/schedule/schedule.h"
+G_BEGIN_DECLS
+
+struct _PlanSchedule
+{
+  guint rank, ranks;
+  guint64 serial;
+  PlanOp *nodes; /* REPEAT has dims { from, count, step, node of its END } */
+  guint n_nodes, room;
+  GArray *buffers; /* PlanBuffer */
+  GArray *events;  /* PlanEvent */
+  gboolean is_graph;
+  GArray *groups;    /* PlanGroup */
+  GArray *variables; /* char *, name of the variable of each REPEAT node, in node order */
+  guint section_start[PLAN_N_SECTIONS + 1];
+  guint n_sections_begun;
+  guint open[PLAN_MAX_DEPTH]; /* REPEAT nodes not ended yet, while building */
+  guint depth;
+};
+
+enum
+{
+  PLAN_REPEAT_FROM,
+  PLAN_REPEAT_COUNT,
+  PLAN_REPEAT_STEP,
+  PLAN_REPEAT_END,
+  PLAN_REPEAT_VARIABLE, /* index among variables */
+};
+
+const char *plan_schedule_variable (const PlanSchedule *self, const PlanOp *repeat);
+
+G_END_DECLS

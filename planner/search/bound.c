@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/search/bound.h"
+
+#include "planner/lower/layer-graph.h"
+#include "planner/lower/layout.h"
+#include "planner/lower/lower-offload.h"
+#include "planner/lower/lower-step.h"
+
+/* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
+ * moments, each over the ranks that share it. */
+static guint64
+state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayout *layout,
+             const Plan *plan, const PlanStack *stack)
+{
+  const gint64 *value = plan->value;
+  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
+  const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
+  const gint64 strategy = inner > 1 ? value[PLAN_STRATEGY] : PLAN_STRATEGY_NO_SHARD;
+  const gboolean shards_grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
+  guint64 elements = 0, linear;
+  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
+    elements += layout->buckets[b].padded * (guint64)layout->buckets[b].units;
+  linear = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+               ? 0
+               : layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
+  const guint64 own
+      = elements / (strategy >= PLAN_STRATEGY_OPTIM ? inner : 1)
+        / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
+                                                                   : 1);
+  /* What comes and goes with the passes may not be there when the loss is made. */
+  const guint64 grads
+      = shards_grads && stack->drops_grads ? 0 : elements / (shards_grads ? inner : 1);
+  const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
+  const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
+  /* What is no layer's may stay gathered, too. */
+  const guint64 whole = cut > 1 && stack->outer == PLAN_OUTER_STAYS
+                            ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
+                                  + layout->buckets[PLAN_BUCKET_HEAD].padded
+                            : 0;
+  const guint64 others = MIN (elements - linear, (elements - linear) / cut + whole);
+  guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
+                               + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
+                         : 0)
+                  + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
+                  + plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
+  if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+    bytes -= plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
+  else if (value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
+    bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG_SQ), own);
+  if (has_main)
+    bytes += plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_PARAMS), own);
+  return bytes;
+}
+
+/* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
+ * every rank. */
+static guint64
+derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout *layout,
+               const Plan *plan, const PlanStack *stack)
+{
+  const gint64 gather = plan->value[PLAN_PARAM_GATHER];
+  const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
+  guint64 copies = 0, elements = 0;
+  if (!net->quantises)
+    return 0;
+  if (gather == PLAN_PARAM_GATHER_COMPUTE && !stack->quantises_on_use)
+    copies = net->has_columns ? 2 : 1;
+  else if (gather == PLAN_PARAM_GATHER_FP8 && net->has_columns && !layout->by_size
+           && plan->value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
+    copies = 1;
+  for (guint i = 0; copies > 0 && i < net->n_nodes; i++)
+    if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+      {
+        const PlanTensor tensor
+            = plan_buckets_part (model, net->nodes[i].weight, layout->rule.vocab, layout->rule.tp);
+        elements += tensor.rows * tensor.cols;
+      }
+  const guint64 scales = layout->by_size                     ? 0
+                         : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
+                         : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
+                                                             : 0;
+  return (guint64)model->layers * (copies * plan_dtype_bytes (net->weights, elements) + scales);
+}
+
+/* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
+ * but for what is made again cheaply. One that recompute_method=block leaves alone. */
+static guint64
+kept_bytes (const PlanNetwork *net, const Plan *plan)
+{
+  PlanValueSet kept = 0, made = 0;
+  guint64 bytes = 0;
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      const gboolean again = plan_node_is_again (net, node, plan, FALSE);
+      const PlanValueSet saved = plan_value_bit (node->saved);
+      kept |= saved | (again ? 0 : node->needs);
+      if (node->is_cheap || (net->per_op && again))
+        made |= node->makes & ~saved;
+    }
+  kept &= ~made & ~plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
+  while (kept)
+    {
+      const PlanValue *value = &net->values[plan_value_pop (&kept)];
+      bytes += plan_dtype_bytes (value->dtype, value->elements);
+    }
+  return bytes;
+}
+
+/* Activations of all layers as the loss begins. */
+static guint64
+activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  const gint64 layers = model->layers;
+  const PlanValue *x = &net->values[PLAN_VALUE_X];
+  const PlanValueSet outgoing = plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES]);
+  const guint64 input
+      = outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
+  const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
+  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
+  if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
+    return 0;
+  if (value[PLAN_OFFLOAD_LAYERS] > 0)
+    return (guint64)(layers - value[PLAN_OFFLOAD_LAYERS]) * kept_bytes (net, plan);
+  if (is_full && !is_block)
+    return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
+  const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
+  return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
+}
+
+/* The loss has the logits of a piece and, but where they become their gradient, their softmax at
+ * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
+ * and its norm. */
+static guint64
+loss_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan,
+            const PlanStack *stack)
+{
+  const guint64 rows = (guint64)(net->rows / plan->value[PLAN_LOSS_CHUNKS]);
+  const guint64 logits = rows * (guint64)net->vocab;
+  const gboolean has_softmax = !plan_lower_turns_logits (stack, plan, model);
+  const PlanValue *x = &net->values[PLAN_VALUE_X];
+  const PlanLoss loss = plan_stack_loss (stack, plan);
+  const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32;
+  const gboolean has_image
+      = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && loss == PLAN_LOSS_IMAGE;
+  const PlanValueSet outgoing = plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
+  const guint64 ends
+      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && !(outgoing & plan_value_bit (PLAN_VALUE_X))
+            ? 2 * plan_dtype_bytes (x->dtype, x->elements)
+            : 0;
+  return plan_dtype_bytes (net->compute, logits)
+         + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
+}
+
+guint64
+plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
+                               const PlanStack *stack)
+{
+  const gint64 *value = resolved->value;
+  const gint64 all = plan_data_parallel (resolved, cluster) * value[PLAN_CP];
+  const gint64 inner = all / value[PLAN_DP_OUTER];
+  const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
+                  + (inner > 1) + (inner > 1 && value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON)
+                  + (all * value[PLAN_TP] > 1);
+  return n * stack->communicator_bytes;
+}
+
+guint64
+plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
+                   const PlanStack *stack)
+{
+  PlanNetwork net;
+  PlanLayout layout;
+  plan_network_init (&net, model, resolved, stack, cluster);
+  plan_layout_init (&layout, model, stack, resolved,
+                    plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
+  return loss_bytes (model, &net, resolved, stack) + activation_bytes (model, &net, resolved)
+         + state_bytes (model, cluster, &layout, resolved, stack)
+         + derived_bytes (model, &net, &layout, resolved, stack)
+         + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
+         + stack->context_bytes;
+}
+
+void
+plan_bound_distil (Plan *resolved)
+{
+  resolved->value[PLAN_DOUBLE_BUFFER] = PLAN_DOUBLE_BUFFER_OFF;
+  resolved->value[PLAN_NCCL_UB] = PLAN_NCCL_UB_OFF;
+  resolved->value[PLAN_COMM_UNIT] = PLAN_UNSET;
+  resolved->value[PLAN_REDUCE_ALGO] = PLAN_REDUCE_ALGO_RS;
+}
+
+gint64
+plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved)
+{
+  const gint64 *value = resolved->value;
+  const double peak = cluster->peak_flops[plan_field_dtype (resolved, PLAN_COMPUTE)];
+  const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  const double flops = tokens * plan_model_flops_per_token (model, value[PLAN_SEQ], model->vocab);
+  if (peak <= 0 || value[PLAN_TASK] != PLAN_TASK_TRAIN || cluster->kind == PLAN_DEVICE_CPU)
+    return 0;
+  return (gint64)(1e9 * flops / (double)plan_cluster_devices (cluster) / peak);
+}
+
+#define SET(plan, field, id) ((plan)->value[PLAN_##field] = PLAN_##field##_##id)
+
+/* Narrow gradients of any stack: whether they are allowed does not matter to a bound. */
+static void
+narrow (Plan *plan)
+{
+  SET (plan, MAIN_GRADS, BF16);
+  SET (plan, GRAD_COMM, BF16);
+  SET (plan, PRECISION_AWARE, ON);
+}
+
+static void
+shard (Plan *plan, gint64 strategy)
+{
+  plan->value[PLAN_STRATEGY] = strategy;
+  plan->value[PLAN_DP_OUTER] = 1;
+  SET (plan, OUTER_STRATEGY, NO_SHARD);
+  SET (plan, DOUBLE_BUFFER, OFF);
+  SET (plan, NCCL_UB, OFF);
+  SET (plan, AG_GROUP, OFF);
+}
+
+void
+plan_bound_leanest (const Plan *plan, Plan *out_plan)
+{
+  Plan lean = *plan;
+  shard (&lean, PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  narrow (&lean);
+  SET (&lean, EXP_AVG, FP8);
+  SET (&lean, EXP_AVG_SQ, FP8);
+  *out_plan = lean;
+}
+
+void
+plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_batches,
+                  Plan *out_plan)
+{
+  Plan relaxed = *plan;
+  shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
+  narrow (&relaxed);
+  /* No optimizer that Megatron-LM does not distribute takes gradients as they are. */
+  if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
+    SET (&relaxed, PRECISION_AWARE, OFF);
+  SET (&relaxed, EXP_AVG, FP32);
+  SET (&relaxed, EXP_AVG_SQ, FP32);
+  SET (&relaxed, PARAM_GATHER, COMPUTE);
+  SET (&relaxed, KEEP_TRANSPOSE, OFF);
+  SET (&relaxed, FUSED_MASTERS, OFF);
+  SET (&relaxed, REDUCE_ALGO, RS);
+  SET (&relaxed, GRAD_ACCUM_FUSION, OFF);
+  SET (&relaxed, FINE_GRAINED, OFF);
+  SET (&relaxed, SHARP, OFF);
+  SET (&relaxed, OVERLAP_GRAD_REDUCE, ON);
+  SET (&relaxed, OVERLAP_PARAM_GATHER, ON);
+  SET (&relaxed, SYNC_EVERY_MICRO_BATCH, OFF);
+  relaxed.value[PLAN_COMM_UNIT] = PLAN_UNSET;
+  relaxed.value[PLAN_OFFLOAD_OPTIMIZER] = 0;
+  relaxed.value[PLAN_GBS]
+      = micro_batches * MAX (relaxed.value[PLAN_MBS], 1) * plan_data_parallel (&relaxed, cluster);
+  *out_plan = relaxed;
+}
+
+/* What is gathered ahead may be gathered for nothing, and activations that are made again may ask
+ * for weights once more. */
+void
+plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
+{
+  Plan plan = *resolved;
+  plan.value[PLAN_COMM_UNIT] = 1;
+  plan.value[PLAN_MBS] = plan.value[PLAN_GBS] = plan.value[PLAN_LOSS_CHUNKS] = 1;
+  if (plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_OFF)
+    SET (&plan, DOUBLE_BUFFER, OFF);
+  SET (&plan, AG_GROUP, OFF);
+  SET (&plan, EXP_AVG, FP32);
+  SET (&plan, EXP_AVG_SQ, FP32);
+  SET (&plan, RECOMPUTE, NONE);
+  SET (&plan, RECOMPUTE_METHOD, UNIFORM);
+  plan.value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN;
+  plan.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  plan.value[PLAN_OFFLOAD_LAYERS] = plan.value[PLAN_OFFLOAD_MODULES] = 0;
+  plan.value[PLAN_OFFLOAD_OPTIMIZER] = 0;
+  SET (&plan, CUDA_GRAPH, OFF);
+  *out_plan = plan;
+}
+
+void
+plan_bound_exchange (const Plan *resolved, const PlanCluster *cluster, gint64 micro_batches,
+                     Plan *out_plan)
+{
+  plan_bound_distil_exchange (resolved, out_plan);
+  out_plan->value[PLAN_GBS] = micro_batches * plan_data_parallel (out_plan, cluster);
+}

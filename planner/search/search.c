@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/search/search.h"
+
+#include "planner/search/bound.h"
+
+#include <string.h>
+
+/* A point that rules and bounds leave. */
+typedef struct
+{
+  guint64 point, memory_bytes; /* at least */
+  gint64 time_ns;              /* at least */
+} Candidate;
+
+/* Points that differ by nothing that a micro batch computes. */
+typedef struct
+{
+  guint64 index;
+  gint64 least; /* time of all its plans; memory, where that is looked for */
+} Block;
+
+/* What a plan has to reach. */
+typedef struct
+{
+  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
+  gboolean is_plain;        /* of points that belong on the front, too */
+} Mark;
+
+typedef struct
+{
+  const PlanSearch *search;
+  PlanSearchResult *result;
+  GArray *blocks;    /* Block: those that may matter, best first */
+  GQueue candidates; /* GArray of Candidate, last first: of blocks that were looked into */
+  GMutex lock;
+  GCond looked_into; /* a block was */
+  guint n_looking;   /* threads that are about that */
+  guint64 next, end; /* blocks */
+  Mark mark;
+  gboolean is_stopped;
+} Work;
+
+struct _PlanInquiry
+{
+  Work *work;
+  Candidate candidate;
+  guint64 *decided; /* counts what decided the plan before it was simulated; NULL: nothing did */
+};
+
+void
+plan_search_result_clear (PlanSearchResult *self)
+{
+  g_clear_pointer (&self->found, g_array_unref);
+}
+
+/* Best last. */
+static int
+compare_candidates (gconstpointer a, gconstpointer b)
+{
+  const Candidate *x = b, *y = a;
+  if (x->time_ns != y->time_ns)
+    return x->time_ns < y->time_ns ? -1 : 1;
+  if (x->memory_bytes != y->memory_bytes)
+    return x->memory_bytes < y->memory_bytes ? -1 : 1;
+  return x->point < y->point ? -1 : x->point > y->point;
+}
+
+static int
+compare_blocks (gconstpointer a, gconstpointer b)
+{
+  const Block *x = a, *y = b;
+  if (x->least != y->least)
+    return x->least < y->least ? -1 : 1;
+  return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int
+compare_found (gconstpointer a, gconstpointer b)
+{
+  const PlanFound *x = a, *y = b;
+  if (x->score.time_ns != y->score.time_ns)
+    return x->score.time_ns < y->score.time_ns ? -1 : 1;
+  if (x->score.memory_bytes != y->score.memory_bytes)
+    return x->score.memory_bytes < y->score.memory_bytes ? -1 : 1;
+  return x->point < y->point ? -1 : x->point > y->point;
+}
+
+static guint64
+leanest_bytes (const PlanSearch *s, const Plan *plan)
+{
+  Plan lean, resolved;
+  const PlanStack *stack;
+  plan_bound_leanest (plan, &lean);
+  return plan_resolve (&lean, s->model, s->cluster, &resolved, NULL)
+                 && (stack = plan_stack_of (&resolved, s->cluster->kind, NULL))
+             ? plan_bound_memory (s->model, s->cluster, &resolved, stack)
+             : 0;
+}
+
+/* Slower than anything that is looked for: neither among the K best, nor on the front. */
+static gboolean
+is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
+{
+  if (time_ns <= mark->worst_ns)
+    return FALSE;
+  return !mark->is_plain || s->least_memory || (double)time_ns > (double)mark->best_ns * s->front;
+}
+
+/* The first plan of a block that rules allow; `one` is any of its plans. */
+static gboolean
+first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_resolved)
+{
+  const guint64 size = plan_space_block_size (s->space);
+  if (!plan_resolve_block (one, s->model, s->cluster))
+    return FALSE;
+  for (guint64 point = block * size; point < (block + 1) * size; point++)
+    {
+      Plan plan;
+      if (plan_space_at (s->space, point, &plan)
+          && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL)
+          && plan_space_admits (s->space, out_resolved))
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* Bounds a block as a whole; FALSE where none of it is left. */
+static gboolean
+bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *counts)
+{
+  const PlanSearch *s = work->search;
+  const guint64 size = plan_space_block_size (s->space);
+  Plan plan, resolved;
+  plan_space_at (s->space, index * size, &plan);
+  const guint64 bytes = leanest_bytes (s, &plan);
+  *out = (Block){ index, (gint64)bytes };
+  if (bytes > s->memory_bytes)
+    counts->by_memory += size;
+  else if (s->least_memory)
+    return TRUE;
+  else if (!first_legal (s, index, &plan, &resolved))
+    counts->by_rule += size;
+  else
+    {
+      const gint64 enough_ns = work->mark.is_plain ? G_MAXINT64 : work->mark.worst_ns;
+      out->least = MAX (s->floor ? s->floor (&resolved, enough_ns, s->user_data) : 0,
+                        plan_bound_time_ns (s->model, s->cluster, &resolved));
+      return TRUE;
+    }
+  return FALSE;
+}
+
+static gboolean
+take_next (Work *work, guint64 *out)
+{
+  g_mutex_lock (&work->lock);
+  *out = work->next;
+  work->next = MIN (work->end, *out + 1);
+  g_mutex_unlock (&work->lock);
+  return *out < work->end;
+}
+
+/* With the lock held. */
+static void
+add_counts (Work *work, const PlanSearchResult *counts)
+{
+  work->result->by_rule += counts->by_rule;
+  work->result->by_memory += counts->by_memory;
+  work->result->by_bound += counts->by_bound;
+}
+
+static gpointer
+bound_thread (gpointer data)
+{
+  Work *work = data;
+  g_autoptr (GArray) kept = g_array_new (FALSE, FALSE, sizeof (Block));
+  PlanSearchResult counts = { 0 };
+  for (guint64 index; take_next (work, &index);)
+    {
+      Block block;
+      if (bound_block (work, index, &block, &counts))
+        g_array_append_val (kept, block);
+    }
+  g_mutex_lock (&work->lock);
+  g_array_append_vals (work->blocks, kept->data, kept->len);
+  add_counts (work, &counts);
+  g_mutex_unlock (&work->lock);
+  return NULL;
+}
+
+/* A bound that was asked for within the block, of bytes or nanoseconds. */
+typedef struct
+{
+  guint hash;
+  guint64 least;
+  Plan key;
+} Bound;
+
+/* Those of the block that is looked into. */
+typedef struct
+{
+  GArray *memory, *time; /* Bound */
+} Bounds;
+
+guint
+plan_search_key_hash (gconstpointer data)
+{
+  const Plan *plan = data;
+  guint64 hash = 0;
+  for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
+    hash
+        = (hash ^ (guint64)plan->value[f]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15) + (hash >> 31);
+  return (guint)(hash >> 32);
+}
+
+gboolean
+plan_search_key_equal (gconstpointer a, gconstpointer b)
+{
+  return memcmp (a, b, sizeof (Plan)) == 0;
+}
+
+/* The bound of plans with that key; NULL: `out_new` is a place for it. */
+static const Bound *
+find_bound (GArray *bounds, const Plan *key, Bound **out_new)
+{
+  const guint hash = plan_search_key_hash (key);
+  for (guint i = 0; i < bounds->len; i++)
+    {
+      const Bound *known = &g_array_index (bounds, Bound, i);
+      if (known->hash == hash && plan_search_key_equal (&known->key, key))
+        return known;
+    }
+  g_array_set_size (bounds, bounds->len + 1);
+  *out_new = &g_array_index (bounds, Bound, bounds->len - 1);
+  **out_new = (Bound){ .hash = hash, .key = *key };
+  return NULL;
+}
+
+/* Most plans of a block share their bound with some others. */
+static guint64
+bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, Bounds *bounds)
+{
+  Plan key = *resolved;
+  Bound *bound;
+  plan_bound_distil (&key);
+  const Bound *known = find_bound (bounds->memory, &key, &bound);
+  if (known)
+    return known->least;
+  return bound->least = plan_bound_memory (s->model, s->cluster, resolved, stack);
+}
+
+static gint64
+bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bounds)
+{
+  Plan key;
+  Bound *bound;
+  if (s->least_memory || !s->plan_floor)
+    return block_ns;
+  plan_bound_distil_exchange (resolved, &key);
+  const Bound *known = find_bound (bounds->time, &key, &bound);
+  if (!known)
+    bound->least = (guint64)MAX (block_ns, s->plan_floor (resolved, G_MAXINT64, s->user_data));
+  return (gint64)(known ? known : bound)->least;
+}
+
+/* What rules and bounds say of one point. */
+static void
+filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
+              Bounds *bounds, GArray *kept, PlanSearchResult *counts)
+{
+  Plan plan, resolved;
+  const PlanStack *stack = NULL;
+  if (!plan_space_at (s->space, point, &plan)
+      || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
+      || !plan_space_admits (s->space, &resolved)
+      || !(stack = plan_stack_of (&resolved, s->cluster->kind, NULL)))
+    {
+      counts->by_rule++;
+      return;
+    }
+  Candidate candidate = { .point = point };
+  candidate.memory_bytes = bound_bytes (s, &resolved, stack, bounds);
+  if (candidate.memory_bytes > s->memory_bytes)
+    {
+      counts->by_memory++;
+      return;
+    }
+  candidate.time_ns = s->least_memory ? (gint64)candidate.memory_bytes
+                                      : bound_ns (s, &resolved, block->least, bounds);
+  if (!s->least_memory && is_too_slow (s, mark, candidate.time_ns))
+    counts->by_bound++;
+  else
+    g_array_append_val (kept, candidate);
+}
+
+/* What is left of a block, by least time. */
+static GArray *
+look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bounds,
+           PlanSearchResult *counts)
+{
+  const guint64 size = plan_space_block_size (s->space);
+  GArray *kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
+  g_array_set_size (bounds->memory, 0);
+  g_array_set_size (bounds->time, 0);
+  if (is_too_slow (s, mark, block->least))
+    counts->by_bound += size;
+  else
+    for (guint64 i = 0; i < size; i++)
+      filter_point (s, mark, block, block->index * size + i, bounds, kept, counts);
+  g_array_sort (kept, compare_candidates);
+  return kept;
+}
+
+/* The K-th best distinct time so far: each the least that is apart from the one before. */
+static void
+update_worst (Work *work)
+{
+  const GArray *found = work->result->found;
+  const PlanSearch *s = work->search;
+  gint64 last = -1;
+  for (guint k = 0; k < s->best; k++)
+    {
+      gint64 next = G_MAXINT64;
+      for (guint i = 0; i < found->len; i++)
+        {
+          const gint64 time_ns = g_array_index (found, PlanFound, i).score.time_ns;
+          if (time_ns < next && plan_search_is_apart (s->apart, last, time_ns))
+            next = time_ns;
+        }
+      work->mark.best_ns = k == 0 ? next : work->mark.best_ns;
+      work->mark.worst_ns = last = next;
+      if (next == G_MAXINT64)
+        return;
+    }
+}
+
+/* Neither among the best any more, nor on the front. */
+static gboolean
+is_beaten (const Work *work, const Candidate *candidate)
+{
+  if (candidate->time_ns <= work->mark.worst_ns)
+    return FALSE;
+  if (is_too_slow (work->search, &work->mark, candidate->time_ns))
+    return TRUE;
+  for (guint i = 0; i < work->result->found->len; i++)
+    {
+      const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
+      if (score->time_ns <= candidate->time_ns && score->memory_bytes <= candidate->memory_bytes
+          && (score->time_ns < candidate->time_ns || score->memory_bytes < candidate->memory_bytes))
+        return TRUE; /* what costs the same may be the lower point */
+    }
+  return FALSE;
+}
+
+gboolean
+plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns)
+{
+  Candidate candidate = self->candidate;
+  candidate.time_ns = time_ns;
+  g_mutex_lock (&self->work->lock);
+  const gboolean matters = !is_beaten (self->work, &candidate);
+  g_mutex_unlock (&self->work->lock);
+  return matters;
+}
+
+gboolean
+plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes)
+{
+  PlanSearchResult *result = self->work->result;
+  Candidate *candidate = &self->candidate;
+  candidate->memory_bytes = MAX (candidate->memory_bytes, memory_bytes);
+  if (candidate->memory_bytes > self->work->search->memory_bytes)
+    self->decided = &result->by_memory;
+  else if (!plan_inquiry_matters (self, candidate->time_ns))
+    self->decided = &result->by_bound;
+  return !self->decided;
+}
+
+guint64
+plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
+{
+  const Work *work = self->work;
+  guint64 enough = work->search->memory_bytes;
+  g_mutex_lock (&self->work->lock);
+  for (guint i = 0; i < work->result->found->len && time_ns > work->mark.worst_ns; i++)
+    {
+      const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
+      if (score->time_ns <= time_ns) /* what costs the same may be the lower point */
+        enough = MIN (enough, score->memory_bytes - (score->time_ns < time_ns));
+    }
+  g_mutex_unlock (&self->work->lock);
+  return enough;
+}
+
+/* The next candidate that is worth scoring; FALSE when there is none at present. */
+static gboolean
+take_candidate (Work *work, Candidate *out)
+{
+  for (GArray *first; !work->is_stopped && (first = g_queue_peek_head (&work->candidates));)
+    {
+      if (first->len == 0)
+        {
+          g_array_unref (g_queue_pop_head (&work->candidates));
+          continue;
+        }
+      *out = g_array_index (first, Candidate, first->len - 1);
+      g_array_set_size (first, first->len - 1);
+      if (!is_beaten (work, out))
+        return TRUE;
+      work->result->by_bound++;
+    }
+  return FALSE;
+}
+
+static void
+note_score (const PlanInquiry *inquiry, const PlanFound *found, gboolean ok)
+{
+  Work *work = inquiry->work;
+  const PlanSearch *s = work->search;
+  PlanSearchResult *result = work->result;
+  ++*(inquiry->decided ? inquiry->decided : &result->by_simulation);
+  if (ok && found->score.memory_bytes <= s->memory_bytes)
+    {
+      g_array_append_val (result->found, *found);
+      if (found->score.time_ns < work->mark.worst_ns)
+        update_worst (work);
+    }
+  if (s->one_is_enough && result->found->len > 0)
+    work->is_stopped = TRUE;
+  const guint64 done
+      = result->by_rule + result->by_memory + result->by_bound + result->by_simulation;
+  if (s->progress && !s->progress (done, result->total, s->user_data))
+    work->is_stopped = TRUE;
+}
+
+static void
+score (Work *work, const Candidate *candidate)
+{
+  const PlanSearch *s = work->search;
+  PlanInquiry inquiry = { .work = work, .candidate = *candidate };
+  PlanFound found = { .point = candidate->point };
+  Plan plan;
+  g_mutex_unlock (&work->lock);
+  const gboolean ok = plan_space_at (s->space, found.point, &plan)
+                      && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
+                      && s->score (&found.plan, &inquiry, s->user_data, &found.score);
+  g_mutex_lock (&work->lock);
+  note_score (&inquiry, &found, ok);
+}
+
+static void
+look_into_next (Work *work, Bounds *bounds)
+{
+  const Block block = g_array_index (work->blocks, Block, work->next++);
+  const Mark mark = work->mark;
+  PlanSearchResult counts = { 0 };
+  work->n_looking++;
+  g_mutex_unlock (&work->lock);
+  GArray *candidates = look_into (work->search, &mark, &block, bounds, &counts);
+  g_mutex_lock (&work->lock);
+  work->n_looking--;
+  g_queue_push_tail (&work->candidates, candidates);
+  add_counts (work, &counts);
+  g_cond_broadcast (&work->looked_into);
+}
+
+/* Scores what there is; where there is nothing, looks into the next block, or waits for others that
+ * do. */
+static gpointer
+score_thread (gpointer data)
+{
+  Work *work = data;
+  g_autoptr (GArray) memory = g_array_new (FALSE, FALSE, sizeof (Bound));
+  g_autoptr (GArray) time = g_array_new (FALSE, FALSE, sizeof (Bound));
+  Bounds bounds = { memory, time };
+  Candidate candidate;
+  g_mutex_lock (&work->lock);
+  while (!work->is_stopped)
+    if (take_candidate (work, &candidate))
+      score (work, &candidate);
+    else if (work->next < work->end)
+      look_into_next (work, &bounds);
+    else if (work->n_looking > 0)
+      g_cond_wait (&work->looked_into, &work->lock);
+    else
+      break;
+  g_cond_broadcast (&work->looked_into); /* stopped: nobody need wait */
+  g_mutex_unlock (&work->lock);
+  return NULL;
+}
+
+static void
+run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
+{
+  const guint n = MAX (work->search->threads, 1);
+  g_autofree GThread **threads = g_new (GThread *, n);
+  work->next = first;
+  work->end = end;
+  for (guint i = 0; i < n; i++)
+    threads[i] = g_thread_new ("search", function, work);
+  for (guint i = 0; i < n; i++)
+    g_thread_join (threads[i]);
+}
+
+/* Blocks are bounded; then, best first, they are looked into, and what is left is scored. */
+static void
+run_blocks (Work *work, guint64 first, guint64 end)
+{
+  g_array_set_size (work->blocks, 0);
+  run_threads (work, bound_thread, first, end);
+  g_array_sort (work->blocks, compare_blocks);
+  run_threads (work, score_thread, 0, work->blocks->len);
+}
+
+/* Of points that are not plain, which ones were scored without being among the best depends on what
+ * was found first. */
+static void
+forget_chances (const Work *work, guint64 first)
+{
+  GArray *found = work->result->found;
+  for (guint i = found->len; i-- > 0;)
+    {
+      const PlanFound *f = &g_array_index (found, PlanFound, i);
+      if (f->point >= first && f->score.time_ns > work->mark.worst_ns)
+        g_array_remove_index_fast (found, i);
+    }
+}
+
+void
+plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
+{
+  const guint64 plain = plan_space_n_plain_blocks (self->space);
+  *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
+  out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
+  g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
+  Work work = {
+    .search = self, .result = out_result, .blocks = blocks, .mark = { G_MAXINT64, G_MAXINT64, TRUE }
+  };
+  g_queue_init (&work.candidates);
+  g_mutex_init (&work.lock);
+  g_cond_init (&work.looked_into);
+  run_blocks (&work, 0, plain);
+  /* The others come when the plain ones have set the mark. */
+  work.mark.is_plain = FALSE;
+  if (!work.is_stopped)
+    run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
+  g_queue_clear_full (&work.candidates, (GDestroyNotify)g_array_unref);
+  g_cond_clear (&work.looked_into);
+  g_mutex_clear (&work.lock);
+  forget_chances (&work, plain * plan_space_block_size (self->space));
+  g_array_sort (out_result->found, compare_found);
+  out_result->front_ns
+      = work.mark.best_ns == G_MAXINT64
+            ? 0
+            : (gint64)MIN ((double)work.mark.best_ns * MAX (self->front, 1), 0x1p62);
+  out_result->is_whole = !work.is_stopped;
+}
+
+GArray *
+plan_search_front (const PlanSearchResult *self)
+{
+  GArray *front = g_array_new (FALSE, FALSE, sizeof (guint));
+  guint64 least = G_MAXUINT64;
+  for (guint i = 0; i < self->found->len; i++)
+    {
+      const PlanScore *score = &g_array_index (self->found, PlanFound, i).score;
+      if (score->memory_bytes >= least || score->time_ns > self->front_ns)
+        continue;
+      least = score->memory_bytes;
+      g_array_append_val (front, i);
+    }
+  return front;
+}

@@ -1,0 +1,77 @@
+/* PlanSpace: the plans that a search may choose from.
+ *
+ * A base plan and axes: each a short list of choices, a choice setting one or more fields. A point
+ * is one choice per axis. Fields that were pinned, and classes of arithmetic that were not allowed,
+ * leave no choice. */
+#pragma once
+#include "planner/cluster/cluster.h"
+#include "planner/model/model.h"
+#include "planner/plan/plan.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Fields that change arithmetic, and those that lean on the host, move only inside the classes that
+ * are allowed: X (ID, "name", "summary"). No published run says how well offloading overlaps. */
+#define PLAN_ALLOW_LIST(X) \
+  X (MIXED, "mixed", "bf16 sums and bf16 main gradients") \
+  X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
+  X (MOMENTS, "moments", "optimizer states in less than fp32") \
+  X (OFFLOAD, "offload", "optimizer states and activations on the host") \
+  X (HAZARDS, "hazards", \
+     "plans that cannot be run yet, or whose known faults change what is learned")
+
+typedef enum
+{
+#define X(id, name, summary) PLAN_ALLOW_##id,
+  PLAN_ALLOW_LIST (X)
+#undef X
+      PLAN_N_ALLOW
+} PlanAllow;
+
+#define PLAN_MAX_SET 5
+
+typedef struct
+{
+  guint n;
+  PlanField field[PLAN_MAX_SET];
+  gint64 value[PLAN_MAX_SET];
+} PlanChoice;
+
+typedef struct _PlanSpace PlanSpace;
+
+/* Choices that the stack of `base` does not have are left out. `base` is not resolved; `pinned`
+ * marks the fields that stay as they are in it. `allow` is a bit mask of PlanAllow. */
+PlanSpace *plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
+                           const gboolean pinned[PLAN_N_FIELDS], guint allow);
+void plan_space_free (PlanSpace *self);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
+
+/* Leaves only those values of a field; INVALID where none of them is a choice. */
+gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
+                              GError **error);
+
+/* Names of PLAN_ALLOW_LIST joined by commas. */
+gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
+char *plan_space_allow_print (guint allow); /* the caller frees */
+
+guint64 plan_space_size (const PlanSpace *self);
+
+/* Points come in blocks of this many, whose plans differ by how state is sharded and communicated,
+ * and by nothing that a micro batch computes. The first blocks are plain: their plans use none of
+ * what costs time to save memory on the host's side, cut sequences or graphs. */
+guint64 plan_space_block_size (const PlanSpace *self);
+guint64 plan_space_n_plain_blocks (const PlanSpace *self);
+
+/* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
+gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
+
+/* Whether a legal plan may be recommended: FALSE where a hazard of it is more than a cost, and that
+ * is not allowed. */
+gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved);
+
+/* Every plan that is one choice away from this one, not resolved: choices of the axes, and of
+ * fields that are not searched. Pinned fields stay, and sums are no less exact than this plan's or
+ * than what is allowed. */
+GArray *plan_space_neighbours (const PlanSpace *self, const Plan *plan); /* of Plan */
+
+G_END_DECLS

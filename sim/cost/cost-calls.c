@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By how many calls a framework does what a schedule has as one op. One that gathers all of a model
+ * at once pays for one start and one way around, whatever is gathered; one that collects gradients
+ * until there are enough pays as often as there are. */
+#include "config.h"
+
+#include "sim/cost/cost-private.h"
+
+/* Layers that are alike are walked so often to see how buckets fall on them. */
+#define LAYERS_WALKED 32
+
+/* A gradient that is added up, and its size as autograd made it. */
+typedef struct
+{
+  PlanRef into;
+  guint64 bytes;
+} Gradient;
+
+void
+sim_calls_init (SimCalls *self)
+{
+  *self = (SimCalls){ .first_gather = -1,
+                      .first_sum = -1,
+                      .gradients = g_array_new (FALSE, FALSE, sizeof (Gradient)) };
+}
+
+void
+sim_calls_clear (SimCalls *self)
+{
+  g_array_unref (self->gradients);
+}
+
+/* Again in every micro batch; the latest is the one that is sent. */
+static void
+note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
+{
+  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[1].array)->dtype;
+  const Gradient new = { op->refs[0], plan_dtype_bytes (dtype, (guint64)op->dims[0]) };
+  for (guint i = 0; i < self->gradients->len; i++)
+    {
+      const PlanRef *into = &g_array_index (self->gradients, Gradient, i).into;
+      if (into->array == new.into.array && into->at == new.into.at)
+        {
+          g_array_remove_index (self->gradients, i);
+          break;
+        }
+    }
+  g_array_append_val (self->gradients, new);
+}
+
+/* A bucket is sent off by the gradient that fills it. */
+static double
+count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
+{
+  const guint times = op->refs[0].loop >= 0 ? LAYERS_WALKED : 1;
+  guint full = 0, found = 0;
+  for (guint t = 0; t < times; t++)
+    for (guint i = 0; i < self->gradients->len; i++)
+      {
+        const Gradient *g = &g_array_index (self->gradients, Gradient, i);
+        if (g->into.array != op->refs[0].array)
+          continue;
+        found++;
+        self->waiting_bytes += g->bytes;
+        if (self->waiting_bytes < input->stack->reduce_bytes)
+          continue;
+        self->waiting_bytes = 0;
+        full++;
+      }
+  return found > 0 ? (double)full / (double)times : 1;
+}
+
+/* Wherever it is done, the same buffer comes first. */
+static double
+one_if_first (gint32 *first, const PlanOp *op)
+{
+  if (*first < 0)
+    *first = op->refs[0].array;
+  return op->refs[0].array == *first ? 1 : 0;
+}
+
+static gboolean
+is_summed_at_once (const SimCostInput *input, const PlanOp *op)
+{
+  return input->stack->sums_at_once && op->kind == PLAN_OP_ALL_REDUCE
+         && op->stream == PLAN_STREAM_REDUCE && input->plan
+         && input->plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
+}
+
+double
+sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op)
+{
+  const PlanStack *stack = input->stack;
+  if (op->kind == PLAN_OP_ACCUMULATE && stack->reduce_bytes > 0)
+    note_gradient (self, input, op);
+  if (is_summed_at_once (input, op))
+    return one_if_first (&self->first_sum, op);
+  if (op->stream == PLAN_STREAM_REDUCE && stack->reduce_bytes > 0
+      && (op->kind == PLAN_OP_REDUCE_SCATTER || op->kind == PLAN_OP_ALL_REDUCE))
+    return count_buckets (self, input, op);
+  return sim_cost_pieces (input, op) > 0 ? one_if_first (&self->first_gather, op) : 1;
+}

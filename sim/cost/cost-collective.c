@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives: the cheapest of the algorithms that NCCL may use for an operation, its links, its
+ * version and what is registered. Each is a time to start, hops, and bytes over a bandwidth; where
+ * a group reaches over nodes, the slower of the link inside and the network between sets the pace.
+ */
+#include "config.h"
+
+#include "sim/cost/cost-private.h"
+
+/* NCCL versions as PLAN_NCCL holds them, major x 1000 + minor. */
+#define NCCL_PAT 2023               /* log-depth gathers and reductions, one member per node */
+#define NCCL_SYMMETRIC 2027         /* kernels on symmetric memory, inside an NVLink domain */
+#define NCCL_COPY_ENGINE 2028       /* gathers without processors, when asked to use none */
+#define NCCL_COPY_ENGINE_FIRST 2029 /* the same unasked, on Blackwell (src/enqueue.cc) */
+#define BLACKWELL 100               /* compute capability */
+#define NCCL_SYMMETRIC_REDUCE 2029  /* symmetric reduce-scatter over InfiniBand */
+
+/* What a hop over the network takes where NCCL's table holds. */
+#define TUNED_NET_NS 5000.0
+
+/* NCCL's ways to say that data has come, in the order of their parameters. */
+typedef enum
+{
+  LL,
+  LL128,
+  SIMPLE,
+} Protocol;
+
+/* One way to do it. */
+typedef struct
+{
+  double seconds;
+  double link_seconds, network_seconds; /* of them, that each is busy */
+  double sms;
+  gboolean stages; /* goes through buffers of the library's */
+} Way;
+
+typedef struct
+{
+  const SimCostInput *input;
+  gint64 ranks, linked, nodes; /* members; of them, those in one node; nodes */
+  double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
+  double link, nics;           /* B/s of a device inside, and of its node's members together */
+  double port;                 /* B/s of a member that sends by itself */
+  double calls;                /* that it is done by */
+  gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
+  gint64 nccl;
+  Way best;
+} Collective;
+
+static double
+param (const Collective *self, SimParam which)
+{
+  return sim_cost_param (self->input, which);
+}
+
+static gint64
+value (const Collective *self, PlanField field, gint64 otherwise)
+{
+  return self->input->plan ? self->input->plan->value[field] : otherwise;
+}
+
+/* A latency, and then link and network at work side by side. */
+static void
+consider (Collective *self, double latency, Way way)
+{
+  way.seconds = self->calls * latency + MAX (way.link_seconds, way.network_seconds);
+  if (way.seconds < self->best.seconds)
+    self->best = way;
+}
+
+static gint64
+log2_up (gint64 n)
+{
+  gint64 levels = 0;
+  while ((G_GINT64_CONSTANT (1) << levels) < n)
+    levels++;
+  return levels;
+}
+
+/* One way over the network, in the protocol whose parameter is given. Those are for a network of
+ * the order of NCCL's table; what another needs beyond it, each message waits for in any protocol.
+ */
+static double
+net_hop (const Collective *self, SimParam hop)
+{
+  const double latency = (double)self->input->cluster->nic_latency_ns;
+  const double usual = MIN (latency, TUNED_NET_NS);
+  return 1e-9 * (param (self, hop) * usual + latency - usual);
+}
+
+/* Of a gather or a reduction, whatever the way. */
+static double
+sent_by_each (const Collective *self)
+{
+  return self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
+}
+
+/* What every collective pays before the first byte, in one protocol or algorithm. */
+static double
+start (const Collective *self, SimParam own)
+{
+  return 1e-9 * (param (self, own) + (self->crosses ? param (self, SIM_PARAM_NET_NS) : 0));
+}
+
+static double
+processors (const Collective *self)
+{
+  if (!self->crosses)
+    return param (self, SIM_PARAM_RING_SMS);
+  if (self->has_sharp && self->is_registered)
+    return param (self, self->linked > 1 ? SIM_PARAM_SHARP_SMS : SIM_PARAM_RAIL_GATHER_SMS);
+  if (self->linked > 1)
+    return param (self, SIM_PARAM_NET_SMS);
+  return param (self, self->is_registered && !self->is_reduction ? SIM_PARAM_RAIL_GATHER_SMS
+                                                                 : SIM_PARAM_RAIL_REDUCE_SMS);
+}
+
+/* So many bytes through every link, and through the members' ports of every node, where there are
+ * any, when this share of a link's bandwidth is reached. */
+static Way
+sending (const Collective *self, double bytes, SimParam link_share)
+{
+  const double port = self->nics * param (self, SIM_PARAM_NET_SHARE);
+  return (Way){ .link_seconds
+                = self->linked > 1 ? bytes / (self->link * param (self, link_share)) : 0,
+                .network_seconds = self->crosses ? bytes / port : 0,
+                .sms = processors (self),
+                .stages = TRUE };
+}
+
+/* What may be on its way to a neighbour at once: as much as it has buffers for, which are eight
+ * steps; a chunk of Simple takes four (NCCL src/include/collectives.h). */
+static double
+under_way (Protocol protocol)
+{
+  return protocol == SIMPLE ? 2 : 8;
+}
+
+/* Until the next chunk may leave for another node: a buffer is free once word of that is back. */
+static double
+turn (const Collective *self, Protocol protocol)
+{
+  return 2 * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol) / under_way (protocol);
+}
+
+/* So many hops, one after the other. */
+static double
+hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
+{
+  const double hop = 1e-9 * (double)self->input->cluster->link_latency_ns
+                     * param (self, SIM_PARAM_LL_HOP + (SimParam)protocol);
+  return (double)inside * hop
+         + (double)across * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol);
+}
+
+/* Every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice. There is a
+ * ring per network port of the members, so that between nodes all of them work side by side. What
+ * starts behind a border between nodes and ends before it crosses all others, the rest that one
+ * too. */
+static void
+consider_rings (Collective *self, Protocol protocol, double bandwidth)
+{
+  const double rounds = self->is_all_reduce ? 2 : 1;
+  const double begin = start (self, SIM_PARAM_LL_NS + (SimParam)protocol);
+  const gint64 across = self->linked > 1 && self->crosses ? self->nodes : self->nodes - 1;
+  const double around = hops (self, protocol, self->ranks - 1 - across, across);
+  const double waits = self->crosses ? (double)(self->ranks - 1) * turn (self, protocol) : 0;
+  const Way way = sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE);
+  const double busy = MAX (way.link_seconds, way.network_seconds);
+  consider (self,
+            begin + MAX (rounds * around, rounds * waits + busy / under_way (protocol) - busy),
+            way);
+}
+
+/* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
+static void
+consider_tree (Collective *self, Protocol protocol, double bandwidth)
+{
+  if (self->is_all_reduce)
+    consider (self,
+              start (self, SIM_PARAM_LL_NS + (SimParam)protocol)
+                  + 2 * hops (self, protocol, self->linked - 1, log2_up (self->nodes)),
+              sending (self, 2 * self->bytes / bandwidth, SIM_PARAM_TREE_SHARE));
+}
+
+static void
+consider_protocol (Collective *self, Protocol protocol)
+{
+  const double bandwidth
+      = protocol == SIMPLE ? 1 : param (self, SIM_PARAM_LL_SHARE + (SimParam)protocol);
+  if (bandwidth <= 0 || (protocol == LL128 && !self->has_nvlink))
+    return;
+  consider_rings (self, protocol, bandwidth);
+  consider_tree (self, protocol, bandwidth);
+}
+
+/* NVSwitch adds up and spreads: each device sends the data once and takes its share once more.
+ * Nodes then exchange shares by trees, or through switches that reduce too. */
+static void
+consider_nvls (Collective *self, PlanDtype dtype)
+{
+  if (!self->is_all_reduce || self->input->cluster->nvls != PLAN_ANSWER_YES || self->linked < 2
+      || plan_dtype_bits (dtype) < 16)
+    return;
+  const double inside = self->bytes * (1 + 1 / (double)self->linked)
+                        / (self->link * param (self, SIM_PARAM_NVLS_SHARE));
+  double across = 0, latency = start (self, SIM_PARAM_NVLS_NS);
+  if (self->crosses)
+    {
+      const double sent = self->has_sharp ? 1 : 2 * (double)(self->nodes - 1) / (double)self->nodes;
+      across = self->bytes * sent / (self->nics * param (self, SIM_PARAM_NET_SHARE));
+      latency += 2 * (double)(self->has_sharp ? 1 : log2_up (self->nodes))
+                 * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP);
+    }
+  consider (self, latency,
+            (Way){ .link_seconds = inside,
+                   .network_seconds = across,
+                   .sms = self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
+                   .stages = !self->is_registered });
+}
+
+/* NCCL leaves gathers to copy engines for who makes communicators that take no processors; PyTorch
+ * does not unless told, and no framework here tells it. */
+static gboolean
+uses_engines (const Collective *self)
+{
+  return (self->input->stack->takes_no_processors && self->nccl >= NCCL_COPY_ENGINE)
+         || (self->nccl >= NCCL_COPY_ENGINE_FIRST
+             && self->input->cluster->compute_capability >= BLACKWELL);
+}
+
+/* Where switches spread and add, each processor moves more the more members there are. */
+static double
+symmetric_processors (const Collective *self)
+{
+  if (self->input->cluster->nvls != PLAN_ANSWER_YES)
+    return param (self, SIM_PARAM_SYMMETRIC_SMS);
+  const double busy = param (self, SIM_PARAM_MULTICAST_SMS);
+  gint64 n = 1;
+  while ((double)(n * self->ranks) < busy)
+    n++;
+  return (double)n;
+}
+
+/* Every member reads or writes all others' registered memory at once; never all-reduce. */
+static void
+consider_registered (Collective *self, PlanDtype dtype)
+{
+  Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
+  const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
+  direct.stages = engines.stages = FALSE;
+  engines.sms = 0;
+  if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
+    return;
+  if (self->is_reduction && dtype != PLAN_DTYPE_BF16
+      && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
+    return; /* another factor than a sum's goes round the ring; bf16 is scaled before */
+  if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
+    consider (self, begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP),
+              direct);
+  if (self->crosses)
+    return;
+  direct.sms = symmetric_processors (self);
+  if (self->nccl >= NCCL_SYMMETRIC)
+    consider (self, begin, direct);
+  if (!self->is_reduction && uses_engines (self))
+    consider (self, start (self, SIM_PARAM_ENGINE_NS), engines);
+}
+
+/* What products in pieces do by memory that others reach: copies by an engine, behind a flag
+ * (TransformerEngine userbuffers.cu, use_ce; PyTorch _symmetric_memory); and layers by user buffers
+ * of theirs, kernels that read all others' at once. */
+static gboolean
+has_user_buffers (const Collective *self, const PlanOp *op)
+{
+  const gint64 overlap = value (self, PLAN_TP_OVERLAP, PLAN_TP_OVERLAP_NONE);
+  return op->stream == PLAN_STREAM_TENSOR && !self->is_all_reduce
+         && (overlap == PLAN_TP_OVERLAP_UB
+             || (overlap == PLAN_TP_OVERLAP_ASYNC && op->kind == PLAN_OP_EXCHANGE));
+}
+
+static void
+consider_user_buffers (Collective *self, const PlanOp *op)
+{
+  const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
+  const double part = self->bytes / (double)self->ranks;
+  Way way = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  way.sms = param (self, SIM_PARAM_USER_BUFFER_SMS);
+  if (op->kind == PLAN_OP_EXCHANGE)
+    way = sending (self, part, SIM_PARAM_ENGINE_SHARE);
+  if (op->kind == PLAN_OP_EXCHANGE)
+    way.sms = 0;
+  way.stages = FALSE;
+  consider (self, begin, way);
+}
+
+/* One member per node: partners double their distance at every step. */
+static void
+consider_doubling (Collective *self)
+{
+  if (self->is_all_reduce || self->linked > 1 || !self->crosses || self->nccl < NCCL_PAT
+      || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return;
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + (double)log2_up (self->nodes) * net_hop (self, SIM_PARAM_SIMPLE_NET_HOP),
+            sending (self, sent_by_each (self), SIM_PARAM_RING_SHARE));
+}
+
+/* Of what goes to other nodes, how much goes over the link first, since the device on the same rail
+ * as the receiver sends it on (PXN); without NVLink the rails are crossed in the network. */
+static double
+relayed (const Collective *self)
+{
+  const gint64 rails = MIN (self->input->cluster->rails, self->linked);
+  return self->has_nvlink && rails > 1 ? (double)(rails - 1) / (double)rails : 0;
+}
+
+/* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
+ * Each has its own port, and its own link. */
+static void
+consider_direct (Collective *self, const PlanOp *op)
+{
+  const double part = self->bytes / (double)self->ranks;
+  const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
+  const double across
+      = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
+  const double inside = is_exchange ? (self->linked > 1 ? 1 : 0)
+                                    : (double)(self->linked - 1) + across * relayed (self);
+  const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
+  const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
+            (Way){ .link_seconds = inside > 0 ? inside * part / link : 0,
+                   .network_seconds = across > 0 ? across * part / port : 0,
+                   .sms = processors (self),
+                   .stages = TRUE });
+}
+
+gint64
+sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = plan_cluster_linked_devices (cluster);
+  return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
+}
+
+gint64
+sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group)
+{
+  const gint64 linked = sim_cost_linked (cluster, group);
+  return ((gint64)group->size + linked - 1) / linked;
+}
+
+/* What a device that sends by itself gets: of the port nearest to it, with all who use that one;
+ * behind the host no more than goes through it, unless a device near a port sends it on (PXN). A
+ * cluster that does not say who is near what shares its ports evenly. */
+static double
+own_port (const PlanCluster *c, gboolean has_nvlink)
+{
+  const double ports = (double)MAX (c->nics_per_node / c->devices_per_node, 1);
+  const gboolean is_relayed = has_nvlink && c->far_devices < c->devices_per_node;
+  double rate = c->nic_bytes_per_s;
+  if (c->nic_sharers > 0 && c->nic_rate_bytes_per_s > 0)
+    rate = MIN (rate, c->nic_rate_bytes_per_s * ports / (double)c->nic_sharers);
+  if (c->far_devices > 0 && c->far_bytes_per_s > 0 && !is_relayed)
+    rate = MIN (rate, c->far_bytes_per_s);
+  return rate;
+}
+
+/* Of a node's members together: rings over NVLink reach every port by way of whoever is near it. */
+static double
+all_ports (const Collective *self, const PlanCluster *c)
+{
+  const gboolean reaches_all
+      = self->linked > 1 && self->has_nvlink && c->far_devices < c->devices_per_node;
+  return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
+}
+
+/* What stays for good is registered; of what comes and goes, the buffers that units take turns
+ * with, which alone are several of one name. */
+static gboolean
+lies_in_pool (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanBuffer *buffer = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array);
+  const gboolean comes_and_goes = buffer->category == PLAN_CATEGORY_GATHERED
+                                  || buffer->category == PLAN_CATEGORY_GRAD_BUCKETS;
+  return !comes_and_goes || buffer->count > 1;
+}
+
+static void
+describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDtype dtype)
+{
+  const PlanCluster *c = input->cluster;
+  const PlanGroup *group = plan_schedule_group (input->schedule, (guint)op->group);
+  *self = (Collective){ .input = input, .best = { .seconds = G_MAXDOUBLE } };
+  self->ranks = group->size;
+  self->linked = sim_cost_linked (c, group);
+  self->nodes = sim_cost_nodes (c, group);
+  self->crosses = self->nodes > 1;
+  self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE || op->kind == PLAN_OP_ALL_REDUCE_MAX;
+  self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;
+  const guint64 count = (guint64)(self->is_all_reduce ? op->dims[0] : op->dims[0] * self->ranks);
+  self->bytes = (double)plan_dtype_bytes (dtype, count);
+  self->link = c->link_bytes_per_s;
+  self->has_nvlink = c->nvlink_domain > 1;
+  self->port = own_port (c, self->has_nvlink);
+  self->nics = all_ports (self, c);
+  self->nccl = value (self, PLAN_NCCL, 0);
+  self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
+                        && op->stream != PLAN_STREAM_TENSOR
+                        && (!input->stack->registers_pools || lies_in_pool (input, op));
+  const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
+  self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses
+                    && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);
+}
+
+static void
+consider_algorithms (Collective *self, PlanDtype dtype)
+{
+  for (Protocol protocol = LL; protocol <= SIMPLE; protocol++)
+    consider_protocol (self, protocol);
+  consider_nvls (self, dtype);
+  consider_registered (self, dtype);
+  consider_doubling (self);
+}
+
+/* How often each byte goes through a device's memory. By way of the library's buffers it is written
+ * to them and read from there, and written where it belongs or added to what is read; what is sent
+ * on comes from registers. Directly, a gather reads here what it writes there; a reduction only
+ * reads. */
+static double
+memory_passes (const Collective *self)
+{
+  if (self->best.stages)
+    return self->is_all_reduce ? 6 : 3;
+  return self->is_reduction && !self->is_all_reduce ? 1 : 2;
+}
+
+SimTime
+sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
+{
+  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  Collective self;
+  describe (&self, input, op, dtype);
+  self.calls = calls;
+  SimTime time = { .provenance
+                   = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
+  if (self.ranks == 1)
+    return time;
+  if (has_user_buffers (&self, op))
+    consider_user_buffers (&self, op);
+  else if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
+    consider_direct (&self, op);
+  else
+    consider_algorithms (&self, dtype);
+  time.seconds = self.best.seconds;
+  time.link_seconds = self.best.link_seconds;
+  time.network_seconds = self.best.network_seconds;
+  time.sms = (guint)self.best.sms;
+  time.memory = self.bytes * memory_passes (&self);
+  return time;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops of one device: products by tiles and waves, attention by its length, everything else by the
+ * bytes it moves. */
+#include "config.h"
+
+#include "planner/base/error.h"
+#include "planner/schedule/scratch.h"
+#include "sim/cost/cost-private.h"
+
+#include <string.h>
+
+/* Tiles of a product, the fastest first; each rate is a parameter but the first's, which is 1. */
+static const struct
+{
+  gint64 rows, cols;
+  SimParam rate;
+} tiles[] = {
+  { 128, 256, SIM_N_PARAMS },
+  { 128, 128, SIM_PARAM_PRODUCT_TILE_2 },
+  { 64, 128, SIM_PARAM_PRODUCT_TILE_4 },
+  { 64, 64, SIM_PARAM_PRODUCT_TILE_8 },
+};
+
+/* Into how many parts the inner dimension may be cut when there are few tiles. */
+static const gint64 splits[] = { 1, 2, 4, 8 };
+
+#define ATTENTION_ROWS 128 /* queries that one block of an attention kernel holds */
+#define REFERENCE_HEAD 128 /* head size at which attention's shares are stated */
+#define ALIGNMENT_BITS 128 /* what one load of a tile's row takes */
+
+static const PlanBuffer *
+operand (const SimCostInput *input, const PlanOp *op, guint i)
+{
+  return plan_schedule_buffer (input->schedule, (guint)op->refs[i].array);
+}
+
+static double
+operand_bytes (const SimCostInput *input, const PlanOp *op, guint i)
+{
+  return (double)plan_dtype_bytes (operand (input, op, i)->dtype, plan_op_ref_elements (op, i, 1));
+}
+
+/* Where blocks have scales of their own, too. */
+static gboolean
+has_tensor_scale (PlanDtype dtype)
+{
+  return plan_dtype_block (dtype) == 0 || dtype == PLAN_DTYPE_NVFP4;
+}
+
+/* Of rows of q, k and v. */
+static double
+values_share (gint64 heads, gint64 kv_heads)
+{
+  return (double)kv_heads / (double)(heads + 2 * kv_heads);
+}
+
+/* Of our own kernels on GPUs, beside what all have: the gradients of norms leave sums of parts of
+ * the rows, and read them; values lie among what positions turn, and stay as they are; the scale of
+ * a tensor, where none is given, follows from all of it (exec/cuda). */
+static double
+own_traffic (const SimCostInput *input, const PlanOp *op)
+{
+  if (input->stack->id != PLAN_STACK_NATIVE || input->cluster->kind == PLAN_DEVICE_CPU)
+    return 0;
+  switch ((int)op->kind)
+    {
+    case PLAN_OP_RMSNORM_BWD:
+    case PLAN_OP_LAYERNORM_BWD:
+    case PLAN_OP_HEAD_NORM_BWD:
+      return 2.0 * sizeof (float) * (double)plan_scratch_norm_elements (op->kind, op->dims);
+    case PLAN_OP_ROPE:
+      return -2 * values_share (op->dims[2], op->dims[3]) * operand_bytes (input, op, 0);
+    case PLAN_OP_QUANTIZE:
+      return op->refs[3].array < 0 && has_tensor_scale (operand (input, op, 0)->dtype)
+                 ? operand_bytes (input, op, 2)
+                 : 0;
+    default:
+      return 0;
+    }
+}
+
+double
+sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
+{
+  const guint ranks = plan_schedule_group_size (input->schedule, op);
+  double bytes = own_traffic (input, op);
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      if (op->refs[i].array < 0)
+        continue;
+      const char access = plan_op_ref_access (op->kind, i);
+      guint64 elements = plan_op_ref_elements (op, i, ranks);
+      if (op->kind == PLAN_OP_EMBED && i == 1) /* one row per token, not the table */
+        elements = plan_op_ref_elements (op, 0, ranks);
+      bytes += (double)plan_dtype_bytes (operand (input, op, i)->dtype, elements)
+               * (access == 'u' ? 2 : 1);
+    }
+  return bytes;
+}
+
+static SimTime
+told (const SimCostInput *input, double seconds, double memory)
+{
+  return (SimTime){ .seconds = seconds,
+                    .memory = memory,
+                    .provenance
+                    = input->params->is_fitted ? SIM_PROVENANCE_FITTED : SIM_PROVENANCE_DATASHEET };
+}
+
+static double
+memory_seconds (const SimCostInput *input, double bytes, SimParam share)
+{
+  return bytes / (input->cluster->memory_bytes_per_s * sim_cost_param (input, share));
+}
+
+static SimFormat
+format_of (PlanDtype dtype)
+{
+  switch (dtype)
+    {
+    case PLAN_DTYPE_FP32:
+      return SIM_FORMAT_FP32;
+    case PLAN_DTYPE_MXFP8:
+      return SIM_FORMAT_MXFP8;
+    case PLAN_DTYPE_NVFP4:
+    case PLAN_DTYPE_E2M1:
+      return SIM_FORMAT_NVFP4;
+    default:
+      return plan_dtype_bits (dtype) < 16 ? SIM_FORMAT_FP8 : SIM_FORMAT_BF16;
+    }
+}
+
+static gboolean
+rounds_to_tf32 (const SimCostInput *input, PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 && input->stack->rounds_to_tf32
+         && input->cluster->peak_tf32_flops > 0;
+}
+
+static double
+sheet_rate (const SimCostInput *input, PlanDtype dtype)
+{
+  return rounds_to_tf32 (input, dtype) ? input->cluster->peak_tf32_flops
+                                       : input->cluster->peak_flops[dtype];
+}
+
+double
+sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op)
+{
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD;
+  return sheet_rate (input, operand (input, op, is_product ? 1 : 2)->dtype);
+}
+
+/* The rate a format is multiplied at, and the share of it that products reach; 0 with an error. */
+static double
+peak_of (const SimCostInput *input, PlanDtype dtype, double *out_share, GError **error)
+{
+  const PlanCluster *c = input->cluster;
+  const double peak = sheet_rate (input, dtype);
+  const SimFormat format = rounds_to_tf32 (input, dtype) ? SIM_FORMAT_BF16 : format_of (dtype);
+  *out_share = input->params->value[SIM_PARAM_PRODUCT_FP32 + (SimParam)format];
+  if (peak <= 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                 "cluster %s: no %s rate is known for %s, which this plan computes in", c->name,
+                 plan_dtype_name (dtype), c->device_name);
+  return peak;
+}
+
+static gint64
+divide_up (gint64 a, gint64 b)
+{
+  return (a + b - 1) / b;
+}
+
+/* Tiles go over the processors in waves, the last of which is not full; short inner dimensions pay
+ * for starting each tile. The best of all tiles and splits counts, as a library's heuristic picks
+ * it; parts of a split are added up through memory. */
+static double
+product_seconds (const SimCostInput *input, const PlanOp *op, double rate, double element_bytes)
+{
+  const gint64 m = op->dims[0], n = op->dims[1], k = op->dims[2];
+  const gint64 processors = input->cluster->sm_count;
+  const double fill = sim_cost_param (input, SIM_PARAM_PRODUCT_FILL) / element_bytes;
+  if (processors <= 0)
+    return plan_op_flops (op) * (1 + fill / (double)k) / rate;
+  double best = G_MAXDOUBLE;
+  for (guint t = 0; t < G_N_ELEMENTS (tiles); t++)
+    for (guint s = 0; s < G_N_ELEMENTS (splits); s++)
+      {
+        const gint64 rows = tiles[t].rows, cols = tiles[t].cols, split = splits[s];
+        const double of_best = t == 0 ? 1 : sim_cost_param (input, tiles[t].rate);
+        const gint64 waves
+            = divide_up (divide_up (m, rows) * divide_up (n, cols) * split, processors);
+        const double tile = 2.0 * (double)(rows * cols) * ((double)divide_up (k, split) + fill);
+        const double parts = split == 1 ? 0 : 8.0 * (double)m * (double)n * (double)split;
+        const double seconds = (double)waves * tile * (double)processors / (rate * of_best)
+                               + memory_seconds (input, parts, SIM_PARAM_PRODUCT_MEMORY);
+        best = MIN (best, seconds);
+      }
+  return best;
+}
+
+/* Whether the rows of all three matrices can be moved in whole loads. */
+static gboolean
+is_aligned (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 m = op->dims[0], n = op->dims[1], k = op->dims[2], layout = op->dims[3];
+  const gint64 columns[] = { n, layout == 2 ? m : k, layout == 1 ? k : n };
+  for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
+    if (columns[i] * plan_dtype_bits (operand (input, op, i)->dtype) % ALIGNMENT_BITS != 0)
+      return FALSE;
+  return TRUE;
+}
+
+static SimTime
+product_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const PlanDtype dtype = operand (input, op, 1)->dtype;
+  const double bytes = sim_cost_traffic (input, op);
+  const SimProduct product = { .m = op->dims[0],
+                               .n = op->dims[1],
+                               .k = op->dims[2],
+                               .layout = op->dims[3],
+                               .in = dtype,
+                               .out = operand (input, op, 0)->dtype,
+                               .accumulates = op->kind == PLAN_OP_GEMM_ADD };
+  const double sustained = sim_cost_param (input, SIM_PARAM_PRODUCT_SUSTAINED);
+  double flops_per_s, share;
+  if (input->measurements && sim_measurements_find (input->measurements, &product, &flops_per_s))
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
+                      .memory = bytes,
+                      .provenance = SIM_PROVENANCE_MEASURED };
+  if (input->measurements
+      && sim_measurements_interpolate (input->measurements, &product, &flops_per_s))
+    return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
+                      .memory = bytes,
+                      .provenance = SIM_PROVENANCE_INTERPOLATED };
+  const double peak = peak_of (input, dtype, &share, error);
+  if (peak <= 0)
+    return (SimTime){ .seconds = -1 };
+  const double aligned
+      = is_aligned (input, op) ? 1 : sim_cost_param (input, SIM_PARAM_PRODUCT_UNALIGNED);
+  const double arithmetic
+      = product_seconds (input, op, peak * share * aligned, plan_dtype_bits (dtype) / 8.0);
+  const double memory = memory_seconds (input, bytes, SIM_PARAM_PRODUCT_MEMORY);
+  return told (
+      input, MAX (arithmetic, memory) + 1e-9 * sim_cost_param (input, SIM_PARAM_PRODUCT_NS), bytes);
+}
+
+/* Long sequences keep the units busy; short ones pay for the start of every row of blocks, small
+ * heads for what is done once per score, and few blocks leave processors idle. */
+static SimTime
+attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const gboolean is_bwd = op->kind == PLAN_OP_ATTENTION_BWD;
+  const gboolean is_older = input->stack->ampere_attention;
+  const SimParam of_peak = is_bwd ? SIM_PARAM_ATTENTION_BWD : SIM_PARAM_ATTENTION;
+  const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
+  const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
+  const SimParam half = is_bwd ? SIM_PARAM_ATTENTION_BWD_HALF : SIM_PARAM_ATTENTION_HALF;
+  const double keys = (double)op->dims[5], head = (double)op->dims[4];
+  const double head_half = sim_cost_param (input, of_head);
+  const double by_head = head / (head + head_half) * (REFERENCE_HEAD + head_half) / REFERENCE_HEAD;
+  const gint64 blocks = op->dims[0] * op->dims[2] * divide_up (op->dims[1], ATTENTION_ROWS);
+  const gint64 processors = input->cluster->sm_count;
+  const double busy = processors > 0 ? MIN (1, (double)blocks / (double)processors) : 1;
+  double unused;
+  const double peak = peak_of (input, operand (input, op, 2)->dtype, &unused, error);
+  if (peak <= 0)
+    return (SimTime){ .seconds = -1 };
+  const double share = is_older ? sim_cost_param (input, of_share) : 1;
+  const double rate = peak * share * sim_cost_param (input, of_peak)
+                      * (keys / (keys + sim_cost_param (input, half))) * MIN (by_head, 1) * busy;
+  const double bytes = sim_cost_traffic (input, op);
+  const double seconds
+      = MAX (plan_op_flops (op) / rate, memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY));
+  return told (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS), bytes);
+}
+
+/* How the ops that are bound by memory move their bytes; 0: not such an op. */
+static const SimParam traffic_class[PLAN_N_OPS] = {
+  [PLAN_OP_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_PARAM_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_PARAM_AMAX] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_TRANSPOSE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
+  [PLAN_OP_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_ADD_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_ADD_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_HEAD_NORM] = SIM_PARAM_TRAFFIC_NORM,
+  [PLAN_OP_RMSNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_LAYERNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_HEAD_NORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_BIAS_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
+  [PLAN_OP_SWIGLU] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SWIGLU_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SOFTCAP] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_SOFTCAP_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_REPEAT_HEADS] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_REPEAT_HEADS_BWD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
+  [PLAN_OP_EMBED] = SIM_PARAM_TRAFFIC_EMBED,
+  [PLAN_OP_POSITIONS] = SIM_PARAM_TRAFFIC_EMBED,
+  [PLAN_OP_EMBED_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
+  [PLAN_OP_POSITIONS_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
+  [PLAN_OP_ROW_STAT] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_CROSS_ENTROPY] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_CROSS_ENTROPY_BWD] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_LOSS_GRAD] = SIM_PARAM_TRAFFIC_LOSS,
+  [PLAN_OP_NORM_SQ] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_CLIP] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_ADAMW] = SIM_PARAM_TRAFFIC_OPTIMIZER,
+  [PLAN_OP_SGD] = SIM_PARAM_TRAFFIC_OPTIMIZER,
+  [PLAN_OP_INIT] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_INIT_SCALES] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_RESCALE] = SIM_PARAM_TRAFFIC_REDUCTION,
+  [PLAN_OP_LOAD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ZERO] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_CAST] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ACCUMULATE] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_SUM_PARTS] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_ATTENTION_JOIN] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ADD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_DROPOUT] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_DROPOUT_ADD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_DROPOUT_BWD] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_SCALE] = SIM_PARAM_TRAFFIC_COPY,
+};
+
+const char *
+sim_cost_class (PlanOpKind kind)
+{
+  if (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD)
+    return "product";
+  if (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD)
+    return "attention";
+  if (plan_op_class (kind) == PLAN_CLASS_COLLECTIVE)
+    return "collective";
+  if (kind == PLAN_OP_ADAMW_HOST)
+    return "optimizer";
+  const SimParam class = traffic_class[kind];
+  return class ? sim_param_key (class) + strlen ("traffic.") : "copy";
+}
+
+/* A framework that keeps a second image of the logits goes over them more often than it must.
+ * Gradients that are scaled where they lie are read again and written once they are measured. */
+static double
+passes (const SimCostInput *input, const PlanOp *op, SimParam class)
+{
+  if (op->kind == PLAN_OP_NORM_SQ && input->stack->clips_in_place)
+    return 3;
+  if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss != PLAN_LOSS_IMAGE)
+    return 1;
+  const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
+  return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
+}
+
+/* Between device and host as fast as their link, on the host as fast as this device's share of its
+ * memory. A copy reads on one side what it writes on the other. */
+static SimTime
+host_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const PlanCluster *c = input->cluster;
+  const gboolean is_copy = op->kind == PLAN_OP_COPY;
+  const double share = sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY);
+  const double rate = is_copy ? c->host_link_bytes_per_s * share
+                              : c->host_memory_bytes_per_s * share / (double)c->devices_per_node;
+  const double bytes = sim_cost_traffic (input, op) / (is_copy ? 2 : 1);
+  if (rate > 0)
+    return told (input, bytes / rate, is_copy ? bytes : 0);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "cluster %s: no %s is known, which offloading needs", c->name,
+               is_copy ? "host_bandwidth" : "host_memory_bandwidth");
+  return (SimTime){ .seconds = -1 };
+}
+
+SimTime
+sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  if (op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD)
+    return product_time (input, op, error);
+  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+    return attention_time (input, op, error);
+  if (op->kind == PLAN_OP_COPY || op->kind == PLAN_OP_ADAMW_HOST)
+    return host_time (input, op, error);
+  SimParam class = traffic_class[op->kind];
+  g_assert (class != 0);
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  if (quantises && op->refs[1].array < 0) /* no transposed copy */
+    class = SIM_PARAM_TRAFFIC_QUANTIZE;
+  const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
+  return told (input,
+               memory_seconds (input, bytes, class)
+                   + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
+               bytes);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host does to issue ops. Frameworks call modules forward one product at a time, and
+ * backward those of a module at once; so it matters which products read gradients. They are found
+ * by following what the loss's gradient is made into. */
+#include "config.h"
+
+#include "sim/cost/cost-private.h"
+
+/* What is only added to or updated stays what it was: main gradients are read by nothing that the
+ * host issues in another way, and weights are no gradients though they are made of them. */
+static gboolean
+reads_gradient (const SimGradients *self, const PlanOp *op)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0 && self->holds[op->refs[i].array]
+        && (plan_op_ref_access (op->kind, i) == 'r' || plan_op_ref_access (op->kind, i) == 'u'))
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+sim_gradients_next (SimGradients *self, const PlanOp *op)
+{
+  if (op->kind >= PLAN_N_OPS || plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+    return FALSE;
+  const gboolean reads = reads_gradient (self, op);
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array >= 0 && plan_op_ref_access (op->kind, i) == 'w')
+      self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
+  if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: its logits are read as products' results are */
+    self->holds[op->refs[1].array] = TRUE;
+  return reads;
+}
+
+/* One call issues a product in pieces with their communication: the first as a product, what else
+ * there is as kernels. */
+static gboolean
+is_piece (const PlanSchedule *schedule, const PlanOp *op)
+{
+  const gboolean is_collective = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const PlanRef *ref = &op->refs[i];
+      if (ref->array >= 0 && plan_schedule_buffer (schedule, (guint)ref->array)->pieces > 1
+          && (is_collective || ref->at > 0))
+        return TRUE;
+    }
+  return FALSE;
+}
+
+PlanLaunch
+sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_gradient)
+{
+  if (is_piece (schedule, op))
+    return PLAN_LAUNCH_KERNEL;
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    return PLAN_LAUNCH_COLLECTIVE;
+  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+    return PLAN_LAUNCH_ATTENTION;
+  if (op->kind != PLAN_OP_GEMM && op->kind != PLAN_OP_GEMM_ADD)
+    return PLAN_LAUNCH_KERNEL;
+  const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
+  if (plan_dtype_bits (factor) < 16)
+    return reads_gradient ? PLAN_LAUNCH_QUANTISED_GRADIENT : PLAN_LAUNCH_QUANTISED_PRODUCT;
+  return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
+}
+
+gint64
+sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
+{
+  if (op->kind == PLAN_OP_PREPARE)
+    return input->stack->tensor_ns * op->dims[0];
+  const gint64 ns = input->stack->launch_ns[launch];
+  return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
+}
+
+gint64
+sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanStack *stack = input->stack;
+  if (!stack->gathers_at_once || op->kind != PLAN_OP_ALL_GATHER || op->stream != PLAN_STREAM_GATHER)
+    return 0;
+  return plan_schedule_group_size (input->schedule, op)
+         * (op->refs[0].loop >= 0 ? stack->unit_tensors : 1);
+}
+
+guint
+sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
+{
+  const PlanStack *stack = input->stack;
+  const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
+  return MAX (1, is_update ? stack->update_kernels : stack->kernels[launch]);
+}

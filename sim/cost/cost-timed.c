@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops that were timed on this machine, as a step has them: among others, which they share caches
+ * with. */
+#include "config.h"
+
+#include "sim/cost/cost-private.h"
+
+/* Of the rate an op reached alone, what is left of it in a step. */
+static SimParam
+kept_of (PlanOpKind kind)
+{
+  switch ((int)kind)
+    {
+    case PLAN_OP_GEMM:
+    case PLAN_OP_GEMM_ADD:
+      return SIM_PARAM_PRODUCT_SUSTAINED;
+    case PLAN_OP_ATTENTION:
+    case PLAN_OP_ATTENTION_BWD:
+      return SIM_PARAM_TIMED_ATTENTION;
+    default:
+      return plan_op_class (kind) == PLAN_CLASS_COLLECTIVE ? SIM_PARAM_TIMED_COLLECTIVE
+                                                           : SIM_PARAM_TIMED_TRAFFIC;
+    }
+}
+
+/* What a collective takes of a GPU and of its links beside its time. */
+static SimTime
+alone (const SimCostInput *input, const PlanOp *op, double calls)
+{
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && input->cluster->kind == PLAN_DEVICE_GPU)
+    return sim_cost_collective (input, op, calls);
+  return (SimTime){ .memory = sim_cost_traffic (input, op) };
+}
+
+/* Processors are shared where there are fewer than ranks; a rank has a GPU, or the share of one
+ * that it was timed on. */
+gboolean
+sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls, SimTime *out_time)
+{
+  static const SimProvenance provenance[] = { [SIM_TIMED_AS_IS] = SIM_PROVENANCE_MEASURED,
+                                              [SIM_TIMED_BETWEEN] = SIM_PROVENANCE_INTERPOLATED,
+                                              [SIM_TIMED_BEYOND] = SIM_PROVENANCE_FITTED };
+  const gint64 cores = input->cluster->kind == PLAN_DEVICE_CPU ? input->cluster->host_cores : 0;
+  double ns;
+  SimTimed how;
+  if (!input->timings)
+    return FALSE;
+  SimTiming timing = sim_timing_of (input->schedule, op);
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    timing.nodes = (guint)sim_cost_nodes (input->cluster,
+                                          plan_schedule_group (input->schedule, (guint)op->group));
+  if (!sim_timings_find (input->timings, &timing, cores, &ns, &how))
+    return FALSE;
+  *out_time = alone (input, op, calls);
+  out_time->seconds = 1e-9 * ns / sim_cost_param (input, kept_of (op->kind));
+  out_time->provenance = provenance[how];
+  return TRUE;
+}

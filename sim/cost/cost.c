@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/cost/cost.h"
+
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+#include "planner/schedule/meter.h"
+#include "sim/cost/cost-private.h"
+
+#include <string.h>
+
+typedef struct
+{
+  gint64 ns, launch_ns;
+  guint64 memory_bytes;
+  SimLoad load;
+  guint sms;
+  guint8 provenance, launches;
+} NodeCost;
+
+struct _SimCost
+{
+  gboolean is_serial;
+  NodeCost of[]; /* per node */
+};
+
+static gboolean
+check_links (const SimCostInput *input, GError **error)
+{
+  const PlanCluster *c = input->cluster;
+  gboolean inside = FALSE, crosses = FALSE;
+  for (guint g = 0; g < plan_schedule_n_groups (input->schedule); g++)
+    {
+      const PlanGroup *group = plan_schedule_group (input->schedule, g);
+      const gint64 linked = sim_cost_linked (c, group);
+      inside = inside || linked > 1;
+      crosses = crosses || (gint64)group->size > linked;
+    }
+  const char *missing = c->memory_bytes_per_s <= 0           ? "memory bandwidth"
+                        : inside && c->link_bytes_per_s <= 0 ? "link bandwidth"
+                        : crosses && c->nic_bytes_per_s <= 0 ? "network bandwidth"
+                                                             : NULL;
+  if (missing)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cluster %s: no %s is known", c->name,
+                 missing);
+  return missing == NULL;
+}
+
+/* Its nodes are to be filled in. */
+static SimCost *
+cost_new (const PlanSchedule *schedule)
+{
+  SimCost *self
+      = g_malloc (sizeof (SimCost) + plan_schedule_n_nodes (schedule) * sizeof (NodeCost));
+  self->is_serial = FALSE;
+  return self;
+}
+
+/* Loops, memory and waits take no time of their own. */
+static gboolean
+takes_time (const PlanOp *op)
+{
+  return op->kind < PLAN_N_OPS && plan_op_class (op->kind) != PLAN_CLASS_MEMORY
+         && op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT;
+}
+
+/* What it puts into the device's queues, `kernels` and events. */
+static guint8
+launches_of (const PlanOp *op, guint kernels)
+{
+  return (guint8)(kernels + op->n_waits + (op->record.array >= 0 ? 1 : 0));
+}
+
+static guint16
+permille (double share)
+{
+  return (guint16)(1000 * CLAMP (share, 0, 1) + 0.5);
+}
+
+/* Products and attention want every processor; what is bound by memory has enough of those that are
+ * left. Of memory, all is what a copy reaches. */
+static SimLoad
+load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
+{
+  const PlanCluster *c = input->cluster;
+  const double processors = sim_cost_param (input, SIM_PARAM_SHARED_PROCESSORS);
+  const double memory = sim_cost_param (input, SIM_PARAM_SHARED_MEMORY);
+  const double links = sim_cost_param (input, SIM_PARAM_SHARED_LINKS);
+  const double bandwidth = c->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY);
+  const PlanOpClass class = plan_op_class (op->kind);
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD
+                              || op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD;
+  SimLoad load = { { 0 } };
+  if (time->seconds <= 0)
+    return load;
+  if (class == PLAN_CLASS_COLLECTIVE && c->sm_count > 0)
+    load.permille[SIM_SHARED_PROCESSORS]
+        = permille (processors * (double)time->sms / (double)c->sm_count);
+  else if (is_product && processors > 0)
+    load.permille[SIM_SHARED_PROCESSORS] = 1000;
+  load.permille[SIM_SHARED_MEMORY] = permille (memory * time->memory / (time->seconds * bandwidth));
+  load.permille[SIM_SHARED_LINK] = permille (links * time->link_seconds / time->seconds);
+  load.permille[SIM_SHARED_NETWORK] = permille (links * time->network_seconds / time->seconds);
+  return load;
+}
+
+/* A loop that empties the allocator's cache before the optimizer takes again, in the next step,
+ * what lives for a part of a step only. */
+static double
+retake_ns (const SimCostInput *input)
+{
+  if (!input->plan || input->plan->value[PLAN_EMPTY_CACHE] != PLAN_EMPTY_CACHE_ON)
+    return 0;
+  const guint64 bytes = plan_meter_passing_bytes (input->schedule, input->stack->allocation_bytes);
+  return sim_cost_param (input, SIM_PARAM_RETAKE) * (double)bytes / (double)PLAN_MIB;
+}
+
+static gint64
+host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
+{
+  const double ns
+      = sim_cost_param (input, SIM_PARAM_LAUNCH) * (double)sim_cost_host_ns (input, op, launch);
+  return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
+}
+
+/* All that the time of an op follows from. */
+typedef struct
+{
+  guint64 what;   /* kind, stream and group */
+  guint64 dtypes; /* of its operands */
+  gint64 pieces, dims[PLAN_MAX_DIMS];
+  double calls;
+} Look;
+
+#define LOOKS 128
+
+/* A schedule has each op several times. */
+typedef struct
+{
+  guint node[LOOKS]; /* one that looks so, and 1; 0: none */
+  gboolean is_timed[LOOKS];
+  Look look[LOOKS];
+} Looks;
+
+#define DTYPE_BITS 5
+G_STATIC_ASSERT (PLAN_N_DTYPES < 1 << DTYPE_BITS && PLAN_MAX_REFS * DTYPE_BITS <= 64);
+
+/* 0 where there is no operand. */
+static guint64
+dtypes_of (const PlanSchedule *schedule, const PlanOp *op)
+{
+  guint64 dtypes = 0;
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    {
+      const gint32 array = op->refs[i].array;
+      dtypes <<= DTYPE_BITS;
+      dtypes |= array < 0 ? 0 : (guint64)plan_schedule_buffer (schedule, (guint)array)->dtype + 1;
+    }
+  return dtypes;
+}
+
+static guint64
+what_of (const PlanOp *op)
+{
+  return (guint64)op->kind << 32 | (guint64)op->stream << 8 | (guint8)op->group;
+}
+
+static guint
+place_of (const PlanOp *op)
+{
+  guint64 hash = op->kind;
+  for (guint i = 0; i < PLAN_MAX_DIMS; i++)
+    hash = (hash ^ (guint64)op->dims[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+  return (guint)(hash >> 32) % LOOKS;
+}
+
+/* What was gathered as a list is copied twice: to buffers by rank, and piece by piece to where it
+ * belongs, as the host says so. A stream holds about a thousand such calls, so that a host that was
+ * ahead is soon no longer. */
+static double
+copying_seconds (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 pieces = sim_cost_pieces (input, op);
+  if (pieces == 0)
+    return 0;
+  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  const gint64 ranks = plan_schedule_group_size (input->schedule, op);
+  const double bytes = (double)plan_dtype_bytes (dtype, (guint64)(op->dims[0] * ranks));
+  const double copy
+      = 2 * bytes
+        / (input->cluster->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY));
+  const double calls = 1e-9 * (double)(pieces * input->stack->copy_ns);
+  return copy + MAX (copy, calls);
+}
+
+static gboolean
+find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
+            gboolean *out_is_timed, GError **error)
+{
+  const PlanOp *op = plan_schedule_node (input->schedule, node);
+  SimTime time;
+  *out_is_timed = sim_cost_timed (input, op, calls, &time);
+  if (!*out_is_timed)
+    time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
+               ? sim_cost_collective (input, op, calls)
+               : sim_cost_compute (input, op, error);
+  if (time.seconds < 0)
+    return FALSE;
+  if (!*out_is_timed)
+    time.seconds += copying_seconds (input, op);
+  self->of[node] = (NodeCost){ .ns = (gint64)(time.seconds * 1e9 + 0.5),
+                               .memory_bytes = (guint64)(time.memory + 0.5),
+                               .sms = time.sms,
+                               .load = load_of (input, op, &time),
+                               .provenance = (guint8)time.provenance };
+  return TRUE;
+}
+
+/* The same, but for what is known from an op that looks alike. */
+static gboolean
+learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
+             gboolean *out_is_timed, GError **error)
+{
+  const PlanOp *op = plan_schedule_node (input->schedule, node);
+  const guint64 what = what_of (op), dtypes = dtypes_of (input->schedule, op);
+  const gint64 pieces = sim_cost_pieces (input, op);
+  const guint place = place_of (op), known = looks->node[place];
+  Look *look = &looks->look[place];
+  if (known && look->what == what && look->dtypes == dtypes && look->pieces == pieces
+      && look->calls == calls && memcmp (look->dims, op->dims, sizeof look->dims) == 0)
+    self->of[node] = self->of[known - 1];
+  else if (!find_times (self, input, node, calls, &looks->is_timed[place], error))
+    return FALSE;
+  else
+    {
+      *look = (Look){ .what = what, .dtypes = dtypes, .pieces = pieces, .calls = calls };
+      memcpy (look->dims, op->dims, sizeof look->dims);
+    }
+  looks->node[place] = node + 1;
+  *out_is_timed = looks->is_timed[place];
+  return TRUE;
+}
+
+SimCost *
+sim_cost_new (const SimCostInput *input, GError **error)
+{
+  SimCostInput complete = *input;
+  Looks looks;
+  if (!complete.params)
+    complete.params = sim_params_default (input->cluster);
+  if (!check_links (&complete, error))
+    return NULL;
+  g_autoptr (SimCost) self = cost_new (input->schedule);
+  self->is_serial = input->cluster->kind == PLAN_DEVICE_CPU;
+  g_autofree gboolean *holds = g_new0 (gboolean, plan_schedule_n_buffers (input->schedule) + 1);
+  SimGradients gradients = { .holds = holds };
+  g_auto (SimCalls) calls;
+  sim_calls_init (&calls);
+  memset (looks.node, 0, sizeof looks.node);
+  for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (input->schedule, node);
+      NodeCost *of = &self->of[node];
+      gboolean is_timed = FALSE;
+      *of = (NodeCost){ .provenance = SIM_PROVENANCE_DATASHEET, .launches = launches_of (op, 0) };
+      const gboolean reads_gradient = sim_gradients_next (&gradients, op);
+      const double n_calls = sim_calls_next (&calls, &complete, op);
+      if (!takes_time (op))
+        continue;
+      const PlanLaunch launch = sim_cost_launch (input->schedule, op, reads_gradient);
+      if (op->kind != PLAN_OP_PREPARE
+          && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
+        return NULL;
+      /* What was timed on a processor was issued too; a graph is launched by the host as a whole,
+       * once. */
+      const gboolean is_launched
+          = (!is_timed || !self->is_serial)
+            && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule));
+      of->launch_ns = is_launched ? host_time (&complete, op, launch) : 0;
+      of->launches = launches_of (op, sim_cost_kernels (&complete, op, launch));
+    }
+  return g_steal_pointer (&self);
+}
+
+SimCost *
+sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch_ns)
+{
+  SimCost *self = cost_new (schedule);
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    self->of[node] = takes_time (plan_schedule_node (schedule, node))
+                         ? (NodeCost){ .ns = op_ns, .launch_ns = launch_ns }
+                         : (NodeCost){ 0 };
+  return self;
+}
+
+void
+sim_cost_free (SimCost *self)
+{
+  g_free (self);
+}
+
+gint64
+sim_cost_ns (const SimCost *self, guint node)
+{
+  return self->of[node].ns;
+}
+
+SimProvenance
+sim_cost_provenance (const SimCost *self, guint node)
+{
+  return self->of[node].provenance;
+}
+
+gint64
+sim_cost_launch_ns (const SimCost *self, guint node)
+{
+  return self->of[node].launch_ns;
+}
+
+guint
+sim_cost_launches (const SimCost *self, guint node)
+{
+  return self->of[node].launches;
+}
+
+guint
+sim_cost_sms (const SimCost *self, guint node)
+{
+  return self->of[node].sms;
+}
+
+guint64
+sim_cost_memory_bytes (const SimCost *self, guint node)
+{
+  return self->of[node].memory_bytes;
+}
+
+SimLoad
+sim_cost_load (const SimCost *self, guint node)
+{
+  return self->of[node].load;
+}
+
+void
+sim_cost_set_load (SimCost *self, guint node, SimLoad load)
+{
+  self->of[node].load = load;
+}
+
+gboolean
+sim_cost_is_serial (const SimCost *self)
+{
+  return self->is_serial;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an allocator holds as text, in which only what decides about the future is told apart, and
+ * what comes of it when the same happens again. */
+#include "config.h"
+
+#include "sim/fast/blocks-private.h"
+
+#include "sim/memory.h"
+
+void
+sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
+{
+  if (is_whole (block)) /* nothing lies beside it */
+    return;
+  SimBlock *b = block_at (self, block);
+  b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
+}
+
+static inline gboolean
+is_end (const SimBlocks *self, guint32 block, guint kind)
+{
+  return block == NONE || (block_at (self, block)->walls >> kind & 1);
+}
+
+/* Segments without walls are all alike: whatever lies in one may as well stay there. */
+static inline gboolean
+is_anywhere (const SimPlace *place)
+{
+  return place->left == NONE && place->right == NONE;
+}
+
+static SimPlace
+place_of (const SimBlocks *self, guint32 block, guint kind)
+{
+  SimPlace place = { .first = block, .last = block };
+  while (!is_end (self, block_at (self, place.first)->before, kind))
+    place.first = block_at (self, place.first)->before;
+  while (!is_end (self, block_at (self, place.last)->after, kind))
+    place.last = block_at (self, place.last)->after;
+  place.left = block_at (self, place.first)->before;
+  place.right = block_at (self, place.last)->after;
+  return place;
+}
+
+/* Numbers blocks in the order in which they are met, with all between the walls around them.
+ * Returns where the text goes on. */
+static guint64 *
+describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
+{
+  if (note_at (self, block)->description != self->description)
+    {
+      const SimPlace place = place_of (self, block, kind);
+      for (guint32 i = place.first; i != place.right; i = block_at (self, i)->after)
+        {
+          const SimBlock *b = block_at (self, i);
+          /* Where a segment ends it may grow; one that is all there is may be whole again. */
+          *text++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
+                    | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
+                    | b->is_free << 1 | (i == place.last);
+          note_at (self, i)->description = self->description;
+          note_at (self, i)->number = self->n_numbered++;
+        }
+      g_array_append_val (places, place);
+    }
+  *text++ = note_at (self, block)->number;
+  return text;
+}
+
+#define END_OF_POOL G_MAXUINT64
+#define RUN (G_MAXUINT64 - 1)
+
+static guint64 *
+describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
+{
+  if (*n_whole > 0)
+    {
+      *text++ = RUN;
+      *text++ = bytes;
+      *text++ = *n_whole;
+    }
+  *n_whole = 0;
+  return text;
+}
+
+static guint64 *
+describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *text, GArray *places)
+{
+  guint64 n_whole = 0; /* of runs that follow one another */
+  for (guint32 i = queue->first; i != NONE; i = block_at (self, i)->behind)
+    if (block_at (self, i)->is_run)
+      n_whole += note_at (self, i)->n_whole;
+    else
+      {
+        text = describe_run (text, queue->bytes, &n_whole);
+        text = describe_block (self, i, kind, text, places);
+      }
+  n_whole += queue->n_whole;
+  return describe_run (text, queue->bytes, &n_whole);
+}
+
+/* The first owner from `i` on that holds a block; most hold none. */
+static inline guint
+next_held (const guint32 *held, guint i, guint n)
+{
+  while (i + 4 <= n && (held[i] & held[i + 1] & held[i + 2] & held[i + 3]) == NONE)
+    i += 4;
+  while (i < n && held[i] == NONE)
+    i++;
+  return i;
+}
+
+void
+sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind, GArray *out,
+                     GArray *places)
+{
+  const guint begin = out->len;
+  guint n_words = 2 * n_held; /* an owner and what it holds */
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each, and an end */
+  /* A word per block, one where it is named and, for a run, one more. */
+  g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
+  guint64 *text = &g_array_index (out, guint64, begin);
+  self->description++;
+  self->n_numbered = 0;
+  g_array_set_size (places, 0);
+  for (guint i = next_held (held, 0, n_held); i < n_held; i = next_held (held, i + 1, n_held))
+    if (is_whole (held[i]))
+      {
+        *text++ = i;
+        *text++ = held[i];
+      }
+    else if (!is_end (self, held[i], kind))
+      {
+        *text++ = i;
+        text = describe_block (self, held[i], kind, text, places);
+      }
+  for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
+    {
+      const SimSizes *sizes = &self->sizes[pool];
+      *text++ = END_OF_POOL;
+      for (guint rank = find_used (sizes, 0); rank < sizes->n; rank = find_used (sizes, rank + 1))
+        text = describe_queue (self, &self->queues[sizes->numbers[rank]], kind, text, places);
+    }
+  g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
+}
+
+guint64
+sim_blocks_fingerprint (const SimBlocks *self)
+{
+  const guint n_words = SIM_MEMORY_POOLS * self->sizes_room / SIM_BLOCKS_WORD;
+  guint64 print = self->reserved + self->n_blocks - self->n_unused[FALSE] - self->n_unused[TRUE];
+  for (guint i = 0; i < n_words; i++)
+    print = (print ^ self->is_used[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
+  return print;
+}
+
+/* Where a place between walls is remembered: by the one to its left, or by the one to its right. */
+static inline guint32 *
+memory_of (const SimBlocks *self, const SimPlace *place)
+{
+  return &g_array_index (self->roles, guint32,
+                         place->left != NONE ? place->left : self->n_blocks + place->right);
+}
+
+static void
+move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
+{
+  block_at (self, what->first)->before = where->left;
+  block_at (self, what->last)->after = where->right;
+  if (where->left != NONE)
+    block_at (self, where->left)->after = what->first;
+  if (where->right != NONE)
+    block_at (self, where->right)->before = what->last;
+  else
+    self->last[block_at (self, what->last)->pool] = what->last;
+}
+
+/* What lay in place j before lay in place next[j] afterwards, so in next[next[j]] after the same
+ * again. */
+void
+sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, const GArray *now,
+                   guint64 times)
+{
+  const guint n = now->len;
+  const SimPlace *lay = (const SimPlace *)(gpointer)after->data;
+  const SimPlace *places = (const SimPlace *)(gpointer)now->data;
+  g_array_set_size (self->roles, 2 * self->n_blocks);
+  g_array_set_size (self->cycle, 0);
+  g_array_set_size (self->next, n);
+  guint32 *next = (guint32 *)(gpointer)self->next->data;
+  for (guint j = 0; j < n; j++)
+    if (!is_anywhere (&lay[j]))
+      *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
+  for (guint j = 0; j < n; j++)
+    next[j] = is_anywhere (&lay[j]) ? NONE : *memory_of (self, &lay[j]);
+  for (guint j = 0; j < n; j++)
+    {
+      g_array_set_size (self->cycle, 0);
+      for (guint32 i = j; next[i] != NONE;)
+        {
+          const guint32 following = next[i];
+          g_array_append_val (self->cycle, i);
+          next[i] = NONE;
+          i = following;
+        }
+      const guint length = self->cycle->len;
+      for (guint i = 0; i < length; i++)
+        move (self, &places[g_array_index (self->cycle, guint32, i)],
+              &places[g_array_index (self->cycle, guint32, (i + times) % length)]);
+    }
+}

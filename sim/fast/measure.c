@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/fast/measure.h"
+
+#include "sim/fast/fold.h"
+#include "sim/fast/footprint.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+#define LEAST_STEPS 3 /* two alike, and the one that is reported */
+
+struct _SimWorkspace
+{
+  SimProgram program;
+  SimFold fold;
+  SimFootprint footprint;
+  GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
+  SimOccupancy occupancy[2];
+  guint n_steps;    /* taken until they were steady */
+  gint64 period_ns; /* then */
+};
+
+SimWorkspace *
+sim_workspace_new (void)
+{
+  SimWorkspace *self = g_new0 (SimWorkspace, 1);
+  for (guint i = 0; i < 2; i++)
+    self->ahead[i] = g_array_new (FALSE, FALSE, sizeof (gint64));
+  return self;
+}
+
+void
+sim_workspace_free (SimWorkspace *self)
+{
+  if (!self)
+    return;
+  sim_program_clear (&self->program);
+  sim_fold_clear (&self->fold);
+  sim_footprint_clear (&self->footprint);
+  for (guint i = 0; i < 2; i++)
+    g_array_unref (self->ahead[i]);
+  g_free (self);
+}
+
+const gint64 *
+sim_measure_node_ns (const SimWorkspace *self)
+{
+  return (const gint64 *)(gconstpointer)self->fold.tally.ns->data;
+}
+
+/* What is not later than the host is as good as now: nothing begins before the host issues it. */
+static void
+note_ahead (SimWorkspace *self)
+{
+  const SimEngine *engine = &self->fold.engine;
+  const SimClock *clocks = sim_engine_clock (engine, 0);
+  GArray *now = self->ahead[1];
+  self->ahead[1] = self->ahead[0];
+  self->ahead[0] = now;
+  g_array_set_size (now, engine->n_clocks);
+  self->occupancy[1] = self->occupancy[0];
+  self->occupancy[0] = engine->occupancy;
+  for (guint i = 0; i < engine->n_clocks; i++)
+    g_array_index (now, gint64, i) = MAX (clocks[i].at - clocks[SIM_CLOCK_HOST].at, 0);
+}
+
+static gboolean
+recurs (const SimWorkspace *self, guint first, guint n)
+{
+  return memcmp (&g_array_index (self->ahead[0], gint64, first),
+                 &g_array_index (self->ahead[1], gint64, first), n * sizeof (gint64))
+         == 0;
+}
+
+static gboolean
+is_same_again (const SimWorkspace *self)
+{
+  return recurs (self, 0, self->fold.engine.n_clocks)
+         && memcmp (&self->occupancy[0], &self->occupancy[1], sizeof self->occupancy[0]) == 0;
+}
+
+/* Steps as sim_run takes them, but for those that would be the last one again. Returns the last
+ * one's period; its spells are in the fold. */
+static gint64
+run_steps (SimWorkspace *self)
+{
+  gint64 period = -1, before;
+  guint n_run = 0;
+  gboolean is_last_again = FALSE;
+  sim_fold_run (&self->fold, PLAN_SECTION_SETUP);
+  note_ahead (self);
+  do
+    {
+      before = period;
+      n_run++;
+      if (!is_last_again)
+        period = sim_fold_run (&self->fold, PLAN_SECTION_STEP);
+      note_ahead (self);
+      is_last_again = is_last_again || is_same_again (self);
+    }
+  while ((period != before || !recurs (self, SIM_CLOCK_STREAMS, PLAN_N_STREAMS))
+         && n_run < SIM_MAX_STEPS);
+  self->n_steps = n_run + 1;
+  return is_last_again ? period : sim_fold_run (&self->fold, PLAN_SECTION_STEP);
+}
+
+/* Where time cannot be split without all the spans: have them. */
+static gboolean
+split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out, GError **error)
+{
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, NULL, error);
+  if (!trace)
+    return FALSE;
+  *out = (SimShares){ trace->compute_ns,        trace->exposed_tensor_ns, trace->exposed_gather_ns,
+                      trace->exposed_reduce_ns, trace->exposed_copy_ns,   trace->host_ns };
+  return TRUE;
+}
+
+static gint64
+measure_step (const PlanSchedule *schedule, const SimCost *cost, gboolean splits,
+              SimWorkspace *workspace)
+{
+  if (!sim_program_compile (&workspace->program, schedule, cost) && !splits)
+    return workspace->period_ns;
+  workspace->fold.splits = splits;
+  sim_fold_begin (&workspace->fold, schedule, &workspace->program, cost);
+  return workspace->period_ns = run_steps (workspace);
+}
+
+gint64
+sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
+{
+  return measure_step (schedule, cost, FALSE, workspace);
+}
+
+gboolean
+sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                          guint64 enough_bytes, SimWorkspace *workspace, guint64 *out_bytes,
+                          gboolean *out_is_settled, GError **error)
+{
+  PlanMemory memory;
+  workspace->footprint.enough_bytes = enough_bytes;
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, cost, stack,
+                          workspace->n_steps, &memory, error))
+    return FALSE;
+  *out_bytes = memory.device;
+  *out_is_settled = workspace->footprint.n_taken <= LEAST_STEPS;
+  return TRUE;
+}
+
+guint64
+sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  const gboolean has_blocks = stack->caching_allocator;
+  return plan_meter_peak_bytes (schedule, has_blocks ? stack->allocation_bytes : 1)
+         + (has_blocks ? stack->fixed_bytes : 0) + plan_stack_outside_bytes (stack, schedule);
+}
+
+guint64
+sim_measure_resting_bytes (const PlanSchedule *schedule, const PlanStack *stack)
+{
+  return plan_meter_resting_bytes (schedule, stack->allocation_bytes) + stack->fixed_bytes;
+}
+
+gboolean
+sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+             SimWorkspace *workspace, SimSummary *out_summary, GError **error)
+{
+  SimSummary summary = { 0 };
+  SimShares shares;
+  summary.step_ns = measure_step (schedule, cost, TRUE, workspace);
+  if (!sim_busy_split (&workspace->fold.busy, summary.step_ns, &shares)
+      && !split_slowly (schedule, cost, &shares, error))
+    return FALSE;
+  workspace->footprint.enough_bytes = G_MAXUINT64;
+  if (!sim_footprint_run (&workspace->footprint, schedule, &workspace->program, cost, stack,
+                          workspace->n_steps, &summary.memory, error))
+    return FALSE;
+  summary.compute_ns = shares.compute_ns;
+  summary.exposed_tensor_ns = shares.exposed_tensor_ns;
+  summary.exposed_gather_ns = shares.exposed_gather_ns;
+  summary.exposed_reduce_ns = shares.exposed_reduce_ns;
+  summary.exposed_copy_ns = shares.exposed_copy_ns;
+  summary.host_ns = shares.host_ns;
+  summary.n_ops = workspace->fold.n_ops;
+  summary.n_walked = workspace->fold.n_walked;
+  *out_summary = summary;
+  return TRUE;
+}

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Residuals are logarithms of predicted to measured time. Their derivatives by the effects are
+ * taken by simulating again with an effect changed a little; a factor's scope only says which runs
+ * it moves. */
+#include "config.h"
+
+#include "sim/fit/calibrate.h"
+
+#include "planner/base/error.h"
+#include "sim/fast/measure.h"
+
+#include <math.h>
+#include <nlopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPREAD 0.05 /* of residuals that are believed; larger ones pull in proportion to it */
+#define STEP 0.01   /* in the logarithm of an effect, to see what it does */
+#define MOST_EVALUATIONS 80
+#define MOST_LEAPS 4
+#define UNTOLD 0.99 /* of a site's width: its runs said nothing */
+
+typedef enum
+{
+  LEVEL_ALL,
+  LEVEL_GPU,
+  LEVEL_STACK,
+  LEVEL_SITE,
+  LEVEL_BOTH, /* on top of a set */
+  N_LEVELS
+} Level;
+
+/* On top of a set nothing is a site's: whoever asks next may not say that it is his.
+ *
+ * How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
+ * in how long they keep their clocks and in their networks, frameworks in the kernels they use for
+ * attention and for what is bound by memory, and in what they do to issue one; sites in the hosts
+ * that do it. What links carry and how fast memory is copied was measured, and neither loses its
+ * clock. */
+static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
+  [SIM_EFFECT_PRODUCT_BF16] = { 0, 0.15, 0.05, 0, 0.10 },
+  [SIM_EFFECT_PRODUCT_FP8] = { 0, 0.15, 0.05, 0, 0.10 },
+  [SIM_EFFECT_SUSTAINED] = { 0, 0.15, 0, 0, 0.05 },
+  [SIM_EFFECT_ATTENTION] = { 0, 0.15, 0.20, 0, 0.10 },
+  [SIM_EFFECT_TRAFFIC] = { 0, 0.05, 0.20, 0, 0.10 },
+  [SIM_EFFECT_LAUNCH] = { 0.20, 0, 0.60, 0.15, 0.30 },
+  [SIM_EFFECT_LINKS] = { 0, 0.03, 0, 0, 0.10 },
+  [SIM_EFFECT_NETWORK] = { 0, 0.25, 0, 0, 0.20 },
+  [SIM_EFFECT_RETAKE] = { 0.50, 0, 0, 0, 0.30 },
+  [SIM_EFFECT_SHARED] = { 0.30, 0, 0, 0, 0.20 },
+};
+
+/* A factor to be found. */
+typedef struct
+{
+  SimEffect effect;
+  const char *gpu, *stack, *site; /* NULL: any */
+  double width;
+} Unknown;
+
+typedef struct
+{
+  const SimCalibration *request;
+  SimObservation *rows;
+  guint n;
+  GArray *unknowns;     /* Unknown */
+  guint *moves;         /* per row: effects that its costs feel, a bit each */
+  double *log_ns;       /* per row, as last evaluated */
+  double *slope;        /* per row and effect: of log_ns */
+  const double *theta;  /* logarithm of every unknown's factor, while evaluating */
+  guint left_out;       /* part that does not count; n_parts: none */
+  gboolean with_slopes; /* while evaluating */
+  gint next;            /* row */
+  guint evaluations;
+  gboolean failed;
+} Fit;
+
+static gboolean
+moves_row (const Unknown *unknown, const SimObservation *row)
+{
+  return (!unknown->gpu || g_strcmp0 (unknown->gpu, row->gpu) == 0)
+         && (!unknown->stack || g_strcmp0 (unknown->stack, row->stack) == 0)
+         && (!unknown->site || g_strcmp0 (unknown->site, row->site) == 0);
+}
+
+static SimParams
+params_of (const Fit *self, const SimObservation *row)
+{
+  SimParams params = *sim_params_default (row->input.cluster);
+  if (self->request->base)
+    sim_adjustments_apply (self->request->base, row->gpu, row->stack, row->site, &params);
+  return params;
+}
+
+/* Adjusted by what is being tried, and `extra` for one effect. */
+static SimCost *
+cost_of (const Fit *self, guint i, SimEffect bumped, double extra)
+{
+  const SimObservation *row = &self->rows[i];
+  SimParams params = params_of (self, row);
+  double total[SIM_N_EFFECTS] = { 0 };
+  for (guint u = 0; self->theta && u < self->unknowns->len; u++)
+    {
+      const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      if (moves_row (unknown, row))
+        total[unknown->effect] += self->theta[u];
+    }
+  total[bumped] += extra;
+  for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
+    if (total[e] != 0)
+      sim_effect_apply (e, exp (total[e]), &params);
+  SimCostInput input = row->input;
+  input.params = &params;
+  return sim_cost_new (&input, NULL);
+}
+
+static double
+log_ns (const Fit *self, guint i, SimEffect bumped, double extra, SimWorkspace *workspace)
+{
+  g_autoptr (SimCost) cost = cost_of (self, i, bumped, extra);
+  return cost ? log ((double)sim_measure_step (self->rows[i].input.schedule, cost, workspace))
+              : NAN;
+}
+
+static gboolean
+counts (const Fit *self, guint i)
+{
+  return self->left_out >= self->request->n_parts || self->rows[i].part != self->left_out;
+}
+
+/* What cannot be more than it is said to be at first shows what it does by being less. */
+static double
+step_of (SimEffect effect)
+{
+  return sim_effect_most (effect) <= 1 ? -STEP : STEP;
+}
+
+static void
+evaluate_row (Fit *self, guint i, SimWorkspace *workspace)
+{
+  self->log_ns[i] = log_ns (self, i, 0, 0, workspace);
+  for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
+    if (self->with_slopes && counts (self, i))
+      self->slope[i * SIM_N_EFFECTS + e]
+          = self->moves[i] & 1u << e
+                ? (log_ns (self, i, e, step_of (e), workspace) - self->log_ns[i]) / step_of (e)
+                : 0;
+}
+
+static gpointer
+evaluate_some (gpointer data)
+{
+  Fit *self = data;
+  SimWorkspace *workspace = sim_workspace_new ();
+  guint i;
+  while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->n)
+    evaluate_row (self, i, workspace);
+  sim_workspace_free (workspace);
+  return NULL;
+}
+
+/* Rows are independent of one another, and of who simulates them. */
+static void
+evaluate (Fit *self, const double *theta, gboolean with_slopes)
+{
+  const guint n_threads = CLAMP (self->request->n_threads, 1, 64);
+  GThread *threads[64];
+  self->theta = theta;
+  self->with_slopes = with_slopes;
+  self->next = 0;
+  for (guint t = 1; t < n_threads; t++)
+    threads[t] = g_thread_new ("calibrate", evaluate_some, self);
+  evaluate_some (self);
+  for (guint t = 1; t < n_threads; t++)
+    g_thread_join (threads[t]);
+  self->evaluations++;
+  if (self->request->progress)
+    self->request->progress (self->evaluations, self->request->user);
+}
+
+static double
+residual (const Fit *self, guint i)
+{
+  return self->log_ns[i] - log (self->rows[i].step_ns);
+}
+
+/* Square near 0, straight far away. */
+static double
+loss (double z)
+{
+  return sqrt (1 + z * z) - 1;
+}
+
+static double
+loss_slope (double z)
+{
+  return z / sqrt (1 + z * z);
+}
+
+static double
+objective (unsigned n, const double *theta, double *gradient, void *data)
+{
+  Fit *self = data;
+  double sum = 0;
+  evaluate (self, theta, gradient != NULL);
+  for (guint u = 0; u < n; u++)
+    {
+      const double width = g_array_index (self->unknowns, Unknown, u).width;
+      sum += 0.5 * theta[u] * theta[u] / (width * width);
+      if (gradient)
+        gradient[u] = theta[u] / (width * width);
+    }
+  for (guint i = 0; i < self->n; i++)
+    {
+      const SimObservation *row = &self->rows[i];
+      const double z = residual (self, i) / SPREAD;
+      if (!counts (self, i))
+        continue;
+      sum += row->weight * loss (z);
+      for (guint u = 0; gradient && u < n; u++)
+        {
+          const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+          if (moves_row (unknown, row))
+            gradient[u] += row->weight * loss_slope (z) / SPREAD
+                           * self->slope[i * SIM_N_EFFECTS + unknown->effect];
+        }
+    }
+  return sum;
+}
+
+/* From `theta` to the best there is. */
+static void
+minimise (Fit *self, double *theta)
+{
+  const guint n = self->unknowns->len;
+  nlopt_opt opt = nlopt_create (NLOPT_LD_LBFGS, n);
+  g_autofree double *low = g_new (double, n), *high = g_new (double, n);
+  double least;
+  for (guint u = 0; u < n; u++)
+    {
+      const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      low[u] = MAX (log (sim_effect_least (unknown->effect)), -4 * unknown->width);
+      high[u] = MIN (log (sim_effect_most (unknown->effect)), 4 * unknown->width);
+    }
+  nlopt_set_min_objective (opt, objective, self);
+  nlopt_set_lower_bounds (opt, low);
+  nlopt_set_upper_bounds (opt, high);
+  nlopt_set_ftol_rel (opt, 1e-4);
+  nlopt_set_maxeval (opt, MOST_EVALUATIONS);
+  nlopt_optimize (opt, theta, &least); /* wherever it stopped is the best it saw */
+  nlopt_destroy (opt);
+}
+
+/* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
+ * issuing costs. So far steps are tried for it, but for a site's hosts, which are never far from
+ * others; FALSE: none was better. */
+static gboolean
+leap (Fit *self, double *theta)
+{
+  static const double widths_away[] = { -2, -1, 0, 1, 2, 3 };
+  const guint n = self->unknowns->len;
+  const double before = objective (n, theta, NULL, self);
+  double least = before;
+  for (guint u = 0; u < n; u++)
+    {
+      const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      double best = theta[u];
+      const gboolean may_be_far = unknown->effect == SIM_EFFECT_LAUNCH && !unknown->site;
+      for (guint i = 0; may_be_far && i < G_N_ELEMENTS (widths_away); i++)
+        {
+          theta[u]
+              = CLAMP (widths_away[i] * unknown->width, log (sim_effect_least (unknown->effect)),
+                       log (sim_effect_most (unknown->effect)));
+          const double sum = objective (n, theta, NULL, self);
+          best = sum < least ? theta[u] : best;
+          least = MIN (least, sum);
+        }
+      theta[u] = best;
+    }
+  return least < before;
+}
+
+/* Which effects change anything of a row's costs. */
+static void
+find_moves (Fit *self)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_autoptr (SimCost) base = cost_of (self, i, 0, 0);
+      const guint n_nodes = plan_schedule_n_nodes (self->rows[i].input.schedule);
+      for (SimEffect e = 0; base && e < SIM_N_EFFECTS; e++)
+        {
+          g_autoptr (SimCost) other = cost_of (self, i, e, -10 * STEP);
+          for (guint node = 0; node < n_nodes; node++)
+            {
+              const SimLoad a = sim_cost_load (base, node), b = sim_cost_load (other, node);
+              if (sim_cost_ns (base, node) != sim_cost_ns (other, node)
+                  || sim_cost_launch_ns (base, node) != sim_cost_launch_ns (other, node)
+                  || memcmp (&a, &b, sizeof a) != 0)
+                self->moves[i] |= 1u << e;
+            }
+        }
+      self->failed = self->failed || !base;
+    }
+}
+
+static void
+add_unknown (Fit *self, Unknown unknown)
+{
+  gboolean is_felt = FALSE;
+  for (guint u = 0; u < self->unknowns->len; u++)
+    {
+      const Unknown *other = &g_array_index (self->unknowns, Unknown, u);
+      if (other->effect == unknown.effect && g_strcmp0 (other->gpu, unknown.gpu) == 0
+          && g_strcmp0 (other->stack, unknown.stack) == 0
+          && g_strcmp0 (other->site, unknown.site) == 0)
+        return;
+    }
+  for (guint i = 0; i < self->n; i++)
+    is_felt = is_felt
+              || (moves_row (&unknown, &self->rows[i]) && self->moves[i] & 1u << unknown.effect);
+  if (is_felt)
+    g_array_append_val (self->unknowns, unknown);
+}
+
+static void
+list_unknowns (Fit *self)
+{
+  for (Level level = LEVEL_ALL; level < N_LEVELS; level++)
+    for (SimEffect e = 0; e < SIM_N_EFFECTS; e++)
+      if (widths[e][level] > 0 && (level == LEVEL_BOTH) == (self->request->base != NULL))
+        for (guint i = 0; i < self->n; i++)
+          if (level != LEVEL_SITE || self->rows[i].site)
+            add_unknown (self, (Unknown){ .effect = e,
+                                          .gpu = level == LEVEL_GPU || level == LEVEL_BOTH
+                                                     ? self->rows[i].gpu
+                                                     : NULL,
+                                          .stack = level == LEVEL_STACK || level == LEVEL_BOTH
+                                                       ? self->rows[i].stack
+                                                       : NULL,
+                                          .site = level == LEVEL_SITE ? self->rows[i].site : NULL,
+                                          .width = widths[e][level] });
+}
+
+/* Standard errors: roots of the diagonal of the inverse of what the loss curves with, at the fit.
+ */
+static void
+find_errors (const Fit *self, double *errors)
+{
+  const guint n = self->unknowns->len;
+  g_autofree double *h = g_new0 (double, (gsize)n *n);
+  for (guint u = 0; u < n; u++)
+    {
+      const Unknown *a = &g_array_index (self->unknowns, Unknown, u);
+      h[u * n + u] = 1 / (a->width * a->width);
+      for (guint v = 0; v <= u; v++)
+        {
+          const Unknown *b = &g_array_index (self->unknowns, Unknown, v);
+          for (guint i = 0; i < self->n; i++)
+            {
+              const double z = residual (self, i) / SPREAD;
+              const double *slope = &self->slope[i * SIM_N_EFFECTS];
+              if (moves_row (a, &self->rows[i]) && moves_row (b, &self->rows[i]))
+                h[u * n + v] += self->rows[i].weight * slope[a->effect] * slope[b->effect]
+                                / (SPREAD * SPREAD * pow (1 + z * z, 1.5));
+            }
+        }
+    }
+  for (guint u = 0; u < n; u++) /* Cholesky, in place */
+    for (guint v = 0; v <= u; v++)
+      {
+        double sum = h[u * n + v];
+        for (guint k = 0; k < v; k++)
+          sum -= h[u * n + k] * h[v * n + k];
+        h[u * n + v] = u == v ? sqrt (sum) : sum / h[v * n + v];
+      }
+  for (guint u = 0; u < n; u++) /* the norm of the factor's inverse, column by column */
+    {
+      g_autofree double *column = g_new0 (double, n);
+      errors[u] = 0;
+      for (guint v = u; v < n; v++)
+        {
+          double sum = v == u;
+          for (guint k = u; k < v; k++)
+            sum -= h[v * n + k] * column[k];
+          column[v] = sum / h[v * n + v];
+          errors[u] += column[v] * column[v];
+        }
+      errors[u] = sqrt (errors[u]);
+    }
+}
+
+/* Four decimals say all that is known. */
+static double
+rounded (double value)
+{
+  return floor (value * 1e4 + 0.5) / 1e4;
+}
+
+static void
+cross_validate (Fit *self, const double *theta)
+{
+  g_autofree double *own = g_new (double, self->unknowns->len);
+  for (self->left_out = 0; self->left_out < self->request->n_parts; self->left_out++)
+    {
+      memcpy (own, theta, self->unknowns->len * sizeof *own);
+      minimise (self, own);
+      evaluate (self, own, FALSE);
+      for (guint i = 0; i < self->n; i++)
+        if (self->rows[i].part == self->left_out)
+          self->rows[i].left_ns = exp (self->log_ns[i]);
+    }
+}
+
+/* A residual with its weight, to be sorted. */
+typedef struct
+{
+  double size, weight;
+} Miss;
+
+static int
+compare_misses (const void *left, const void *right)
+{
+  const Miss *a = left, *b = right;
+  return (a->size > b->size) - (a->size < b->size);
+}
+
+/* Within which four fifths of what was left out were predicted, counting a run that is yet to come:
+ * it may miss by more than all that were seen. */
+static void
+add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *stack)
+{
+  const Unknown scope = { .gpu = gpu, .stack = stack };
+  g_autoptr (GArray) misses = g_array_new (FALSE, FALSE, sizeof (Miss));
+  double total = 0, below = 0;
+  guint at = 0;
+  for (guint i = 0; i < set->uncertainties->len; i++)
+    {
+      const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, i).scope;
+      if (g_strcmp0 (known->gpu, gpu) == 0 && g_strcmp0 (known->stack, stack) == 0)
+        return;
+    }
+  for (guint i = 0; i < self->n; i++)
+    {
+      const SimObservation *row = &self->rows[i];
+      const double predicted = self->request->n_parts > 1 ? row->left_ns : row->after_ns;
+      const Miss miss = { fabs (predicted / row->step_ns - 1), row->weight };
+      if (!moves_row (&scope, row))
+        continue;
+      g_array_append_val (misses, miss);
+      total += row->weight;
+    }
+  if (total < SIM_ENOUGH_RUNS)
+    return;
+  qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
+  while (at + 1 < misses->len
+         && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
+    at++;
+  sim_adjustments_add_uncertainty (
+      set, (SimUncertainty){ .scope = { (char *)gpu, (char *)stack, NULL },
+                             .pct = rounded (100 * g_array_index (misses, Miss, at).size),
+                             .runs = (guint)(total + 0.5) });
+}
+
+static void
+add_spreads (SimAdjustments *set, const Fit *self)
+{
+  const SimAdjustments *base = self->request->base;
+  for (guint i = 0; i < self->n; i++)
+    add_spread (set, self, self->rows[i].gpu, self->rows[i].stack);
+  for (guint i = 0; base && i < base->uncertainties->len; i++)
+    {
+      const SimUncertainty *u = &g_array_index (base->uncertainties, SimUncertainty, i);
+      gboolean is_new = TRUE;
+      for (guint j = 0; j < set->uncertainties->len; j++)
+        {
+          const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, j).scope;
+          if (g_strcmp0 (known->gpu, u->scope.gpu) == 0
+              && g_strcmp0 (known->stack, u->scope.stack) == 0)
+            is_new = FALSE;
+        }
+      if (is_new)
+        sim_adjustments_add_uncertainty (set, *u);
+    }
+  if (base)
+    return;
+  for (guint i = 0; i < self->n; i++)
+    {
+      add_spread (set, self, NULL, self->rows[i].stack);
+      add_spread (set, self, self->rows[i].gpu, NULL);
+    }
+  add_spread (set, self, NULL, NULL);
+}
+
+static SimAdjustments *
+set_of (const Fit *self, const double *theta)
+{
+  SimAdjustments *set = sim_adjustments_new (self->request->id);
+  const SimAdjustments *base = self->request->base;
+  g_autofree double *errors = g_new0 (double, self->unknowns->len);
+  find_errors (self, errors);
+  for (guint i = 0; base && i < base->factors->len; i++)
+    sim_adjustments_add_factor (set, g_array_index (base->factors, SimFactor, i));
+  for (guint u = 0; u < self->unknowns->len; u++)
+    {
+      const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
+      if (unknown->site && errors[u] > UNTOLD * unknown->width)
+        continue;
+      sim_adjustments_add_factor (
+          set, (SimFactor){
+                   .scope = { (char *)unknown->gpu, (char *)unknown->stack, (char *)unknown->site },
+                   .effect = unknown->effect,
+                   .factor = rounded (exp (theta[u])),
+                   .error = rounded (errors[u]) });
+    }
+  return set;
+}
+
+static SimAdjustments *
+fit (Fit *self, GError **error)
+{
+  find_moves (self);
+  list_unknowns (self);
+  if (self->failed || self->unknowns->len == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s",
+                   self->failed ? "a run has ops that cost nothing is known of"
+                                : "no run to fit to");
+      return NULL;
+    }
+  g_autofree double *theta = g_new0 (double, self->unknowns->len);
+  evaluate (self, theta, FALSE);
+  for (guint i = 0; i < self->n; i++)
+    self->rows[i].before_ns = exp (self->log_ns[i]);
+  minimise (self, theta);
+  for (guint i = 0; i < MOST_LEAPS && leap (self, theta); i++)
+    minimise (self, theta);
+  evaluate (self, theta, TRUE);
+  for (guint i = 0; i < self->n; i++)
+    self->rows[i].after_ns = self->rows[i].left_ns = exp (self->log_ns[i]);
+  g_autoptr (SimAdjustments) set = set_of (self, theta);
+  if (self->request->n_parts > 1)
+    cross_validate (self, theta);
+  add_spreads (set, self);
+  return g_steal_pointer (&set);
+}
+
+SimAdjustments *
+sim_calibrate (const SimCalibration *request, SimObservation *rows, guint n, GError **error)
+{
+  Fit self = { .request = request,
+               .rows = rows,
+               .n = n,
+               .unknowns = g_array_new (FALSE, FALSE, sizeof (Unknown)),
+               .moves = g_new0 (guint, n + 1),
+               .log_ns = g_new0 (double, n + 1),
+               .slope = g_new0 (double, (gsize)(n + 1) * SIM_N_EFFECTS),
+               .left_out = G_MAXUINT };
+  SimAdjustments *set = fit (&self, error);
+  g_array_unref (self.unknowns);
+  g_free (self.moves);
+  g_free (self.log_ns);
+  g_free (self.slope);
+  return set;
+}

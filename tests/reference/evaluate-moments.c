@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The update by AdamW. Moments in eight bits have a scale for every part of a parameter that one
+ * rank updates: which those are is all that the plan's sharding means here. */
+#include "config.h"
+
+#include "exec/number/number.h"
+#include "exec/walk/source.h"
+#include "tests/reference/evaluate-private.h"
+
+/* Ranks' parts of a bucket end between two multiples of its share. */
+static void
+add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
+           const PlanTensor *tensor, gint64 layer)
+{
+  PlanBucketKind kind;
+  const PlanSlot *slot = plan_layout_slot (layout, tensor->role, &kind);
+  guint64 count = tensor->rows * tensor->cols, n;
+  guint64 share = layout->buckets[kind].padded / (is_sharded ? layout->shards : 1);
+
+  for (guint64 first = 0; first < count; first += n)
+    {
+      n = MIN (count - first, share - (slot->offset + first) % share);
+      ExecEvaluatorPart part = { .role = tensor->role,
+                                 .layer = layer,
+                                 .first = first,
+                                 .at = exec_evaluator_place (self, tensor->role, layer) + first,
+                                 .count = n,
+                                 .scale = { 1, 1 } };
+      g_array_append_val (self->parts, part);
+    }
+}
+
+void
+exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack)
+{
+  const Plan *plan = self->job->plan;
+  gboolean is_sharded = self->inner > 1 && plan->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
+  PlanLayout layout;
+
+  plan_layout_init (&layout, self->model, stack, plan, self->ranks);
+  g_assert (!layout.by_size); /* on no CPU */
+  self->parts = g_array_new (FALSE, FALSE, sizeof (ExecEvaluatorPart));
+  for (guint i = 0; i < self->n_outer; i++)
+    add_parts (self, &layout, is_sharded, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      add_parts (self, &layout, is_sharded, &self->layer[i], layer);
+}
+
+static gboolean
+init_part (ExecEvaluator *self, ExecArray all, ExecState state, ExecEvaluatorPart *part,
+           GError **error)
+{
+  ExecArray out = exec_evaluator_from (all, part->at);
+  float *scale = &part->scale[state == EXEC_STATE_EXP_AVG_SQ];
+  g_autofree float *values = g_new (float, part->count);
+
+  if (!exec_source_state (self->job, state, part->role, part->layer, part->first, part->count,
+                          values, error))
+    return FALSE;
+  if (out.dtype != PLAN_DTYPE_E4M3)
+    exec_number_narrow (out.data, out.dtype, values, part->count);
+  else
+    {
+      *scale = exec_number_scale (exec_number_largest (values, part->count));
+      exec_number_narrow_scaled (out.data, PLAN_DTYPE_E4M3, values, *scale, part->count);
+    }
+  return TRUE;
+}
+
+gboolean
+exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
+{
+  for (guint i = 0; i < self->parts->len; i++)
+    {
+      ExecEvaluatorPart *part = &g_array_index (self->parts, ExecEvaluatorPart, i);
+
+      if (!init_part (self, self->exp_avg, EXEC_STATE_EXP_AVG, part, error)
+          || !init_part (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, part, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static void
+update_part (ExecEvaluator *self, ExecArray grad, guint64 at, guint64 count, float *scale)
+{
+  ExecArray avg = exec_evaluator_from (self->exp_avg, at);
+  ExecArray avg_sq = exec_evaluator_from (self->exp_avg_sq, at);
+
+  avg.scale = &scale[0];
+  avg_sq.scale = &scale[1];
+  exec_evaluator_run (self, PLAN_OP_ADAMW,
+                      EXEC_OPERANDS (exec_evaluator_from (self->main_params, at), avg, avg_sq,
+                                     exec_evaluator_from (grad, at), self->coef),
+                      (gint64[]){ (gint64)count });
+}
+
+void
+exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad)
+{
+  float none[2] = { 1, 1 };
+
+  if (self->parts == NULL)
+    update_part (self, grad, 0, self->parameters, none);
+  for (guint i = 0; self->parts != NULL && i < self->parts->len; i++)
+    {
+      ExecEvaluatorPart *part = &g_array_index (self->parts, ExecEvaluatorPart, i);
+
+      update_part (self, grad, part->at, part->count, part->scale);
+    }
+}

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One micro batch of one rank, forwards and backwards, on arrays that are never shared or reused
+ * for other things. */
+#include "config.h"
+
+#include "exec/number/exact.h"
+#include "planner/schedule/quantizers.h"
+#include "tests/reference/evaluate-private.h"
+
+#define RUN(kind, operands, ...) \
+  exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
+
+/* Of the output layer. */
+#define NO_BIAS PLAN_N_TENSORS
+
+/* Whose factors stay in the format of activations. */
+#define NO_PRODUCT PLAN_N_TENSORS
+
+static gboolean
+has (const ExecEvaluator *self, PlanTensorRole role)
+{
+  return role != NO_BIAS && plan_model_tensor (self->model, role, self->vocab).rows > 0;
+}
+
+/* No array where the model has no such parameter. */
+static ExecArray
+weight_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  if (role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings)
+    role = PLAN_TENSOR_EMBEDDING;
+  if (!has (self, role))
+    return (ExecArray){ 0 };
+  return exec_evaluator_from (self->weights, exec_evaluator_place (self, role, layer));
+}
+
+static ExecArray
+raw_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  gboolean is_tied = role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings;
+
+  return is_tied || has (self, role) ? exec_evaluator_raw (self, role, layer) : (ExecArray){ 0 };
+}
+
+static ExecArray
+tokens_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ .data = self->tokens, .dtype = PLAN_DTYPE_I32 };
+}
+
+static ExecArray
+targets_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ .data = self->targets, .dtype = PLAN_DTYPE_I32 };
+}
+
+static void
+add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
+{
+  RUN (ADD, EXEC_OPERANDS (out, a, b), self->rows * self->model->hidden);
+}
+
+/* The number of a site in one of its arrays; none where scales are of what is quantised, or where
+ * nothing of it is kept. */
+static ExecArray
+site_of (ExecArray sites, PlanTensorRole role, PlanSite site, gint64 layer)
+{
+  if (sites.data == NULL || role == NO_PRODUCT)
+    return (ExecArray){ 0 };
+  return exec_evaluator_from (sites,
+                              (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, site));
+}
+
+static ExecArray
+amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanSite site, gint64 layer)
+{
+  return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
+}
+
+/* `feeds`: whose product reads it. */
+static void
+norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
+      PlanTensorRole bias, PlanTensorRole feeds, gint64 layer)
+{
+  PlanTensorRole site = self->fuses_norms ? feeds : NO_PRODUCT;
+  ExecArray weight = weight_of (self, gain, layer);
+  ExecArray scale = site_of (self->scales, site, PLAN_SITE_INPUT, layer);
+  ExecArray amax = amax_of (self, site, PLAN_SITE_INPUT, layer);
+
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    RUN (LAYERNORM,
+         EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
+         self->rows, self->model->hidden);
+  else
+    RUN (RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->rows,
+         self->model->hidden);
+}
+
+static void
+norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, ExecArray stats,
+          PlanTensorRole gain, PlanTensorRole bias, gint64 layer)
+{
+  ExecArray weight = weight_of (self, gain, layer), dweight = raw_of (self, gain, layer);
+
+  if (self->model->norm == PLAN_NORM_LAYERNORM)
+    RUN (LAYERNORM_BWD,
+         EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
+         self->rows, self->model->hidden);
+  else
+    RUN (RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats), self->rows,
+         self->model->hidden);
+}
+
+static gboolean
+is_quantised (const ExecEvaluator *self, PlanTensorRole role)
+{
+  return self->product != self->compute
+         && plan_model_tensor (self->model, role, self->vocab).kind == PLAN_TENSOR_KIND_LINEAR;
+}
+
+/* A factor of a layer's product, and where it is of it. */
+typedef struct
+{
+  ExecArray array;
+  PlanTensorRole role;
+  PlanSite site;
+  gint64 layer, rows, cols;
+} Factor;
+
+/* A matrix in the format of products, or the other way round: what a product reads along its inner
+ * dimension, which `which` of its factors that is. */
+static ExecArray
+quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns)
+{
+  ExecArray out = self->factor[which], other = self->factor[2], in = factor->array;
+  ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
+  ExecArray amax = amax_of (self, factor->role, factor->site, factor->layer);
+
+  out.dtype = factor->site == PLAN_SITE_GRADIENT ? self->product_grad
+              : factor->site == PLAN_SITE_WEIGHT ? self->product_weight
+                                                 : self->product;
+  other.dtype = out.dtype;
+  if (in.dtype != out.dtype)
+    RUN (QUANTIZE,
+         turns ? EXEC_OPERANDS (other, out, in, scale, amax)
+               : EXEC_OPERANDS (out, other, in, scale, amax),
+         factor->rows, factor->cols);
+  else if (turns)
+    RUN (TRANSPOSE, EXEC_OPERANDS (out, in), factor->rows, factor->cols);
+  else
+    return in;
+  return out;
+}
+
+/* out = in * weight^T + bias for a weight of [outputs, inputs] */
+static void
+linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, PlanTensorRole bias,
+        gint64 layer, gint64 outputs, gint64 inputs)
+{
+  ExecArray weight = weight_of (self, role, layer);
+
+  if (is_quantised (self, role))
+    {
+      in = quantise (self, 0, &(Factor){ in, role, PLAN_SITE_INPUT, layer, self->rows, inputs },
+                     FALSE);
+      weight = quantise (
+          self, 1, &(Factor){ weight, role, PLAN_SITE_WEIGHT, layer, outputs, inputs }, FALSE);
+    }
+  RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
+       inputs, 1);
+}
+
+/* Each product reads its factors quantised along its own inner dimension. */
+static void
+quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+               PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
+{
+  Factor gradient = { dout, role, PLAN_SITE_GRADIENT, layer, self->rows, outputs };
+  Factor input = { in, role, PLAN_SITE_INPUT, layer, self->rows, inputs };
+  Factor weight = { weight_of (self, role, layer), role, PLAN_SITE_WEIGHT, layer, outputs, inputs };
+  ExecArray a = quantise (self, 0, &gradient, TRUE);
+  ExecArray b = quantise (self, 1, &input, TRUE);
+
+  RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), a, b), outputs, inputs, self->rows, 1);
+  a = quantise (self, 0, &gradient, FALSE);
+  b = quantise (self, 1, &weight, TRUE);
+  RUN (GEMM, EXEC_OPERANDS (din, a, b), self->rows, inputs, outputs, 1);
+}
+
+/* dweight = dout^T * in, din = dout * weight, dbias the sums of dout's columns */
+static void
+linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
+            PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
+{
+  if (is_quantised (self, role))
+    quantised_bwd (self, din, dout, in, role, layer, outputs, inputs);
+  else
+    {
+      RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows,
+           2);
+      RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs,
+           outputs, 0);
+    }
+  if (has (self, bias))
+    RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);
+}
+
+static gboolean
+is_swiglu (const ExecEvaluator *self)
+{
+  return self->model->gated && self->model->activation == PLAN_ACTIVATION_SILU;
+}
+
+static void
+activate (ExecEvaluator *self, ExecArray out, ExecArray in)
+{
+  const PlanModel *m = self->model;
+
+  if (is_swiglu (self))
+    RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, m->ffn);
+  else
+    RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, m->ffn, m->activation, m->gated);
+}
+
+static void
+activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in)
+{
+  const PlanModel *m = self->model;
+
+  if (is_swiglu (self))
+    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn);
+  else
+    RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn, m->activation, m->gated);
+}
+
+/* Positions and norms of heads, forwards: what attention reads is in `heads`. */
+static void
+prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  if (m->qk_norm)
+    RUN (HEAD_NORM,
+         EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
+                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        weight_of (self, PLAN_TENSOR_K_NORM, layer)),
+         self->rows, m->heads, m->kv_heads, m->head_dim);
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    RUN (ROPE, EXEC_OPERANDS (l->heads), self->rows, self->seq, m->heads, m->kv_heads, m->head_dim,
+         0);
+}
+
+/* From dheads to dqkv. */
+static void
+prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    RUN (ROPE, EXEC_OPERANDS (self->dheads), self->rows, self->seq, m->heads, m->kv_heads,
+         m->head_dim, 1);
+  if (m->qk_norm)
+    RUN (HEAD_NORM_BWD,
+         EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        raw_of (self, PLAN_TENSOR_K_NORM, layer), self->dheads, l->qkv,
+                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                        weight_of (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
+         self->rows, m->heads, m->kv_heads, m->head_dim);
+}
+
+static gint64
+up_width (const ExecEvaluator *self)
+{
+  return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
+}
+
+static void
+forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
+        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
+  linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
+          m->hidden);
+  prepare_heads (self, l, i);
+  RUN (ATTENTION, EXEC_OPERANDS (l->attention, l->lse, l->heads), self->mbs, self->seq, m->heads,
+       m->kv_heads, m->head_dim, self->seq);
+  linear (self, self->branch, l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS, i, m->hidden,
+          self->attention_width);
+  add (self, l->middle, l->x, self->branch);
+
+  norm (self, l->normed2, l->stats2, l->middle, PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS,
+        PLAN_TENSOR_GATE_UP, i);
+  linear (self, l->up, l->normed2, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_GATE_UP_BIAS, i,
+          up_width (self), m->hidden);
+  activate (self, l->activated, l->up);
+  linear (self, self->branch, l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS, i, m->hidden,
+          m->ffn);
+  add (self, out, l->middle, self->branch);
+}
+
+/* Rows of a product decide nothing about another's, but kernels may see it otherwise: as many are
+ * multiplied at once as the plan says. */
+static void
+output_layer (ExecEvaluator *self)
+{
+  const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
+  const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const gint64 rows = self->rows / self->pieces;
+
+  for (guint64 row = 0; row < (guint64)self->rows; row += (guint64)rows)
+    RUN (GEMM,
+         EXEC_OPERANDS (exec_evaluator_from (self->logits, row * vocab),
+                        exec_evaluator_from (self->normed, row * hidden), weight),
+         rows, self->vocab, self->model->hidden, 1);
+}
+
+void
+exec_evaluator_forward (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  ExecArray x = self->layers[0].x;
+
+  RUN (EMBED, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_EMBEDDING, 0), tokens_of (self)),
+       self->rows, m->hidden, self->vocab);
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0)), self->rows,
+         m->hidden, self->seq);
+  for (gint64 i = 0; i < m->layers; i++)
+    forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
+  norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
+        PLAN_TENSOR_FINAL_NORM_BIAS, NO_PRODUCT, 0);
+  output_layer (self);
+  RUN (CROSS_ENTROPY, EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self)),
+       self->rows, self->vocab);
+}
+
+/* dx is the gradient of the layer's output before, of its input afterwards. */
+static void
+backward_layer (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  linear_bwd (self, self->dactivated, self->dx, l->activated, PLAN_TENSOR_DOWN,
+              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
+  activate_bwd (self, self->dup, self->dactivated, l->up);
+  linear_bwd (self, self->branch, self->dup, l->normed2, PLAN_TENSOR_GATE_UP,
+              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+  norm_bwd (self, self->dbranch, self->branch, l->middle, l->stats2, PLAN_TENSOR_MLP_NORM,
+            PLAN_TENSOR_MLP_NORM_BIAS, i);
+  add (self, self->dmiddle, self->dx, self->dbranch);
+
+  linear_bwd (self, self->dattention, self->dmiddle, l->attention, PLAN_TENSOR_PROJ,
+              PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
+  RUN (ATTENTION_BWD,
+       EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads), self->mbs,
+       self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+  prepare_heads_bwd (self, l, i);
+  linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
+              self->qkv_width, m->hidden);
+  norm_bwd (self, self->dbranch, self->branch, l->x, l->stats1, PLAN_TENSOR_ATTENTION_NORM,
+            PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
+  add (self, self->dx, self->dmiddle, self->dbranch);
+}
+
+/* Rows of the table that no sequence reaches get zero. */
+static void
+positions_bwd (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  ExecArray dtable = raw_of (self, PLAN_TENSOR_POSITIONS, 0);
+
+  RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
+  RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx), self->rows, m->hidden, self->seq);
+}
+
+/* The weight's gradient is the sum over pieces, in their order, in fp32. */
+static void
+output_pieces_bwd (ExecEvaluator *self)
+{
+  const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
+  const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const ExecArray sum = raw_of (self, PLAN_TENSOR_OUTPUT, 0);
+  const gint64 rows = self->rows / self->pieces, size = self->vocab * self->model->hidden;
+
+  gboolean adds = self->sums_in_place && !self->reduces_every_micro_batch;
+
+  for (guint64 row = 0; row < (guint64)self->rows; row += (guint64)rows)
+    {
+      const ExecArray dlogits = exec_evaluator_from (self->dlogits, row * vocab);
+      const ExecArray in = exec_evaluator_from (self->normed, row * hidden);
+
+      RUN (GEMM, EXEC_OPERANDS (exec_evaluator_from (self->branch, row * hidden), dlogits, weight),
+           rows, self->model->hidden, self->vocab, 0);
+      RUN (GEMM, EXEC_OPERANDS (adds ? self->output_product : sum, dlogits, in), self->vocab,
+           self->model->hidden, rows, 2);
+      if (adds)
+        RUN (ACCUMULATE, EXEC_OPERANDS (sum, self->output_product), size);
+      adds = TRUE;
+    }
+}
+
+void
+exec_evaluator_backward (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+
+  RUN (CROSS_ENTROPY_BWD, EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows,
+       self->vocab);
+  if (self->pieces == 1)
+    linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
+                self->vocab, m->hidden);
+  else
+    output_pieces_bwd (self);
+  norm_bwd (self, self->dx, self->branch, self->x, self->stats, PLAN_TENSOR_FINAL_NORM,
+            PLAN_TENSOR_FINAL_NORM_BIAS, 0);
+  for (gint64 i = m->layers; i-- > 0;)
+    backward_layer (self, i);
+  if (m->positions == PLAN_POSITIONS_LEARNED)
+    positions_bwd (self);
+  RUN (EMBED_BWD,
+       EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
+       self->rows, m->hidden, self->vocab);
+}
+
+/* --- activations -------------------------------------------------------------------------- */
+
+/* What a norm leaves for a product. */
+static ExecArray
+take_product_input (ExecEvaluator *self, guint64 count)
+{
+  ExecArray array
+      = exec_evaluator_array (self, self->fuses_norms ? self->product : self->compute, count);
+
+  array.scale = exec_evaluator_array (self, PLAN_DTYPE_FP32, 1).data;
+  return array;
+}
+
+static void
+take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
+{
+  const PlanModel *m = self->model;
+  PlanDtype c = self->compute;
+  guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
+  guint64 qkv = rows * (guint64)self->qkv_width, ffn = rows * (guint64)m->ffn;
+
+  l->x = exec_evaluator_array (self, c, wide);
+  l->normed1 = take_product_input (self, wide);
+  l->stats1 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  l->qkv = exec_evaluator_array (self, c, qkv);
+  l->heads = m->qk_norm ? exec_evaluator_array (self, c, qkv) : l->qkv;
+  l->head_stats
+      = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)(m->heads + m->kv_heads));
+  l->attention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
+  l->lse = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)m->heads);
+  l->middle = exec_evaluator_array (self, c, wide);
+  l->normed2 = take_product_input (self, wide);
+  l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  l->activated = exec_evaluator_array (self, c, ffn);
+}
+
+/* Room for the largest factor of any layer's product. */
+static void
+take_factors (ExecEvaluator *self)
+{
+  gint64 widest = MAX (MAX (self->qkv_width, up_width (self)), self->model->hidden);
+  gint64 tallest = MAX (self->rows, widest);
+
+  for (guint i = 0; i < G_N_ELEMENTS (self->factor); i++)
+    {
+      self->factor[i] = exec_evaluator_array (self, PLAN_DTYPE_BF16, (guint64)(tallest * widest));
+      self->factor[i].scale = &self->factor_scale[i];
+    }
+}
+
+void
+exec_evaluator_take_activations (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  PlanDtype c = self->compute;
+  guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
+  guint64 qkv = rows * (guint64)self->qkv_width, vocab = rows * (guint64)self->vocab;
+
+  self->tokens = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  self->targets = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  self->layers = g_new0 (ExecEvaluatorLayer, m->layers);
+  g_ptr_array_add (self->owned, self->layers);
+  for (gint64 i = 0; i < m->layers; i++)
+    take_layer (self, &self->layers[i]);
+  if (self->product != self->compute)
+    take_factors (self);
+  self->x = exec_evaluator_array (self, c, wide);
+  self->normed = exec_evaluator_array (self, c, wide);
+  self->stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  self->logits = exec_evaluator_array (self, c, vocab);
+  self->prob = exec_evaluator_array (self, PLAN_DTYPE_FP32, vocab);
+  self->branch = exec_evaluator_array (self, c, wide);
+  self->dx = exec_evaluator_array (self, c, wide);
+  self->dbranch = exec_evaluator_array (self, c, wide);
+  self->dmiddle = exec_evaluator_array (self, c, wide);
+  self->dactivated = exec_evaluator_array (self, c, rows * (guint64)m->ffn);
+  self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  self->dattention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
+  self->dheads = exec_evaluator_array (self, c, qkv);
+  self->dqkv = m->qk_norm ? exec_evaluator_array (self, c, qkv) : self->dheads;
+  self->dlogits = exec_evaluator_array (self, c, vocab);
+  self->sums = exec_evaluator_array (self, PLAN_DTYPE_I64, 2 * EXEC_EXACT_LIMBS);
+  self->coef = exec_evaluator_array (self, PLAN_DTYPE_FP32, 4);
+}

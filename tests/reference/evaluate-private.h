@@ -1,0 +1,102 @@
+/* What the two parts of the evaluator share: its arrays, and one micro batch of one rank. */
+#pragma once
+#include "exec/walk/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+typedef struct
+{
+  void *data;
+  PlanDtype dtype;
+  float *scale; /* where the format has one per tensor */
+} ExecArray;
+
+/* What the backward pass of a layer needs. */
+typedef struct
+{
+  ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
+  ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
+} ExecEvaluatorLayer;
+
+/* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
+ * else all. */
+typedef struct
+{
+  PlanTensorRole role;
+  gint64 layer;
+  guint64 first, at, count; /* in the parameter, and among all */
+  float scale[2];           /* of exp_avg, exp_avg_sq */
+} ExecEvaluatorPart;
+
+typedef struct
+{
+  const ExecJob *job;
+  const PlanModel *model;
+  guint ranks, inner; /* each `inner` of them in a row are a replica */
+  guint rank;         /* that is computed */
+  gint64 gbs, mbs, seq, rows, micro_batches, vocab;
+  gint64 qkv_width, attention_width;
+  ExecConstants constants;
+  PlanDtype compute, main_format, grad, wire, avg, avg_sq;
+  /* In which layers multiply what they read, weights and gradients. */
+  PlanDtype product, product_weight, product_grad;
+  gboolean reduces_every_micro_batch, is_sgd;
+  gboolean fuses;   /* products write weight gradients in the format in which they travel, or add
+                       them to what is accumulated before they are rounded */
+  GPtrArray *owned; /* memory of all arrays */
+  void *scratch;
+  guint64 scratch_bytes;
+
+  /* Parameters lie one after the other; offsets are of layer 0 where there are layers. */
+  guint n_outer, n_layer; /* tensors: once, and in every layer */
+  PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
+  guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
+  ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
+  GArray *parts;         /* ExecEvaluatorPart: what is updated at once */
+  ExecArray product_raw; /* weight gradients in fp32, as products add them */
+  ExecArray output_raw;  /* tied: the output layer's part of the table's gradient */
+  gint64 pieces;         /* of a micro batch, that the output layer goes through; if several: */
+  ExecArray output_product, output_sum; /* one's weight gradient, in fp32; their sum */
+  gboolean sums_in_place;               /* where it accumulates or travels from, if in fp32 */
+  ExecArray *kept, *sent;               /* per rank: accumulated here; as it travels */
+  ExecArray *main_grad;                 /* per replica; the first one's becomes the sum over them */
+
+  gint32 *tokens, *targets;
+  ExecEvaluatorLayer *layers;
+  ExecArray x, normed, stats, logits, prob; /* the head's */
+  ExecArray branch;                         /* what a residual adds */
+  ExecArray scales, history, amax;          /* of sites that quantise by earlier magnitudes */
+  gboolean is_delayed, fuses_norms;         /* they do; and norms leave the format of products */
+  gboolean is_eval;
+  ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
+  float factor_scale[3];
+  ExecArray dx, dbranch, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
+  ExecArray sums, coef;
+} ExecEvaluator;
+
+ExecArray exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count);
+ExecArray exec_evaluator_from (ExecArray array, guint64 element);
+
+/* Runs one kernel on operands in the op list's order; scratch is added where the op wants it. */
+void exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                         const gint64 *dims);
+#define EXEC_OPERANDS(...) ((ExecArray[PLAN_MAX_REFS]){ __VA_ARGS__ })
+
+/* First element of a parameter among all of them. */
+guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+
+/* Where the gradient of a parameter goes before any sum. */
+ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+
+/* tests/reference/evaluate-moments.c */
+void exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack);
+gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
+void exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad);
+
+/* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones.
+ */
+void exec_evaluator_take_activations (ExecEvaluator *self);
+void exec_evaluator_forward (ExecEvaluator *self);
+void exec_evaluator_backward (ExecEvaluator *self);
+
+G_END_DECLS

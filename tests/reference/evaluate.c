@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan declares: gradients of one rank after another, their sums, the update. */
+#include "config.h"
+
+#include "tests/reference/evaluate.h"
+
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
+#include "exec/walk/source.h"
+#include "planner/base/error.h"
+#include "planner/plan/stack.h"
+#include "planner/schedule/quantizers.h"
+#include "planner/schedule/scratch.h"
+#include "tests/reference/evaluate-private.h"
+
+#include <math.h>
+#include <string.h>
+
+ExecArray
+exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count)
+{
+  ExecArray array
+      = { .data = g_malloc0 (MAX (plan_dtype_bytes (dtype, count), 1)), .dtype = dtype };
+
+  g_ptr_array_add (self->owned, array.data);
+  return array;
+}
+
+ExecArray
+exec_evaluator_from (ExecArray array, guint64 element)
+{
+  array.data = (guint8 *)array.data + plan_dtype_bytes (array.dtype, element);
+  return array;
+}
+
+void
+exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                    const gint64 *dims)
+{
+  PlanOp op = { .kind = kind };
+  ExecArgs args = { .op = &op, .constants = &self->constants };
+  /* A product that leaves another format than it reads needs an image of its result. */
+  PlanDtype widest = kind == PLAN_OP_GEMM ? operands[0].dtype : self->compute;
+  guint64 scratch = MAX (plan_scratch_elements (kind, dims, self->compute),
+                         plan_scratch_elements (kind, dims, widest))
+                    * sizeof (float);
+
+  memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
+  if (scratch > self->scratch_bytes)
+    {
+      self->scratch = g_realloc (self->scratch, scratch);
+      self->scratch_bytes = scratch;
+    }
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    if (plan_op_ref_access (kind, i) == 's')
+      {
+        args.ptr[i] = scratch > 0 ? self->scratch : NULL;
+        args.dtype[i] = PLAN_DTYPE_FP32;
+      }
+    else
+      {
+        args.ptr[i] = operands[i].data;
+        args.dtype[i] = operands[i].dtype;
+        args.scale[i] = operands[i].scale;
+      }
+  exec_kernels_cpu.run[kind](&args);
+}
+
+static void
+zero (ExecEvaluator *self, ExecArray out, guint64 count)
+{
+  exec_evaluator_run (self, PLAN_OP_ZERO, EXEC_OPERANDS (out), (gint64[]){ (gint64)count });
+}
+
+static void
+cast (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
+{
+  exec_evaluator_run (self, PLAN_OP_CAST, EXEC_OPERANDS (out, in), (gint64[]){ (gint64)count });
+}
+
+static void
+accumulate (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
+{
+  exec_evaluator_run (self, PLAN_OP_ACCUMULATE, EXEC_OPERANDS (out, in),
+                      (gint64[]){ (gint64)count });
+}
+
+guint64
+exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  return self->offset[role] + (guint64)layer * self->layer_parameters;
+}
+
+ExecArray
+exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  gboolean is_tied = role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings;
+  PlanTensorKind kind = plan_model_tensor (self->model, role, self->vocab).kind;
+  PlanTensorRole home = is_tied ? PLAN_TENSOR_EMBEDDING : role;
+
+  gboolean is_product = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT;
+
+  if (role == PLAN_TENSOR_OUTPUT && self->pieces > 1)
+    {
+      if (!self->sums_in_place)
+        return self->output_sum;
+      return exec_evaluator_from (self->reduces_every_micro_batch ? self->sent[self->rank]
+                                                                  : self->kept[self->rank],
+                                  exec_evaluator_place (self, home, layer));
+    }
+  if (self->fuses && is_product && self->reduces_every_micro_batch)
+    return exec_evaluator_from (self->sent[self->rank], exec_evaluator_place (self, home, layer));
+  if (self->fuses && is_product)
+    return exec_evaluator_from (self->product_raw, exec_evaluator_place (self, home, layer));
+  if (is_tied)
+    return self->output_raw;
+  return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
+}
+
+static gboolean
+load (ExecEvaluator *self, gboolean is_eval, gint64 step, gint64 micro_batch, GError **error)
+{
+  gint64 first = exec_source_first_sequence (self->job, step)
+                 + (micro_batch * self->ranks + self->rank) * self->mbs;
+
+  for (gint64 i = 0; i < self->mbs; i++)
+    if (!exec_source_sequence (self->job, is_eval, first + i, self->tokens + i * self->seq,
+                               self->targets + i * self->seq, error))
+      return FALSE;
+  return TRUE;
+}
+
+/* --- sums of gradients -------------------------------------------------------------------- */
+
+static guint64
+numel (const PlanTensor *tensor)
+{
+  return tensor->rows * tensor->cols;
+}
+
+static guint64
+table_size (const ExecEvaluator *self)
+{
+  return (guint64)(self->vocab * self->model->hidden);
+}
+
+/* A parameter's gradient as it travels: rounded here, unless its product did. */
+static void
+send (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
+{
+  guint64 place = exec_evaluator_place (self, tensor->role, layer);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  ExecArray in = exec_evaluator_raw (self, tensor->role, layer);
+
+  if (in.data != out.data)
+    cast (self, out, in, numel (tensor));
+}
+
+/* A tied table takes the output layer's part first. */
+static void
+send_table (ExecEvaluator *self)
+{
+  guint64 place = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  ExecArray in = exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0);
+
+  if (in.data != out.data)
+    cast (self, out, in, table_size (self));
+  accumulate (self, out, exec_evaluator_from (self->raw, place), table_size (self));
+}
+
+static void
+send_all (ExecEvaluator *self)
+{
+  for (guint i = 0; i < self->n_outer; i++)
+    if (self->outer[i].role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings)
+      send_table (self);
+    else
+      send (self, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      send (self, &self->layer[i], layer);
+}
+
+/* `place`: of a gradient among those that are kept; the output layer's may be there already. */
+static void
+keep_at (ExecEvaluator *self, guint64 place, ExecArray raw, guint64 count)
+{
+  ExecArray out = exec_evaluator_from (self->kept[self->rank], place);
+
+  if (raw.data != out.data)
+    accumulate (self, out, raw, count);
+}
+
+static void
+keep (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
+{
+  keep_at (self, exec_evaluator_place (self, tensor->role, layer),
+           exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
+}
+
+/* What a rank does with the gradients of a micro batch. */
+static void
+keep_raw (ExecEvaluator *self)
+{
+  guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
+
+  if (self->reduces_every_micro_batch)
+    {
+      send_all (self);
+      return;
+    }
+  if (self->model->tied_embeddings)
+    keep_at (self, table, exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0), table_size (self));
+  for (guint i = 0; i < self->n_outer; i++)
+    keep (self, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      keep (self, &self->layer[i], layer);
+}
+
+/* in[0] = the sum of `n` arrays. */
+static void
+sum (ExecEvaluator *self, const ExecArray *in, guint n)
+{
+  g_autofree const void **terms = g_new (const void *, n);
+
+  for (guint i = 0; i < n; i++)
+    terms[i] = in[i].data;
+  exec_comm_sum (in[0].data, terms, n, self->parameters, in[0].dtype);
+}
+
+/* in[0] = the sum over a replica, of what is divided before where that is said. */
+static void
+sum_inside (ExecEvaluator *self, const ExecArray *in, guint n)
+{
+  for (guint i = 0; self->constants.mean_of > 0 && i < n; i++)
+    exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (in[i]),
+                        (gint64[]){ (gint64)self->parameters });
+  sum (self, in, n);
+}
+
+typedef void (*Sum) (ExecEvaluator *self, const ExecArray *in, guint n);
+
+/* in[0] becomes the sum of `n` arrays as they travel, through `sent` where that is another
+ * format. */
+static void
+sum_on_the_wire (ExecEvaluator *self, Sum sum_all, const ExecArray *in, const ExecArray *sent,
+                 guint n)
+{
+  if (n == 1 || self->wire == self->grad)
+    {
+      sum_all (self, in, n);
+      return;
+    }
+  for (guint i = 0; i < n; i++)
+    cast (self, sent[i], in[i], self->parameters);
+  sum_all (self, sent, n);
+  cast (self, in[0], sent[0], self->parameters);
+}
+
+/* Each replica sums what its ranks send, and adds it up. */
+static void
+reduce_micro_batch (ExecEvaluator *self)
+{
+  for (guint first = 0; first < self->ranks; first += self->inner)
+    {
+      sum_inside (self, self->sent + first, self->inner);
+      accumulate (self, self->main_grad[first / self->inner], self->sent[first], self->parameters);
+    }
+}
+
+/* Within replicas what was not summed before, then between them; the sum replaces what was
+ * accumulated. */
+static void
+reduce_step (ExecEvaluator *self)
+{
+  for (guint first = 0; !self->reduces_every_micro_batch && first < self->ranks;
+       first += self->inner)
+    {
+      sum_on_the_wire (self, sum_inside, self->kept + first, self->sent + first, self->inner);
+      cast (self, self->main_grad[first / self->inner], self->kept[first], self->parameters);
+    }
+  sum_on_the_wire (self, sum, self->main_grad, self->sent, self->ranks / self->inner);
+}
+
+static gboolean
+compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
+{
+  zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
+  for (guint rank = 0; rank < self->ranks; rank++)
+    zero (self, self->kept[rank], self->parameters);
+  for (guint replica = 0; replica < self->ranks / self->inner; replica++)
+    zero (self, self->main_grad[replica], self->parameters);
+  for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
+    {
+      for (self->rank = 0; self->rank < self->ranks; self->rank++)
+        {
+          if (!load (self, FALSE, step, micro_batch, error))
+            return FALSE;
+          exec_evaluator_forward (self);
+          exec_evaluator_backward (self);
+          keep_raw (self);
+        }
+      if (self->reduces_every_micro_batch)
+        reduce_micro_batch (self);
+    }
+  reduce_step (self);
+  return TRUE;
+}
+
+/* The mean loss on what is never trained on. */
+static gboolean
+compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
+{
+  zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
+  self->is_eval = TRUE;
+  for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
+    for (self->rank = 0; self->rank < self->ranks; self->rank++)
+      {
+        if (!load (self, TRUE, self->job->first_step, micro_batch, error))
+          return FALSE;
+        exec_evaluator_forward (self);
+      }
+  self->is_eval = FALSE;
+  *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
+  return TRUE;
+}
+
+static gint64
+n_sites (const ExecEvaluator *self)
+{
+  return self->model->layers * PLAN_SITES_OF_LAYER;
+}
+
+static void
+update (ExecEvaluator *self, gint64 step)
+{
+  gint64 count[] = { (gint64)self->parameters };
+  ExecArray grad = self->main_grad[0];
+
+  if (self->is_delayed)
+    exec_evaluator_run (self, PLAN_OP_RESCALE,
+                        EXEC_OPERANDS (self->scales, self->history, self->amax),
+                        (gint64[]){ n_sites (self), PLAN_SITE_HISTORY });
+
+  self->constants.step = step + 1;
+  self->constants.lr = exec_source_rate (self->job, step);
+  exec_evaluator_run (self, PLAN_OP_NORM_SQ,
+                      EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
+                      count);
+  exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
+                      (gint64[]){ 1, 1, self->gbs * self->seq });
+  if (self->is_sgd)
+    exec_evaluator_run (self, PLAN_OP_SGD,
+                        EXEC_OPERANDS (self->main_params, self->exp_avg, grad, self->coef), count);
+  else
+    exec_evaluator_adamw (self, grad);
+  cast (self, self->weights, self->main_params, self->parameters);
+}
+
+/* --- beginning and end -------------------------------------------------------------------- */
+
+static void
+lay_out (ExecEvaluator *self)
+{
+  guint64 at = 0;
+
+  self->n_outer = plan_model_outer_tensors (self->model, self->vocab, self->outer);
+  self->n_layer = plan_model_layer_tensors (self->model, 0, self->layer);
+  for (guint i = 0; i < self->n_outer; i++)
+    {
+      self->offset[self->outer[i].role] = at;
+      at += numel (&self->outer[i]);
+    }
+  for (guint i = 0; i < self->n_layer; i++)
+    {
+      self->offset[self->layer[i].role] = at + self->layer_parameters;
+      self->layer_parameters += numel (&self->layer[i]);
+    }
+  self->parameters = at + (guint64)self->model->layers * self->layer_parameters;
+}
+
+static gboolean
+init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTensor *tensor,
+             gint64 layer, GError **error)
+{
+  ExecArray out = exec_evaluator_from (all, exec_evaluator_place (self, tensor->role, layer));
+  guint64 n = numel (tensor);
+  g_autofree float *values = g_new (float, n);
+
+  if (!exec_source_state (self->job, state, tensor->role, layer, 0, n, values, error))
+    return FALSE;
+  exec_number_narrow (out.data, out.dtype, values, n);
+  return TRUE;
+}
+
+static gboolean
+init_state (ExecEvaluator *self, ExecArray all, ExecState state, GError **error)
+{
+  for (guint i = 0; i < self->n_outer; i++)
+    if (!init_tensor (self, all, state, &self->outer[i], 0, error))
+      return FALSE;
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      if (!init_tensor (self, all, state, &self->layer[i], layer, error))
+        return FALSE;
+  return TRUE;
+}
+
+static gboolean
+init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, GError **error)
+{
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+      {
+        PlanTensorRole role = plan_site_weight (product);
+        guint64 site = (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0);
+
+        if (!exec_source_state (self->job, state, role, layer, 0, PLAN_SITES_OF_PRODUCT * each,
+                                (float *)all.data + site * each, error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
+/* Their scales are of earlier magnitudes. */
+static gboolean
+init_delayed (ExecEvaluator *self, GError **error)
+{
+  guint64 n = (guint64)n_sites (self);
+
+  self->scales = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  self->history = exec_evaluator_array (self, PLAN_DTYPE_FP32, n * PLAN_SITE_HISTORY);
+  self->amax = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  return init_sites (self, EXEC_STATE_SCALES, self->scales, 1, error)
+         && init_sites (self, EXEC_STATE_HISTORY, self->history, PLAN_SITE_HISTORY, error);
+}
+
+static ExecArray *
+take_arrays (ExecEvaluator *self, guint n, PlanDtype dtype)
+{
+  ExecArray *arrays = g_new0 (ExecArray, n);
+
+  g_ptr_array_add (self->owned, arrays);
+  for (guint i = 0; i < n; i++)
+    arrays[i] = exec_evaluator_array (self, dtype, self->parameters);
+  return arrays;
+}
+
+static gboolean
+init_moments (ExecEvaluator *self, GError **error)
+{
+  return init_state (self, self->exp_avg, EXEC_STATE_EXP_AVG, error)
+         && (self->is_sgd || init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error));
+}
+
+static gboolean
+init_params (ExecEvaluator *self, GError **error)
+{
+  self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
+  self->weights = exec_evaluator_array (self, self->compute, self->parameters);
+  self->exp_avg = exec_evaluator_array (self, self->avg, self->parameters);
+  self->exp_avg_sq = exec_evaluator_array (self, self->avg_sq, self->parameters);
+  self->raw = exec_evaluator_array (self, self->compute, self->parameters);
+  if (self->fuses && !self->reduces_every_micro_batch)
+    self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
+  self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
+  if (self->pieces > 1)
+    {
+      self->output_product = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
+      self->output_sum = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
+    }
+  self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
+  self->kept = take_arrays (self, self->ranks, self->grad);
+  self->sent = take_arrays (self, self->ranks, self->wire);
+  if (!init_state (self, self->main_params, EXEC_STATE_MAIN, error)
+      || !(self->parts ? exec_evaluator_init_moments (self, error) : init_moments (self, error)))
+    return FALSE;
+  cast (self, self->weights, self->main_params, self->parameters);
+  return !self->is_delayed || init_delayed (self, error);
+}
+
+static gboolean
+is_trained_in (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
+}
+
+/* Moments alone may be in eight bits. */
+static PlanDtype
+in_evaluator (PlanDtype moment)
+{
+  return moment == PLAN_DTYPE_E4M3 ? PLAN_DTYPE_FP32 : moment;
+}
+
+static gboolean
+check (const ExecEvaluator *self, GError **error)
+{
+  const PlanDtype dtypes[]
+      = { self->compute, self->main_format,        self->grad,
+          self->wire,    in_evaluator (self->avg), in_evaluator (self->avg_sq) };
+
+  if (self->micro_batches * self->mbs * self->ranks != self->gbs)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "gbs=%" G_GINT64_FORMAT " is not a multiple of mbs=%" G_GINT64_FORMAT
+                   " times %u ranks",
+                   self->gbs, self->mbs, self->ranks);
+      return FALSE;
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (dtypes); i++)
+    if (!is_trained_in (dtypes[i]))
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                     "the reference knows fp32, bf16 and fp16, not %s",
+                     plan_dtype_name (dtypes[i]));
+        return FALSE;
+      }
+  if (self->parameters > G_MAXUINT / sizeof (float))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                   "model %s is too large for the reference", self->model->name);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+static void
+read_plan (ExecEvaluator *self, const Plan *plan)
+{
+  gint64 strategy = plan->value[PLAN_STRATEGY];
+
+  self->gbs = plan->value[PLAN_GBS];
+  self->mbs = plan->value[PLAN_MBS];
+  self->seq = plan->value[PLAN_SEQ];
+  self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
+  self->rows = self->mbs * self->seq;
+  self->micro_batches = self->gbs / (self->mbs * self->ranks);
+  self->compute = plan_weights_dtype (plan);
+  self->product = plan_field_dtype (plan, PLAN_COMPUTE);
+  self->is_delayed = plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED;
+  self->product_weight = plan_weight_copies_dtype (plan);
+  self->product_grad = self->product == self->compute ? self->compute : plan_grad_dtype (plan);
+  self->main_format = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
+  self->grad = plan_field_dtype (plan, PLAN_MAIN_GRADS);
+  self->avg = plan_field_dtype (plan, PLAN_EXP_AVG);
+  self->avg_sq = plan_field_dtype (plan, PLAN_EXP_AVG_SQ);
+  self->is_sgd = plan->value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_SGD;
+  self->reduces_every_micro_batch
+      = self->inner > 1
+        && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  self->pieces = plan->value[PLAN_LOSS_CHUNKS];
+  self->sums_in_place
+      = self->fuses
+        && (self->reduces_every_micro_batch ? self->wire : self->grad) == PLAN_DTYPE_FP32;
+  if (plan_scales_gradients (plan, self->inner))
+    self->constants.mean_of = self->ranks;
+}
+
+static gboolean
+init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
+{
+  const PlanModel *m = job->model;
+  const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
+
+  if (stack == NULL)
+    return FALSE;
+  self->model = m;
+  self->ranks = ranks;
+  self->job = job;
+  self->constants = job->constants;
+  self->vocab = plan_stack_padded_vocab (stack, m->vocab, 1);
+  self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
+  self->attention_width = m->heads * m->head_dim;
+  read_plan (self, job->plan);
+  self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
+  lay_out (self);
+  if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
+    exec_evaluator_find_parts (self, stack);
+  return check (self, error);
+}
+
+static GByteArray *
+widened_params (const ExecEvaluator *self)
+{
+  GByteArray *out = g_byte_array_new ();
+
+  g_byte_array_set_size (out, (guint)(self->parameters * sizeof (float)));
+  exec_number_widen ((float *)(void *)out->data, self->main_params.data, self->main_format,
+                     self->parameters);
+  return out;
+}
+
+static void
+clear (ExecEvaluator *self)
+{
+  g_ptr_array_unref (self->owned);
+  g_free (self->scratch);
+  if (self->parts != NULL)
+    g_array_unref (self->parts);
+}
+
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)
+
+static gboolean
+train_step (ExecEvaluator *self, gint64 i, ExecResult *result, GError **error)
+{
+  const ExecJob *job = self->job;
+  const float *coef = self->coef.data;
+  gint64 start_us = g_get_monotonic_time (), step = job->first_step + i;
+
+  if (!compute_gradients (self, step, error))
+    return FALSE;
+  update (self, step);
+  result->grad_norms[i] = (double)coef[1];
+  result->losses[i] = (double)coef[2];
+  result->step_ns[i] = 1000 * (g_get_monotonic_time () - start_us);
+  result->eval_losses[i] = NAN;
+  return job->eval_every == 0 || (step + 1) % job->eval_every != 0
+         || compute_eval_loss (self, &result->eval_losses[i], error);
+}
+
+gboolean
+exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error)
+{
+  g_auto (ExecEvaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
+  g_auto (ExecResult) result = { 0 };
+
+  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error)
+      || !init_params (&self, error))
+    return FALSE;
+  exec_evaluator_take_activations (&self);
+  result.losses = g_new0 (double, job->steps);
+  result.grad_norms = g_new0 (double, job->steps);
+  result.eval_losses = g_new0 (double, job->steps);
+  result.step_ns = g_new0 (gint64, job->steps);
+  for (gint64 i = 0; i < job->steps; i++)
+    if (!train_step (&self, i, &result, error))
+      return FALSE;
+  result.main_params = widened_params (&self);
+  *out_result = result;
+  result = (ExecResult){ 0 };
+  return TRUE;
+}

@@ -1,0 +1,13 @@
+/* exec_evaluate: the same training run as exec_run_threads, computed in one process from what the
+ * plan declares (which sums in which order, which roundings), with no schedule, shard, bucket queue
+ * or collective. The reference that every backend must equal, bit for bit. */
+#pragma once
+#include "exec/walk/exec.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* `ranks` data-parallel ranks; out_result gets losses, norms and the full main weights (embedding,
+ * head, layers; parameters only, no padding) as fp32. */
+gboolean exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error);
+
+G_END_DECLS

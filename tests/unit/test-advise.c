@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program other than fsdplan asks: it links libadvise.a and what lies below it, and neither
+ * answers nor progress appear anywhere but where it wants them. */
+#include "config.h"
+
+#include "advise/adjustments.h"
+#include "advise/query.h"
+#include "planner/base/error.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct
+{
+  AdviseInput input;
+  AdviseChoice choice;
+} Asked;
+
+static const AdviseQuestion question = { .top = 3, .apart = ADVISE_APART, .front = 30 };
+
+static void
+asked_init (Asked *self, const char *cluster)
+{
+  *self = (Asked){ 0 };
+  plan_init (&self->input.plan);
+  self->input.model = plan_model_new ("llama3-8b", NULL);
+  self->input.cluster = plan_cluster_new (cluster, NULL);
+  self->input.db = ":memory:";
+  self->input.adjustments = advise_adjustments_shipped ();
+  self->input.plan.value[PLAN_GBS] = 64;
+  self->input.plan.value[PLAN_SEQ] = 4096;
+  ck_assert (advise_choice_init (&self->choice, &question, &self->input, NULL));
+}
+
+static void
+asked_clear (Asked *self)
+{
+  advise_input_clear (&self->input);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Asked, asked_clear)
+
+static guint64 n_told, n_ends;
+
+static gboolean
+count_progress (guint64 done, guint64 total, gpointer user_data)
+{
+  n_told++;
+  n_ends += total == 0;
+  return TRUE;
+}
+
+static gboolean
+stop_at_once (guint64 done, guint64 total, gpointer user_data)
+{
+  return FALSE;
+}
+
+/* Standard output and error of this process, as a file; how much is in it. */
+static gint64
+count_printed (void (*ask) (void))
+{
+  char name[] = "/tmp/test-advise-XXXXXX";
+  const int file = mkstemp (name), out = dup (STDOUT_FILENO), err = dup (STDERR_FILENO);
+  dup2 (file, STDOUT_FILENO);
+  dup2 (file, STDERR_FILENO);
+  ask ();
+  fflush (NULL);
+  dup2 (out, STDOUT_FILENO);
+  dup2 (err, STDERR_FILENO);
+  const gint64 length = lseek (file, 0, SEEK_END);
+  close (file);
+  close (out);
+  close (err);
+  unlink (name);
+  return length;
+}
+
+static void
+ask_and_check (void)
+{
+  g_auto (Asked) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  g_autoptr (GError) error = NULL;
+  asked_init (&asked, "dgx-h100:1");
+  asked.choice.progress = count_progress;
+  ck_assert (advise_query_ask (&asked.choice, 3, &query, &error));
+  ck_assert_uint_gt (query.answers->len, 1);
+  for (guint i = 0; i < query.answers->len; i++)
+    {
+      const AdviseAnswer *answer = &g_array_index (query.answers, AdviseAnswer, i);
+      AdviseInput alone = asked.input;
+      g_auto (AdvisePrediction) again = { 0 };
+      alone.plan = answer->found->plan;
+      ck_assert (advise_predict (&alone, &again, &error));
+      ck_assert_double_eq (again.step_ms, answer->prediction.step_ms);
+      ck_assert_double_ge (again.p_fits, ADVISE_P_FITS);
+    }
+}
+
+START_TEST (answers_without_a_word)
+{
+  ck_assert_int_eq (count_printed (ask_and_check), 0);
+  ck_assert_uint_gt (n_told, 1);
+  ck_assert_uint_eq (n_ends, 1);
+}
+END_TEST
+
+START_TEST (whoever_asks_may_stop)
+{
+  g_auto (Asked) asked = { 0 };
+  g_autoptr (GError) error = NULL;
+  Plan least;
+  guint64 bytes;
+  asked_init (&asked, "dgx-h100:1");
+  asked.choice.progress = stop_at_once;
+  ck_assert (!advise_query_least (&asked.choice, &least, &bytes, &error));
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_STOPPED));
+}
+END_TEST
+
+START_TEST (says_why_nothing_fits)
+{
+  g_auto (Asked) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  g_autoptr (GError) error = NULL;
+  asked_init (&asked, "rtx-4090:1");
+  ck_assert (advise_query_ask (&asked.choice, 3, &query, NULL));
+  ck_assert_uint_eq (query.answers->len, 0);
+  ck_assert (!advise_query_refuse (&asked.choice, &error));
+  ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("advise");
+  TCase *tcase = tcase_create ("another program");
+  tcase_add_test (tcase, answers_without_a_word);
+  tcase_add_test (tcase, whoever_asks_may_stop);
+  tcase_add_test (tcase, says_why_nothing_fits);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
