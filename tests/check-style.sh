@@ -94,7 +94,7 @@ there ()
 for file in "${documents[@]}"; do
   {
     awk '/^ *```/ { is_code = !is_code } !is_code' "$file" | grep -oE '`[^` ]+`' | tr -d '`' |
-      grep -E '^[a-z0-9][A-Za-z0-9_.*-]*(/[A-Za-z0-9_.*-]+)+\.(c|h|cuh?|md|sh|csv|txt|ini|sql|gp|mk|m4|py|tap|test)$' |
+      grep -E '^[a-z0-9][A-Za-z0-9_.*-]*(/[A-Za-z0-9_.*-]+)+\.(c|h|cuh?|md|sh|csv|txt|ini|sql|gp|mk|m4|py|tap|test|h2m)$' |
       grep -vE 'NAME|^build'
     grep -oE '\]\([^)]+\)' "$file" | grep -vE 'https?:' | sed 's/^](//; s/)$//'
   } | sort -u | while read -r name; do
