@@ -47,7 +47,8 @@ grep -rnI ' $' planner advise cli sim exec db plots tests configure.ac Makefile.
 grep -nE '\b(exit|printf|fprintf|puts|fputs|g_print|g_printerr) \(' "${library[@]}" |
   cut -d: -f1,2 | offences "only cli prints and exits"
 
-# Every folder with a make fragment has a short README that names what lies in it, `check-*.sh` too.
+# A folder has a short README that names what lies in it and in its folders, but for those that have one
+# of their own, `check-*.sh` too; of tests what lies in its folders is not named.
 named_in ()
 {
   local pattern
@@ -58,17 +59,48 @@ named_in ()
   return 1
 }
 set -f # patterns stay patterns
-for folder in planner cli sim exec db plots tests; do
-  readme=$folder/README.md
+for folder in planner advise cli sim exec exec/cuda db plots tests; do
+  readme=$folder/README.md depth=9
   [ -e $readme ] || { echo "$readme is missing"; continue; }
-  [ "$(wc -l <$readme)" -le 40 ] || echo "$readme has more than 40 lines"
-  find $folder -mindepth 1 -maxdepth 1 \
-    \( -type d ! -name '.*' -o -name '*.[ch]' -o -name '*.gp' -o -name '*.sql' -o -name '*.sh' \) \
-    -printf '%f\n' | sort | while read -r name; do
-    named_in $readme "$name" || echo "$readme does not name $name"
+  [ "$(wc -l <$readme)" -le 120 ] || echo "$readme has more than 120 lines"
+  [ $folder = tests ] && depth=1
+  find $folder -mindepth 1 -maxdepth $depth \
+    \( -type d ! -name '.*' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.gp' -o -name '*.sql' \
+    -o -name '*.sh' \) -printf '%P\n' | sort | while read -r path; do
+    [[ $path == */* && -e $folder/${path%%/*}/README.md ]] && continue
+    named_in $readme "${path##*/}" || echo "$readme does not name $path"
   done
-done | offences "a folder's README names, in 40 lines, what lies in it"
+done | offences "a folder's README names, in 120 lines, what lies in it"
 set +f
+
+# Documents: lines as people see them, but for what programs print; and the files that they name.
+mapfile -t documents < <(find . -maxdepth 3 -name '*.md' -not -path '*/build*' -printf '%P\n' | sort)
+awk '
+  FNR == 1 { is_code = 0 }
+  /^ *```/ { is_code = !is_code }
+  { seen = $0; gsub (/[\200-\277]/, "", seen) }
+  !is_code && length (seen) > 120 { print FILENAME ":" FNR }' "${documents[@]}" |
+  offences "a line of more than 120 characters"
+[ "$(wc -l <README.md)" -le 200 ] || echo README.md | offences "more than 200 lines"
+
+# there FILE NAME: a file, or a pattern of some, from the root or from where FILE lies. A program of
+# tests stands for its source.
+there ()
+{
+  local name=${2%%#*}
+  [[ $name == *.tap ]] && name=${name%.tap}.c
+  compgen -G "$name" >/dev/null || compgen -G "$(dirname "$1")/$name" >/dev/null
+}
+for file in "${documents[@]}"; do
+  {
+    awk '/^ *```/ { is_code = !is_code } !is_code' "$file" | grep -oE '`[^` ]+`' | tr -d '`' |
+      grep -E '^[a-z0-9][A-Za-z0-9_.*-]*(/[A-Za-z0-9_.*-]+)+\.(c|h|cuh?|md|sh|csv|txt|ini|sql|gp|mk|m4|py|tap|test|h2m)$' |
+      grep -vE 'NAME|^build'
+    grep -oE '\]\([^)]+\)' "$file" | grep -vE 'https?:' | sed 's/^](//; s/)$//'
+  } | sort -u | while read -r name; do
+    there "$file" "$name" || echo "$file: $name"
+  done
+done | offences "there is no such file"
 
 # Exported names start with their folder's prefix.
 while read -r archive prefix; do

@@ -39,7 +39,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += $(cuda_sources) %D%/kernels/kernels.h %D%/kernels/window.h \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/kernels.h %D%/kernels/window.h \
   %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/patch.cuh \
   %D%/kernels/powers.cuh %D%/kernels/reduce.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)

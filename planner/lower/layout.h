@@ -1,7 +1,7 @@
 /* PlanLayout: which parameters share a bucket, in what order and with what padding.
  *
- * Made from a model and a resolved plan; rules in README.md of this folder. Every
- * bucket is cut into equal shards; parameters are views into their bucket. */
+ * Made from a model and a resolved plan. Every bucket is cut into equal shards;
+ * parameters are views into their bucket. */
 #pragma once
 #include "planner/lower/buckets.h"
 #include "planner/model/model.h"

@@ -1,5 +1,5 @@
 /* Every knob of a plan, once. The enum, text form, CLI options, help, rules and documentation are
- * made from these lists; the meanings and the citations are in README.md of this folder.
+ * made from these lists; what each means, in its summary.
  *
  * PLAN_FIELD_LIST (X): X (ID, "name", TYPE, values, default, NUMERICS, "summary")
  *   TYPE      ENUM   one of `values`            INT   integer >= 1; PLAN_UNSET where none was given

@@ -8,7 +8,7 @@
 #include "planner/plan/stack-history.h"
 
 /* Facts per framework; megatron-fsdp from its source at the newest date (communication unit, hooks)
- * and from the memory its authors logged (loss image, constant residual: fitted, see README). What
+ * and from the memory its authors logged (loss image, residual: fitted, docs/accuracy.md). What
  * lies outside the allocator is assumed, of the right order.
  *
  * So is what issuing an op costs a host that runs Python. Published: a small kernel of PyTorch's

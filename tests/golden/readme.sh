@@ -1,22 +1,23 @@
 #!/bin/sh
-# Runs the README's console blocks. A line "$ command" is run in an empty folder; the lines up to the
-# next command are exactly what it prints, where a line "..." stands for any lines. Blocks opened
-# with "```console no-run" are left alone.
-readme=$top_srcdir/README.md
+# Runs the console blocks of README.md and docs/, each file in an empty folder of its own. A line
+# "$ command" is run; the lines up to the next command are exactly what it prints, where a line "..."
+# stands for any lines. In blocks opened with "```console like", for output with times in it, a line
+# begins with the word that is shown, a number with any, and more lines may come between. Blocks
+# opened with "```console no-run" are left alone.
 scratch=$(mktemp -d) || exit 99
 trap 'rm -rf "$scratch"' EXIT
-mkdir "$scratch/work" && cd "$scratch/work" || exit 99
-XDG_DATA_HOME=$scratch/data # a store of its own
-export XDG_DATA_HOME
 
-# One file pair per command: N.command, N.expected.
-awk -v dir="$scratch" '
-  /^```console *$/     { inside = 1; next }
-  /^```/               { inside = 0; next }
-  inside && /^\$ /     { n++; file = sprintf ("%s/%03d", dir, n)
-                         print substr ($0, 3) >(file ".command"); printf "" >(file ".expected")
-                         next }
-  inside && n          { print >(file ".expected") }' "$readme"
+# One file pair per command: N.command, N.expected or N.like.
+split ()
+{
+  awk -v dir="$2" '
+    /^```console *(like)? *$/ { inside = 1; end = /like/ ? ".like" : ".expected"; next }
+    /^```/                    { inside = 0; next }
+    inside && /^\$ /          { n++; file = sprintf ("%s/%03d", dir, n)
+                                print substr ($0, 3) >(file ".command"); printf "" >(file end)
+                                next }
+    inside && n               { print >(file end) }' "$1"
+}
 
 # The expected text as a shell pattern: everything literal but "..." lines, which are *.
 pattern ()
@@ -26,20 +27,43 @@ pattern ()
          printf ("%s%s", NR > 1 && !glue ? "\n" : "", skip ? "*" : $0) }' "$1"
 }
 
+# like FILE OUTPUT: the lines of FILE come in OUTPUT in their order, by their first words; blank lines
+# do not count.
+like ()
+{
+  awk 'function word(text) { return text ~ /^[0-9.]+$/ ? "a number" : text }
+       NR == FNR { if (NF) wanted[++n] = word($1); next }
+       i < n && word($1) == wanted[i + 1] { i++ }
+       END { exit (i < n) }' "$1" "$2"
+}
+
 n=0 failed=0
-for file in "$scratch"/*.command; do
-  [ -e "$file" ] || { echo "no console block in $readme"; exit 1; }
-  n=$((n + 1))
-  sh "$file" </dev/null >"$scratch/out" 2>"$scratch/err"
-  status=$?
-  case $(cat "$scratch/out") in
-    $(pattern "${file%.command}.expected")) test $status -eq 0 && continue ;;
-  esac
-  failed=$((failed + 1))
-  echo "README.md: exit status $status, or not the output shown, from:"
-  cat "$file"
-  diff -u "${file%.command}.expected" "$scratch/out"
-  cat "$scratch/err"
+for file in "$top_srcdir/README.md" "$top_srcdir"/docs/*.md; do
+  name=$(basename "$file" .md)
+  mkdir -p "$scratch/$name/work" && cd "$scratch/$name/work" || exit 99
+  XDG_DATA_HOME=$scratch/$name/data # a store of its own
+  export XDG_DATA_HOME
+  split "$file" "$scratch/$name"
+  for command in "$scratch/$name"/*.command; do
+    [ -e "$command" ] || continue
+    n=$((n + 1)) expected=${command%.command}.expected
+    sh "$command" </dev/null >"$scratch/out" 2>"$scratch/err"
+    status=$?
+    if [ -e "$expected" ]; then
+      case $(cat "$scratch/out") in
+        $(pattern "$expected")) test $status -eq 0 && continue ;;
+      esac
+    else
+      expected=${command%.command}.like
+      like "$expected" "$scratch/out" && test $status -eq 0 && continue
+    fi
+    failed=$((failed + 1))
+    echo "$name.md: exit status $status, or not the output shown, from:"
+    cat "$command"
+    diff -u "$expected" "$scratch/out"
+    cat "$scratch/err"
+  done
+  [ "$name" != README ] || [ $n -gt 0 ] || { echo "no console block in README.md"; exit 1; }
 done
 echo "$n commands, $failed failed"
 test $failed -eq 0
