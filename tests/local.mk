@@ -272,6 +272,43 @@ bench-torch: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 # How well collectives and steps over a network follow the model of it.
 bench-network: fsdplan$(EXEEXT) fsdplan-exec-cpu$(EXEEXT)
 	@top_srcdir='$(abs_top_srcdir)' $(SHELL) $(srcdir)/%D%/bench/predict-network.sh ./fsdplan$(EXEEXT)
+# The tests that fail most often; no fake device is built for them.
+check-quick:
+	programs=`printf '%s ' $(check_tests) | tr ' ' '\n' | grep /unit/ | tr '\n' ' '`; \
+	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS="$$programs" \
+	  TESTS="$$programs $(golden_tests) $(source_tests)"
+# All but what looks at the source, or runs programs for long that shorter tests run, too.
+check-sanitized:
+	tests=`printf '%s ' $(TESTS) | tr ' ' '\n' | \
+	  grep -vE '/check-|/(answers|bench-gpu|gpu-rehearsal|mpi-product|readme|sources|torch)[.]sh' | tr '\n' ' '`; \
+	$(MAKE) $(AM_MAKEFLAGS) check TESTS="$$tests"
+# What runs by other code where BLAS, MPI and hwloc are missing, and one answer of each kind.
+minimal_programs = \
+  %D%/unit/test-bench.tap \
+  %D%/unit/test-comm.tap \
+  %D%/unit/test-exec.tap \
+  %D%/unit/test-gradients.tap \
+  %D%/unit/test-kernels.tap \
+  %D%/unit/test-launch.tap \
+  %D%/unit/test-placement.tap \
+  %D%/unit/test-probe.tap \
+  %D%/prop/prop-exec.tap
+minimal_tests = \
+  %D%/exec/checkpoint.sh \
+  %D%/exec/faults.sh \
+  %D%/exec/local.sh \
+  %D%/exec/ranks.sh \
+  %D%/exec/record.sh \
+  %D%/exec/train.sh \
+  %D%/golden/emit-megatron.test \
+  %D%/golden/query-card.test \
+  %D%/golden/sim-llama3-8b.test
+check-minimal:
+	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS='$(minimal_programs)' \
+	  TESTS='$(minimal_programs) $(minimal_tests)'
+# Before a release: every case of everything, the GPU day's script on the fake device, every plan.
+check-release:
+	FSDPLAN_SHARE=1 FSDPLAN_PRODUCT=whole $(MAKE) $(AM_MAKEFLAGS) check
 # Every plan of the product of tests/prop/product.c; make check runs a share.
 check-product:
 	FSDPLAN_PRODUCT=whole $(MAKE) $(AM_MAKEFLAGS) check TESTS=%D%/prop/prop-product.tap
@@ -279,7 +316,8 @@ check-product:
 # What needs root and a minute: all GPUs of the nodes that are played.
 check-cluster:
 	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
-.PHONY: bench bench-here bench-instructions bench-network bench-torch check-cluster check-product fuzz
+.PHONY: bench bench-here bench-instructions bench-network bench-torch check-cluster check-minimal \
+  check-product check-quick check-release check-sanitized fuzz
 
 golden_tests = \
   %D%/golden/bench-dry-run.test \
@@ -464,12 +502,14 @@ golden_tests = \
   %D%/golden/validate-stdin.test \
   %D%/golden/validate-stored.test \
   %D%/golden/validate-wrong.test
-script_tests = \
+source_tests = \
   %D%/check-cuda.sh \
   %D%/check-headers.sh \
   %D%/check-layers.sh \
   %D%/check-style.sh \
-  %D%/check-wide.sh \
+  %D%/check-wide.sh
+script_tests = \
+  $(source_tests) \
   %D%/exec/bench.sh \
   %D%/exec/carried.sh \
   %D%/exec/catalogue.sh \

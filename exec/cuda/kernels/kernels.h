@@ -23,7 +23,7 @@ typedef struct
 
 typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/elementwise.cu */
+/* elementwise.cu */
 int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
 int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
 int exec_cuda_scale (const ExecArgs *args, void *stream);
@@ -36,13 +36,12 @@ int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/attention.cu */
+/* attention.cu */
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/attention-softmax.cu: what is between products in batches. Elements are of
- * `dtype`, fp32, bf16 or fp16; pitches, strides from head to head and all other numbers are in
- * elements. */
+/* attention-softmax.cu: the softmax between GEMMs in batches. Elements are of `dtype`, fp32, bf16
+ * or fp16; pitches, strides from head to head and all other numbers are in elements. */
 
 /* Causal softmax of scale * score, in place: of `queries` rows of each head, of scores in fp32,
  * `pitch` apart. The first of a row's keys is one that `first` others follow before the first row's
@@ -86,30 +85,29 @@ typedef struct
 } ExecCudaSums;
 int exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream);
 
-/* exec/cuda/kernels/embedding.cu */
+/* embedding.cu */
 int exec_cuda_embed (const ExecArgs *args, void *stream);
 int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_positions (const ExecArgs *args, void *stream);
 int exec_cuda_positions_bwd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/gemm-plain.cu; factors in any format that quantize makes, too */
+/* gemm-plain.cu; factors in any format that quantize makes, too */
 int exec_cuda_gemm_plain (const ExecArgs *args, void *stream);
 int exec_cuda_gemm_add_plain (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/head-norm.cu */
+/* head-norm.cu */
 int exec_cuda_head_norm (const ExecArgs *args, void *stream);
 int exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/loss.cu */
+/* loss.cu */
 int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/adam-fp8.cu: adamw, where a moment is in e4m3 or fp16. Behind the scale of one
- * in e4m3 is room for another number. */
+/* adam-fp8.cu: adamw with a moment in e4m3 or fp16. Behind an e4m3 scale is room for a number. */
 int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/norm.cu; gradients of norms: norm-bwd.cu */
+/* norm.cu; gradients of norms: norm-bwd.cu */
 int exec_cuda_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_add_rmsnorm (const ExecArgs *args, void *stream);
 int exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream);
@@ -118,14 +116,14 @@ int exec_cuda_add_layernorm (const ExecArgs *args, void *stream);
 int exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_bias_bwd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/optimizer.cu; the first is no op. */
+/* optimizer.cu; the first is no op. */
 ExecCudaVarying exec_cuda_varying (const ExecConstants *constants);
 int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
 int exec_cuda_clip (const ExecArgs *args, void *stream);
 int exec_cuda_adamw (const ExecArgs *args, void *stream);
 int exec_cuda_sgd (const ExecArgs *args, void *stream);
 
-/* exec/cuda/kernels/param.cu; for each parameter that a rank has a part of */
+/* param.cu; for each parameter that a rank has a part of */
 int exec_cuda_param_amax (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_rescale (const ExecArgs *args, void *stream);
@@ -135,14 +133,14 @@ int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a by
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
 
-/* exec/cuda/kernels/quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of
+/* quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of
  * these. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* exec/cuda/kernels/quantize-128x128.cu: what those two files do, where scales are of 128 elements
- * or of squares of that side; the last one turns the scales alone. */
+/* quantize-128x128.cu: the same where scales are of 128 elements or of squares of that side; the
+ * last one transposes the scales alone. */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);
