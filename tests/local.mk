@@ -447,6 +447,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/sim-sweep-sure.test \
   %D%/golden/sim-workspaces.test \
   %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \

@@ -5,8 +5,10 @@
 
 #include "planner/accuracy.h"
 #include "planner/cli/adjustments.h"
+#include "planner/units.h"
 
 #include <math.h>
+#include <string.h>
 
 CliMemoryError
 cli_memory_error (const SimAdjustments *set, const PlanCluster *cluster, const PlanStack *stack)
@@ -32,6 +34,21 @@ cli_p_fits (const CliMemoryError *error, guint64 device, guint64 resting, guint6
     return -1;
   return scale > 0 ? plan_accuracy_share_below (((double)limit - (double)device) / scale)
                    : device <= limit;
+}
+
+gboolean
+cli_p_fits_parse (const char *text, double *out_p, GError **error)
+{
+  g_autofree char *number = g_strdup (text);
+  char *sign = text ? strchr (number, '%') : NULL;
+  const double unit = sign && sign[1] == '\0' ? 100 : 1;
+  double p = CLI_P_FITS * unit;
+  if (sign && sign[1] == '\0')
+    *sign = '\0';
+  if (text && !plan_units_parse_real (number, "--p-fits", 0.5 * unit, 0.999 * unit, &p, error))
+    return FALSE;
+  *out_p = p / unit;
+  return TRUE;
 }
 
 static double

@@ -25,6 +25,12 @@ CliMemoryError cli_memory_error (const SimAdjustments *set, const PlanCluster *c
  * of them so many between steps, too; below 0: not known. */
 double cli_p_fits (const CliMemoryError *error, guint64 device, guint64 resting, guint64 limit);
 
+#define CLI_P_FITS 0.95 /* how surely a plan is to fit, unless said */
+
+/* What --p-fits says: a share, or with its sign per cent; NULL: CLI_P_FITS. From 0.5 up, as below a
+ * half a plan is predicted not to fit. */
+gboolean cli_p_fits_parse (const char *text, double *out_p, GError **error);
+
 /* What there has to be for it to fit with probability `p`, from 0.5 up: never less than it is
  * predicted to take, and never less for more. The other way round: the most that it may take, where
  * there is so much. Where nothing is known of errors, the same. */

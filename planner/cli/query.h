@@ -62,8 +62,7 @@ gboolean cli_choice_init (CliChoice *self, const CliQuestion *question, const Cl
 /* Memory that there has to be for a plan to fit as surely as is asked. */
 guint64 cli_choice_needed_bytes (const CliChoice *self, const CliPrediction *prediction);
 
-#define CLI_P_FITS 0.95 /* unless said */
-#define CLI_APART 0.5   /* unless said: predictions are not nearer to what will be measured */
+#define CLI_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
 
 /* How far a search is, on a terminal; FALSE after Ctrl-C (PlanSearchProgress). */
 gboolean cli_query_progress (guint64 done, guint64 total, gpointer user_data);
