@@ -487,7 +487,7 @@ script_tests = \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/output.sh \
-  %D%/exec/usage.sh %D%/exec/answers.sh \
+  %D%/exec/usage.sh %D%/exec/answers.sh %D%/exec/front.sh \
   %D%/exec/workspaces.sh \
   %D%/golden/readme.sh
 TESTS += $(golden_tests) $(script_tests)
