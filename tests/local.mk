@@ -282,6 +282,7 @@ golden_tests = \
   %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
+  %D%/golden/calibrate-sources.test \
   %D%/golden/db-delete.test \
   %D%/golden/db-export-csv.test \
   %D%/golden/db-export-sql.test \

@@ -200,6 +200,26 @@ cli_validation_where (CliValidation *self, const char *text, GError **error)
   return FALSE;
 }
 
+/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
+char *
+cli_run_source (const CliRun *run)
+{
+  const char *name = run->row.cell[PLAN_RUN_ROW_ID], *dash = strchr (name, '-');
+  const char *cell = run->row.cell[PLAN_RUN_SOURCE];
+  return dash ? g_strndup (name, (gsize)(dash - name)) : g_strdup (cell ? cell : "unknown");
+}
+
+void
+cli_validation_of_source (CliValidation *self, const char *source)
+{
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      CliRun *run = &g_array_index (self->runs, CliRun, i);
+      g_autofree char *own = cli_run_source (run);
+      run->is_selected &= g_str_equal (own, source);
+    }
+}
+
 /* Numbers for texts: the same for the same. */
 static guint
 number_of (GHashTable *numbers, const char *text)

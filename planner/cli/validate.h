@@ -26,6 +26,9 @@ typedef struct
   guint group, configuration, question;
 } CliRun;
 
+/* Whose run it is; the caller frees. */
+char *cli_run_source (const CliRun *run);
+
 typedef struct
 {
   char *origin;
@@ -46,6 +49,9 @@ gboolean cli_validation_read_store (const char *db, CliValidation *out_self, GEr
 
 /* "COLUMN=VALUE": unselects the rows of another value. */
 gboolean cli_validation_where (CliValidation *self, const char *text, GError **error);
+
+/* Unselects the rows of other sources. */
+void cli_validation_of_source (CliValidation *self, const char *source);
 
 /* Predicts the selected rows on all processors; `adjustments` NULL: none. Rows that break
  * a rule are skipped with it. */
