@@ -78,22 +78,6 @@ read_memory (const AdviseQuestion *question, const PlanCluster *cluster, guint64
   return TRUE;
 }
 
-/* A share, or with its sign per cent. Below a half a plan is predicted not to fit. */
-static gboolean
-read_p_fits (const char *text, double *out_p, GError **error)
-{
-  g_autofree char *number = g_strdup (text);
-  char *sign = text ? strchr (number, '%') : NULL;
-  const double unit = sign && sign[1] == '\0' ? 100 : 1;
-  double p = ADVISE_P_FITS * unit;
-  if (sign && sign[1] == '\0')
-    *sign = '\0';
-  if (text && !plan_units_parse_real (number, "--p-fits", 0.5 * unit, 0.999 * unit, &p, error))
-    return FALSE;
-  *out_p = p / unit;
-  return TRUE;
-}
-
 guint64
 advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePrediction *prediction)
 {
@@ -121,7 +105,7 @@ advise_choice_init (AdviseChoice *self, const AdviseQuestion *question, const Ad
     }
   if ((question->allow && !plan_space_allow_parse (question->allow, &choice.allow, error))
       || !read_memory (question, input->cluster, &choice.memory_bytes, error)
-      || !read_p_fits (question->p_fits, &choice.p_fits, error))
+      || !advise_p_fits_parse (question->p_fits, &choice.p_fits, error))
     return FALSE;
   *self = choice;
   return TRUE;

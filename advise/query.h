@@ -64,8 +64,7 @@ gboolean advise_choice_init (AdviseChoice *self, const AdviseQuestion *question,
 /* Memory that there has to be for a plan to fit as surely as is asked. */
 guint64 advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePrediction *prediction);
 
-#define ADVISE_P_FITS 0.95 /* unless said */
-#define ADVISE_APART 0.5   /* unless said: predictions are not nearer to what will be measured */
+#define ADVISE_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
 
 /* Further apart than that, answers are of the front of memory and time: a plan that is so much
  * slower is none unless it takes less. */

@@ -4,9 +4,11 @@
 #include "advise/uncertainty.h"
 
 #include "advise/adjustments.h"
+#include "planner/base/units.h"
 #include "planner/runs/accuracy.h"
 
 #include <math.h>
+#include <string.h>
 
 AdviseMemoryError
 advise_memory_error (const SimAdjustments *set, const PlanCluster *cluster, const PlanStack *stack)
@@ -33,6 +35,21 @@ advise_p_fits (const AdviseMemoryError *error, guint64 device, guint64 resting, 
     return -1;
   return scale > 0 ? plan_accuracy_share_below (((double)limit - (double)device) / scale)
                    : device <= limit;
+}
+
+gboolean
+advise_p_fits_parse (const char *text, double *out_p, GError **error)
+{
+  g_autofree char *number = g_strdup (text);
+  char *sign = text ? strchr (number, '%') : NULL;
+  const double unit = sign && sign[1] == '\0' ? 100 : 1;
+  double p = ADVISE_P_FITS * unit;
+  if (sign && sign[1] == '\0')
+    *sign = '\0';
+  if (text && !plan_units_parse_real (number, "--p-fits", 0.5 * unit, 0.999 * unit, &p, error))
+    return FALSE;
+  *out_p = p / unit;
+  return TRUE;
 }
 
 static double

@@ -26,6 +26,12 @@ AdviseMemoryError advise_memory_error (const SimAdjustments *set, const PlanClus
 double advise_p_fits (const AdviseMemoryError *error, guint64 device, guint64 resting,
                       guint64 limit);
 
+#define ADVISE_P_FITS 0.95 /* how surely a plan is to fit, unless said */
+
+/* What --p-fits says: a share, or with its sign per cent; NULL: ADVISE_P_FITS. From 0.5 up, as
+ * below a half a plan is predicted not to fit. */
+gboolean advise_p_fits_parse (const char *text, double *out_p, GError **error);
+
 /* What there has to be for it to fit with probability `p`, from 0.5 up: never less than it is
  * predicted to take, and never less for more. The other way round: the most that it may take, where
  * there is so much. Where nothing is known of errors, the same. */

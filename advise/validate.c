@@ -200,6 +200,26 @@ advise_validation_where (AdviseValidation *self, const char *text, GError **erro
   return FALSE;
 }
 
+/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
+char *
+advise_run_source (const AdviseRun *run)
+{
+  const char *name = run->row.cell[PLAN_RUN_ROW_ID], *dash = strchr (name, '-');
+  const char *cell = run->row.cell[PLAN_RUN_SOURCE];
+  return dash ? g_strndup (name, (gsize)(dash - name)) : g_strdup (cell ? cell : "unknown");
+}
+
+void
+advise_validation_of_source (AdviseValidation *self, const char *source)
+{
+  for (guint i = 0; i < self->runs->len; i++)
+    {
+      AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
+      g_autofree char *own = advise_run_source (run);
+      run->is_selected &= g_str_equal (own, source);
+    }
+}
+
 /* Numbers for texts: the same for the same. */
 static guint
 number_of (GHashTable *numbers, const char *text)

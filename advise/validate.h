@@ -26,6 +26,9 @@ typedef struct
   guint group, configuration, question;
 } AdviseRun;
 
+/* Whose run it is; the caller frees. */
+char *advise_run_source (const AdviseRun *run);
+
 typedef struct
 {
   char *origin;
@@ -46,6 +49,9 @@ gboolean advise_validation_read_store (const char *db, AdviseValidation *out_sel
 
 /* "COLUMN=VALUE": unselects the rows of another value. */
 gboolean advise_validation_where (AdviseValidation *self, const char *text, GError **error);
+
+/* Unselects the rows of other sources. */
+void advise_validation_of_source (AdviseValidation *self, const char *source);
 
 /* Predicts the selected rows on all processors; `adjustments` NULL: none. Rows that break
  * a rule are skipped with it. */

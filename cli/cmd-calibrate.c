@@ -10,6 +10,7 @@
 #include "cli/io/commands.h"
 #include "cli/io/context.h"
 #include "cli/io/output.h"
+#include "cli/validate-report.h"
 #include "db/catalogue.h"
 #include "db/transfer.h"
 #include "planner/base/error.h"
@@ -28,7 +29,7 @@ typedef struct
 {
   char *id, *base, *out, *db, *format, *folds, *stack;
   char **where;
-  gboolean is_dry, is_published, finds_distances;
+  gboolean is_dry, is_published, finds_distances, leaves_out_sources;
   const char *path; /* the table; NULL: the store, or what is published */
 } Question;
 
@@ -433,10 +434,10 @@ find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimA
   return TRUE;
 }
 
-/* The uncertainty of predictions: lines of the base set, and those that these runs give. */
+/* The uncertainty of times: lines of the base set, and those that these runs give. */
 static gboolean
-find_doubts (const Fitted *fitted, const AdviseValidation *validation, const Question *question,
-             const SimAdjustments *base, SimAdjustments *set, GError **error)
+find_doubts (const Fitted *fitted, const Question *question, const SimAdjustments *base,
+             SimAdjustments *set, GError **error)
 {
   g_autofree double *weights = g_new (double, fitted->rows->len + 1);
   for (guint i = 0; i < fitted->rows->len; i++)
@@ -445,11 +446,6 @@ find_doubts (const Fitted *fitted, const AdviseValidation *validation, const Que
   if (!base && shipped)
     memcpy (set->distances, shipped->distances, sizeof set->distances);
   advise_doubt_note_runs (fitted->runs, weights, base, set);
-  if (!base)
-    {
-      advise_doubt_fit_memory (validation, set);
-      advise_doubt_fit_choices (validation, set);
-    }
   for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
     if (!find_distance (fitted, way, base, set, error))
       return FALSE;
@@ -457,8 +453,7 @@ find_doubts (const Fitted *fitted, const AdviseValidation *validation, const Que
 }
 
 static gboolean
-read_runs (const Question *question, const SimAdjustments *set, AdviseValidation *out,
-           GError **error)
+select_runs (const Question *question, AdviseValidation *out, GError **error)
 {
   g_autofree char *stack = question->stack ? g_strconcat ("stack=", question->stack, NULL) : NULL;
   const gboolean is_stored = !question->path && !question->is_published;
@@ -469,7 +464,128 @@ read_runs (const Question *question, const SimAdjustments *set, AdviseValidation
   for (char **where = question->where; where && *where; where++)
     if (!advise_validation_where (out, *where, error))
       return FALSE;
+  return TRUE;
+}
+
+static gboolean
+read_runs (const Question *question, const SimAdjustments *set, AdviseValidation *out,
+           GError **error)
+{
+  if (!select_runs (question, out, error))
+    return FALSE;
   advise_validation_predict (out, set);
+  return TRUE;
+}
+
+/* The set fitted to what others than `source` ran, with what it says of how sure it is. */
+static SimAdjustments *
+fit_without (const char *source, const Fitted *all, const Question *question,
+             const SimAdjustments *base, guint n_parts, GError **error)
+{
+  g_auto (Fitted) others
+      = { .rows = g_array_new (FALSE, FALSE, sizeof (SimObservation)), .runs = g_ptr_array_new () };
+  for (guint i = 0; i < all->rows->len; i++)
+    {
+      g_autofree char *own = advise_run_source (all->runs->pdata[i]);
+      if (g_str_equal (own, source))
+        continue;
+      g_array_append_vals (others.rows, &g_array_index (all->rows, SimObservation, i), 1);
+      g_ptr_array_add (others.runs, all->runs->pdata[i]);
+    }
+  if (others.rows->len == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--sources: all runs are of one source, %s: nothing is left without it", source);
+      return NULL;
+    }
+  g_autoptr (SimAdjustments) set = fit (&others, question, base, n_parts, error);
+  return set && find_doubts (&others, question, base, set, error) ? g_steal_pointer (&set) : NULL;
+}
+
+/* Of a use, in groups that weigh alike. */
+typedef struct
+{
+  double groups, within;
+} Coverage;
+
+static const char *const uses[] = { "use=fit", "use=report" };
+
+/* How many of a source's runs lie within what `set` says of them. */
+static gboolean
+cover (const char *source, const Question *question, const SimAdjustments *set,
+       Coverage out[G_N_ELEMENTS (uses)], GError **error)
+{
+  for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
+    {
+      g_auto (AdviseValidation) runs = { 0 };
+      if (!select_runs (question, &runs, error))
+        return FALSE;
+      advise_validation_of_source (&runs, source);
+      out[u] = (Coverage){ 0 };
+      if (!advise_validation_where (&runs, uses[u], NULL))
+        continue;
+      advise_validation_predict (&runs, set);
+      g_autoptr (GArray) sections = cli_sections_new (&runs);
+      const CliSection *section = &g_array_index (sections, CliSection, 0);
+      out[u] = (Coverage){ section->groups_uncertain, section->groups_within };
+    }
+  return TRUE;
+}
+
+static void
+add_coverage (CliTable *table, const char *source, const Coverage *of)
+{
+  cli_table_add (table, source);
+  for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
+    {
+      cli_table_add_int (table, (gint64)of[u].groups);
+      cli_table_add_real (table, of[u].within, 1);
+      if (of[u].groups > 0)
+        cli_table_add_real (table, 100 * of[u].within / of[u].groups, 1);
+      else
+        cli_table_add (table, NULL);
+    }
+}
+
+/* Each source is left out in turn: whether of ten predictions for a stranger's runs eight lie
+ * within what is said of them. */
+static gboolean
+print_coverage (const Fitted *fitted, const Question *question, const SimAdjustments *base,
+                guint n_parts, CliFormat format, GError **error)
+{
+  static const CliColumn columns[]
+      = { { "source", FALSE },          { "fit_groups", TRUE },    { "fit_within", TRUE },
+          { "fit_within_pct", TRUE },   { "report_groups", TRUE }, { "report_within", TRUE },
+          { "report_within_pct", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  Coverage all[G_N_ELEMENTS (uses)] = { 0 };
+  if (fitted->rows->len == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--sources: no run to fit to");
+      return FALSE;
+    }
+  for (guint i = 0; i < fitted->runs->len; i++)
+    {
+      char *source = advise_run_source (fitted->runs->pdata[i]);
+      Coverage of[G_N_ELEMENTS (uses)];
+      if (!g_hash_table_add (seen, source))
+        continue;
+      g_autoptr (SimAdjustments) set = fit_without (source, fitted, question, base, n_parts, error);
+      if (!set || !cover (source, question, set, of, error))
+        return FALSE;
+      add_coverage (table, source, of);
+      for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
+        {
+          all[u].groups += of[u].groups;
+          all[u].within += of[u].within;
+        }
+    }
+  add_coverage (table, "all", all);
+  cli_table_print (table, format);
+  if (format == CLI_FORMAT_TABLE)
+    printf ("\ngroups of runs whose times lie within the uncertainty that is said of them, each "
+            "source predicted by what was\nfitted to the others; four fifths are meant to\n");
   return TRUE;
 }
 
@@ -520,10 +636,17 @@ calibrate (const Question *question, CliFormat format, GError **error)
       || !read_runs (question, base, &before, error)
       || !collect (&before, (guint)n_parts, &fitted, error))
     return FALSE;
+  if (question->leaves_out_sources)
+    return print_coverage (&fitted, question, base, (guint)n_parts, format, error);
   g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
   if (!set || !read_runs (question, set, &after, error)
-      || !find_doubts (&fitted, &after, question, base, set, error))
+      || !find_doubts (&fitted, question, base, set, error))
     return FALSE;
+  if (!base)
+    {
+      advise_doubt_fit_memory (&after, set);
+      advise_doubt_fit_choices (&after, set);
+    }
   print_errors (&fitted, &before, &after, format);
   if (format == CLI_FORMAT_TABLE)
     {
@@ -556,6 +679,13 @@ check_words (int argc, char **argv, const Question *question, GError **error)
                    "calibrate: --published or a table: use one");
       return FALSE;
     }
+  if (question->leaves_out_sources && (question->id || question->out))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "calibrate: --sources keeps nothing, so it takes no --%s",
+                   question->id ? "id" : "out");
+      return FALSE;
+    }
   return TRUE;
 }
 
@@ -581,6 +711,10 @@ cmd_calibrate (int argc, char **argv, GError **error)
     { "distances", 0, 0, G_OPTION_ARG_NONE, &question.finds_distances,
       "also leave out whole GPUs, then stacks, in turn, to see how far off predictions of one "
       "without runs are; takes minutes",
+      NULL },
+    { "sources", 0, 0, G_OPTION_ARG_NONE, &question.leaves_out_sources,
+      "instead leave out whole sources in turn, and show how many of their runs lie within the "
+      "uncertainty that is said of them; keeps nothing, takes minutes, with --distances an hour",
       NULL },
     { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
     { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,

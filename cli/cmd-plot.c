@@ -180,6 +180,7 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--allow", self->question.allow != NULL, TAKES_SEARCH },
     { "--headroom", self->question.headroom != NULL, TAKES_SEARCH },
     { "--memory", self->question.memory != NULL, TAKES_SEARCH },
+    { "--p-fits", self->question.p_fits != NULL, TAKES_SEARCH },
     { "--front", self->front_text != NULL, TAKES_SEARCH },
     { "--from", self->from != NULL, TAKES_FROM },
     { "--of", self->of != NULL, TAKES_FROM },
@@ -238,6 +239,7 @@ plot_clear (CliPlot *self)
   g_free (self->question.allow);
   g_free (self->question.headroom);
   g_free (self->question.memory);
+  g_free (self->question.p_fits);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
 
@@ -255,6 +257,8 @@ add_search_options (AdviseQuestion *question, char **out_front, CliContext *cont
       "likewise: what a plan may take on a device", "SIZE" },
     { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom,
       "likewise: part of it that stays free", "PERCENT" },
+    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
+      "likewise: probability with which a plan has to fit; 0.95 unless said", "P|PERCENT" },
     { "front", 0, 0, G_OPTION_ARG_STRING, out_front,
       "likewise: how far the front goes beyond the best's time; 30 unless said", "PERCENT" },
     G_OPTION_ENTRY_NULL,

@@ -3,6 +3,7 @@
 
 #include "advise/predict.h"
 #include "advise/training.h"
+#include "advise/uncertainty.h"
 #include "advise/workspaces.h"
 #include "cli/io/commands.h"
 #include "cli/io/compare.h"
@@ -60,40 +61,67 @@ add_sweep_row (CliTable *table, const Plan *asked, const AdvisePrediction *p, co
 typedef struct
 {
   char *label; /* NULL while none fits */
-  double tokens_per_s_per_gpu;
+  double tokens_per_s_per_gpu, p_fits;
   guint64 device_bytes;
 } Best;
 
 static void
+best_clear (Best *self)
+{
+  g_free (self->label);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Best, best_clear)
+
+static void
 best_consider (Best *self, const AdvisePrediction *p, const char *note)
 {
-  if (!p->fits || (self->label && p->tokens_per_s_per_gpu <= self->tokens_per_s_per_gpu))
+  if (self->label && p->tokens_per_s_per_gpu <= self->tokens_per_s_per_gpu)
     return;
   g_autofree char *label = advise_plan_label (&p->plan);
   g_free (self->label);
   self->label = g_strjoin (" ", label, *note ? note : NULL, NULL);
   self->tokens_per_s_per_gpu = p->tokens_per_s_per_gpu;
   self->device_bytes = p->trace->memory.device;
+  self->p_fits = p->p_fits;
 }
 
 static void
-best_print (const Best *self, const AdviseInput *input)
+best_print (const Best *self, const char *title, double limit)
+{
+  const double device = advise_mib (self->device_bytes);
+  printf ("%s: %s\n%.1f tokens/s/GPU in %.1f of %.1f MiB, %.1f %% to spare", title, self->label,
+          self->tokens_per_s_per_gpu, device, limit, 100.0 * (1.0 - device / limit));
+  if (self->p_fits >= 0)
+    printf (": fits with a probability of %.3f", self->p_fits);
+  putchar ('\n');
+}
+
+/* `sure`: the best of those that fit as surely as is asked; `likely`: of all predicted to fit. */
+static void
+print_best (const Best *sure, const Best *likely, double p, const AdviseInput *input)
 {
   const double limit = advise_mib (input->cluster->memory_bytes);
-  if (!self->label)
-    printf ("\nnone of them fits into %.1f MiB\n", limit);
+  g_autofree char *title
+      = g_strdup_printf ("fastest that fits with a probability of at least %g", p);
+  putchar ('\n');
+  if (sure->label)
+    best_print (sure, title, limit);
+  else if (likely->label)
+    printf ("none of them fits with a probability of at least %g\n", p);
   else
-    printf ("\nfastest that fits: %s\n%.1f tokens/s/GPU in %.1f of %.1f MiB, %.1f %% to spare\n",
-            self->label, self->tokens_per_s_per_gpu, advise_mib (self->device_bytes), limit,
-            100.0 * (1.0 - advise_mib (self->device_bytes) / limit));
+    printf ("none of them fits into %.1f MiB\n", limit);
+  if (likely->tokens_per_s_per_gpu > sure->tokens_per_s_per_gpu)
+    best_print (likely, sure->label ? "faster, and less sure to fit" : "fastest that may fit",
+                limit);
 }
 
 static int
-run_sweep (AdviseInput *input, char *const *sweeps, CliFormat format, GError **error)
+run_sweep (AdviseInput *input, char *const *sweeps, double p, CliFormat format, GError **error)
 {
   g_autoptr (GArray) plans = cli_sweep (&input->plan, sweeps, error);
   g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
-  Best best = { 0 };
+  g_auto (Best) sure = { 0 };
+  g_auto (Best) likely = { 0 };
   if (!plans)
     return CLI_FAILED;
   for (guint i = 0; i < plans->len; i++)
@@ -108,13 +136,15 @@ run_sweep (AdviseInput *input, char *const *sweeps, CliFormat format, GError **e
           continue;
         }
       add_sweep_row (table, &input->plan, &prediction, note);
-      best_consider (&best, &prediction, note);
+      if (prediction.fits)
+        best_consider (&likely, &prediction, note);
+      if (prediction.fits && (prediction.p_fits < 0 || prediction.p_fits >= p))
+        best_consider (&sure, &prediction, note);
     }
   cli_table_print (table, format);
   if (format == CLI_FORMAT_TABLE)
-    best_print (&best, input);
-  g_autofree char *label = best.label;
-  return label ? CLI_DONE : CLI_NOT_FEASIBLE;
+    print_best (&sure, &likely, p, input);
+  return likely.label ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
 static void
@@ -336,14 +366,18 @@ cmd_sim (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (AdviseInput) input = { 0 };
   g_auto (GStrv) sweeps = NULL;
-  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL, *goodput = NULL;
+  g_autofree char *trace = NULL, *tokens = NULL, *price = NULL, *goodput = NULL, *p_fits = NULL;
   AdviseTraining training;
+  double p;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &sweeps,
       "simulate every combination of these values, a row each; a field alone takes all of its "
       "values",
       "FIELD[=V1,V2,…]" },
+    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &p_fits,
+      "probability of fitting that the fastest of a sweep is to have; 0.95 unless said",
+      "P|PERCENT" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
       "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
@@ -369,10 +403,16 @@ cmd_sim (int argc, char **argv, GError **error)
                             : "goodput");
       return CLI_FAILED;
     }
-  if (!cli_format_parse (options.format, &format, error)
+  if (p_fits && !sweeps)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--p-fits is for a sweep (--sweep): of one plan the probability is printed");
+      return CLI_FAILED;
+    }
+  if (!cli_format_parse (options.format, &format, error) || !advise_p_fits_parse (p_fits, &p, error)
       || !cli_input_read (&options, NULL, &input, error)
       || !advise_training_init (&training, tokens, price, goodput, &input, error))
     return CLI_FAILED;
-  return sweeps ? run_sweep (&input, sweeps, format, error)
+  return sweeps ? run_sweep (&input, sweeps, p, format, error)
                 : run_one (&input, &training, trace, format, error);
 }

@@ -21,14 +21,6 @@ cell_or_unknown (const AdviseRun *run, PlanRunColumn column)
   return g_strdup (cell ? cell : "unknown");
 }
 
-/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
-static char *
-source_of (const AdviseRun *run)
-{
-  const char *name = run->row.cell[PLAN_RUN_ROW_ID], *dash = strchr (name, '-');
-  return dash ? g_strndup (name, (gsize)(dash - name)) : cell_or_unknown (run, PLAN_RUN_SOURCE);
-}
-
 static char *
 gpu_of (const AdviseRun *run)
 {
@@ -70,8 +62,8 @@ static const struct
   const char *by;
   KeyFunc key;
 } ways[] = {
-  { "source", source_of },     { "gpu_type", gpu_of },        { "stack", stack_of },
-  { "strategy", strategy_of }, { "recompute", recompute_of }, { "size", size_of },
+  { "source", advise_run_source }, { "gpu_type", gpu_of },        { "stack", stack_of },
+  { "strategy", strategy_of },     { "recompute", recompute_of }, { "size", size_of },
 };
 
 static void

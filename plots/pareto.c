@@ -248,8 +248,8 @@ set_variables (const View *view, PlotFigure *figure)
 }
 
 gboolean
-plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const char *title,
-             const char *path, char **out_text, GError **error)
+plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const char *memory,
+             const char *title, const char *path, char **out_text, GError **error)
 {
   g_auto (PlotFigure) figure = { 0 };
   g_autoptr (GArray) front = NULL;
@@ -284,6 +284,7 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
     note = g_strdup_printf ("left out: %u plan%s far more memory", n_beyond,
                             n_beyond == 1 ? " that wants" : "s that want");
   plot_figure_set_title (&figure, title, note);
+  plot_figure_set_text (&figure, "memory", memory);
   set_variables (&view, &figure);
   return plot_figure_draw (&figure, out_text, error);
 }

@@ -5,10 +5,11 @@
 # n_front, n_others, n_unfit    how many points there are
 # n_labels; n_left, n_right     numbers in a text; whether there are labels on that side of a point
 # capacity, capacity_key        of the device, GiB, 0: not known; and in words
+# memory                        which memory it is
 
 set xrange [x_from:x_to]
 set yrange [y_from:y_to]
-set xlabel 'memory of the fullest rank [GiB]'
+set xlabel memory.' [GiB]'
 set ylabel 'throughput [tokens/s per GPU]'
 
 if (capacity > 0) {

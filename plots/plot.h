@@ -59,9 +59,10 @@ gboolean plot_memory (const PlanTrace *simulated, const PlanTrace *measured,
                       const PlanSchedule *schedule, const char *title, const char *path,
                       char **out_text, GError **error);
 
-/* Memory against throughput, with the device's capacity. */
+/* Memory against throughput, with the device's capacity. `memory` says which memory it is. */
 gboolean plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib,
-                      const char *title, const char *path, char **out_text, GError **error);
+                      const char *memory, const char *title, const char *path, char **out_text,
+                      GError **error);
 
 /* Throughput, of all GPUs and of each, and efficiency against their number: a line for each name,
  * its points in any order. What does not fit is named, not drawn. */

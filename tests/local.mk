@@ -325,6 +325,7 @@ golden_tests = \
   %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
+  %D%/golden/calibrate-sources.test \
   %D%/golden/db-delete.test \
   %D%/golden/db-export-csv.test \
   %D%/golden/db-export-sql.test \
@@ -491,6 +492,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-sweep.test \
+  %D%/golden/sim-sweep-sure.test \
   %D%/golden/sim-workspaces.test \
   %D%/golden/validate-foundry.test \
   %D%/golden/validate-json.test \
@@ -532,7 +534,7 @@ script_tests = \
   %D%/exec/torch.sh \
   %D%/exec/train.sh \
   %D%/exec/output.sh \
-  %D%/exec/usage.sh %D%/exec/answers.sh \
+  %D%/exec/usage.sh %D%/exec/answers.sh %D%/exec/front.sh \
   %D%/exec/workspaces.sh \
   %D%/golden/readme.sh
 TESTS += $(golden_tests) $(script_tests)

@@ -208,7 +208,8 @@ sweep_pareto (CliPlot *self, char **out_text, GError **error)
   g_autofree char *title = cli_plot_title (&input, NULL, sweeps);
   cli_plot_add_refused (&title, swept.n_refused, swept.n_refused + swept.plans->len, swept.why);
   return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
-                      gib (input.cluster->memory_bytes), title, self->path, out_text, error);
+                      gib (input.cluster->memory_bytes), "memory of the fullest rank", title,
+                      self->path, out_text, error);
 }
 
 /* The options of a search that finds the same answers as query. */
@@ -251,7 +252,8 @@ add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *poi
     }
 }
 
-/* The front of memory and time of a search, which is query's for the same words. */
+/* The front of memory and time of a search, which is query's for the same words: of the memory that
+ * there has to be. */
 static gboolean
 search_pareto (CliPlot *self, char **out_text, GError **error)
 {
@@ -271,8 +273,10 @@ search_pareto (CliPlot *self, char **out_text, GError **error)
   g_autofree char *setting = cli_plot_title (&input, NULL, NULL);
   g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
                                             query.result.total);
+  g_autofree char *memory
+      = g_strdup_printf ("memory to fit into with a probability of %g", choice.p_fits);
   return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
-                      gib (choice.memory_bytes), title, self->path, out_text, error);
+                      gib (choice.memory_bytes), memory, title, self->path, out_text, error);
 }
 
 gboolean

@@ -168,20 +168,24 @@ print_reasons (const AdviseQuery *self, const AdviseChoice *choice)
     }
 }
 
+/* By the memory that there has to be, as the search chooses: by what plans are predicted to take,
+ * some of these would beat others. */
 static void
 print_front (const AdviseQuery *self, const AdviseChoice *choice)
 {
   const PlanSearchResult *result = &self->result;
   g_autoptr (GArray) front = plan_search_front (result);
   g_autoptr (GString) text = g_string_new (NULL);
-  g_string_printf (text, "memory and time, MiB on the device at ms, up to %.0f %% more time:",
-                   choice->question->front);
+  g_string_printf (text,
+                   "memory and time, up to %.0f %% more time: MiB to fit into with a probability "
+                   "of %g, at ms:",
+                   choice->question->front, choice->p_fits);
   for (guint i = 0; i < front->len; i = next_shown (i, front->len))
     {
       const PlanFound *f
           = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
       g_string_append_printf (text, "%s %.0f at %.1f", i ? "," : "",
-                              advise_mib (f->score.device_bytes), 1e-6 * (double)f->score.time_ns);
+                              advise_mib (f->score.memory_bytes), 1e-6 * (double)f->score.time_ns);
     }
   cli_print_row ("front", text->str);
 }
@@ -261,6 +265,8 @@ add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base
       json_builder_begin_object (b);
       json_builder_set_member_name (b, "step_ms");
       json_builder_add_double_value (b, 1e-6 * (double)f->score.time_ns);
+      json_builder_set_member_name (b, "needed_mib");
+      json_builder_add_double_value (b, advise_mib (f->score.memory_bytes));
       json_builder_set_member_name (b, "device_mib");
       json_builder_add_double_value (b, advise_mib (f->score.device_bytes));
       json_builder_set_member_name (b, "plan");

@@ -498,8 +498,8 @@ START_TEST (every_point_has_its_number)
       points[i] = (PlotPoint){ "plan", memory, tokens, TRUE };
     }
   g_autofree char *text = NULL;
-  ck_assert (plot_pareto (points, n, 0, "", NULL, &text, NULL));
-  char *const list = strstr (text, "memory of the fullest rank");
+  ck_assert (plot_pareto (points, n, 0, "memory that it is", "", NULL, &text, NULL));
+  char *const list = strstr (text, "memory that it is [GiB]");
   ck_assert_ptr_nonnull (list);
   *list = '\0';
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);

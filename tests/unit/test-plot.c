@@ -134,7 +134,8 @@ draw (guint figure, const char *title, const char *path, char **out_text, GError
     case 1:
       return plot_memory (simulated, measured, schedule, title, path, out_text, error);
     default:
-      return plot_pareto (points, G_N_ELEMENTS (points), 80, title, path, out_text, error);
+      return plot_pareto (points, G_N_ELEMENTS (points), 80, "memory", title, path, out_text,
+                          error);
     }
 }
 
@@ -534,7 +535,7 @@ START_TEST (nothing_to_draw)
   ck_assert (!plot_memory (empty, NULL, schedule, "", NULL, NULL, &error));
   ck_assert_refused (error, PLAN_ERROR_INVALID, "no memory");
   g_clear_error (&error);
-  ck_assert (!plot_pareto (NULL, 0, 80, "", NULL, NULL, &error));
+  ck_assert (!plot_pareto (NULL, 0, 80, "", "", NULL, NULL, &error));
   ck_assert_refused (error, PLAN_ERROR_INVALID, "no plans");
 }
 END_TEST
@@ -550,7 +551,7 @@ START_TEST (labels_are_drawn_once)
       {
         g_autofree char *svg = NULL;
         g_autoptr (GError) error = NULL;
-        ck_assert (plot_pareto (two + from, n, 80, "", path, NULL, &error));
+        ck_assert (plot_pareto (two + from, n, 80, "", "", path, NULL, &error));
         ck_assert (g_file_get_contents (path, &svg, NULL, &error));
         ck_assert_uint_eq (count (svg, "alpha"), from == 0);
         ck_assert_uint_eq (count (svg, "beta"), from + n == 2);
@@ -577,10 +578,12 @@ START_TEST (odd_points_are_drawn)
           g_autofree char *text = NULL;
           g_autoptr (GError) error = NULL;
 
-          ck_assert_msg (plot_pareto (odd + from, n, 80 * with_capacity, "", path, NULL, &error),
-                         "%u of %u: %s", n, from, error ? error->message : "");
-          ck_assert_msg (plot_pareto (odd + from, n, 80 * with_capacity, "", NULL, &text, &error),
-                         "%u of %u: %s", n, from, error ? error->message : "");
+          ck_assert_msg (
+              plot_pareto (odd + from, n, 80 * with_capacity, "", "", path, NULL, &error),
+              "%u of %u: %s", n, from, error ? error->message : "");
+          ck_assert_msg (
+              plot_pareto (odd + from, n, 80 * with_capacity, "", "", NULL, &text, &error),
+              "%u of %u: %s", n, from, error ? error->message : "");
         }
   g_remove (path);
 }
