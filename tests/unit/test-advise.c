@@ -5,6 +5,7 @@
 
 #include "advise/adjustments.h"
 #include "advise/query.h"
+#include "advise/uncertainty.h"
 #include "planner/base/error.h"
 
 #include <check.h>
