@@ -17,7 +17,7 @@ static gboolean
 score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
 {
   PlanScore score;
-  if (!cli_scorer_score (resolved, NULL, scorer, &score))
+  if (!cli_scorer_score (resolved, inquiry, scorer, &score))
     return FALSE;
   *out_score = score;
   out_score->time_ns = (gint64)score.memory_bytes;
@@ -176,8 +176,7 @@ memory_below (const CliInput *input, double p_fits, const Plan *plan, guint64 en
   return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
                  && (stack = plan_stack_of (&resolved, input->cluster->kind, NULL))
                  && plan_bound_memory (input->model, input->cluster, &resolved, stack) < enough
-                 && cli_scorer_score (&resolved, NULL, scorer, &score)
-                 && score.memory_bytes < enough
+                 && cli_scorer_score_within (scorer, &resolved, enough - 1, &score)
              ? score.memory_bytes
              : 0;
 }

@@ -180,6 +180,7 @@ typedef struct
   const Plan *resolved;
   const PlanStack *stack;
   PlanInquiry *inquiry;
+  guint64 enough_bytes; /* more is not asked for */
   Plan key, held_key;
   guint64 communicator_bytes;
   CliMemoryError error;
@@ -194,13 +195,15 @@ needed_bytes (const CliScorer *self, const Scoring *s)
   return cli_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
 }
 
-/* Without an inquiry everything matters. */
+/* Without an inquiry all that needs no more than is enough. */
 static gboolean
 matters (const CliScorer *self, const Scoring *s)
 {
-  return !s->inquiry
-         || (plan_inquiry_may_fit (s->inquiry, needed_bytes (self, s))
-             && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns)));
+  const guint64 needed = needed_bytes (self, s);
+  return needed <= s->enough_bytes
+         && (!s->inquiry
+             || (plan_inquiry_may_fit (s->inquiry, needed)
+                 && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns))));
 }
 
 static void
@@ -216,11 +219,9 @@ learn_held (CliScorer *self, Scoring *s)
 static void
 run_allocator (CliScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
-  const guint64 enough
-      = s->inquiry ? cli_takable_bytes (&s->error, self->p_fits,
-                                        plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns),
-                                        s->known.resting)
-                   : G_MAXUINT64;
+  const guint64 needed
+      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : s->enough_bytes;
+  const guint64 enough = cli_takable_bytes (&s->error, self->p_fits, needed, s->known.resting);
   guint64 bytes;
   gboolean is_settled;
   if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, cli_workspace (), &bytes,
@@ -257,14 +258,15 @@ find_out (CliScorer *self, Scoring *s)
   return TRUE;
 }
 
-gboolean
-cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
+static gboolean
+score (CliScorer *self, const Plan *resolved, PlanInquiry *inquiry, guint64 enough_bytes,
+       PlanScore *out_score)
 {
-  CliScorer *self = data;
   const CliInput *input = self->input;
   Scoring s = { .resolved = resolved,
                 .stack = plan_stack_of (resolved, input->cluster->kind, NULL),
-                .inquiry = inquiry };
+                .inquiry = inquiry,
+                .enough_bytes = enough_bytes };
   if (!s.stack)
     return FALSE;
   plan_lower_distil (input->model, input->cluster, resolved, &s.key);
@@ -286,6 +288,20 @@ cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data, Pla
                             .memory_bytes = needed_bytes (self, &s),
                             .device_bytes = s.known.memory_bytes };
   return s.known.is_whole;
+}
+
+gboolean
+cli_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self, PlanScore *out_score)
+{
+  return score (self, resolved, inquiry, G_MAXUINT64, out_score);
+}
+
+gboolean
+cli_scorer_score_within (CliScorer *self, const Plan *resolved, guint64 enough_bytes,
+                         PlanScore *out_score)
+{
+  return score (self, resolved, NULL, enough_bytes, out_score)
+         && out_score->memory_bytes <= enough_bytes;
 }
 
 gint64
