@@ -9,8 +9,8 @@
 #include "advise/uncertainty.h"
 #include "advise/workspaces.h"
 #include "planner/base/error.h"
+#include "planner/lower/hazards.h"
 #include "planner/lower/step-ops.h"
-#include "planner/plan/rules.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
 
@@ -171,7 +171,7 @@ predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
     return FALSE;
   self->params_id = advise_params (input->adjustments, input->cluster, self->stack).id;
   find_doubt (self, input);
-  self->hazards = plan_rules_hazards (&self->plan, input->model, input->cluster);
+  self->hazards = plan_hazards_of (&self->plan, input->model, input->cluster);
   note_shared_cores (self, input->cluster);
   note_other_hardware (self, input->cluster);
 

@@ -6,7 +6,7 @@
 #include "advise/resize.h"
 #include "advise/score.h"
 #include "planner/base/error.h"
-#include "planner/plan/rules.h"
+#include "planner/lower/hazards.h"
 #include "planner/search/bound.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static gboolean
 score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
 {
   PlanScore score;
-  if (!advise_scorer_score (resolved, NULL, scorer, &score))
+  if (!advise_scorer_score (resolved, inquiry, scorer, &score))
     return FALSE;
   *out_score = score;
   out_score->time_ns = (gint64)score.memory_bytes;
@@ -112,7 +112,7 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
     }
   else if (!*out_hazard && !plan_space_admits (space, &resolved))
     {
-      g_autoptr (GPtrArray) hazards = plan_rules_hazards (&resolved, input->model, input->cluster);
+      g_autoptr (GPtrArray) hazards = plan_hazards_of (&resolved, input->model, input->cluster);
       *out_hazard = g_strdup (hazards->pdata[0]);
     }
 }
@@ -179,8 +179,7 @@ memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64
   return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
                  && (stack = plan_stack_of (&resolved, input->cluster->kind, NULL))
                  && plan_bound_memory (input->model, input->cluster, &resolved, stack) < enough
-                 && advise_scorer_score (&resolved, NULL, scorer, &score)
-                 && score.memory_bytes < enough
+                 && advise_scorer_score_within (scorer, &resolved, enough - 1, &score)
              ? score.memory_bytes
              : 0;
 }

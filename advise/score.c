@@ -180,6 +180,7 @@ typedef struct
   const Plan *resolved;
   const PlanStack *stack;
   PlanInquiry *inquiry;
+  guint64 enough_bytes; /* more is not asked for */
   Plan key, held_key;
   guint64 communicator_bytes;
   AdviseMemoryError error;
@@ -194,13 +195,15 @@ needed_bytes (const AdviseScorer *self, const Scoring *s)
   return advise_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
 }
 
-/* Without an inquiry everything matters. */
+/* Without an inquiry all that needs no more than is enough. */
 static gboolean
 matters (const AdviseScorer *self, const Scoring *s)
 {
-  return !s->inquiry
-         || (plan_inquiry_may_fit (s->inquiry, needed_bytes (self, s))
-             && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns)));
+  const guint64 needed = needed_bytes (self, s);
+  return needed <= s->enough_bytes
+         && (!s->inquiry
+             || (plan_inquiry_may_fit (s->inquiry, needed)
+                 && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns))));
 }
 
 static void
@@ -216,11 +219,9 @@ learn_held (AdviseScorer *self, Scoring *s)
 static void
 run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
-  const guint64 enough
-      = s->inquiry ? advise_takable_bytes (&s->error, self->p_fits,
-                                           plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns),
-                                           s->known.resting)
-                   : G_MAXUINT64;
+  const guint64 needed
+      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : s->enough_bytes;
+  const guint64 enough = advise_takable_bytes (&s->error, self->p_fits, needed, s->known.resting);
   guint64 bytes;
   gboolean is_settled;
   if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, advise_workspace (), &bytes,
@@ -257,15 +258,15 @@ find_out (AdviseScorer *self, Scoring *s)
   return TRUE;
 }
 
-gboolean
-advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data,
-                     PlanScore *out_score)
+static gboolean
+score (AdviseScorer *self, const Plan *resolved, PlanInquiry *inquiry, guint64 enough_bytes,
+       PlanScore *out_score)
 {
-  AdviseScorer *self = data;
   const AdviseInput *input = self->input;
   Scoring s = { .resolved = resolved,
                 .stack = plan_stack_of (resolved, input->cluster->kind, NULL),
-                .inquiry = inquiry };
+                .inquiry = inquiry,
+                .enough_bytes = enough_bytes };
   if (!s.stack)
     return FALSE;
   plan_lower_distil (input->model, input->cluster, resolved, &s.key);
@@ -287,6 +288,21 @@ advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer data,
                             .memory_bytes = needed_bytes (self, &s),
                             .device_bytes = s.known.memory_bytes };
   return s.known.is_whole;
+}
+
+gboolean
+advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self,
+                     PlanScore *out_score)
+{
+  return score (self, resolved, inquiry, G_MAXUINT64, out_score);
+}
+
+gboolean
+advise_scorer_score_within (AdviseScorer *self, const Plan *resolved, guint64 enough_bytes,
+                            PlanScore *out_score)
+{
+  return score (self, resolved, NULL, enough_bytes, out_score)
+         && out_score->memory_bytes <= enough_bytes;
 }
 
 gint64

@@ -52,7 +52,6 @@ libplanner_a_SOURCES += \
   %D%/plan/plan-fields.h \
   %D%/plan/plan-words.c %D%/plan/plan-words.h \
   %D%/plan/rules.c %D%/plan/rules-private.h %D%/plan/rules.h \
-  %D%/plan/rules-hazards.c \
   %D%/plan/rules-illegal.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \
@@ -63,6 +62,7 @@ libplanner_a_SOURCES += \
   %D%/lower/buckets.c %D%/lower/buckets.h \
   %D%/lower/layer-graph.c %D%/lower/layer-graph.h \
   %D%/lower/layer-values.h \
+  %D%/lower/hazards.c %D%/lower/hazards.h \
   %D%/lower/layout.c %D%/lower/layout.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \

@@ -809,7 +809,7 @@ tests_fake_exec_cuda_SOURCES = %D%/fake/exec-cuda.c $(exec_shared) cli/run/backe
   exec/cuda/attention-driver.c $(fake_nccl_sources) $(nccl_sources)
 tests_fake_exec_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_exec_cuda_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_archives) \
-  libplots.a libdb.a libexec.a libsim.a libprobe.a libplanner.a \
+  libplots.a libadvise.a libdb.a libexec.a libsim.a libprobe.a libplanner.a \
   $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(DL_LIBS) -lstdc++
 tests_fake_exec_cuda_LDFLAGS = $(fake_cuda_ldflags) -Wl,--wrap=main
 TESTS += %D%/exec/bench-gpu.sh %D%/exec/gpu-rehearsal.sh

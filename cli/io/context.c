@@ -118,8 +118,13 @@ check_words (const CliContext *self, int argc, char **argv, GError **error)
           if (self->arguments)
             continue;
           g_autofree char *shown = plan_text_quote (word);
-          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "unexpected %s; see %s --help", shown,
-                       g_get_prgname ());
+          if (word[0] == '@' && find_entry (self, "--plan"))
+            g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                         "unexpected %s: a plan of the store is asked for by --plan %s", shown,
+                         word);
+          else
+            g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "unexpected %s; see %s --help",
+                         shown, g_get_prgname ());
           return FALSE;
         }
       const GOptionEntry *entry = find_entry (self, word);

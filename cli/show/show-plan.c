@@ -6,8 +6,8 @@
 
 #include "advise/predict.h"
 #include "planner/emit/emit.h"
+#include "planner/lower/hazards.h"
 #include "planner/lower/layout.h"
-#include "planner/plan/rules.h"
 #include "planner/plan/stack-history.h"
 
 #include <stdio.h>
@@ -140,7 +140,7 @@ cli_show_plan (const AdviseInput *input, CliFormat format, GError **error)
       || !(stack = plan_stack_of (&plan, input->cluster->kind, error)))
     return FALSE;
   derive (input, &plan, stack, figures);
-  g_autoptr (GPtrArray) hazards = plan_rules_hazards (&plan, input->model, input->cluster);
+  g_autoptr (GPtrArray) hazards = plan_hazards_of (&plan, input->model, input->cluster);
   if (format == CLI_FORMAT_JSON)
     print_json (input, &plan, figures, hazards);
   else if (format == CLI_FORMAT_CSV)
@@ -177,10 +177,10 @@ cli_show_rules (CliFormat format)
       = { { "rule", FALSE }, { "breaking_it", FALSE }, { "reason", FALSE }, { "source", FALSE } };
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   const guint n = plan_rules_n ();
-  for (guint i = 0; i < n + plan_rules_n_hazards (); i++)
+  for (guint i = 0; i < n + plan_hazards_n (); i++)
     {
       PlanHazardLevel level = PLAN_HAZARD_COST;
-      const PlanRule *rule = i < n ? plan_rules_get (i) : plan_rules_get_hazard (i - n, &level);
+      const PlanRule *rule = i < n ? plan_rules_get (i) : plan_hazards_get (i - n, &level);
       cli_table_add (table, rule->name);
       cli_table_add (table, i < n                       ? "is refused"
                             : level == PLAN_HAZARD_COST ? "is noted"

@@ -6,8 +6,8 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
+#include "planner/lower/hazards.h"
 #include "planner/plan/native.h"
-#include "planner/plan/rules.h"
 #include "planner/plan/stack.h"
 
 #include <string.h>
@@ -109,7 +109,7 @@ plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind
 {
   const PlanCluster *const c = subject->cluster;
   g_autofree char *hash = plan_hash (subject->plan);
-  g_autoptr (GPtrArray) hazards = plan_rules_hazards (subject->plan, subject->model, c);
+  g_autoptr (GPtrArray) hazards = plan_hazards_of (subject->plan, subject->model, c);
   g_string_append_printf (text,
                           "# %s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
                           " %s), plan %s\n# Written by fsdplan emit --as %s\n",

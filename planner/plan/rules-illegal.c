@@ -291,10 +291,13 @@ max_pool_too_early (const PlanFacts *f)
   return f->stack && IS (f, DOUBLE_BUFFER, MAX_POOL) && !f->stack->has_max_pool;
 }
 
+/* Of stacks that can offload: what would help the others is another stack. */
 static gboolean
 offload_not_aware (const PlanFacts *f)
 {
-  return f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && IS (f, PRECISION_AWARE, OFF);
+  return f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && IS (f, PRECISION_AWARE, OFF)
+         && (is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON)
+             || is_stack (f, PLAN_STACK_NATIVE));
 }
 
 static gboolean

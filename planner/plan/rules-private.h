@@ -1,4 +1,5 @@
-/* What the tables of rules share: the facts a rule looks at and the shape of a row. */
+/* What the tables of rules, and of hazards, share: the facts a rule looks at and the shape of a
+ * row. */
 #pragma once
 #include "planner/plan/rules.h"
 #include "planner/plan/stack.h"
@@ -51,6 +52,9 @@ typedef struct
 const PlanRuleEntry *plan_rules_illegal (guint i);   /* what no version could do */
 const PlanRuleEntry *plan_rules_of_stacks (guint i); /* what its stack cannot do: their end */
 const PlanRuleEntry *plan_rules_unbuilt (guint i);   /* what this one does not model yet */
-const PlanRuleEntry *plan_rules_hazard (guint i);    /* legal, and likely to surprise */
+
+/* What rules look at, and a broken rule's text with the values that it shows; the caller frees. */
+PlanFacts plan_rules_facts (const Plan *plan, const PlanModel *model, const PlanCluster *cluster);
+char *plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *facts);
 
 G_END_DECLS

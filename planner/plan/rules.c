@@ -3,8 +3,8 @@
 
 #include "planner/plan/rules-private.h"
 
-static char *
-describe (const PlanRuleEntry *entry, const PlanFacts *f)
+char *
+plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
 {
   GString *text = g_string_new (entry->rule.reason);
   for (guint i = 0; i < entry->n_shown; i++)
@@ -29,12 +29,12 @@ describe (const PlanRuleEntry *entry, const PlanFacts *f)
 static void
 set_error (GError **error, const PlanRuleEntry *entry, const PlanFacts *facts)
 {
-  g_autofree char *text = describe (entry, facts);
+  g_autofree char *text = plan_rules_describe (entry, facts);
   g_set_error (error, PLAN_ERROR, (gint)entry->rule.code, "rule %s: %s", entry->rule.name, text);
 }
 
-static PlanFacts
-facts_of (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+PlanFacts
+plan_rules_facts (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
   return (PlanFacts){ resolved->value, resolved, model, cluster,
                       plan_stack_of (resolved, cluster->kind, NULL) };
@@ -56,7 +56,7 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
   g_return_val_if_fail (resolved->value[PLAN_MBS] > 0 && resolved->value[PLAN_GBS] > 0
                             && resolved->value[PLAN_SEQ] > 0,
                         FALSE);
-  const PlanFacts facts = facts_of (resolved, model, cluster);
+  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
   const PlanRuleEntry *entry;
   for (guint table = 0; table < 2; table++)
     for (guint i = 0; (entry = table ? plan_rules_unbuilt (i) : plan_rules_illegal (i)); i++)
@@ -72,7 +72,7 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
 gboolean
 plan_rules_check_block (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
-  const PlanFacts facts = facts_of (resolved, model, cluster);
+  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
   const PlanRuleEntry *entry;
   for (guint i = 0; (entry = plan_rules_illegal (i)); i++)
     if (entry->of_blocks && entry->is_broken (&facts))
@@ -84,7 +84,7 @@ gboolean
 plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n, const PlanModel *model,
                       const PlanCluster *cluster)
 {
-  const PlanFacts facts = facts_of (plan, model, cluster);
+  const PlanFacts facts = plan_rules_facts (plan, model, cluster);
   const PlanRuleEntry *entry;
   for (guint i = 0; (entry = plan_rules_of_stacks (i)); i++)
     for (guint shown = 0; shown < entry->n_shown; shown++)
@@ -108,59 +108,5 @@ plan_rules_get (guint i)
 {
   const PlanRuleEntry *entry = entry_at (i);
   g_return_val_if_fail (entry, NULL);
-  return &entry->rule;
-}
-
-GPtrArray *
-plan_rules_hazards (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
-{
-  static const char *const beginnings[] = {
-#define X(id, words) words,
-    PLAN_HAZARD_LEVELS (X)
-#undef X
-  };
-  const PlanFacts facts = facts_of (resolved, model, cluster);
-  GPtrArray *texts = g_ptr_array_new_with_free_func (g_free);
-  for (guint level = G_N_ELEMENTS (beginnings); level-- > 0;)
-    for (guint i = 0; plan_rules_hazard (i); i++)
-      {
-        const PlanRuleEntry *const entry = plan_rules_hazard (i);
-        if (entry->level != level || !entry->is_broken (&facts))
-          continue;
-        g_autofree char *text = describe (entry, &facts);
-        g_ptr_array_add (texts,
-                         g_strdup_printf ("%s: %s%s", entry->rule.name, beginnings[level], text));
-      }
-  return texts;
-}
-
-PlanHazardLevel
-plan_rules_hazard_level (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
-{
-  const PlanFacts facts = facts_of (resolved, model, cluster);
-  PlanHazardLevel level = PLAN_HAZARD_COST;
-  const PlanRuleEntry *entry;
-  for (guint i = 0; (entry = plan_rules_hazard (i)); i++)
-    if (entry->level > level && entry->is_broken (&facts))
-      level = entry->level;
-  return level;
-}
-
-guint
-plan_rules_n_hazards (void)
-{
-  guint n = 0;
-  while (plan_rules_hazard (n))
-    n++;
-  return n;
-}
-
-const PlanRule *
-plan_rules_get_hazard (guint i, PlanHazardLevel *out_level)
-{
-  const PlanRuleEntry *entry = plan_rules_hazard (i);
-  g_return_val_if_fail (entry, NULL);
-  if (out_level)
-    *out_level = entry->level;
   return &entry->rule;
 }

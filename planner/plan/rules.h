@@ -49,16 +49,4 @@ typedef enum
 #undef X
 } PlanHazardLevel;
 
-/* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", those of the
- * gravest level first; owned by the array. */
-GPtrArray *plan_rules_hazards (const Plan *resolved, const PlanModel *model,
-                               const PlanCluster *cluster);
-
-/* The gravest level of its hazards. */
-PlanHazardLevel plan_rules_hazard_level (const Plan *resolved, const PlanModel *model,
-                                         const PlanCluster *cluster);
-
-guint plan_rules_n_hazards (void);
-const PlanRule *plan_rules_get_hazard (guint i, PlanHazardLevel *out_level); /* may be NULL */
-
 G_END_DECLS

@@ -358,7 +358,7 @@ gboolean
 plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns)
 {
   Candidate candidate = self->candidate;
-  candidate.time_ns = time_ns;
+  candidate.time_ns = self->work->search->least_memory ? (gint64)candidate.memory_bytes : time_ns;
   g_mutex_lock (&self->work->lock);
   const gboolean matters = !is_beaten (self->work, &candidate);
   g_mutex_unlock (&self->work->lock);
@@ -384,6 +384,11 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   const Work *work = self->work;
   guint64 enough = work->search->memory_bytes;
   g_mutex_lock (&self->work->lock);
+  if (work->search->least_memory)
+    {
+      enough = MIN (enough, (guint64)work->mark.worst_ns);
+      time_ns = work->mark.worst_ns;
+    }
   for (guint i = 0; i < work->result->found->len && time_ns > work->mark.worst_ns; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;

@@ -20,7 +20,8 @@ typedef struct
 typedef struct _PlanInquiry PlanInquiry;
 
 /* Whether anything still depends on a plan that takes that long, and as much memory as the search
- * knows that it takes at least: if not, the rest of its score need not be found. */
+ * knows that it takes at least: if not, the rest of its score need not be found. Where least memory
+ * is looked for, time does not matter. */
 gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
 
 /* Tells the search, before the plan is simulated, what memory it takes at least. FALSE: nothing

@@ -5,8 +5,8 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
+#include "planner/lower/hazards.h"
 #include "planner/lower/layout.h"
-#include "planner/plan/rules.h"
 #include "planner/plan/stack.h"
 
 #include <string.h>
@@ -643,7 +643,7 @@ gboolean
 plan_space_admits (const PlanSpace *self, const Plan *resolved)
 {
   return allows (self, PLAN_ALLOW_HAZARDS)
-         || plan_rules_hazard_level (resolved, self->model, self->cluster) == PLAN_HAZARD_COST;
+         || plan_hazards_level (resolved, self->model, self->cluster) == PLAN_HAZARD_COST;
 }
 
 gboolean

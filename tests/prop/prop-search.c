@@ -456,7 +456,7 @@ END_TEST
 static gboolean
 score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
-  if (!advise_scorer_score (resolved, NULL, data, out))
+  if (!advise_scorer_score (resolved, inquiry, data, out))
     return FALSE;
   out->time_ns = (gint64)out->memory_bytes;
   return TRUE;
@@ -484,6 +484,28 @@ START_TEST (the_least_memory_is_found)
   plan_search_run (&search, &result);
   ck_assert_uint_gt (result.found->len, 0);
   ck_assert_int_eq (best_time (result.found), (gint64)least);
+  case_clear (&c);
+}
+END_TEST
+
+/* Whoever asks for so much memory gets the score of what needs that, and none of what needs more,
+ * whether it was asked about before or not. */
+START_TEST (what_needs_more_than_enough_is_none)
+{
+  Case c;
+  case_init (&c, _i);
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (&c.input, P_FITS);
+  for (guint i = 0; i < 10; i++)
+    {
+      const Plan plan = random_wide_plan ((guint)_i * 10 + i, c.model, c.cluster);
+      g_autoptr (AdviseScorer) fresh = advise_scorer_new (&c.input, P_FITS);
+      PlanScore found, expected;
+      ck_assert (advise_scorer_score (&plan, NULL, fresh, &expected));
+      ck_assert (!advise_scorer_score_within (scorer, &plan, expected.memory_bytes - 1, &found));
+      ck_assert (advise_scorer_score_within (scorer, &plan, expected.memory_bytes, &found));
+      ck_assert_int_eq (found.time_ns, expected.time_ns);
+      ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
+    }
   case_clear (&c);
 }
 END_TEST
@@ -587,7 +609,8 @@ main (void)
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
   tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);
   tcase_add_loop_test (tcase, bounds_change_no_answer, 0, 8);
-  tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 3);
+  tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 9);
+  tcase_add_loop_test (tcase, what_needs_more_than_enough_is_none, 0, 20);
   tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
   test_add_share (tcase, what_is_shared_is_alike, 100);
   tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 60);

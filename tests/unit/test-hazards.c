@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/lower/hazards.h"
 #include "planner/plan/plan.h"
-#include "planner/plan/rules.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -79,8 +79,8 @@ START_TEST (hazard_is_named)
   g_autofree char *start = g_strdup_printf ("%s: ", hazardous[_i].hazard);
   const Plan plan = resolved (hazardous[_i].words, model, cluster);
   const Plan plain = resolved (hazardous[_i].plain, model, cluster);
-  g_autoptr (GPtrArray) found = plan_rules_hazards (&plan, model, cluster);
-  g_autoptr (GPtrArray) none = plan_rules_hazards (&plain, model, cluster);
+  g_autoptr (GPtrArray) found = plan_hazards_of (&plan, model, cluster);
+  g_autoptr (GPtrArray) none = plan_hazards_of (&plain, model, cluster);
   ck_assert_uint_eq (none->len, 0);
   ck_assert_uint_eq (found->len, 1);
   ck_assert_msg (g_str_has_prefix (found->pdata[0], start), "%s", (char *)found->pdata[0]);
@@ -89,9 +89,9 @@ END_TEST
 
 START_TEST (every_hazard_is_tested)
 {
-  for (guint i = 0; i < plan_rules_n_hazards (); i++)
+  for (guint i = 0; i < plan_hazards_n (); i++)
     {
-      const char *name = plan_rules_get_hazard (i, NULL)->name;
+      const char *name = plan_hazards_get (i, NULL)->name;
       gboolean found = FALSE;
       for (guint j = 0; j < G_N_ELEMENTS (hazardous); j++)
         found = found || g_str_equal (hazardous[j].hazard, name);

@@ -4,6 +4,8 @@
  * where it is more than a cost. */
 #include "config.h"
 
+#include "planner/lower/hazards.h"
+
 #include "planner/lower/layout.h"
 #include "planner/plan/native.h"
 #include "planner/plan/rules-private.h"
@@ -214,8 +216,62 @@ static const PlanRuleEntry hazards[] = {
 };
 /* clang-format on */
 
-const PlanRuleEntry *
-plan_rules_hazard (guint i)
+static const PlanRuleEntry *
+hazard_at (guint i)
 {
   return i < G_N_ELEMENTS (hazards) ? &hazards[i] : NULL;
+}
+
+GPtrArray *
+plan_hazards_of (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+{
+  static const char *const beginnings[] = {
+#define X(id, words) words,
+    PLAN_HAZARD_LEVELS (X)
+#undef X
+  };
+  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
+  GPtrArray *texts = g_ptr_array_new_with_free_func (g_free);
+  for (guint level = G_N_ELEMENTS (beginnings); level-- > 0;)
+    for (guint i = 0; hazard_at (i); i++)
+      {
+        const PlanRuleEntry *const entry = hazard_at (i);
+        if (entry->level != level || !entry->is_broken (&facts))
+          continue;
+        g_autofree char *text = plan_rules_describe (entry, &facts);
+        g_ptr_array_add (texts,
+                         g_strdup_printf ("%s: %s%s", entry->rule.name, beginnings[level], text));
+      }
+  return texts;
+}
+
+PlanHazardLevel
+plan_hazards_level (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+{
+  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
+  PlanHazardLevel level = PLAN_HAZARD_COST;
+  const PlanRuleEntry *entry;
+  for (guint i = 0; (entry = hazard_at (i)); i++)
+    if (entry->level > level && entry->is_broken (&facts))
+      level = entry->level;
+  return level;
+}
+
+guint
+plan_hazards_n (void)
+{
+  guint n = 0;
+  while (hazard_at (n))
+    n++;
+  return n;
+}
+
+const PlanRule *
+plan_hazards_get (guint i, PlanHazardLevel *out_level)
+{
+  const PlanRuleEntry *entry = hazard_at (i);
+  g_return_val_if_fail (entry, NULL);
+  if (out_level)
+    *out_level = entry->level;
+  return &entry->rule;
 }
