@@ -26,14 +26,14 @@ enum
 typedef struct
 {
   gint64 of[WORK_N];
-  SimCrowd chain;          /* compute and what it waits for at once, but no gradients added up */
-  SimCrowd gather, reduce; /* what data-parallel ranks exchange */
+  SimSlowdown chain;          /* compute and what it waits for at once, but no gradients added up */
+  SimSlowdown gather, reduce; /* what data-parallel ranks exchange */
 } Work;
 
 /* What a micro batch of a plan gathers and reduces. */
 typedef struct
 {
-  SimCrowdStream beside[2];
+  SimSlowdownStream beside[2];
 } Exchange;
 
 struct _AdviseFloors
@@ -74,9 +74,9 @@ add (const Work *a, const Work *b, gint64 times)
   Work sum = *a;
   for (guint i = 0; i < WORK_N; i++)
     sum.of[i] += times * b->of[i];
-  sim_crowd_join (&sum.chain, &b->chain, times);
-  sim_crowd_join (&sum.gather, &b->gather, times);
-  sim_crowd_join (&sum.reduce, &b->reduce, times);
+  sim_slowdown_join (&sum.chain, &b->chain, times);
+  sim_slowdown_join (&sum.gather, &b->gather, times);
+  sim_slowdown_join (&sum.reduce, &b->reduce, times);
   return sum;
 }
 
@@ -102,7 +102,7 @@ is_awaited (const PlanSchedule *schedule, guint node)
          && next->waits[0].array == op->record.array;
 }
 
-static SimCrowd *
+static SimSlowdown *
 crowd_of (const PlanOp *op, gboolean awaited, Work *work)
 {
   if (op->stream == PLAN_STREAM_COMPUTE || awaited)
@@ -124,9 +124,9 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[WORK_HOST] += launch_ns;
   if (!adds_gradients (schedule, op))
     {
-      SimCrowd *crowd = crowd_of (op, awaited, work);
+      SimSlowdown *crowd = crowd_of (op, awaited, work);
       if (crowd && ns > 0)
-        sim_crowd_add (crowd, sim_cost_load (cost, node), times, ns);
+        sim_slowdown_add (crowd, sim_cost_load (cost, node), times, ns);
       return;
     }
   work->of[WORK_ADDING] += ns;
@@ -296,16 +296,16 @@ static Exchange
 find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
 {
   Exchange met = *exchange;
-  SimCrowdStream *gather = &met.beside[0], *reduce = &met.beside[1];
+  SimSlowdownStream *gather = &met.beside[0], *reduce = &met.beside[1];
   const gboolean is_one = reduce->n_kinds < 2;
   const double there_is = (double)chain_ns * (is_one ? 1 : backward_share (resolved));
   /* Half of the gathers are the forward pass's. */
   const double taken
       = ((double)reduce->ns + (double)gather->ns * (is_one ? 0.5 : 0.25)) / MAX (there_is, 1);
   gint64 seldom = reduce->ns;
-  if (gather->n_kinds > SIM_CROWD_KINDS)
+  if (gather->n_kinds > SIM_SLOWDOWN_KINDS)
     gather->n_kinds = 0;
-  if (reduce->n_kinds > SIM_CROWD_KINDS || taken > LATE)
+  if (reduce->n_kinds > SIM_SLOWDOWN_KINDS || taken > LATE)
     reduce->n_kinds = 0;
   for (guint k = 0; k < reduce->n_kinds; k++)
     seldom -= reduce->kinds[k].ns;
@@ -321,7 +321,7 @@ floor_beside_ns (const Work *work, const Exchange *exchange, const Plan *resolve
 {
   const gint64 chain = chain_ns (work, resolved);
   const Exchange met = find_met (exchange, chain, resolved);
-  const gint64 slowed = chain + sim_crowd_slowing_ns (&work->chain, met.beside);
+  const gint64 slowed = chain + sim_slowdown_slowing_ns (&work->chain, met.beside);
   return MAX (slowed, MAX (exchange->beside[0].ns, exchange->beside[1].ns));
 }
 
@@ -351,8 +351,8 @@ find_exchange (AdviseFloors *self, const Plan *plan)
   if (find_exchanged (self, plan, 2, &two) && find_exchanged (self, plan, 3, &three))
     {
       const Work work = add (&three, &two, -1);
-      exchange.beside[0] = sim_crowd_stream (&work.gather);
-      exchange.beside[1] = sim_crowd_stream (&work.reduce);
+      exchange.beside[0] = sim_slowdown_stream (&work.gather);
+      exchange.beside[1] = sim_slowdown_stream (&work.reduce);
     }
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->exchanges, g_memdup2 (&key, sizeof key),

@@ -145,15 +145,15 @@ note_shared_cores (AdvisePrediction *self, const PlanCluster *cluster)
 }
 
 static void
-find_doubt (AdvisePrediction *self, const AdviseInput *input)
+find_error_range (AdvisePrediction *self, const AdviseInput *input)
 {
   const PlanTrace *t = self->trace;
   const double exposed = advise_exposed_share (t->step_ns, t->exposed_tensor_ns,
                                                t->exposed_gather_ns, t->exposed_reduce_ns);
   const AdviseMemoryError error
       = advise_memory_error (input->adjustments, input->cluster, self->stack);
-  self->doubt
-      = advise_time_doubt (input->adjustments, input->cluster, self->stack, &self->plan, exposed);
+  self->error_range = advise_time_uncertainty (input->adjustments, input->cluster, self->stack,
+                                               &self->plan, exposed);
   self->p_fits
       = advise_p_fits (&error, t->memory.device, t->memory.allocated, input->cluster->memory_bytes);
 }
@@ -170,7 +170,7 @@ predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
   if (!cost || !(self->trace = measure (self, input, cost, error)))
     return FALSE;
   self->params_id = advise_params (input->adjustments, input->cluster, self->stack).id;
-  find_doubt (self, input);
+  find_error_range (self, input);
   self->hazards = plan_hazards_of (&self->plan, input->model, input->cluster);
   note_shared_cores (self, input->cluster);
   note_other_hardware (self, input->cluster);
@@ -276,10 +276,11 @@ advise_describe_costs (const AdvisePrediction *self)
 }
 
 char *
-advise_describe_doubt (SimDoubt doubt)
+advise_describe_uncertainty (SimErrorRange error_range)
 {
-  return doubt.pct < 0 ? g_strdup ("how far off is unknown: nothing like it was measured")
-                       : g_strdup_printf (
-                           "of 10 such predictions 8 lie within %.1f %%, from %u groups of runs",
-                           doubt.pct, doubt.runs);
+  return error_range.pct < 0
+             ? g_strdup ("how far off is unknown: nothing like it was measured")
+             : g_strdup_printf (
+                 "of 10 such predictions 8 lie within %.1f %%, from %u groups of runs",
+                 error_range.pct, error_range.runs);
 }

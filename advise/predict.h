@@ -18,7 +18,7 @@ typedef struct
   PlanTrace *trace; /* totals; spans and samples once they are asked for */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
-  SimDoubt doubt;                           /* of step_ms; below 0: not known */
+  SimErrorRange error_range;                /* of step_ms; below 0: not known */
   double p_fits;                            /* in the cluster's device memory; below 0: not known */
   double slowed_ms;                         /* that compute takes longer for what runs beside it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
@@ -52,7 +52,7 @@ SimCost *advise_cost_of (const AdviseInput *input, const Plan *resolved,
 SimWorkspace *advise_workspace (void);
 
 /* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
-char *advise_describe_doubt (SimDoubt doubt);
+char *advise_describe_uncertainty (SimErrorRange error_range);
 
 /* The totals of a resolved plan. */
 gboolean advise_measure_plan (const AdviseInput *input, const Plan *resolved,

@@ -148,7 +148,7 @@ compare_names (gconstpointer a, gconstpointer b)
 }
 
 void
-advise_doubt_fit_memory (const AdviseValidation *validation, SimAdjustments *set)
+advise_uncertainty_fit_memory (const AdviseValidation *validation, SimAdjustments *set)
 {
   g_autoptr (GArray) peaks = collect_peaks (validation);
   g_autoptr (GPtrArray) stacks = g_ptr_array_new ();
@@ -245,7 +245,7 @@ add_pairs (AdviseRun *const *runs, guint n, GArray *pairs)
 }
 
 void
-advise_doubt_fit_choices (const AdviseValidation *validation, SimAdjustments *set)
+advise_uncertainty_fit_choices (const AdviseValidation *validation, SimAdjustments *set)
 {
   g_autoptr (GPtrArray) choices = collect_choices (validation);
   g_autoptr (GArray) pairs = g_array_new (FALSE, FALSE, sizeof (Pair));
@@ -269,7 +269,7 @@ advise_doubt_fit_choices (const AdviseValidation *validation, SimAdjustments *se
   while (at + 1 < pairs->len && (below += g_array_index (pairs, Pair, at).weight) < 0.8 * total)
     at++;
   const double pct = 100 * expm1 (g_array_index (pairs, Pair, at).miss);
-  set->distances[SIM_DISTANCE_CHOICE] = (SimDoubt){ floor (100 * pct + 0.5) / 100, n_tasks };
+  set->distances[SIM_DISTANCE_CHOICE] = (SimErrorRange){ floor (100 * pct + 0.5) / 100, n_tasks };
 }
 
 /* Adds words to a comma-separated list, each once and in order; the caller frees. */
@@ -317,12 +317,12 @@ note_run (SimAdjustments *set, const AdviseRun *run, const char *gpu, const char
 }
 
 void
-advise_doubt_note_runs (const GPtrArray *runs, const double *weights, const SimAdjustments *base,
-                        SimAdjustments *set)
+advise_uncertainty_note_runs (const GPtrArray *runs, const double *weights,
+                              const SimAdjustments *base, SimAdjustments *set)
 {
   g_autoptr (GHashTable) totals = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
   if (base)
-    sim_adjustments_add_doubts (set, base);
+    sim_adjustments_add_uncertainties (set, base);
   for (guint i = 0; i < runs->len; i++)
     {
       const AdviseRun *run = runs->pdata[i];

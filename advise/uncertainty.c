@@ -16,7 +16,7 @@ advise_memory_error (const SimAdjustments *set, const PlanCluster *cluster, cons
   if (cluster->kind == PLAN_DEVICE_CPU)
     return (AdviseMemoryError){ .is_known = TRUE };
   const SimAdjustments *source = set && set->memory->len > 0 ? set : advise_adjustments_shipped ();
-  const SimMemoryError *found = source ? sim_doubt_of_memory (source, stack->name) : NULL;
+  const SimMemoryError *found = source ? sim_uncertainty_of_memory (source, stack->name) : NULL;
   return found ? (AdviseMemoryError){ TRUE, found->whole, found->passing }
                : (AdviseMemoryError){ 0 };
 }
@@ -126,9 +126,9 @@ advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64
   return step_ns > 0 ? (double)(tensor_ns + gather_ns + reduce_ns) / (double)step_ns : 0;
 }
 
-SimDoubt
-advise_time_doubt (const SimAdjustments *set, const PlanCluster *cluster, const PlanStack *stack,
-                   const Plan *resolved, double exposed_share)
+SimErrorRange
+advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
+                         const PlanStack *stack, const Plan *resolved, double exposed_share)
 {
   g_auto (GStrv) modes = advise_modes (resolved);
   const SimSubject subject = { .gpu = cluster->device_name,
@@ -137,5 +137,5 @@ advise_time_doubt (const SimAdjustments *set, const PlanCluster *cluster, const 
                                .exposed = exposed_share,
                                .network = advise_network (cluster),
                                .modes = (const char *const *)modes };
-  return set ? sim_doubt_of_time (set, &subject) : (SimDoubt){ -1, 0 };
+  return set ? sim_uncertainty_of_time (set, &subject) : (SimErrorRange){ -1, 0 };
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include "advise/input.h"
 #include "planner/plan/stack.h"
-#include "sim/cost/doubt.h"
+#include "sim/cost/uncertainty.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -51,7 +51,8 @@ double advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns,
 
 /* Per cent that four of five such times lie within, and the groups of runs that this rests on;
  * below 0: not known. */
-SimDoubt advise_time_doubt (const SimAdjustments *set, const PlanCluster *cluster,
-                            const PlanStack *stack, const Plan *resolved, double exposed_share);
+SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
+                                       const PlanStack *stack, const Plan *resolved,
+                                       double exposed_share);
 
 G_END_DECLS

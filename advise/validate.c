@@ -432,7 +432,7 @@ typedef struct
 
 /* A run that was predicted has a stack. */
 static void
-find_doubt (AdviseRun *run, const SimAdjustments *adjustments, const SimSummary *s)
+find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSummary *s)
 {
   const PlanCluster *cluster = run->row.cluster;
   const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, NULL);
@@ -441,7 +441,8 @@ find_doubt (AdviseRun *run, const SimAdjustments *adjustments, const SimSummary 
                                        s->exposed_reduce_ns);
   run->device = s->memory.device;
   run->resting = s->memory.allocated;
-  run->doubt = advise_time_doubt (adjustments, cluster, stack, &run->plan, run->exposed);
+  run->error_range
+      = advise_time_uncertainty (adjustments, cluster, stack, &run->plan, run->exposed);
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 
@@ -460,7 +461,7 @@ predict_run (AdviseRun *run, const SimAdjustments *adjustments, const char *db)
       return;
     }
   run->is_predicted = TRUE;
-  find_doubt (run, adjustments, &summary);
+  find_error_range (run, adjustments, &summary);
   run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
   run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
   run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = advise_mib (summary.memory.allocated);
@@ -486,7 +487,7 @@ copy_prediction (const AdviseRun *from, AdviseRun *to)
   to->exposed = from->exposed;
   to->device = from->device;
   to->resting = from->resting;
-  to->doubt = from->doubt;
+  to->error_range = from->error_range;
   to->p_fits = from->p_fits;
   to->fits = from->fits;
   memcpy (to->predicted, from->predicted, sizeof to->predicted);

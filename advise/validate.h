@@ -21,7 +21,7 @@ typedef struct
   double naive[PLAN_N_RUN_QUANTITIES]; /* by rules of thumb; 0: none */
   double exposed;                      /* share of the step */
   guint64 device, resting;             /* predicted bytes: at the most, and between steps */
-  SimDoubt doubt;                      /* of the time; below 0: not known */
+  SimErrorRange error_range;           /* of the time; below 0: not known */
   double p_fits;                       /* below 0: not known */
   guint group, configuration, question;
 } AdviseRun;

@@ -18,7 +18,7 @@
 #include "planner/base/units.h"
 #include "planner/lower/lower.h"
 #include "planner/runs/accuracy.h"
-#include "sim/cost/doubt.h"
+#include "sim/cost/uncertainty.h"
 #include "sim/fit/calibrate.h"
 
 #include <stdio.h>
@@ -429,15 +429,15 @@ find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimA
   g_autoptr (SimAdjustments) others = sim_calibrate (&request, rows, fitted->rows->len, error);
   if (!others)
     return FALSE;
-  const SimDoubt all = sim_doubt_spread (others, NULL, NULL);
+  const SimErrorRange all = sim_uncertainty_spread (others, NULL, NULL);
   set->distances[ways[way].distance] = all;
   return TRUE;
 }
 
 /* The uncertainty of times: lines of the base set, and those that these runs give. */
 static gboolean
-find_doubts (const Fitted *fitted, const Question *question, const SimAdjustments *base,
-             SimAdjustments *set, GError **error)
+find_uncertainties (const Fitted *fitted, const Question *question, const SimAdjustments *base,
+                    SimAdjustments *set, GError **error)
 {
   g_autofree double *weights = g_new (double, fitted->rows->len + 1);
   for (guint i = 0; i < fitted->rows->len; i++)
@@ -445,7 +445,7 @@ find_doubts (const Fitted *fitted, const Question *question, const SimAdjustment
   const SimAdjustments *shipped = advise_adjustments_shipped ();
   if (!base && shipped)
     memcpy (set->distances, shipped->distances, sizeof set->distances);
-  advise_doubt_note_runs (fitted->runs, weights, base, set);
+  advise_uncertainty_note_runs (fitted->runs, weights, base, set);
   for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
     if (!find_distance (fitted, way, base, set, error))
       return FALSE;
@@ -499,7 +499,8 @@ fit_without (const char *source, const Fitted *all, const Question *question,
       return NULL;
     }
   g_autoptr (SimAdjustments) set = fit (&others, question, base, n_parts, error);
-  return set && find_doubts (&others, question, base, set, error) ? g_steal_pointer (&set) : NULL;
+  return set && find_uncertainties (&others, question, base, set, error) ? g_steal_pointer (&set)
+                                                                         : NULL;
 }
 
 /* Of a use, in groups that weigh alike. */
@@ -640,12 +641,12 @@ calibrate (const Question *question, CliFormat format, GError **error)
     return print_coverage (&fitted, question, base, (guint)n_parts, format, error);
   g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
   if (!set || !read_runs (question, set, &after, error)
-      || !find_doubts (&fitted, question, base, set, error))
+      || !find_uncertainties (&fitted, question, base, set, error))
     return FALSE;
   if (!base)
     {
-      advise_doubt_fit_memory (&after, set);
-      advise_doubt_fit_choices (&after, set);
+      advise_uncertainty_fit_memory (&after, set);
+      advise_uncertainty_fit_choices (&after, set);
     }
   print_errors (&fitted, &before, &after, format);
   if (format == CLI_FORMAT_TABLE)

@@ -54,7 +54,7 @@ add_sweep_row (CliTable *table, const Plan *asked, const AdvisePrediction *p, co
     for (guint i = 0; i < 9; i++)
       cli_table_add (table, NULL);
   cli_table_add (table, note);
-  cli_add_doubt (table, p);
+  cli_add_uncertainty (table, p);
 }
 
 /* The fastest plan of a sweep that fits, as far as it has come. */
@@ -258,7 +258,7 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
           input->cluster->device_name, p->stack->name, p->stack->source, label,
           p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
   print_time (p);
-  g_autofree char *uncertainty = advise_describe_doubt (p->doubt);
+  g_autofree char *uncertainty = advise_describe_uncertainty (p->error_range);
   g_autofree char *costs = advise_describe_costs (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
           p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);

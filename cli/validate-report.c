@@ -174,7 +174,7 @@ compare_choices (const GPtrArray *runs, PlanRegret *out)
 static gboolean
 is_uncertain (const AdviseRun *run)
 {
-  return is_scored (run, PLAN_RUN_QUANTITY_TIME) && run->doubt.pct >= 0;
+  return is_scored (run, PLAN_RUN_QUANTITY_TIME) && run->error_range.pct >= 0;
 }
 
 /* Whether times lie as near as predictions say. */
@@ -198,7 +198,7 @@ judge_uncertainty (const GPtrArray *runs, CliSection *section)
         continue;
       const double ratio = run->predicted[PLAN_RUN_QUANTITY_TIME]
                            / MAX (run->row.measured[PLAN_RUN_QUANTITY_TIME], 1e-9);
-      const gboolean is_within = ABS (100 * (ratio - 1)) <= run->doubt.pct;
+      const gboolean is_within = ABS (100 * (ratio - 1)) <= run->error_range.pct;
       const gpointer size = g_hash_table_lookup (sizes, GUINT_TO_POINTER (run->group));
       section->n_uncertain++;
       section->n_within += is_within;
@@ -409,8 +409,8 @@ add_run_row (CliTable *table, const AdviseRun *run)
   cli_table_add (table, measured_fits (run));
   cli_table_add (table, run->row.skipped);
   cli_table_add (table, run->row.remarks);
-  add_known (table, run->doubt.pct, run->is_predicted && run->doubt.pct >= 0, 1);
-  add_known (table, run->doubt.runs, run->is_predicted && run->doubt.pct >= 0, 0);
+  add_known (table, run->error_range.pct, run->is_predicted && run->error_range.pct >= 0, 1);
+  add_known (table, run->error_range.runs, run->is_predicted && run->error_range.pct >= 0, 0);
   add_known (table, 100 * run->exposed, run->is_predicted, 1);
   add_known (table, run->p_fits, run->is_predicted && run->p_fits >= 0, 3);
 }
@@ -655,8 +655,9 @@ add_run (JsonBuilder *b, const AdviseRun *run)
             run->row.ran_out != PLAN_ANSWER_UNKNOWN);
   add_text (b, "skipped", run->row.skipped);
   add_text (b, "remarks", run->row.remarks);
-  add_number (b, "uncertainty_pct", run->doubt.pct, run->is_predicted && run->doubt.pct >= 0);
-  add_count (b, "uncertainty_runs", run->doubt.runs);
+  add_number (b, "uncertainty_pct", run->error_range.pct,
+              run->is_predicted && run->error_range.pct >= 0);
+  add_count (b, "uncertainty_runs", run->error_range.runs);
   add_number (b, "exposed_pct", 100 * run->exposed, run->is_predicted);
   add_number (b, "p_fits", run->p_fits, run->is_predicted && run->p_fits >= 0);
   json_builder_end_object (b);

@@ -11,7 +11,7 @@ libsim_a_SOURCES += \
   %D%/cost/cost-launch.c \
   %D%/cost/cost-params.h \
   %D%/cost/cost-timed.c \
-  %D%/cost/doubt.c %D%/cost/doubt.h \
+  %D%/cost/uncertainty.c %D%/cost/uncertainty.h \
   %D%/cost/measurements.c %D%/cost/measurements.h \
   %D%/cost/timings.c %D%/cost/timings.h
 # The simulator, op by op.

@@ -31,7 +31,7 @@ struct _SimMemory
   const PlanSchedule *schedule;
   const PlanStack *stack;
   PlanMeter meter;
-  SimLead lead;
+  SimRecordStream lead;
   guint64 reserved;
   GArray *blocks;                 /* Block */
   GArray *unused;                 /* guint32: entries of blocks that were merged away */
@@ -72,7 +72,7 @@ SimMemory *
 sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack, const SimPace *pace)
 {
   SimMemory *self = g_new0 (SimMemory, 1);
-  sim_lead_begin (&self->lead, schedule, stack, pace ? pace : &(SimPace){ 0 });
+  sim_record_stream_begin (&self->lead, schedule, stack, pace ? pace : &(SimPace){ 0 });
   self->schedule = schedule;
   self->stack = stack;
   self->blocks = g_array_new (FALSE, FALSE, sizeof (Block));
@@ -101,7 +101,7 @@ sim_memory_free (SimMemory *self)
     g_array_unref (self->free[i]);
   g_free (self->block_of);
   g_array_unref (self->is_late);
-  sim_lead_clear (&self->lead);
+  sim_record_stream_clear (&self->lead);
   g_free (self);
 }
 
@@ -270,20 +270,20 @@ static void
 give_back_what_is_over (SimMemory *self)
 {
   guint32 block;
-  while (sim_lead_next (&self->lead, &block))
+  while (sim_record_stream_next (&self->lead, &block))
     give_back (self, block);
 }
 
 void
 sim_memory_issue (SimMemory *self, guint launches)
 {
-  sim_lead_issue (&self->lead, launches);
+  sim_record_stream_issue (&self->lead, launches);
 }
 
 void
 sim_memory_end_step (SimMemory *self)
 {
-  sim_lead_meet (&self->lead);
+  sim_record_stream_meet (&self->lead);
   give_back_what_is_over (self);
 }
 
@@ -314,7 +314,8 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
         take_block (self, id, bytes, op->stream);
       else if (op->kind == PLAN_OP_FREE && self->block_of[id] != NO_BLOCK)
         {
-          if (!sim_lead_give_back (&self->lead, (guint)op->refs[0].array, self->block_of[id]))
+          if (!sim_record_stream_give_back (&self->lead, (guint)op->refs[0].array,
+                                            self->block_of[id]))
             give_back (self, self->block_of[id]);
           self->block_of[id] = NO_BLOCK;
         }

@@ -32,12 +32,13 @@ sim_pace_of (const PlanSchedule *schedule, const SimCost *cost)
       pace.device_ns += is_on_chain (op) ? times * sim_cost_ns (cost, node) : 0;
     }
   if (waits)
-    pace.device_ns = MAX (pace.device_ns, pace.host_ns + pace.host_ns * SIM_LEAD_SLOWEST / 100);
+    pace.device_ns
+        = MAX (pace.device_ns, pace.host_ns + pace.host_ns * SIM_RECORD_STREAM_SLOWEST / 100);
   return pace;
 }
 
 static void
-find_used (SimLead *self, const PlanSchedule *schedule)
+find_used (SimRecordStream *self, const PlanSchedule *schedule)
 {
   g_array_set_size (self->is_used, plan_schedule_n_buffers (schedule));
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
@@ -55,12 +56,12 @@ find_used (SimLead *self, const PlanSchedule *schedule)
 static guint64
 full_from (double done_share)
 {
-  return (guint64)(1.001 * SIM_LEAD_MOST * done_share / (1 - done_share)) + 2;
+  return (guint64)(1.001 * SIM_RECORD_STREAM_MOST * done_share / (1 - done_share)) + 2;
 }
 
 void
-sim_lead_begin (SimLead *self, const PlanSchedule *schedule, const PlanStack *stack,
-                const SimPace *pace)
+sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedule,
+                         const PlanStack *stack, const SimPace *pace)
 {
   if (!self->is_used)
     self->is_used = g_array_new (FALSE, TRUE, sizeof (gboolean));
@@ -78,7 +79,7 @@ sim_lead_begin (SimLead *self, const PlanSchedule *schedule, const PlanStack *st
 }
 
 void
-sim_lead_clear (SimLead *self)
+sim_record_stream_clear (SimRecordStream *self)
 {
   g_clear_pointer (&self->is_used, g_array_unref);
   g_clear_pointer (&self->waiting, g_free);
@@ -86,7 +87,7 @@ sim_lead_clear (SimLead *self)
 }
 
 void
-sim_lead_make_room (SimLead *self)
+sim_record_stream_make_room (SimRecordStream *self)
 {
   const guint n = self->n_waiting - self->n_over;
   if (2 * n >= self->room)
@@ -101,23 +102,24 @@ sim_lead_make_room (SimLead *self)
 
 /* Launches that the device is through with, while no queue is full. */
 static guint64
-share_of (const SimLead *self, guint64 issued)
+share_of (const SimRecordStream *self, guint64 issued)
 {
   return (guint64)(self->done_share * (double)issued);
 }
 
 static guint64
-done (const SimLead *self)
+done (const SimRecordStream *self)
 {
-  const guint64 rest = self->issued > SIM_LEAD_MOST ? self->issued - SIM_LEAD_MOST : 0;
+  const guint64 rest
+      = self->issued > SIM_RECORD_STREAM_MOST ? self->issued - SIM_RECORD_STREAM_MOST : 0;
   return MAX (share_of (self, self->issued), rest);
 }
 
 /* The first moment at which that many are done, which a quotient may miss by its rounding. */
 guint64
-sim_lead_over_early (const SimLead *self, guint64 issued)
+sim_record_stream_over_early (const SimRecordStream *self, guint64 issued)
 {
-  const guint64 full = issued + SIM_LEAD_MOST;
+  const guint64 full = issued + SIM_RECORD_STREAM_MOST;
   const double quotient = (double)issued / self->done_share;
   guint64 at = quotient < (double)full ? (guint64)quotient : full;
   while (at < full && share_of (self, at) < issued)
@@ -128,9 +130,9 @@ sim_lead_over_early (const SimLead *self, guint64 issued)
 }
 
 void
-sim_lead_describe (const SimLead *self, GArray *text, GArray *blocks)
+sim_record_stream_describe (const SimRecordStream *self, GArray *text, GArray *blocks)
 {
-  const gboolean grows = done (self) + SIM_LEAD_MOST != self->issued;
+  const gboolean grows = done (self) + SIM_RECORD_STREAM_MOST != self->issued;
   const guint64 moment = grows ? self->issued : 0;
   const guint n = self->n_waiting - self->n_over, n_ages = text->len + 1, n_blocks = blocks->len;
   const SimWaiting *waiting = &self->waiting[self->n_over];
@@ -145,10 +147,10 @@ sim_lead_describe (const SimLead *self, GArray *text, GArray *blocks)
 }
 
 void
-sim_lead_meet (SimLead *self)
+sim_record_stream_meet (SimRecordStream *self)
 {
   self->issued = 0;
   for (guint i = self->n_over; i < self->n_waiting; i++)
     self->waiting[i].issued = 0;
-  sim_lead_find_next (self);
+  sim_record_stream_find_next (self);
 }

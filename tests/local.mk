@@ -54,14 +54,14 @@ check_tests = \
   %D%/unit/test-hazards.tap \
   %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
-  %D%/unit/test-kernels-squares.tap \
+  %D%/unit/test-kernels-128x128.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
-  %D%/unit/test-lead.tap \
+  %D%/unit/test-record-stream.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
-  %D%/unit/test-lower-order.tap \
+  %D%/unit/test-lower-acts.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
@@ -92,7 +92,7 @@ check_tests = \
   %D%/prop/prop-accuracy.tap \
   %D%/unit/test-weights.tap \
   %D%/prop/prop-blocks.tap \
-  %D%/prop/prop-busy.tap \
+  %D%/prop/prop-exposed.tap \
   %D%/prop/prop-cost.tap \
   %D%/prop/prop-emit.tap \
   %D%/prop/prop-emit-stacks.tap \
@@ -127,8 +127,8 @@ tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
-tests_unit_test_kernels_squares_tap_SOURCES = %D%/unit/test-kernels-squares.c $(kernel_operands)
-tests_unit_test_kernels_squares_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_128x128_tap_SOURCES = %D%/unit/test-kernels-128x128.c $(kernel_operands)
+tests_unit_test_kernels_128x128_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)

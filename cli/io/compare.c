@@ -147,10 +147,10 @@ add_known_cell (CliTable *table, double value, gboolean is_known, int decimals)
 }
 
 void
-cli_add_doubt (CliTable *table, const AdvisePrediction *p)
+cli_add_uncertainty (CliTable *table, const AdvisePrediction *p)
 {
-  const gboolean is_known = p && p->doubt.pct >= 0;
-  add_known_cell (table, is_known ? p->doubt.pct : 0, is_known, 1);
-  add_known_cell (table, is_known ? p->doubt.runs : 0, is_known, 0);
+  const gboolean is_known = p && p->error_range.pct >= 0;
+  add_known_cell (table, is_known ? p->error_range.pct : 0, is_known, 1);
+  add_known_cell (table, is_known ? p->error_range.runs : 0, is_known, 0);
   add_known_cell (table, p ? p->p_fits : 0, p && p->p_fits >= 0, 3);
 }

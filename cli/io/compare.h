@@ -15,6 +15,6 @@ void cli_compare_fields (CliTable *table, const Plan *a, const Plan *b);
 void cli_compare_costs (CliTable *table, const AdvisePrediction *a, const AdvisePrediction *b);
 
 /* How sure a prediction is, as three cells of any table; one that is NULL says nothing. */
-void cli_add_doubt (CliTable *table, const AdvisePrediction *prediction);
+void cli_add_uncertainty (CliTable *table, const AdvisePrediction *prediction);
 
 G_END_DECLS

@@ -155,13 +155,13 @@ cli_provenance_to_json (const AdvisePrediction *self, JsonBuilder *builder)
 }
 
 void
-cli_doubt_to_json (const AdvisePrediction *self, JsonBuilder *builder)
+cli_uncertainty_to_json (const AdvisePrediction *self, JsonBuilder *builder)
 {
-  const gboolean is_known = self->doubt.pct >= 0;
-  add_known (builder, "uncertainty_pct", self->doubt.pct, is_known);
+  const gboolean is_known = self->error_range.pct >= 0;
+  add_known (builder, "uncertainty_pct", self->error_range.pct, is_known);
   json_builder_set_member_name (builder, "uncertainty_runs");
   if (is_known)
-    json_builder_add_int_value (builder, self->doubt.runs);
+    json_builder_add_int_value (builder, self->error_range.runs);
   else
     json_builder_add_null_value (builder);
   add_known (builder, "p_fits", self->p_fits, self->p_fits >= 0);
@@ -176,7 +176,7 @@ cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);
   add_number (builder, "mfu", self->mfu);
-  cli_doubt_to_json (self, builder);
+  cli_uncertainty_to_json (self, builder);
   add_text (builder, "params_id", self->params_id);
   json_builder_set_member_name (builder, "fits");
   json_builder_add_boolean_value (builder, self->fits);

@@ -5,7 +5,7 @@
 G_BEGIN_DECLS
 
 /* The members "uncertainty_pct", "uncertainty_runs" and "p_fits"; null for what is not known. */
-void cli_doubt_to_json (const AdvisePrediction *self, JsonBuilder *builder);
+void cli_uncertainty_to_json (const AdvisePrediction *self, JsonBuilder *builder);
 
 /* The members of a result as in the contract of the command line, into an open object. */
 void cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,

@@ -101,8 +101,8 @@ cli_query_print_card (const AdviseQuery *self, const AdviseChoice *choice)
     print_line ("memory", "%.0f of %.0f MiB on each device", advise_mib (p->trace->memory.device),
                 advise_mib (input->cluster->memory_bytes));
   print_line ("bound by", "%s: %s", advise_query_bound_by (p->trace), time);
-  g_autofree char *doubt = advise_describe_doubt (p->doubt);
-  cli_print_row ("how sure", doubt);
+  g_autofree char *error_range = advise_describe_uncertainty (p->error_range);
+  cli_print_row ("how sure", error_range);
   for (guint i = 0; i < p->hazards->len; i++)
     cli_print_row (i == 0 ? "note" : "", p->hazards->pdata[i]);
   print_next (choice, best);

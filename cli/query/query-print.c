@@ -63,7 +63,7 @@ add_answer_row (CliTable *table, guint rank, guint group, const AdviseAnswer *se
   cli_table_add_real (table, p->tokens_per_s_per_gpu, 1);
   cli_table_add_real (table, p->tflops_per_gpu, 1);
   cli_table_add_real (table, p->mfu, 3);
-  cli_add_doubt (table, p);
+  cli_add_uncertainty (table, p);
   cli_table_add_int (table, group);
   cli_table_add_real (table, advise_mib (p->trace->memory.allocated), 1);
   cli_table_add_real (table, advise_mib (p->trace->memory.max_allocated), 1);

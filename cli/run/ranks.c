@@ -155,10 +155,10 @@ void
 cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times)
 {
   const ExecPlacement *placement = training->placement;
-  g_auto (ExecSpread) spread = { 0 };
+  g_auto (ExecStragglers) spread = { 0 };
   if (!times || training->ranks < 2)
     return;
-  exec_spread_init (&spread, times, training->ranks);
+  exec_stragglers_init (&spread, times, training->ranks);
   printf ("slowest: rank %u on %s, %.3f ms of its own per step; spread %.1f %%\n", spread.slowest,
           exec_placement_host (placement, spread.slowest), ms (times[spread.slowest].own_ns),
           spread.spread_pct);
@@ -166,8 +166,8 @@ cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times)
     {
       const guint rank = g_array_index (spread.stragglers, guint, i);
       printf ("straggler: rank %u on %s, %.1f %% over the median of %.3f ms\n", rank,
-              exec_placement_host (placement, rank), exec_spread_over_pct (&spread, &times[rank]),
-              ms (spread.median_own_ns));
+              exec_placement_host (placement, rank),
+              exec_stragglers_over_pct (&spread, &times[rank]), ms (spread.median_own_ns));
     }
 }
 
@@ -179,7 +179,7 @@ add_number (JsonBuilder *b, const char *name, double value)
 }
 
 static void
-add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecSpread *spread,
+add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecStragglers *spread,
           const ExecRankTime *times, guint rank)
 {
   json_builder_begin_object (b);
@@ -188,7 +188,7 @@ add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecSpread *spre
   json_builder_set_member_name (b, "host");
   json_builder_add_string_value (b, exec_placement_host (training->placement, rank));
   add_number (b, "own_ms", ms (times[rank].own_ns));
-  add_number (b, "over_median_pct", exec_spread_over_pct (spread, &times[rank]));
+  add_number (b, "over_median_pct", exec_stragglers_over_pct (spread, &times[rank]));
   add_number (b, "step_ms", ms (times[rank].step_ns));
   add_number (b, "longest_step_ms", ms (times[rank].longest_step_ns));
   json_builder_end_object (b);
@@ -197,13 +197,13 @@ add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecSpread *spre
 void
 cli_ranks_to_json (const AdviseTraining *training, const ExecRankTime *times, JsonBuilder *b)
 {
-  g_auto (ExecSpread) spread = { 0 };
+  g_auto (ExecStragglers) spread = { 0 };
   if (!times)
     {
       json_builder_add_null_value (b);
       return;
     }
-  exec_spread_init (&spread, times, training->ranks);
+  exec_stragglers_init (&spread, times, training->ranks);
   json_builder_begin_object (b);
   json_builder_set_member_name (b, "slowest");
   json_builder_add_int_value (b, spread.slowest);

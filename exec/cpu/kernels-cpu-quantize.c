@@ -271,7 +271,7 @@ exec_cpu_rescale (const ExecArgs *args)
 
   for (guint64 site = 0; site < count; site++, history += length)
     {
-      gboolean is_gradient = site % PLAN_SITES_OF_PRODUCT == PLAN_SITE_GRADIENT;
+      gboolean is_gradient = site % PLAN_QUANTIZERS_OF_PRODUCT == PLAN_QUANTIZER_GRADIENT;
       float largest = 0;
 
       memmove (history + 1, history, (length - 1) * sizeof *history);

@@ -44,17 +44,17 @@ slower_first (gconstpointer a, gconstpointer b, gpointer times)
 }
 
 double
-exec_spread_over_pct (const ExecSpread *self, const ExecRankTime *time)
+exec_stragglers_over_pct (const ExecStragglers *self, const ExecRankTime *time)
 {
   return self->median_own_ns > 0 ? 100 * ((double)time->own_ns / (double)self->median_own_ns - 1)
                                  : 0;
 }
 
 void
-exec_spread_init (ExecSpread *self, const ExecRankTime *times, guint ranks)
+exec_stragglers_init (ExecStragglers *self, const ExecRankTime *times, guint ranks)
 {
   g_autofree gint64 *sorted = g_new (gint64, ranks);
-  *self = (ExecSpread){ .stragglers = g_array_new (FALSE, FALSE, sizeof (guint)) };
+  *self = (ExecStragglers){ .stragglers = g_array_new (FALSE, FALSE, sizeof (guint)) };
   for (guint r = 0; r < ranks; r++)
     sorted[r] = times[r].own_ns;
   qsort (sorted, ranks, sizeof *sorted, compare_ns);
@@ -65,14 +65,14 @@ exec_spread_init (ExecSpread *self, const ExecRankTime *times, guint ranks)
     {
       if (times[r].own_ns > times[self->slowest].own_ns)
         self->slowest = r;
-      if (exec_spread_over_pct (self, &times[r]) > EXEC_STRAGGLES_PCT)
+      if (exec_stragglers_over_pct (self, &times[r]) > EXEC_STRAGGLES_PCT)
         g_array_append_val (self->stragglers, r);
     }
   g_array_sort_with_data (self->stragglers, slower_first, (gpointer)times);
 }
 
 void
-exec_spread_clear (ExecSpread *self)
+exec_stragglers_clear (ExecStragglers *self)
 {
   g_clear_pointer (&self->stragglers, g_array_unref);
 }

@@ -1,4 +1,4 @@
-/* ExecSpread: how far apart the times of a run's ranks are, and who holds the others up.
+/* ExecStragglers: how far apart the times of a run's ranks are, and who holds the others up.
  *
  * A collective makes all ranks wait for the last one, so steps take the same everywhere; what tells
  * is a rank's own time, outside of collectives. */
@@ -24,18 +24,18 @@ typedef struct
   gint64 median_own_ns; /* of the ranks', the lower of two */
   double spread_pct;    /* slowest over fastest */
   GArray *stragglers;   /* guint, slowest first */
-} ExecSpread;
+} ExecStragglers;
 
 void exec_rank_time (const ExecResult *result, gint64 steps, ExecRankTime *out);
 
 /* Every rank's, by rank; collective. The caller frees. */
 ExecRankTime *exec_rank_times_gather (ExecComm *comm, const ExecRankTime *own, GError **error);
 
-void exec_spread_init (ExecSpread *self, const ExecRankTime *times, guint ranks);
-void exec_spread_clear (ExecSpread *self);
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecSpread, exec_spread_clear)
+void exec_stragglers_init (ExecStragglers *self, const ExecRankTime *times, guint ranks);
+void exec_stragglers_clear (ExecStragglers *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecStragglers, exec_stragglers_clear)
 
 /* How much longer than the median, in per cent. */
-double exec_spread_over_pct (const ExecSpread *self, const ExecRankTime *time);
+double exec_stragglers_over_pct (const ExecStragglers *self, const ExecRankTime *time);
 
 G_END_DECLS

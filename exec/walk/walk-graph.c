@@ -25,7 +25,7 @@ refuse (const char *why, GError **error)
 }
 
 gboolean
-exec_walk_check_kept (const ExecWalk *self, GError **error)
+exec_walk_check_graph (const ExecWalk *self, GError **error)
 {
   const PlanOp *op;
   PlanCursor cursor;
@@ -49,7 +49,7 @@ exec_walk_check_kept (const ExecWalk *self, GError **error)
 }
 
 void
-exec_walk_clear_kept (ExecWalk *self)
+exec_walk_clear_graph (ExecWalk *self)
 {
   g_clear_pointer (&self->kept.loads, g_array_unref);
   g_clear_pointer (&self->kept.looks, g_array_unref);
@@ -61,7 +61,7 @@ exec_walk_begin_step (ExecWalk *self, GError **error)
 {
   const guint n = plan_schedule_n_buffer_ids (self->schedule);
   ExecDevice *device = self->device;
-  ExecKept *kept = &self->kept;
+  ExecStepGraph *kept = &self->kept;
   if (!kept->is_wanted)
     return TRUE;
   if (!self->trace && kept->steps++ >= STEPS_BEFORE)
@@ -81,7 +81,7 @@ exec_walk_begin_step (ExecWalk *self, GError **error)
 gboolean
 exec_walk_end_step (ExecWalk *self, GError **error)
 {
-  ExecKept *kept = &self->kept;
+  ExecStepGraph *kept = &self->kept;
   if (!kept->is_keeping)
     return TRUE;
   g_array_append_vals (kept->looks, self->looks->data, self->looks->len);
@@ -93,9 +93,9 @@ exec_walk_end_step (ExecWalk *self, GError **error)
 }
 
 gboolean
-exec_walk_run_kept (ExecWalk *self, GError **error)
+exec_walk_run_graph (ExecWalk *self, GError **error)
 {
-  const ExecKept *kept = &self->kept;
+  const ExecStepGraph *kept = &self->kept;
   ExecDevice *device = self->device;
   for (guint i = 0; i < kept->loads->len; i++)
     if (!exec_walk_fill_batch (self, &g_array_index (kept->loads, ExecLoad, i), error))

@@ -35,16 +35,16 @@ typedef struct
   GArray *loads;  /* ExecLoad */
   GArray *looks;  /* ExecLook */
   gint64 *before; /* version of each buffer when the step began; then by how much it grew */
-} ExecKept;
+} ExecStepGraph;
 
 /* exec/walk/walk-graph.c: whether the next step is one to keep; begins and ends that; runs what is
  * kept.
  */
-gboolean exec_walk_check_kept (const ExecWalk *self, GError **error);
-void exec_walk_clear_kept (ExecWalk *self);
+gboolean exec_walk_check_graph (const ExecWalk *self, GError **error);
+void exec_walk_clear_graph (ExecWalk *self);
 gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
-gboolean exec_walk_run_kept (ExecWalk *self, GError **error);
+gboolean exec_walk_run_graph (ExecWalk *self, GError **error);
 
 /* exec/walk/walk.c: the numbers of a micro batch, into staged memory; what the host looks at, once
  * it is there. */

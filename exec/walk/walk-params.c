@@ -108,7 +108,7 @@ find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecAr
   const PlanRef *ref = &args->op->refs[operand];
   if (ref->array == self->sites.scales || ref->array == self->sites.amax)
     args->ptr[operand]
-        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_SITES_OF_LAYER;
+        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_QUANTIZERS_OF_LAYER;
 }
 
 /* Those of the parameter that an operand begins with, if it is one; and of sites the layer's part.
@@ -167,7 +167,7 @@ place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, gu
   const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
   const guint64 first = magnitudes_of (self, s);
   if (kind == PLAN_OP_PARAM_QUANTIZE && operand > amax + 1)
-    return plan_site_of (slots_of (self)[s].tensor.role, PLAN_SITE_WEIGHT);
+    return plan_quantizer_of (slots_of (self)[s].tensor.role, PLAN_QUANTIZER_WEIGHT);
   if (operand == amax)
     return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;

@@ -109,7 +109,7 @@ struct _ExecWalk
   guint next_alloc;   /* in this section */
   double loss, grad_norm;
   gint64 collective_ns; /* of this step, that calls of the communicator took */
-  ExecKept kept;
+  ExecStepGraph kept;
   ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
   gboolean poisons;
 };

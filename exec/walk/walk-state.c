@@ -200,13 +200,13 @@ fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **err
 static ExecPiece
 site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
 {
-  const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_SITE_HISTORY : 1;
-  const PlanTensorRole role = plan_site_weight (product);
-  *out_at = ((guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0)) * each;
+  const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_QUANTIZER_HISTORY : 1;
+  const PlanTensorRole role = plan_quantizer_weight (product);
+  *out_at = ((guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0)) * each;
   return (ExecPiece){ .state = state,
                       .role = role,
                       .layer = layer,
-                      .count = PLAN_SITES_OF_PRODUCT * each,
+                      .count = PLAN_QUANTIZERS_OF_PRODUCT * each,
                       .dtype = PLAN_DTYPE_FP32 };
 }
 
@@ -220,9 +220,9 @@ sites_at (const ExecWalk *self, gint32 array)
 static gboolean
 fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
 {
-  g_autofree float *values = g_new (float, PLAN_SITES_OF_PRODUCT *PLAN_SITE_HISTORY);
+  g_autofree float *values = g_new (float, PLAN_QUANTIZERS_OF_PRODUCT *PLAN_QUANTIZER_HISTORY);
   for (gint64 layer = 0; layer < self->job->model->layers; layer++)
-    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       {
         guint64 at;
         const ExecPiece piece = site_piece (state, layer, product, &at);
@@ -253,7 +253,7 @@ add_sites (const ExecWalk *self, GArray *pieces)
   if (self->sites.scales < 0 || self->comm->rank > 0)
     return;
   for (gint64 layer = 0; layer < self->job->model->layers; layer++)
-    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
         {
           const gboolean is_scales = state == EXEC_STATE_SCALES;

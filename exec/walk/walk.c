@@ -429,7 +429,7 @@ await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **erro
 {
   ExecDevice *device = walk->device;
   if (walk->kept.is_keeping && op->stream == PLAN_STREAM_HOST)
-    return TRUE; /* it waits for the launch, see exec_walk_check_kept */
+    return TRUE; /* it waits for the launch, see exec_walk_check_graph */
   for (guint i = 0; i < op->n_waits; i++)
     {
       const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
@@ -585,7 +585,7 @@ exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
   if (!device->ops->begin (device, walk->trace != NULL, error))
     return FALSE;
   if (is_step && walk->kept.is_kept && !walk->trace)
-    return exec_walk_run_kept (walk, error);
+    return exec_walk_run_graph (walk, error);
   if ((is_step && !exec_walk_begin_step (walk, error)) || !run_ops (walk, section, error)
       || (is_step && !exec_walk_end_step (walk, error)))
     return FALSE;
@@ -661,7 +661,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
     self->constants.mean_of = comm->ranks;
   const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
   if (!stack || !exec_runnable_check (job, plan, schedule, error)
-      || !exec_walk_check_kept (self, error) || !find_groups (self, error)
+      || !exec_walk_check_graph (self, error) || !find_groups (self, error)
       || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
     return FALSE;
   plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
@@ -684,5 +684,5 @@ exec_walk_close (ExecWalk *self)
   g_array_unref (self->spans);
   g_array_unref (self->samples);
   g_array_unref (self->looks);
-  exec_walk_clear_kept (self);
+  exec_walk_clear_graph (self);
 }

@@ -49,7 +49,7 @@ needs (const PlanNode *node)
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
 
 gboolean
-plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *plan,
+plan_node_is_again (const PlanLayerGraph *self, const PlanNode *node, const Plan *plan,
                     gboolean is_in_block)
 {
   const gint64 *value = plan->value;
@@ -65,13 +65,13 @@ plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *p
 }
 
 static void
-define (PlanNetwork *self, PlanValueId id, gint64 elements, PlanDtype dtype)
+define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype)
 {
   self->values[id] = (PlanValue){ (guint64)elements, dtype };
 }
 
 static PlanNode *
-add (PlanNetwork *self, PlanNodeKind kind, PlanModule module, PlanValueId in, PlanValueId out)
+add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in, PlanValueId out)
 {
   g_assert (self->n_nodes < PLAN_MAX_NODES);
   PlanNode *node = &self->nodes[self->n_nodes++];
@@ -93,7 +93,7 @@ add (PlanNetwork *self, PlanNodeKind kind, PlanModule module, PlanValueId in, Pl
 /* What building a layer looks at. */
 typedef struct
 {
-  PlanNetwork *net;
+  PlanLayerGraph *net;
   const PlanModel *model;
   gint64 tp;
   gboolean splits;      /* sequence parallel */
@@ -134,7 +134,7 @@ static PlanValueId
 add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId col,
               PlanTensorRole feeds, gint64 rows, gint64 cols, PlanValueId *out_kept)
 {
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   *out_kept = in;
   if (!net->quantises)
     return in;
@@ -170,7 +170,7 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
                    PlanTensorRole feeds, PlanValueId *out_kept)
 {
   /* v: norm, its quantised forms, its whole forms */
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   const gint64 hidden = b->model->hidden;
   PlanValueId kept,
       read = add_quantize (b, module, in, v[1], v[2], feeds, net->split_rows, hidden, &kept);
@@ -220,7 +220,7 @@ static PlanValueId
 add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId sum,
                 PlanValueId post, PlanValueId stats, PlanTensorRole weight)
 {
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   if (b->tp > 1 && !b->splits)
     add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols = net->rows * b->model->hidden;
   else if (b->tp > 1)
@@ -266,7 +266,7 @@ save (Builder *b, PlanValueId saved, gint64 cols)
 static PlanValueId
 add_attention (Builder *b, PlanValueId qkv)
 {
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   const gint64 heads = net->heads + net->kv_heads, out_cols = net->heads * net->head_dim;
   if (role (b, PLAN_TENSOR_Q_NORM) != NONE)
     {
@@ -307,7 +307,7 @@ add_attention_branch (Builder *b)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
                                        PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   PlanValueId kept;
   const gint64 attn_cols = net->heads * net->head_dim;
   add_norm (b, PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1, PLAN_VALUE_STATS1,
@@ -332,7 +332,7 @@ add_mlp_branch (Builder *b, PlanValueId in)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
                                        PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
-  PlanNetwork *net = b->net;
+  PlanLayerGraph *net = b->net;
   PlanValueId kept;
   const gint64 up = b->model->gated ? 2 * net->ffn : net->ffn;
   add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
@@ -373,7 +373,7 @@ keys_of (const PlanModel *model, gint64 seq)
 }
 
 static void
-set_sizes (PlanNetwork *self, const PlanModel *model, const Plan *plan, const PlanStack *stack)
+set_sizes (PlanLayerGraph *self, const PlanModel *model, const Plan *plan, const PlanStack *stack)
 {
   const gint64 *value = plan->value;
   const gint64 tp = value[PLAN_TP];
@@ -389,7 +389,7 @@ set_sizes (PlanNetwork *self, const PlanModel *model, const Plan *plan, const Pl
 }
 
 static void
-list_values (PlanNetwork *self)
+list_values (PlanLayerGraph *self)
 {
   for (guint i = 0; i < self->n_nodes; i++)
     {
@@ -402,12 +402,12 @@ list_values (PlanNetwork *self)
 }
 
 void
-plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
-                   const PlanStack *stack, const PlanCluster *cluster)
+plan_layer_graph_init (PlanLayerGraph *self, const PlanModel *model, const Plan *plan,
+                       const PlanStack *stack, const PlanCluster *cluster)
 {
   const gint64 recipe = plan->value[PLAN_COMPUTE];
-  *self = (PlanNetwork){ .compute = plan_weights_dtype (plan),
-                         .linear = plan_field_dtype (plan, PLAN_COMPUTE) };
+  *self = (PlanLayerGraph){ .compute = plan_weights_dtype (plan),
+                            .linear = plan_field_dtype (plan, PLAN_COMPUTE) };
   self->weights = plan_weight_copies_dtype (plan);
   self->quantises = self->linear != self->compute;
   /* One scale for a whole tensor: Blackwell multiplies it either way round. */

@@ -1,4 +1,4 @@
-/* PlanNetwork: one layer of a model as a graph, with the sizes that one rank sees.
+/* PlanLayerGraph: one layer of a model as a graph, with the sizes that one rank sees.
  *
  * Nodes stand in the order in which the forward pass runs them; the backward pass goes through them
  * in reverse. A value is what a node leaves for others; which of them the backward pass needs
@@ -80,15 +80,15 @@ typedef struct
   gboolean per_op;    /* what recomputing keeps is what single ops left, not what others read */
   gboolean repeats_attention; /* and its list of ops does not have this device's attention */
   gboolean has_columns;       /* products over rows read transposed copies */
-} PlanNetwork;
+} PlanLayerGraph;
 
 /* The plan must be resolved. */
-void plan_network_init (PlanNetwork *self, const PlanModel *model, const Plan *plan,
-                        const PlanStack *stack, const PlanCluster *cluster);
+void plan_layer_graph_init (PlanLayerGraph *self, const PlanModel *model, const Plan *plan,
+                            const PlanStack *stack, const PlanCluster *cluster);
 
 /* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
  * the first recompute_layers. */
-gboolean plan_node_is_again (const PlanNetwork *self, const PlanNode *node, const Plan *plan,
+gboolean plan_node_is_again (const PlanLayerGraph *self, const PlanNode *node, const Plan *plan,
                              gboolean is_in_block);
 
 G_END_DECLS

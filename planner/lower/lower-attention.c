@@ -82,7 +82,7 @@ plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
   self.stack = plan_stack_of (plan, cluster->kind, NULL);
   if (!self.stack || cluster->kind == PLAN_DEVICE_CPU)
     return NULL;
-  plan_network_init (&self.net, model, plan, self.stack, cluster);
+  plan_layer_graph_init (&self.net, model, plan, self.stack, cluster);
   return plan_lower_asked_attention (&self, pass);
 }
 
@@ -105,7 +105,7 @@ plan_lower_attention_work (const PlanLower *self)
 void
 plan_lower_declare_attention (PlanLower *self)
 {
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const guint64 rows = (guint64)net->rows, lse = rows * (guint64)net->heads;
   const guint64 queries = (guint64)query_elements (self), keys = (guint64)key_elements (self);
   const struct

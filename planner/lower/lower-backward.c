@@ -188,7 +188,7 @@ static void
 head_backward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const gint32 last = (gint32)m->layers;
   const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
@@ -208,7 +208,7 @@ static void
 embedding_backward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
                 dout = splits ? ONE (embedded) : dx;

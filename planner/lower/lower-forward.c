@@ -199,7 +199,7 @@ copy_weights (PlanLower *self, PlanLowerUnit unit)
       const PlanNode *node = &self->net.nodes[i];
       if (node->kind != PLAN_NODE_LINEAR)
         continue;
-      plan_lower_quantise (self, node->weight, PLAN_SITE_WEIGHT, unit,
+      plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
                            PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
                                       plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
                                       plan_lower_weight (self, node->weight, unit)),
@@ -270,7 +270,7 @@ static void
 embedding_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const PlanRef x = ONE (value[PLAN_VALUE_X]);
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef whole = splits ? ONE (embedded) : x;
@@ -337,7 +337,7 @@ static void
 head_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const gboolean splits = net->split_rows < net->rows;
   const PlanRef x
       = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)m->layers);

@@ -116,7 +116,7 @@ quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row, Plan
   plan_lower_alloc (lower, *out_row);
   if (self->net->has_columns)
     plan_lower_alloc (lower, col);
-  plan_lower_quantise (lower, node->weight, PLAN_SITE_GRADIENT, self->unit,
+  plan_lower_quantise (lower, node->weight, PLAN_QUANTIZER_GRADIENT, self->unit,
                        PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
                        node->rows, node->cols);
 }
@@ -182,7 +182,7 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
     {
       whole = plan_lower_ref (lower->quantised_grad[node->out]);
       plan_lower_alloc (lower, whole);
-      plan_lower_quantise (lower, node->weight, PLAN_SITE_GRADIENT, self->unit,
+      plan_lower_quantise (lower, node->weight, PLAN_QUANTIZER_GRADIENT, self->unit,
                            PLAN_REFS (plan_lower_at (whole, own), PLAN_REF_NONE, part), rows,
                            node->cols);
     }
@@ -455,7 +455,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
 static void
 begin_backward (PlanLayer *self, PlanLowerKeep keep)
 {
-  const PlanNetwork *net = self->net;
+  const PlanLayerGraph *net = self->net;
   memset (self->slot, -1, sizeof self->slot);
   self->live = (plan_lower_kept (self->lower, keep) & ~plan_value_bit (PLAN_VALUE_OUT))
                | plan_value_bit (PLAN_VALUE_X);
@@ -471,7 +471,7 @@ void
 plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
   for (guint i = 0; i < net->n_nodes; i++)
     {

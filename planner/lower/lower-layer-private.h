@@ -8,7 +8,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   PlanLower *lower;
-  const PlanNetwork *net;
+  const PlanLayerGraph *net;
   PlanLowerUnit unit;
   PlanValueSet live;
   gint8 slot[PLAN_N_VALUES]; /* gradient of each value: index below; -1 none yet */
@@ -44,6 +44,6 @@ const PlanNode *plan_layer_gathers_beside (const PlanLayer *self, const PlanNode
                                            guint32 again);
 
 /* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
-guint32 plan_layer_checkpointed (const PlanNetwork *net, guint32 again, guint last);
+guint32 plan_layer_checkpointed (const PlanLayerGraph *net, guint32 again, guint last);
 
 G_END_DECLS

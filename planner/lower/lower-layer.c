@@ -30,7 +30,7 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
 /* Which values the forward pass leaves behind: those that are read as they are, and those from
  * which others are made again. */
 static PlanValueSet
-find_kept (const PlanNetwork *net, PlanLowerKeep keep)
+find_kept (const PlanLayerGraph *net, PlanLowerKeep keep)
 {
   PlanValueSet made_again = 0, cheap = 0, needed = 0, kept = plan_value_bit (PLAN_VALUE_OUT);
   for (guint i = 0; i < net->n_nodes; i++)
@@ -177,7 +177,7 @@ linear_forward (PlanLayer *self, const PlanNode *node)
 void
 plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse)
 {
-  const PlanNetwork *net = self->net;
+  const PlanLayerGraph *net = self->net;
   const gint64 *value = self->lower->plan->value;
   plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
                       PLAN_DIMS (net->rows, value[PLAN_SEQ] / value[PLAN_CP], net->heads,
@@ -187,7 +187,7 @@ plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse)
 const gint64 *
 plan_layer_head_dims (PlanLayer *self)
 {
-  const PlanNetwork *net = self->net;
+  const PlanLayerGraph *net = self->net;
   const gint64 dims[] = { net->rows, net->heads, net->kv_heads, net->head_dim };
   memcpy (self->dims, dims, sizeof dims);
   return self->dims;
@@ -303,7 +303,7 @@ run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
                        node->bias, node->feeds, self->unit, node->rows);
       return;
     case PLAN_NODE_QUANTIZE:
-      plan_lower_quantise (lower, node->feeds, PLAN_SITE_INPUT, self->unit,
+      plan_lower_quantise (lower, node->feeds, PLAN_QUANTIZER_INPUT, self->unit,
                            PLAN_REFS (out, plan_layer_value (self, node->col), in), node->rows,
                            node->cols);
       return;
@@ -371,7 +371,7 @@ void
 plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const PlanValueSet kept = find_kept (net, keep);
   PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
   PlanValueSet behind = 0;
@@ -416,7 +416,7 @@ plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values)
 void
 plan_layer_run_again (PlanLayer *self, guint32 nodes, PlanValueSet needed)
 {
-  const PlanNetwork *net = self->net;
+  const PlanLayerGraph *net = self->net;
   const guint32 all = nodes;
   self->is_replay = TRUE;
   while (nodes)
@@ -443,7 +443,7 @@ plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, guint3
 }
 
 guint32
-plan_layer_checkpointed (const PlanNetwork *net, guint32 again, guint last)
+plan_layer_checkpointed (const PlanLayerGraph *net, guint32 again, guint last)
 {
   guint32 nodes = 0;
   if (again >> last & 1 && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))

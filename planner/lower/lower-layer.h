@@ -89,16 +89,16 @@ void plan_lower_norm_backward_add (PlanLower *self, const PlanRef *refs, PlanTen
 
 /* The scale by which one site of a layer quantises, and what it has seen in this step; and those of
  * all of a layer's. None where scales are of what is quantised. */
-PlanRef plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+PlanRef plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                                PlanLowerUnit unit);
-PlanRef plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+PlanRef plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                               PlanLowerUnit unit);
 PlanRef plan_lower_layer_scales (const PlanLower *self, PlanLowerUnit unit);
 PlanRef plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit);
 
 /* refs: what becomes the factor of the product with that weight, transposed, and of what. */
-void plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanSite site, PlanLowerUnit unit,
-                          const PlanRef *refs, gint64 rows, gint64 cols);
+void plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
+                          PlanLowerUnit unit, const PlanRef *refs, gint64 rows, gint64 cols);
 
 /* Makes room for the gradient of a parameter and says where a kernel writes it; put_gradient then
  * moves it to where it accumulates or is reduced. `adds`: that holds a share of it already. */

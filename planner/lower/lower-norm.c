@@ -10,8 +10,8 @@ plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTe
                  PlanTensorRole bias, PlanTensorRole feeds, PlanLowerUnit unit, gint64 rows)
 {
   const gint64 cols = self->model->hidden;
-  const PlanRef scale = plan_lower_site_scale (self, feeds, PLAN_SITE_INPUT, unit);
-  const PlanRef amax = plan_lower_site_amax (self, feeds, PLAN_SITE_INPUT, unit);
+  const PlanRef scale = plan_lower_site_scale (self, feeds, PLAN_QUANTIZER_INPUT, unit);
+  const PlanRef amax = plan_lower_site_amax (self, feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef gain = plan_lower_weight (self, weight, unit);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     plan_lower_compute (
@@ -26,8 +26,8 @@ plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTe
 void
 plan_lower_add_norm (PlanLower *self, const PlanRef *refs, const PlanNode *norm, PlanLowerUnit unit)
 {
-  const PlanRef scale = plan_lower_site_scale (self, norm->feeds, PLAN_SITE_INPUT, unit);
-  const PlanRef amax = plan_lower_site_amax (self, norm->feeds, PLAN_SITE_INPUT, unit);
+  const PlanRef scale = plan_lower_site_scale (self, norm->feeds, PLAN_QUANTIZER_INPUT, unit);
+  const PlanRef amax = plan_lower_site_amax (self, norm->feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef gain = plan_lower_weight (self, norm->weight, unit);
   const gint64 *dims = PLAN_DIMS (norm->rows, norm->cols);
   if (self->model->norm == PLAN_NORM_LAYERNORM)

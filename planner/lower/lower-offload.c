@@ -20,7 +20,7 @@
 #define LEAST_ELEMENTS 1048576
 
 PlanValueSet
-plan_lower_offload_takes (const PlanNetwork *net, gint64 modules)
+plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules)
 {
   PlanValueSet taken = 0;
   for (guint i = 0; i < net->n_nodes && modules != 0; i++)

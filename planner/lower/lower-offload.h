@@ -4,7 +4,7 @@
 G_BEGIN_DECLS
 
 /* The values that go to the host as what one of these modules keeps of its input. */
-PlanValueSet plan_lower_offload_takes (const PlanNetwork *net, gint64 modules);
+PlanValueSet plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules);
 
 void plan_lower_declare_offload (PlanLower *self);
 

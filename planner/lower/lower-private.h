@@ -70,7 +70,7 @@ typedef struct
   PlanBuckets buckets; /* where the layout goes by size */
   GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
   gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
-  PlanNetwork net;
+  PlanLayerGraph net;
   PlanSchedule *schedule;
 
   gint64 ranks, rank;       /* of the group that shards; this rank's place in it */

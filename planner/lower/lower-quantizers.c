@@ -19,7 +19,7 @@ buffer (PlanLower *self, const char *name, guint64 elements)
 static gint64
 n_sites (const PlanLower *self)
 {
-  return self->model->layers * PLAN_SITES_OF_LAYER;
+  return self->model->layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
 void
@@ -32,7 +32,7 @@ plan_lower_declare_sites (PlanLower *self)
   self->site_scales = buffer (self, "site_scales", n);
   if (self->is_eval)
     return;
-  self->site_history = buffer (self, "site_history", n * PLAN_SITE_HISTORY);
+  self->site_history = buffer (self, "site_history", n * PLAN_QUANTIZER_HISTORY);
   self->site_amax = buffer (self, "site_amax", n);
 }
 
@@ -46,21 +46,21 @@ part_of (gint32 array, PlanLowerUnit unit, guint64 at)
 }
 
 PlanRef
-plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                        PlanLowerUnit unit)
 {
   if (self->site_scales < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->site_scales, unit, plan_site_of (weight, site));
+  return part_of (self->site_scales, unit, plan_quantizer_of (weight, site));
 }
 
 PlanRef
-plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanSite site,
+plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                       PlanLowerUnit unit)
 {
   if (self->site_amax < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->site_amax, unit, plan_site_of (weight, site));
+  return part_of (self->site_amax, unit, plan_quantizer_of (weight, site));
 }
 
 PlanRef
@@ -76,7 +76,7 @@ plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit)
 }
 
 void
-plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanSite site, PlanLowerUnit unit,
+plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site, PlanLowerUnit unit,
                      const PlanRef *refs, gint64 rows, gint64 cols)
 {
   plan_lower_compute (self, PLAN_OP_QUANTIZE,
@@ -92,7 +92,7 @@ plan_lower_init_sites (PlanLower *self)
   if (self->site_scales < 0)
     return;
   plan_lower_compute (self, PLAN_OP_INIT_SCALES, PLAN_REFS (ONE (site_scales), ONE (site_history)),
-                      PLAN_DIMS (n_sites (self), PLAN_SITE_HISTORY));
+                      PLAN_DIMS (n_sites (self), PLAN_QUANTIZER_HISTORY));
   if (self->site_amax >= 0)
     plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (site_amax)),
                         PLAN_DIMS (n_sites (self)));
@@ -112,5 +112,5 @@ plan_lower_rescale (PlanLower *self)
     }
   plan_lower_compute (self, PLAN_OP_RESCALE,
                       PLAN_REFS (ONE (site_scales), ONE (site_history), ONE (site_amax)),
-                      PLAN_DIMS (n_sites (self), PLAN_SITE_HISTORY));
+                      PLAN_DIMS (n_sites (self), PLAN_QUANTIZER_HISTORY));
 }

@@ -72,7 +72,7 @@ cut (PlanLower *self, gint32 array, gint64 pieces)
 void
 plan_lower_declare_pieces (PlanLower *self)
 {
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const guint64 elements = (guint64)(net->rows * self->model->hidden);
   if (!plan_lower_has_pieces (self))
     return;

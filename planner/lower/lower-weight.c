@@ -56,7 +56,7 @@ plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit
   plan_lower_alloc (self, row);
   if (col.array >= 0)
     plan_lower_alloc (self, col);
-  plan_lower_quantise (self, node->weight, PLAN_SITE_WEIGHT, unit,
+  plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
                        PLAN_REFS (row, col, plan_lower_weight (self, node->weight, unit)),
                        node->cols, node->depth);
 }

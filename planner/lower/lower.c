@@ -238,7 +238,7 @@ declare_values (PlanLower *self)
 static void
 declare_head (PlanLower *self)
 {
-  const PlanNetwork *net = &self->net;
+  const PlanLayerGraph *net = &self->net;
   const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)net->rows;
   const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
   const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
@@ -579,7 +579,7 @@ static void
 measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
-  plan_network_init (&self->net, self->model, plan, self->stack, self->cluster);
+  plan_layer_graph_init (&self->net, self->model, plan, self->stack, self->cluster);
   find_again (self);
   self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);

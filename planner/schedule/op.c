@@ -313,7 +313,7 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
     case PLAN_OP_PARAM_AMAX:
       return i == 0 ? MIN (d1, d0 / 16 + 1) : d0; /* blocks of 32, both ways */
     case PLAN_OP_PARAM_QUANTIZE:
-      return i >= 5 ? PLAN_SITES_OF_PRODUCT * d1 : i >= 3 ? d1 : d0;
+      return i >= 5 ? PLAN_QUANTIZERS_OF_PRODUCT * d1 : i >= 3 ? d1 : d0;
     case PLAN_OP_INIT_SCALES:
     case PLAN_OP_RESCALE:
       return i == 1 ? d0 * d1 : d0;

@@ -4,19 +4,19 @@
 #include "planner/schedule/quantizers.h"
 
 PlanTensorRole
-plan_site_weight (guint product)
+plan_quantizer_weight (guint product)
 {
-  static const PlanTensorRole weights[PLAN_SITE_PRODUCTS]
+  static const PlanTensorRole weights[PLAN_QUANTIZER_PRODUCTS]
       = { PLAN_TENSOR_QKV, PLAN_TENSOR_PROJ, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_DOWN };
-  g_assert (product < PLAN_SITE_PRODUCTS);
+  g_assert (product < PLAN_QUANTIZER_PRODUCTS);
   return weights[product];
 }
 
 guint
-plan_site_of (PlanTensorRole weight, PlanSite site)
+plan_quantizer_of (PlanTensorRole weight, PlanQuantizer site)
 {
   guint product = 0;
-  while (plan_site_weight (product) != weight)
+  while (plan_quantizer_weight (product) != weight)
     product++;
-  return product * PLAN_SITES_OF_PRODUCT + site;
+  return product * PLAN_QUANTIZERS_OF_PRODUCT + site;
 }

@@ -14,23 +14,23 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_SITE_HISTORY 1024 /* what --fp8-amax-history-len is emitted as */
+#define PLAN_QUANTIZER_HISTORY 1024 /* what --fp8-amax-history-len is emitted as */
 
 typedef enum
 {
-  PLAN_SITE_INPUT,
-  PLAN_SITE_WEIGHT,
-  PLAN_SITE_GRADIENT, /* of the output; in the format of gradients */
-  PLAN_SITES_OF_PRODUCT
-} PlanSite;
+  PLAN_QUANTIZER_INPUT,
+  PLAN_QUANTIZER_WEIGHT,
+  PLAN_QUANTIZER_GRADIENT, /* of the output; in the format of gradients */
+  PLAN_QUANTIZERS_OF_PRODUCT
+} PlanQuantizer;
 
-#define PLAN_SITE_PRODUCTS 4
-#define PLAN_SITES_OF_LAYER (PLAN_SITE_PRODUCTS * PLAN_SITES_OF_PRODUCT)
+#define PLAN_QUANTIZER_PRODUCTS 4
+#define PLAN_QUANTIZERS_OF_LAYER (PLAN_QUANTIZER_PRODUCTS * PLAN_QUANTIZERS_OF_PRODUCT)
 
 /* The weight of a layer's product. */
-PlanTensorRole plan_site_weight (guint product);
+PlanTensorRole plan_quantizer_weight (guint product);
 
 /* Which of its layer's it is, of the product with that weight. */
-guint plan_site_of (PlanTensorRole weight, PlanSite site);
+guint plan_quantizer_of (PlanTensorRole weight, PlanQuantizer site);
 
 G_END_DECLS

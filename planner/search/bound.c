@@ -58,7 +58,7 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
 /* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
  * every rank. */
 static guint64
-derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout *layout,
+derived_bytes (const PlanModel *model, const PlanLayerGraph *net, const PlanLayout *layout,
                const Plan *plan, const PlanStack *stack)
 {
   const gint64 gather = plan->value[PLAN_PARAM_GATHER];
@@ -88,7 +88,7 @@ derived_bytes (const PlanModel *model, const PlanNetwork *net, const PlanLayout 
 /* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
  * but for what is made again cheaply. One that recompute_method=block leaves alone. */
 static guint64
-kept_bytes (const PlanNetwork *net, const Plan *plan)
+kept_bytes (const PlanLayerGraph *net, const Plan *plan)
 {
   PlanValueSet kept = 0, made = 0;
   guint64 bytes = 0;
@@ -112,7 +112,7 @@ kept_bytes (const PlanNetwork *net, const Plan *plan)
 
 /* Activations of all layers as the loss begins. */
 static guint64
-activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan)
+activation_bytes (const PlanModel *model, const PlanLayerGraph *net, const Plan *plan)
 {
   const gint64 *value = plan->value;
   const gint64 layers = model->layers;
@@ -136,7 +136,7 @@ activation_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *pl
  * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
  * and its norm. */
 static guint64
-loss_bytes (const PlanModel *model, const PlanNetwork *net, const Plan *plan,
+loss_bytes (const PlanModel *model, const PlanLayerGraph *net, const Plan *plan,
             const PlanStack *stack)
 {
   const guint64 rows = (guint64)(net->rows / plan->value[PLAN_LOSS_CHUNKS]);
@@ -173,9 +173,9 @@ guint64
 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                    const PlanStack *stack)
 {
-  PlanNetwork net;
+  PlanLayerGraph net;
   PlanLayout layout;
-  plan_network_init (&net, model, resolved, stack, cluster);
+  plan_layer_graph_init (&net, model, resolved, stack, cluster);
   plan_layout_init (&layout, model, stack, resolved,
                     plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
   return loss_bytes (model, &net, resolved, stack) + activation_bytes (model, &net, resolved)

@@ -195,7 +195,7 @@ sim_adjustments_add_memory (SimAdjustments *self, SimMemoryError error)
 }
 
 void
-sim_adjustments_add_doubts (SimAdjustments *self, const SimAdjustments *other)
+sim_adjustments_add_uncertainties (SimAdjustments *self, const SimAdjustments *other)
 {
   for (guint i = 0; i < other->seen->len; i++)
     sim_adjustments_add_seen (self, g_array_index (other->seen, SimSeen, i));
@@ -216,7 +216,7 @@ print_scope (GString *text, const SimScope *scope)
 }
 
 static void
-print_doubts (const SimAdjustments *self, GString *text)
+print_uncertainties (const SimAdjustments *self, GString *text)
 {
   char number[2][G_ASCII_DTOSTR_BUF_SIZE];
   for (guint i = 0; i < self->seen->len; i++)
@@ -270,7 +270,7 @@ sim_adjustments_print (const SimAdjustments *self)
       g_string_append_printf (text, " pct=%s runs=%u\n",
                               g_ascii_dtostr (number[0], sizeof number[0], u->pct), u->runs);
     }
-  print_doubts (self, text);
+  print_uncertainties (self, text);
   return g_string_free (text, FALSE);
 }
 
@@ -420,16 +420,16 @@ static gboolean
 take_distance (SimAdjustments *self, const Line *line)
 {
   const char *names[SIM_N_DISTANCES + 1] = { NULL };
-  SimDoubt doubt;
+  SimErrorRange error_range;
   guint place;
   gint64 runs;
   for (guint d = 0; d < SIM_N_DISTANCES; d++)
     names[d] = distances[d];
-  if (!take_name (line, "kind", names, &place) || !take_number (line, "pct", 0, 1000, &doubt.pct)
-      || !take_count (line, "runs", &runs))
+  if (!take_name (line, "kind", names, &place)
+      || !take_number (line, "pct", 0, 1000, &error_range.pct) || !take_count (line, "runs", &runs))
     return FALSE;
-  doubt.runs = (guint)runs;
-  self->distances[place] = doubt;
+  error_range.runs = (guint)runs;
+  self->distances[place] = error_range;
   return TRUE;
 }
 

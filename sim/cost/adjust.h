@@ -85,7 +85,7 @@ typedef struct
 {
   double pct;
   guint runs;
-} SimDoubt;
+} SimErrorRange;
 
 /* The runs of a GPU or of a stack that parameters were fitted to. */
 typedef struct
@@ -113,7 +113,7 @@ typedef struct
   GArray *uncertainties; /* SimUncertainty */
   GArray *seen;          /* SimSeen */
   GArray *memory;        /* SimMemoryError */
-  SimDoubt distances[SIM_N_DISTANCES];
+  SimErrorRange distances[SIM_N_DISTANCES];
 } SimAdjustments;
 
 /* Whether something said of a scope holds for these; NULL: not known. */
@@ -131,7 +131,7 @@ void sim_adjustments_add_seen (SimAdjustments *self, SimSeen seen);
 void sim_adjustments_add_memory (SimAdjustments *self, SimMemoryError error);
 
 /* Adds what `other` says of what was seen, of distances and of memory. */
-void sim_adjustments_add_doubts (SimAdjustments *self, const SimAdjustments *other);
+void sim_adjustments_add_uncertainties (SimAdjustments *self, const SimAdjustments *other);
 
 /* Text: a line "parameters ID", then lines that begin with "factor", "uncertainty", "seen",
  * "distance" or "memory"; `name` is for errors. */

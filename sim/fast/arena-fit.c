@@ -9,13 +9,13 @@ typedef struct
 } Gap;
 
 static Gap *
-gap_at (const SimGaps *self, guint i)
+gap_at (const SimArenaFit *self, guint i)
 {
   return &g_array_index (self->gaps, Gap, i);
 }
 
 void
-sim_gaps_begin (SimGaps *self)
+sim_arena_fit_begin (SimArenaFit *self)
 {
   if (!self->gaps)
     self->gaps = g_array_new (FALSE, FALSE, sizeof (Gap));
@@ -24,13 +24,13 @@ sim_gaps_begin (SimGaps *self)
 }
 
 void
-sim_gaps_clear (SimGaps *self)
+sim_arena_fit_clear (SimArenaFit *self)
 {
   g_clear_pointer (&self->gaps, g_array_unref);
 }
 
 guint64
-sim_gaps_take (SimGaps *self, guint64 bytes)
+sim_arena_fit_take (SimArenaFit *self, guint64 bytes)
 {
   for (guint i = 0; i < self->gaps->len; i++)
     {
@@ -51,7 +51,7 @@ sim_gaps_take (SimGaps *self, guint64 bytes)
 
 /* The first gap behind an offset. */
 static guint
-find_behind (const SimGaps *self, guint64 offset)
+find_behind (const SimArenaFit *self, guint64 offset)
 {
   guint low = 0, high = self->gaps->len;
   while (low < high)
@@ -66,7 +66,7 @@ find_behind (const SimGaps *self, guint64 offset)
 }
 
 void
-sim_gaps_give_back (SimGaps *self, guint64 offset, guint64 bytes)
+sim_arena_fit_give_back (SimArenaFit *self, guint64 offset, guint64 bytes)
 {
   const guint i = find_behind (self, offset);
   const guint64 end = offset + bytes;
@@ -99,7 +99,7 @@ sim_gaps_give_back (SimGaps *self, guint64 offset, guint64 bytes)
 }
 
 void
-sim_gaps_describe (const SimGaps *self, GArray *out)
+sim_arena_fit_describe (const SimArenaFit *self, GArray *out)
 {
   g_array_append_val (out, self->end);
   g_array_append_vals (out, self->gaps->data, 2 * self->gaps->len);

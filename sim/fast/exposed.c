@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Time belongs to the first of these that is busy, as in planner/schedule/trace.c. */
-static const PlanStream precedence[SIM_BUSY_STREAMS]
+static const PlanStream precedence[SIM_EXPOSED_STREAMS]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
         PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
@@ -14,7 +14,7 @@ static guint
 rank_of (PlanStream stream)
 {
   guint i = 0;
-  while (i < SIM_BUSY_STREAMS && precedence[i] != stream)
+  while (i < SIM_EXPOSED_STREAMS && precedence[i] != stream)
     i++;
   return i;
 }
@@ -32,17 +32,17 @@ typedef struct
 } Cut;
 
 void
-sim_busy_clear (SimBusy *self)
+sim_exposed_clear (SimExposed *self)
 {
-  for (guint i = 0; i < SIM_BUSY_STREAMS; i++)
+  for (guint i = 0; i < SIM_EXPOSED_STREAMS; i++)
     g_clear_pointer (&self->spells[i], g_array_unref);
   g_clear_pointer (&self->cuts, g_array_unref);
 }
 
 void
-sim_busy_begin (SimBusy *self, gint64 begin_ns)
+sim_exposed_begin (SimExposed *self, gint64 begin_ns)
 {
-  for (guint i = 0; i < SIM_BUSY_STREAMS; i++)
+  for (guint i = 0; i < SIM_EXPOSED_STREAMS; i++)
     {
       if (!self->spells[i])
         self->spells[i] = g_array_new (FALSE, FALSE, sizeof (Spell));
@@ -59,13 +59,13 @@ sim_busy_begin (SimBusy *self, gint64 begin_ns)
 }
 
 static Spell *
-spell_at (const SimBusy *self, guint stream, guint i)
+spell_at (const SimExposed *self, guint stream, guint i)
 {
   return &g_array_index (self->spells[stream], Spell, i);
 }
 
 static void
-add (SimBusy *self, guint stream, const Spell *spell)
+add (SimExposed *self, guint stream, const Spell *spell)
 {
   GArray *spells = self->spells[stream];
   if (spells->len > self->closed[stream])
@@ -81,10 +81,10 @@ add (SimBusy *self, guint stream, const Spell *spell)
 }
 
 void
-sim_busy_add (SimBusy *self, PlanStream stream, const SimClock *start, gint64 ns)
+sim_exposed_add (SimExposed *self, PlanStream stream, const SimClock *start, gint64 ns)
 {
   const guint i = rank_of (stream);
-  if (i >= SIM_BUSY_STREAMS || ns <= 0)
+  if (i >= SIM_EXPOSED_STREAMS || ns <= 0)
     return;
   const gint64 begin = start->at - self->begin_ns - self->cut_ns;
   const Spell spell = { begin, begin + ns, { start->drift[0], start->drift[1] } };
@@ -93,14 +93,14 @@ sim_busy_add (SimBusy *self, PlanStream stream, const SimClock *start, gint64 ns
 }
 
 static void
-close_all (SimBusy *self)
+close_all (SimExposed *self)
 {
-  for (guint i = 0; i < SIM_BUSY_STREAMS; i++)
+  for (guint i = 0; i < SIM_EXPOSED_STREAMS; i++)
     self->closed[i] = self->spells[i]->len;
 }
 
 void
-sim_busy_begin_pattern (SimBusy *self, guint level)
+sim_exposed_begin_pattern (SimExposed *self, guint level)
 {
   close_all (self);
   memcpy (self->pattern[level], self->closed, sizeof self->closed);
@@ -111,22 +111,22 @@ sim_busy_begin_pattern (SimBusy *self, guint level)
 #define FEW_SPELLS 256
 
 static gboolean
-are_few (const SimBusy *self, gint64 count)
+are_few (const SimExposed *self, gint64 count)
 {
   guint n = 0;
-  for (guint s = 0; s < SIM_BUSY_STREAMS; s++)
+  for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
     n += self->spells[s]->len - self->pattern[0][s];
   return n * count <= FEW_SPELLS;
 }
 
 /* Writes `count` repetitions down, spell by spell. */
 static void
-expand (SimBusy *self, guint level, gint64 count)
+expand (SimExposed *self, guint level, gint64 count)
 {
-  guint ends[SIM_BUSY_STREAMS];
+  guint ends[SIM_EXPOSED_STREAMS];
   close_all (self);
   memcpy (ends, self->closed, sizeof ends);
-  for (guint s = 0; s < SIM_BUSY_STREAMS; s++)
+  for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
     for (gint64 i = 1; i <= count; i++)
       for (guint p = self->pattern[level][s]; p < ends[s]; p++)
         {
@@ -139,12 +139,12 @@ expand (SimBusy *self, guint level, gint64 count)
 
 /* From when on, and until when, all streams repeat themselves with one period; 0 if they do not. */
 static gint64
-find_period (const SimBusy *self, gint64 *out_from, gint64 *out_until)
+find_period (const SimExposed *self, gint64 *out_from, gint64 *out_until)
 {
   gint64 period = 0;
   *out_from = self->least_ns;
   *out_until = G_MAXINT64;
-  for (guint s = 0; s < SIM_BUSY_STREAMS; s++)
+  for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
     {
       const guint begin = self->pattern[0][s], end = self->spells[s]->len;
       for (guint i = begin; i < end; i++)
@@ -166,7 +166,7 @@ find_period (const SimBusy *self, gint64 *out_from, gint64 *out_until)
 }
 
 void
-sim_busy_repeat (SimBusy *self, guint level, gint64 count)
+sim_exposed_repeat (SimExposed *self, guint level, gint64 count)
 {
   gint64 from = 0, until = 0, kept = count;
   const gint64 period
@@ -185,7 +185,7 @@ sim_busy_repeat (SimBusy *self, guint level, gint64 count)
 /* The walk of planner/schedule/trace.c, over spells. */
 typedef struct
 {
-  const SimBusy *busy;
+  const SimExposed *busy;
   guint stream, next;
   gboolean in_tail;
   gint64 step_ns, start, end;
@@ -218,10 +218,10 @@ advance (Walk *self)
 
 /* Who owns the time from now on, and until when. */
 static guint
-owner_of (Walk walks[SIM_BUSY_STREAMS], gint64 now, gint64 *until)
+owner_of (Walk walks[SIM_EXPOSED_STREAMS], gint64 now, gint64 *until)
 {
   guint i;
-  for (i = 0; i < SIM_BUSY_STREAMS; i++)
+  for (i = 0; i < SIM_EXPOSED_STREAMS; i++)
     {
       while (walks[i].end <= now)
         advance (&walks[i]);
@@ -234,14 +234,14 @@ owner_of (Walk walks[SIM_BUSY_STREAMS], gint64 now, gint64 *until)
 
 /* What was cut out must lie within the step and not where the step before still runs on. */
 static gboolean
-can_split (const SimBusy *self, gint64 step_ns)
+can_split (const SimExposed *self, gint64 step_ns)
 {
   for (guint c = 0; c < self->cuts->len; c++)
     {
       const Cut *cut = &g_array_index (self->cuts, Cut, c);
       if (cut->at > step_ns || cut->at < cut->period)
         return FALSE;
-      for (guint s = 0; s < SIM_BUSY_STREAMS; s++)
+      for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
         for (guint i = self->spells[s]->len; i-- > 0;)
           if (spell_at (self, s, i)->end - step_ns > cut->at - cut->period)
             return FALSE;
@@ -252,16 +252,16 @@ can_split (const SimBusy *self, gint64 step_ns)
 }
 
 gboolean
-sim_busy_split (const SimBusy *self, gint64 step_ns, SimShares *out_shares)
+sim_exposed_split (const SimExposed *self, gint64 step_ns, SimShares *out_shares)
 {
   const gint64 end_ns = step_ns - self->cut_ns;
-  gint64 shares[SIM_BUSY_STREAMS + 1] = { 0 }, before[SIM_BUSY_STREAMS + 1];
-  Walk walks[SIM_BUSY_STREAMS];
+  gint64 shares[SIM_EXPOSED_STREAMS + 1] = { 0 }, before[SIM_EXPOSED_STREAMS + 1];
+  Walk walks[SIM_EXPOSED_STREAMS];
   guint c = 0;
   gboolean in_period = FALSE;
   if (!can_split (self, end_ns))
     return FALSE;
-  for (guint i = 0; i < SIM_BUSY_STREAMS; i++)
+  for (guint i = 0; i < SIM_EXPOSED_STREAMS; i++)
     {
       walks[i] = (Walk){ .busy = self, .stream = i, .in_tail = TRUE, .step_ns = end_ns };
       advance (&walks[i]);
@@ -272,7 +272,7 @@ sim_busy_split (const SimBusy *self, gint64 step_ns, SimShares *out_shares)
       const gint64 mark = !cut ? G_MAXINT64 : in_period ? cut->at : cut->at - cut->period;
       if (now == mark)
         {
-          for (guint i = 0; in_period && i <= SIM_BUSY_STREAMS; i++)
+          for (guint i = 0; in_period && i <= SIM_EXPOSED_STREAMS; i++)
             shares[i] += cut->count * (shares[i] - before[i]);
           memcpy (before, shares, sizeof before);
           c += in_period;

@@ -24,7 +24,7 @@ sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *p
   self->n_ops = self->n_walked = 0;
   self->n_open = 0;
   sim_engine_init (&self->engine, schedule, cost);
-  sim_busy_begin (&self->busy, 0);
+  sim_exposed_begin (&self->busy, 0);
   if (self->splits)
     sim_tally_begin (&self->tally, plan_schedule_n_nodes (schedule));
   sim_recall_begin (&self->recall, program, self->engine.n_clocks);
@@ -41,7 +41,7 @@ void
 sim_fold_clear (SimFold *self)
 {
   sim_engine_clear (&self->engine);
-  sim_busy_clear (&self->busy);
+  sim_exposed_clear (&self->busy);
   sim_tally_clear (&self->tally);
   sim_recall_clear (&self->recall);
   sim_rejoin_clear (&self->rejoin);
@@ -80,7 +80,7 @@ walk_op (SimFold *self, SimOp *op, guint node)
     note_start (self, issue, &start, issued_ns);
   if (self->splits && issue->kind == SIM_ISSUE_WORK)
     {
-      sim_busy_add (&self->busy, issue->stream, &start, ns);
+      sim_exposed_add (&self->busy, issue->stream, &start, ns);
       sim_tally_add (&self->tally, node, ns);
     }
   self->n_ops++;
@@ -127,7 +127,7 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   engine->holds[level] = turns_after;
   if (self->splits)
     {
-      sim_busy_begin_pattern (&self->busy, level);
+      sim_exposed_begin_pattern (&self->busy, level);
       sim_tally_begin_pattern (&self->tally, level);
     }
 }
@@ -206,7 +206,7 @@ jump (SimFold *self, const SimLoop *loop, gint64 turns)
       }
   if (self->splits)
     {
-      sim_busy_repeat (&self->busy, level, turns);
+      sim_exposed_repeat (&self->busy, level, turns);
       sim_tally_repeat (&self->tally, level, turns);
     }
   self->slack_ns += turns * MIN (self->gain[level], 0);
@@ -547,7 +547,7 @@ sim_fold_run (SimFold *self, PlanSection section)
 {
   const SimRange *range = &self->program->time.sections[section];
   const gint64 begin_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
-  sim_busy_begin (&self->busy, begin_ns);
+  sim_exposed_begin (&self->busy, begin_ns);
   if (self->splits)
     sim_tally_begin (&self->tally, self->tally.ns->len);
   self->compares = section == PLAN_SECTION_STEP && !self->splits && !self->engine.is_serial;

@@ -16,7 +16,7 @@ typedef struct
 {
   const SimProgram *program;
   SimEngine engine;
-  SimBusy busy;
+  SimExposed busy;
   SimTally tally;
   SimRecall recall;
   SimRejoin rejoin;

@@ -131,7 +131,7 @@ begin (SimFootprint *self, const SimCost *cost)
     memset (self->placed->data, 0xff, n_ids * sizeof (guint64)); /* SIM_NOWHERE */
   for (guint i = 0; i <= PLAN_MAX_DEPTH; i++)
     self->recurrences[i].period = 0;
-  sim_gaps_begin (&self->gaps);
+  sim_arena_fit_begin (&self->gaps);
   self->n_taken = 0;
   self->leap.n_left_out = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
@@ -140,15 +140,15 @@ begin (SimFootprint *self, const SimCost *cost)
   const SimPace pace = self->stack && self->stack->records_streams
                            ? sim_pace_of (self->schedule, cost)
                            : (SimPace){ 0 };
-  sim_lead_begin (&self->lead, self->schedule, self->stack, &pace);
+  sim_record_stream_begin (&self->lead, self->schedule, self->stack, &pace);
 }
 
 void
 sim_footprint_clear (SimFootprint *self)
 {
   sim_blocks_clear (&self->blocks);
-  sim_lead_clear (&self->lead);
-  sim_gaps_clear (&self->gaps);
+  sim_record_stream_clear (&self->lead);
+  sim_arena_fit_clear (&self->gaps);
   sim_leap_clear (&self->leap);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
@@ -195,7 +195,7 @@ static inline void
 give_back_what_is_over (SimFootprint *self)
 {
   guint32 block;
-  while (sim_lead_next (&self->lead, &block))
+  while (sim_record_stream_next (&self->lead, &block))
     sim_blocks_give_back (&self->blocks, block);
 }
 
@@ -215,7 +215,7 @@ take_place (SimFootprint *self, const SimMove *move)
   const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
   if (padded > 0)
     g_array_index (self->placed, guint64, sim_footprint_id (self, move))
-        = sim_gaps_take (&self->gaps, padded);
+        = sim_arena_fit_take (&self->gaps, padded);
 }
 
 static inline void
@@ -266,7 +266,7 @@ give_back_place (SimFootprint *self, const SimMove *move)
   guint64 *placed = &g_array_index (self->placed, guint64, sim_footprint_id (self, move));
   if (padded == 0)
     return;
-  sim_gaps_give_back (&self->gaps, *placed, padded);
+  sim_arena_fit_give_back (&self->gaps, *placed, padded);
   *placed = SIM_NOWHERE;
 }
 
@@ -276,7 +276,7 @@ give_back_block (SimFootprint *self, const SimMove *move)
   guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
   if (*held == SIM_BLOCKS_NONE)
     return;
-  if (!sim_lead_give_back (&self->lead, move->index, *held))
+  if (!sim_record_stream_give_back (&self->lead, move->index, *held))
     sim_blocks_give_back (&self->blocks, *held);
   *held = SIM_BLOCKS_NONE;
 }
@@ -308,7 +308,7 @@ blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
     }
   g_array_set_size (blocks, n);
   if (self->lead.is_on)
-    sim_lead_describe (&self->lead, text, blocks);
+    sim_record_stream_describe (&self->lead, text, blocks);
   return blocks;
 }
 
@@ -325,7 +325,7 @@ describe (SimFootprint *self, guint kind, SimState *out)
     }
   if (!self->has_gaps)
     return;
-  sim_gaps_describe (&self->gaps, out->text);
+  sim_arena_fit_describe (&self->gaps, out->text);
   g_array_append_vals (out->text, self->placed->data, self->placed->len);
 }
 
@@ -533,7 +533,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
         sim_leap_walk (self, range);
       else
         walk (self, range);
-      sim_lead_issue (&self->lead, loop->launches);
+      sim_record_stream_issue (&self->lead, loop->launches);
       self->values[loop->depth] += loop->step;
       left--;
       if ((loop->count - left) % loop->unroll != 0)
@@ -557,7 +557,7 @@ walk (SimFootprint *self, SimRange range)
   SimMove *moves = (SimMove *)(gpointer)self->moves->data, *end = moves + range.end;
   for (SimMove *move = moves + range.begin; move < end && !is_enough (self); move++)
     {
-      sim_lead_issue (&self->lead, move->launches);
+      sim_record_stream_issue (&self->lead, move->launches);
       if (move->kind == SIM_ITEM_FREE)
         give_back (self, move);
       else if (move->is_passing && move + 1 < end && passes (self, move))
@@ -580,7 +580,7 @@ walk (SimFootprint *self, SimRange range)
 static void
 end_step (SimFootprint *self)
 {
-  sim_lead_meet (&self->lead);
+  sim_record_stream_meet (&self->lead);
   give_back_what_is_over (self);
 }
 

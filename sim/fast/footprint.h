@@ -54,8 +54,8 @@ struct _SimFootprint
   guint64 enough_bytes;          /* on the device: any more need not be told exactly */
   guint64 enough_reserved;       /* the same of what a caching allocator holds */
   SimBlocks blocks;
-  SimLead lead;
-  SimGaps gaps;
+  SimRecordStream lead;
+  SimArenaFit gaps;
   PlanMeter meter;
   gboolean is_peak; /* the meter's peak is now, and its categories are not yet noted */
   gint64 values[PLAN_MAX_DEPTH + 1]; /* of the loops around the op, and 0 */

@@ -171,7 +171,7 @@ sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
   SimSummary summary = { 0 };
   SimShares shares;
   summary.step_ns = measure_step (schedule, cost, TRUE, workspace);
-  if (!sim_busy_split (&workspace->fold.busy, summary.step_ns, &shares)
+  if (!sim_exposed_split (&workspace->fold.busy, summary.step_ns, &shares)
       && !split_slowly (schedule, cost, &shares, error))
     return FALSE;
   workspace->footprint.enough_bytes = G_MAXUINT64;

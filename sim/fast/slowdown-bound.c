@@ -22,40 +22,40 @@
 #define WHOLE 1000.0 /* per mille */
 
 void
-sim_crowd_add (SimCrowd *self, SimLoad load, gint64 n, gint64 ns)
+sim_slowdown_add (SimSlowdown *self, SimLoad load, gint64 n, gint64 ns)
 {
   guint i = 0;
   while (i < self->n && memcmp (&self->of[i].load, &load, sizeof load) != 0)
     i++;
-  if (i == SIM_CROWD_CLASSES)
+  if (i == SIM_SLOWDOWN_CLASSES)
     {
       self->is_lost = TRUE;
       return;
     }
   if (i == self->n)
-    self->of[self->n++] = (SimCrowdClass){ .load = load };
+    self->of[self->n++] = (SimSlowdownClass){ .load = load };
   self->of[i].n += n;
   self->of[i].ns += ns;
 }
 
 void
-sim_crowd_join (SimCrowd *self, const SimCrowd *other, gint64 times)
+sim_slowdown_join (SimSlowdown *self, const SimSlowdown *other, gint64 times)
 {
   self->is_lost = self->is_lost || other->is_lost;
   for (guint i = 0; i < other->n; i++)
-    sim_crowd_add (self, other->of[i].load, times * other->of[i].n, times * other->of[i].ns);
+    sim_slowdown_add (self, other->of[i].load, times * other->of[i].n, times * other->of[i].ns);
 }
 
-SimCrowdStream
-sim_crowd_stream (const SimCrowd *self)
+SimSlowdownStream
+sim_slowdown_stream (const SimSlowdown *self)
 {
-  SimCrowdStream stream = { .n_kinds = 0 };
+  SimSlowdownStream stream = { .n_kinds = 0 };
   for (guint i = 0; i < self->n && !self->is_lost; i++)
     {
       stream.ns += self->of[i].ns;
-      if (self->of[i].n <= SIM_CROWD_SELDOM)
+      if (self->of[i].n <= SIM_SLOWDOWN_SELDOM)
         continue;
-      if (stream.n_kinds < SIM_CROWD_KINDS)
+      if (stream.n_kinds < SIM_SLOWDOWN_KINDS)
         stream.kinds[stream.n_kinds] = self->of[i];
       stream.n_kinds++;
     }
@@ -75,17 +75,17 @@ lost_share (guint wanted, guint used, guint users)
  */
 typedef struct
 {
-  double taken[2][SIM_CROWD_KINDS], most;
+  double taken[2][SIM_SLOWDOWN_KINDS], most;
 } Slowed;
 
 static Slowed
-slow_by (guint wanted, const SimCrowdStream beside[2], SimShared which)
+slow_by (guint wanted, const SimSlowdownStream beside[2], SimShared which)
 {
   Slowed slowed = { { { 0 } }, 0 };
   for (guint s = 0; s < 2; s++)
     {
       double most = 0;
-      for (guint k = 0; k < MIN (beside[s].n_kinds, SIM_CROWD_KINDS); k++)
+      for (guint k = 0; k < MIN (beside[s].n_kinds, SIM_SLOWDOWN_KINDS); k++)
         {
           slowed.taken[s][k] = lost_share (wanted, beside[s].kinds[k].load.permille[which], 1);
           most = MAX (most, slowed.taken[s][k]);
@@ -95,14 +95,14 @@ slow_by (guint wanted, const SimCrowdStream beside[2], SimShared which)
   const double cap = lost_share (wanted, (guint)WHOLE, 2);
   if (slowed.most <= cap)
     return slowed;
-  for (guint i = 0; i < 2 * SIM_CROWD_KINDS; i++)
-    slowed.taken[i / SIM_CROWD_KINDS][i % SIM_CROWD_KINDS] *= cap / slowed.most;
+  for (guint i = 0; i < 2 * SIM_SLOWDOWN_KINDS; i++)
+    slowed.taken[i / SIM_SLOWDOWN_KINDS][i % SIM_SLOWDOWN_KINDS] *= cap / slowed.most;
   slowed.most = cap;
   return slowed;
 }
 
 static Slowed
-slow (const SimLoad *load, const SimCrowdStream beside[2])
+slow (const SimLoad *load, const SimSlowdownStream beside[2])
 {
   Slowed slowed = slow_by (load->permille[0], beside, 0);
   for (SimShared r = 1; r < SIM_N_SHARED; r++)
@@ -142,15 +142,15 @@ lost_beside (Part *parts, guint n, double left)
 }
 
 gint64
-sim_crowd_slowing_ns (const SimCrowd *chain, const SimCrowdStream beside[2])
+sim_slowdown_slowing_ns (const SimSlowdown *chain, const SimSlowdownStream beside[2])
 {
-  Slowed slowed[SIM_CROWD_CLASSES];
-  Part parts[SIM_CROWD_CLASSES];
+  Slowed slowed[SIM_SLOWDOWN_CLASSES];
+  Part parts[SIM_SLOWDOWN_CLASSES];
   double lost = 0;
   for (guint i = 0; i < chain->n; i++)
     slowed[i] = slow (&chain->of[i].load, beside);
   for (guint s = 0; s < 2 && !chain->is_lost; s++)
-    for (guint k = 0; k < MIN (beside[s].n_kinds, SIM_CROWD_KINDS); k++)
+    for (guint k = 0; k < MIN (beside[s].n_kinds, SIM_SLOWDOWN_KINDS); k++)
       {
         guint n = 0;
         for (guint i = 0; i < chain->n; i++)

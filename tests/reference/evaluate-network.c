@@ -62,16 +62,16 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 /* The number of a site in one of its arrays; none where scales are of what is quantised, or where
  * nothing of it is kept. */
 static ExecArray
-site_of (ExecArray sites, PlanTensorRole role, PlanSite site, gint64 layer)
+site_of (ExecArray sites, PlanTensorRole role, PlanQuantizer site, gint64 layer)
 {
   if (sites.data == NULL || role == NO_PRODUCT)
     return (ExecArray){ 0 };
-  return exec_evaluator_from (sites,
-                              (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, site));
+  return exec_evaluator_from (sites, (guint64)layer * PLAN_QUANTIZERS_OF_LAYER
+                                         + plan_quantizer_of (role, site));
 }
 
 static ExecArray
-amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanSite site, gint64 layer)
+amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanQuantizer site, gint64 layer)
 {
   return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
 }
@@ -83,8 +83,8 @@ norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTen
 {
   PlanTensorRole site = self->fuses_norms ? feeds : NO_PRODUCT;
   ExecArray weight = weight_of (self, gain, layer);
-  ExecArray scale = site_of (self->scales, site, PLAN_SITE_INPUT, layer);
-  ExecArray amax = amax_of (self, site, PLAN_SITE_INPUT, layer);
+  ExecArray scale = site_of (self->scales, site, PLAN_QUANTIZER_INPUT, layer);
+  ExecArray amax = amax_of (self, site, PLAN_QUANTIZER_INPUT, layer);
 
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     RUN (LAYERNORM,
@@ -122,7 +122,7 @@ typedef struct
 {
   ExecArray array;
   PlanTensorRole role;
-  PlanSite site;
+  PlanQuantizer site;
   gint64 layer, rows, cols;
 } Factor;
 
@@ -135,9 +135,9 @@ quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns
   ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
   ExecArray amax = amax_of (self, factor->role, factor->site, factor->layer);
 
-  out.dtype = factor->site == PLAN_SITE_GRADIENT ? self->product_grad
-              : factor->site == PLAN_SITE_WEIGHT ? self->product_weight
-                                                 : self->product;
+  out.dtype = factor->site == PLAN_QUANTIZER_GRADIENT ? self->product_grad
+              : factor->site == PLAN_QUANTIZER_WEIGHT ? self->product_weight
+                                                      : self->product;
   other.dtype = out.dtype;
   if (in.dtype != out.dtype)
     RUN (QUANTIZE,
@@ -160,10 +160,10 @@ linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, P
 
   if (is_quantised (self, role))
     {
-      in = quantise (self, 0, &(Factor){ in, role, PLAN_SITE_INPUT, layer, self->rows, inputs },
-                     FALSE);
+      in = quantise (self, 0,
+                     &(Factor){ in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs }, FALSE);
       weight = quantise (
-          self, 1, &(Factor){ weight, role, PLAN_SITE_WEIGHT, layer, outputs, inputs }, FALSE);
+          self, 1, &(Factor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs }, FALSE);
     }
   RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
        inputs, 1);
@@ -174,9 +174,10 @@ static void
 quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
 {
-  Factor gradient = { dout, role, PLAN_SITE_GRADIENT, layer, self->rows, outputs };
-  Factor input = { in, role, PLAN_SITE_INPUT, layer, self->rows, inputs };
-  Factor weight = { weight_of (self, role, layer), role, PLAN_SITE_WEIGHT, layer, outputs, inputs };
+  Factor gradient = { dout, role, PLAN_QUANTIZER_GRADIENT, layer, self->rows, outputs };
+  Factor input = { in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs };
+  Factor weight
+      = { weight_of (self, role, layer), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs };
   ExecArray a = quantise (self, 0, &gradient, TRUE);
   ExecArray b = quantise (self, 1, &input, TRUE);
 

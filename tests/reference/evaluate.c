@@ -330,7 +330,7 @@ compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
 static gint64
 n_sites (const ExecEvaluator *self)
 {
-  return self->model->layers * PLAN_SITES_OF_LAYER;
+  return self->model->layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
 static void
@@ -342,7 +342,7 @@ update (ExecEvaluator *self, gint64 step)
   if (self->is_delayed)
     exec_evaluator_run (self, PLAN_OP_RESCALE,
                         EXEC_OPERANDS (self->scales, self->history, self->amax),
-                        (gint64[]){ n_sites (self), PLAN_SITE_HISTORY });
+                        (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
 
   self->constants.step = step + 1;
   self->constants.lr = exec_source_rate (self->job, step);
@@ -412,12 +412,12 @@ static gboolean
 init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, GError **error)
 {
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint product = 0; product < PLAN_SITE_PRODUCTS; product++)
+    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       {
-        PlanTensorRole role = plan_site_weight (product);
-        guint64 site = (guint64)layer * PLAN_SITES_OF_LAYER + plan_site_of (role, 0);
+        PlanTensorRole role = plan_quantizer_weight (product);
+        guint64 site = (guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0);
 
-        if (!exec_source_state (self->job, state, role, layer, 0, PLAN_SITES_OF_PRODUCT * each,
+        if (!exec_source_state (self->job, state, role, layer, 0, PLAN_QUANTIZERS_OF_PRODUCT * each,
                                 (float *)all.data + site * each, error))
           return FALSE;
       }
@@ -431,10 +431,10 @@ init_delayed (ExecEvaluator *self, GError **error)
   guint64 n = (guint64)n_sites (self);
 
   self->scales = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
-  self->history = exec_evaluator_array (self, PLAN_DTYPE_FP32, n * PLAN_SITE_HISTORY);
+  self->history = exec_evaluator_array (self, PLAN_DTYPE_FP32, n * PLAN_QUANTIZER_HISTORY);
   self->amax = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
   return init_sites (self, EXEC_STATE_SCALES, self->scales, 1, error)
-         && init_sites (self, EXEC_STATE_HISTORY, self->history, PLAN_SITE_HISTORY, error);
+         && init_sites (self, EXEC_STATE_HISTORY, self->history, PLAN_QUANTIZER_HISTORY, error);
 }
 
 static ExecArray *

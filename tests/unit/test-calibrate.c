@@ -3,7 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
-#include "sim/cost/doubt.h"
+#include "sim/cost/uncertainty.h"
 #include "sim/fast/measure.h"
 #include "sim/fit/calibrate.h"
 
@@ -183,9 +183,9 @@ START_TEST (finds_what_made_the_runs)
   ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_PRODUCT_BF16), 0.85, 0.04);
   ck_assert_double_eq_tol (factor_of (set, "a100-80gb", SIM_EFFECT_PRODUCT_BF16), 1.1, 0.06);
   ck_assert_double_eq_tol (factor_of (set, "h100-80gb", SIM_EFFECT_NETWORK), 0.7, 0.08);
-  ck_assert_double_eq_tol (sim_doubt_spread (set, "h100-80gb", "megatron-fsdp").pct,
+  ck_assert_double_eq_tol (sim_uncertainty_spread (set, "h100-80gb", "megatron-fsdp").pct,
                            spread_of (&self, "h100-80gb"), 1e-3);
-  ck_assert_double_gt (sim_doubt_spread (set, "b200", "native").pct, 0);
+  ck_assert_double_gt (sim_uncertainty_spread (set, "b200", "native").pct, 0);
   clear (&self);
 }
 END_TEST
@@ -264,8 +264,8 @@ START_TEST (own_runs_do_not_spoil_others)
   for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
     if (g_str_equal (self.rows[i].gpu, "a100-80gb"))
       ck_assert_double_eq (predict_ns (&self.rows[i], set), predict_ns (&self.rows[i], base));
-  ck_assert_double_eq (sim_doubt_spread (set, "a100-80gb", "megatron-fsdp").pct, 9);
-  ck_assert_double_ne (sim_doubt_spread (set, "h100-80gb", "megatron-fsdp").pct, 9);
+  ck_assert_double_eq (sim_uncertainty_spread (set, "a100-80gb", "megatron-fsdp").pct, 9);
+  ck_assert_double_ne (sim_uncertainty_spread (set, "h100-80gb", "megatron-fsdp").pct, 9);
   clear (&self);
 }
 END_TEST
@@ -344,12 +344,12 @@ START_TEST (sets_print_as_they_are_read)
   g_autofree char *twice = sim_adjustments_print (again);
   ck_assert_str_eq (printed, twice);
   ck_assert_uint_eq (again->factors->len, 6);
-  ck_assert_double_eq (sim_doubt_spread (set, "h100-80gb", "fsdp2").pct, 7.5);
-  ck_assert_double_eq (sim_doubt_spread (set, "a100-80gb", "fsdp2").pct, 8);
-  ck_assert_double_eq (sim_doubt_spread (set, "h100-80gb", "native").pct, 9);
-  ck_assert_double_eq (sim_doubt_spread (set, NULL, NULL).pct, 11);
-  ck_assert_double_eq (sim_doubt_of_memory (set, "fsdp2")->whole, 0.03);
-  ck_assert_double_eq (sim_doubt_of_memory (set, "native")->passing, 0.04);
+  ck_assert_double_eq (sim_uncertainty_spread (set, "h100-80gb", "fsdp2").pct, 7.5);
+  ck_assert_double_eq (sim_uncertainty_spread (set, "a100-80gb", "fsdp2").pct, 8);
+  ck_assert_double_eq (sim_uncertainty_spread (set, "h100-80gb", "native").pct, 9);
+  ck_assert_double_eq (sim_uncertainty_spread (set, NULL, NULL).pct, 11);
+  ck_assert_double_eq (sim_uncertainty_of_memory (set, "fsdp2")->whole, 0.03);
+  ck_assert_double_eq (sim_uncertainty_of_memory (set, "native")->passing, 0.04);
 }
 END_TEST
 
@@ -373,7 +373,7 @@ static const struct
 {
   SimSubject subject;
   double pct;
-} doubts[] = {
+} distances[] = {
   { { "h100-80gb", "fsdp2", 64, 0, 400, NULL }, 8 },
   { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8 },
   { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10 },                 /* two doublings: 8, 6 */
@@ -385,12 +385,12 @@ static const struct
   { { "h100-80gb", "native", 8, 0, 0, NULL }, 24.738633753705965 },     /* 6, 24 */
 };
 
-START_TEST (doubt_grows_with_distance)
+START_TEST (uncertainty_grows_with_distance)
 {
   g_autoptr (SimAdjustments) set = parse (SEEN);
-  const SimDoubt doubt = sim_doubt_of_time (set, &doubts[_i].subject);
-  ck_assert_double_eq_tol (doubt.pct, doubts[_i].pct, 1e-9);
-  ck_assert_uint_gt (doubt.runs, 0);
+  const SimErrorRange error_range = sim_uncertainty_of_time (set, &distances[_i].subject);
+  ck_assert_double_eq_tol (error_range.pct, distances[_i].pct, 1e-9);
+  ck_assert_uint_gt (error_range.runs, 0);
 }
 END_TEST
 
@@ -402,11 +402,11 @@ START_TEST (more_of_anything_is_never_surer)
     for (guint step = 0; step <= 10; step++)
       {
         const SimSubject subject = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp };
-        const double pct = sim_doubt_of_time (set, &subject).pct;
+        const double pct = sim_uncertainty_of_time (set, &subject).pct;
         ck_assert (step == 0 || pct >= last);
         last = pct;
         const SimSubject larger = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp };
-        ck_assert_double_ge (sim_doubt_of_time (set, &larger).pct, pct);
+        ck_assert_double_ge (sim_uncertainty_of_time (set, &larger).pct, pct);
       }
 }
 END_TEST
@@ -468,7 +468,7 @@ main (void)
   tcase_add_test (tcase, hosts_are_those_of_a_site);
   tcase_add_test (tcase, nothing_to_fit_is_an_error);
   tcase_add_test (tcase, sets_print_as_they_are_read);
-  tcase_add_loop_test (tcase, doubt_grows_with_distance, 0, G_N_ELEMENTS (doubts));
+  tcase_add_loop_test (tcase, uncertainty_grows_with_distance, 0, G_N_ELEMENTS (distances));
   tcase_add_test (tcase, more_of_anything_is_never_surer);
   tcase_add_loop_test (tcase, wrong_sets_are_refused, 0, G_N_ELEMENTS (wrong));
   suite_add_tcase (suite, tcase);

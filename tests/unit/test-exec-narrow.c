@@ -277,7 +277,8 @@ START_TEST (scales_are_found)
   g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
   g_autoptr (ExecCheckpoint) checkpoint = saved_by (2, DELAYED, folder);
   g_autoptr (GError) error = NULL;
-  float scales[PLAN_SITES_OF_PRODUCT], history[PLAN_SITES_OF_PRODUCT * PLAN_SITE_HISTORY];
+  float scales[PLAN_QUANTIZERS_OF_PRODUCT],
+      history[PLAN_QUANTIZERS_OF_PRODUCT * PLAN_QUANTIZER_HISTORY];
   must (exec_checkpoint_read (checkpoint, EXEC_STATE_SCALES, PLAN_TENSOR_DOWN, 3, 0,
                               G_N_ELEMENTS (scales), scales, &error),
         error);
@@ -286,8 +287,8 @@ START_TEST (scales_are_found)
         error);
   for (guint i = 0; i < G_N_ELEMENTS (scales); i++)
     {
-      const float *seen = history + i * PLAN_SITE_HISTORY;
-      const float most = i == PLAN_SITE_GRADIENT ? 57344 : 448;
+      const float *seen = history + i * PLAN_QUANTIZER_HISTORY;
+      const float most = i == PLAN_QUANTIZER_GRADIENT ? 57344 : 448;
       ck_assert_float_eq (scales[i], most / fmaxf (seen[0], seen[1]));
       ck_assert_float_gt (seen[0], 0);
       ck_assert_float_gt (seen[1], 0);

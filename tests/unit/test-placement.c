@@ -203,17 +203,17 @@ START_TEST (stragglers_are_over_the_median)
 {
   static const gint64 own[] = { 100, 101, 250, 99, 121, 100 };
   ExecRankTime times[G_N_ELEMENTS (own)] = { { 0 } };
-  g_auto (ExecSpread) spread = { 0 };
+  g_auto (ExecStragglers) spread = { 0 };
   for (guint r = 0; r < G_N_ELEMENTS (own); r++)
     times[r].own_ns = own[r];
-  exec_spread_init (&spread, times, G_N_ELEMENTS (own));
+  exec_stragglers_init (&spread, times, G_N_ELEMENTS (own));
   ck_assert_uint_eq (spread.slowest, 2);
   ck_assert_int_eq (spread.median_own_ns, 100);
   ck_assert (spread.spread_pct > 152.5 && spread.spread_pct < 152.6);
   ck_assert_uint_eq (spread.stragglers->len, 2);
   ck_assert_uint_eq (g_array_index (spread.stragglers, guint, 0), 2);
   ck_assert_uint_eq (g_array_index (spread.stragglers, guint, 1), 4);
-  ck_assert (exec_spread_over_pct (&spread, &times[2]) == 150);
+  ck_assert (exec_stragglers_over_pct (&spread, &times[2]) == 150);
 }
 END_TEST
 
@@ -221,13 +221,13 @@ END_TEST
 START_TEST (of_two_one_may_be_slow)
 {
   const ExecRankTime times[] = { { .own_ns = 300 }, { .own_ns = 100 } };
-  g_auto (ExecSpread) spread = { 0 };
-  exec_spread_init (&spread, times, 2);
+  g_auto (ExecStragglers) spread = { 0 };
+  exec_stragglers_init (&spread, times, 2);
   ck_assert_uint_eq (spread.slowest, 0);
   ck_assert_uint_eq (spread.stragglers->len, 1);
-  g_auto (ExecSpread) still = { 0 };
+  g_auto (ExecStragglers) still = { 0 };
   const ExecRankTime none[] = { { .own_ns = 0 }, { .own_ns = 0 } };
-  exec_spread_init (&still, none, 2);
+  exec_stragglers_init (&still, none, 2);
   ck_assert_uint_eq (still.stragglers->len, 0);
   ck_assert (still.spread_pct == 0);
 }

@@ -181,12 +181,12 @@ END_TEST
 
 /* The caching allocator by hand: segments of 2 MiB for small requests, of 20 MiB below 10 MiB, else
  * of their own; a freed block serves the next request that fits. */
-static SimCrowdStream
+static SimSlowdownStream
 stream_of (SimLoad load, gint64 ns)
 {
-  SimCrowd crowd = { 0 };
-  sim_crowd_add (&crowd, load, 10, ns);
-  return sim_crowd_stream (&crowd);
+  SimSlowdown crowd = { 0 };
+  sim_slowdown_add (&crowd, load, 10, ns);
+  return sim_slowdown_stream (&crowd);
 }
 
 /* A collective with a quarter of the processors and half of the memory's bandwidth, beside 1000 ns
@@ -195,34 +195,34 @@ stream_of (SimLoad load, gint64 ns)
 START_TEST (sums_say_what_is_slowed_at_least)
 {
   const SimLoad product = { { 1000, 300 } }, copy = { { 0, 800 } }, collective = { { 250, 500 } };
-  SimCrowd chain = { 0 }, gather = { 0 }, rest = { 0 };
-  sim_crowd_add (&chain, product, 1, 1000);
-  sim_crowd_add (&chain, copy, 1, 80);
-  SimCrowdStream beside[2] = { stream_of (collective, 101), { .n_kinds = 0 } };
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 25);
+  SimSlowdown chain = { 0 }, gather = { 0 }, rest = { 0 };
+  sim_slowdown_add (&chain, product, 1, 1000);
+  sim_slowdown_add (&chain, copy, 1, 80);
+  SimSlowdownStream beside[2] = { stream_of (collective, 101), { .n_kinds = 0 } };
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 25);
   /* What cannot lie beside products lies beside copies; more is beside nothing. */
   beside[0] = stream_of (collective, 1334 + 99);
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 333 + 37);
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 333 + 37);
   beside[0] = stream_of (collective, 1000000);
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 333 + 48);
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 333 + 48);
   /* Two of them lose what both take, two thirds at most. */
   beside[0] = stream_of (collective, 101);
   beside[1] = stream_of ((SimLoad){ { 125 } }, 300); /* of these 128 beside copies, for nothing */
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 25 + 21);
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 25 + 21);
   beside[0] = beside[1] = stream_of ((SimLoad){ { 900 } }, 30);
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 0); /* copies feel nothing of it */
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 0); /* copies feel nothing of it */
   beside[0] = beside[1] = stream_of ((SimLoad){ { 900 } }, 111);
-  ck_assert_int_eq (sim_crowd_slowing_ns (&chain, beside), 20);
+  ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 20);
   /* What is seldom is left out of the kinds; what was subtracted is gone. */
-  sim_crowd_add (&gather, collective, 80, 800);
-  sim_crowd_add (&gather, copy, 1, 50);
-  ck_assert_uint_eq (sim_crowd_stream (&gather).n_kinds, 1);
-  ck_assert_int_eq (sim_crowd_stream (&gather).kinds[0].ns, 800);
-  ck_assert_int_eq (sim_crowd_stream (&gather).ns, 850);
-  sim_crowd_join (&rest, &gather, 3);
-  sim_crowd_join (&rest, &gather, -3);
-  ck_assert_uint_eq (sim_crowd_stream (&rest).n_kinds, 0);
-  ck_assert_int_eq (sim_crowd_stream (&rest).ns, 0);
+  sim_slowdown_add (&gather, collective, 80, 800);
+  sim_slowdown_add (&gather, copy, 1, 50);
+  ck_assert_uint_eq (sim_slowdown_stream (&gather).n_kinds, 1);
+  ck_assert_int_eq (sim_slowdown_stream (&gather).kinds[0].ns, 800);
+  ck_assert_int_eq (sim_slowdown_stream (&gather).ns, 850);
+  sim_slowdown_join (&rest, &gather, 3);
+  sim_slowdown_join (&rest, &gather, -3);
+  ck_assert_uint_eq (sim_slowdown_stream (&rest).n_kinds, 0);
+  ck_assert_int_eq (sim_slowdown_stream (&rest).ns, 0);
 }
 END_TEST
 

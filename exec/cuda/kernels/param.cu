@@ -263,7 +263,7 @@ rescale (uint64_t count, uint64_t length, float *scales, float *history, float *
         max = larger (max, __shfl_xor_sync (0xffffffffu, max, distance));
       if (threadIdx.x == 0)
         {
-          float limit = site % PLAN_SITES_OF_PRODUCT == PLAN_SITE_GRADIENT ? 57344.0f : 448.0f;
+          float limit = site % PLAN_QUANTIZERS_OF_PRODUCT == PLAN_QUANTIZER_GRADIENT ? 57344.0f : 448.0f;
 
           amax[site] = 0;
           if (max > 0 && max < 0x7f800000u)

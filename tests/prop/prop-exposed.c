@@ -15,7 +15,7 @@
 typedef struct
 {
   GRand *rand;
-  SimBusy busy;
+  SimExposed busy;
   PlanSchedule *schedule; /* node s runs on the s-th stream */
   PlanTrace *trace;
   gint64 free_ns[N_STREAMS];
@@ -27,7 +27,7 @@ add (Both *self, guint s, gint64 start, gint64 ns, gint64 drift, gboolean is_jum
   const SimClock clock = { .at = start, .drift = { drift, 0 } };
   plan_trace_add_span (self->trace, s, -1, start, start + ns);
   if (!is_jumped)
-    sim_busy_add (&self->busy, PLAN_STREAM_COMPUTE + s, &clock, ns);
+    sim_exposed_add (&self->busy, PLAN_STREAM_COMPUTE + s, &clock, ns);
   self->free_ns[s] = MAX (self->free_ns[s], start + ns);
 }
 
@@ -68,12 +68,12 @@ any_repeat (Both *self)
   for (gint64 t = 0; t <= times; t++)
     {
       if (t == 0)
-        sim_busy_begin_pattern (&self->busy, 0);
+        sim_exposed_begin_pattern (&self->busy, 0);
       for (guint s = 0; s < N_STREAMS; s++)
         for (guint i = 0; i < n[s]; i++)
           add (self, s, starts[s][i] + t * periods[s], lengths[s][i], periods[s], t > 0);
       if (t == 0)
-        sim_busy_repeat (&self->busy, 0, times);
+        sim_exposed_repeat (&self->busy, 0, times);
     }
 }
 
@@ -91,7 +91,7 @@ START_TEST (equals_the_split_of_all_spans)
     }
   Both both = { .rand = rand, .schedule = schedule, .trace = trace };
   SimShares shares;
-  sim_busy_begin (&both.busy, 0);
+  sim_exposed_begin (&both.busy, 0);
   any_spans (&both, 12);
   any_repeat (&both);
   any_spans (&both, 6);
@@ -104,7 +104,7 @@ START_TEST (equals_the_split_of_all_spans)
   trace->step_ns += g_rand_int_range (rand, -40, 20);
   trace->step_ns = MAX (trace->step_ns, 0);
   plan_trace_attribute (trace, schedule);
-  if (sim_busy_split (&both.busy, trace->step_ns, &shares))
+  if (sim_exposed_split (&both.busy, trace->step_ns, &shares))
     ck_assert_msg (shares.compute_ns == trace->compute_ns
                        && shares.exposed_tensor_ns == trace->exposed_tensor_ns
                        && shares.exposed_copy_ns == trace->exposed_copy_ns
@@ -114,14 +114,14 @@ START_TEST (equals_the_split_of_all_spans)
                    "seed %d", _i);
   else
     ck_assert_msg (both.busy.cut_ns > 0, "seed %d: nothing was cut out", _i);
-  sim_busy_clear (&both.busy);
+  sim_exposed_clear (&both.busy);
 }
 END_TEST
 
 int
 main (void)
 {
-  Suite *suite = suite_create ("prop-busy");
+  Suite *suite = suite_create ("prop-exposed");
   TCase *tcase = tcase_create ("random");
   test_add_share (tcase, equals_the_split_of_all_spans, 2000);
   suite_add_tcase (suite, tcase);

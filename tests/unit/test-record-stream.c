@@ -34,22 +34,22 @@ static const PlanStack takes_at_once = { .caching_allocator = TRUE };
 typedef struct
 {
   PlanSchedule *schedule;
-  SimLead lead;
+  SimRecordStream lead;
 } Case;
 
 static Case
 case_new (const PlanStack *stack, gint64 host_ns, gint64 device_ns)
 {
   Case c = { .schedule = schedule_new () };
-  sim_lead_begin (&c.lead, c.schedule, stack,
-                  &(SimPace){ .host_ns = host_ns, .device_ns = device_ns });
+  sim_record_stream_begin (&c.lead, c.schedule, stack,
+                           &(SimPace){ .host_ns = host_ns, .device_ns = device_ns });
   return c;
 }
 
 static void
 case_clear (Case *c)
 {
-  sim_lead_clear (&c->lead);
+  sim_record_stream_clear (&c->lead);
   plan_schedule_free (c->schedule);
 }
 
@@ -57,14 +57,14 @@ static void
 assert_none (Case *c)
 {
   guint32 block = 77;
-  ck_assert (!sim_lead_next (&c->lead, &block));
+  ck_assert (!sim_record_stream_next (&c->lead, &block));
 }
 
 static void
 assert_next (Case *c, guint32 expected)
 {
   guint32 block = 77;
-  ck_assert (sim_lead_next (&c->lead, &block));
+  ck_assert (sim_record_stream_next (&c->lead, &block));
   ck_assert_uint_eq (block, expected);
 }
 
@@ -73,16 +73,16 @@ assert_next (Case *c, guint32 expected)
 START_TEST (comes_free_when_the_device_is_there)
 {
   Case c = case_new (&waits, 10, 40);
-  sim_lead_issue (&c.lead, 100);
-  ck_assert (sim_lead_give_back (&c.lead, 0, 5));
-  sim_lead_issue (&c.lead, 20);
-  ck_assert (sim_lead_give_back (&c.lead, 0, 3));
-  sim_lead_issue (&c.lead, 279);
+  sim_record_stream_issue (&c.lead, 100);
+  ck_assert (sim_record_stream_give_back (&c.lead, 0, 5));
+  sim_record_stream_issue (&c.lead, 20);
+  ck_assert (sim_record_stream_give_back (&c.lead, 0, 3));
+  sim_record_stream_issue (&c.lead, 279);
   assert_none (&c);
-  sim_lead_issue (&c.lead, 1);
+  sim_record_stream_issue (&c.lead, 1);
   assert_next (&c, 5);
   assert_none (&c);
-  sim_lead_issue (&c.lead, 80);
+  sim_record_stream_issue (&c.lead, 80);
   assert_next (&c, 3);
   assert_none (&c);
   case_clear (&c);
@@ -93,11 +93,11 @@ END_TEST
 START_TEST (the_queue_bounds_the_lead)
 {
   Case c = case_new (&waits, 1, 1000000);
-  sim_lead_issue (&c.lead, 10);
-  ck_assert (sim_lead_give_back (&c.lead, 0, 1));
-  sim_lead_issue (&c.lead, SIM_LEAD_MOST - 1);
+  sim_record_stream_issue (&c.lead, 10);
+  ck_assert (sim_record_stream_give_back (&c.lead, 0, 1));
+  sim_record_stream_issue (&c.lead, SIM_RECORD_STREAM_MOST - 1);
   assert_none (&c);
-  sim_lead_issue (&c.lead, 1);
+  sim_record_stream_issue (&c.lead, 1);
   assert_next (&c, 1);
   case_clear (&c);
 }
@@ -108,11 +108,11 @@ START_TEST (a_step_ends_with_nothing_waiting)
   Case c = case_new (&waits, 1, 1000000);
   for (guint32 block = 0; block < 9; block++)
     {
-      sim_lead_issue (&c.lead, 10);
-      ck_assert (sim_lead_give_back (&c.lead, 0, block));
+      sim_record_stream_issue (&c.lead, 10);
+      ck_assert (sim_record_stream_give_back (&c.lead, 0, block));
     }
   assert_none (&c);
-  sim_lead_meet (&c.lead);
+  sim_record_stream_meet (&c.lead);
   for (guint32 block = 0; block < 9; block++)
     assert_next (&c, block);
   assert_none (&c);
@@ -125,7 +125,7 @@ static guint64
 n_done (gint64 host_ns, gint64 device_ns, guint64 issued)
 {
   const guint64 share = (guint64)((double)host_ns / (double)device_ns * (double)issued);
-  return MAX (share, issued > SIM_LEAD_MOST ? issued - SIM_LEAD_MOST : 0);
+  return MAX (share, issued > SIM_RECORD_STREAM_MOST ? issued - SIM_RECORD_STREAM_MOST : 0);
 }
 
 /* More wait than there is room for at first, and steps end between. */
@@ -142,17 +142,17 @@ START_TEST (each_comes_free_at_its_moment)
       while (n_given < G_N_ELEMENTS (given_at))
         {
           const guint64 more = (guint64)g_rand_int_range (random, 0, n_given < 1000 ? 3 : 60);
-          sim_lead_issue (&c.lead, more);
+          sim_record_stream_issue (&c.lead, more);
           issued += more;
           for (; n_free < n_given && given_at[n_free] <= n_done (paces[p][0], paces[p][1], issued);
                n_free++)
             assert_next (&c, n_free);
           assert_none (&c);
           given_at[n_given] = issued;
-          ck_assert (sim_lead_give_back (&c.lead, 0, n_given++));
+          ck_assert (sim_record_stream_give_back (&c.lead, 0, n_given++));
           if (n_given % 1400 == 0)
             {
-              sim_lead_meet (&c.lead);
+              sim_record_stream_meet (&c.lead);
               while (n_free < n_given)
                 assert_next (&c, n_free++);
               issued = 0;
@@ -177,7 +177,7 @@ START_TEST (others_come_free_at_once)
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
     {
       Case c = case_new (cases[i].stack, cases[i].host_ns, cases[i].device_ns);
-      ck_assert (!sim_lead_give_back (&c.lead, cases[i].array, 1));
+      ck_assert (!sim_record_stream_give_back (&c.lead, cases[i].array, 1));
       assert_none (&c);
       case_clear (&c);
     }
@@ -220,7 +220,7 @@ START_TEST (the_slowest_host_sets_the_pace)
   g_autoptr (PlanSchedule) schedule = schedule_new ();
   g_autoptr (SimCost) fast = sim_cost_new_constant (schedule, 1000, 2000);
   g_autoptr (SimCost) slow = sim_cost_new_constant (schedule, 5000, 2000);
-  ck_assert_int_eq (sim_pace_of (schedule, fast).device_ns, 2000 + 20 * SIM_LEAD_SLOWEST);
+  ck_assert_int_eq (sim_pace_of (schedule, fast).device_ns, 2000 + 20 * SIM_RECORD_STREAM_SLOWEST);
   ck_assert_int_eq (sim_pace_of (schedule, slow).device_ns, 5000);
 }
 END_TEST

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sim/cost/doubt.h"
+#include "sim/cost/uncertainty.h"
 
 #include <math.h>
 
-SimDoubt
-sim_doubt_spread (const SimAdjustments *self, const char *gpu, const char *stack)
+SimErrorRange
+sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char *stack)
 {
   const SimUncertainty *best = NULL;
   for (guint i = 0; i < self->uncertainties->len; i++)
@@ -17,7 +17,7 @@ sim_doubt_spread (const SimAdjustments *self, const char *gpu, const char *stack
           && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
         best = u;
     }
-  return best ? (SimDoubt){ best->pct, best->runs } : (SimDoubt){ -1, 0 };
+  return best ? (SimErrorRange){ best->pct, best->runs } : (SimErrorRange){ -1, 0 };
 }
 
 /* NULL: none. */
@@ -60,16 +60,16 @@ is_seen_network (const SimAdjustments *self, gint64 network)
   return network == 0;
 }
 
-SimDoubt
-sim_doubt_of_time (const SimAdjustments *self, const SimSubject *subject)
+SimErrorRange
+sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
 {
-  const SimDoubt *far = self->distances;
+  const SimErrorRange *far = self->distances;
   const SimSeen *stack = find_seen (self, NULL, subject->stack);
   const SimSeen *of = stack ? stack : find_seen (self, NULL, NULL);
-  SimDoubt doubt = sim_doubt_spread (self, subject->gpu, subject->stack);
-  if (doubt.pct < 0 || self->seen->len == 0)
-    return doubt;
-  double squares = doubt.pct * doubt.pct;
+  SimErrorRange error_range = sim_uncertainty_spread (self, subject->gpu, subject->stack);
+  if (error_range.pct < 0 || self->seen->len == 0)
+    return error_range;
+  double squares = error_range.pct * error_range.pct;
   squares += square_of_strangeness (self, SIM_DISTANCE_GPU, find_seen (self, subject->gpu, NULL));
   squares += square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
   if (of && subject->devices > of->devices)
@@ -82,12 +82,12 @@ sim_doubt_of_time (const SimAdjustments *self, const SimSubject *subject)
   for (const char *const *mode = subject->modes; mode && *mode; mode++)
     if (!of || !is_among (*mode, of->modes))
       squares += pow (far[SIM_DISTANCE_MODE].pct, 2);
-  doubt.pct = sqrt (squares);
-  return doubt;
+  error_range.pct = sqrt (squares);
+  return error_range;
 }
 
 const SimMemoryError *
-sim_doubt_of_memory (const SimAdjustments *self, const char *stack)
+sim_uncertainty_of_memory (const SimAdjustments *self, const char *stack)
 {
   const SimMemoryError *best = NULL;
   for (guint i = 0; i < self->memory->len; i++)
