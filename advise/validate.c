@@ -342,11 +342,10 @@ naive_mib (const AdviseRun *run)
       = (double)plan_model_parameters (run->row.model) / (double)(value[PLAN_TP] * value[PLAN_PP]);
   const double all = (double)(plan_data_parallel (&run->plan, run->row.cluster) * value[PLAN_CP]);
   const double inner = all / (double)value[PLAN_DP_OUTER];
-  const gint64 strategy = value[PLAN_STRATEGY];
   const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
-  const double weights = strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
-  const double grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS ? inner : 1;
-  const double optimizer = strategy == PLAN_STRATEGY_NO_SHARD ? 1 : is_hfsdp ? all : inner;
+  const double weights = plan_shards_weights (&run->plan) ? inner : 1;
+  const double grads = plan_shards_grads (&run->plan) ? inner : 1;
+  const double optimizer = !plan_shards_optimizer (&run->plan) ? 1 : is_hfsdp ? all : inner;
   return parameters * (2 / weights + 4 / grads + 12 / optimizer) / 1048576;
 }
 

@@ -287,8 +287,12 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
       return comm->ops->reduce_scatter (comm, out, in, count, dtype, stream, error);
     case PLAN_OP_ALL_REDUCE_MAX:
       return comm->ops->all_reduce_max (comm, out, count, dtype, stream, error);
-    default:
+    case PLAN_OP_ALL_REDUCE:
       return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
+    default:
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s is no collective that is run",
+                   plan_op_name (args->op->kind));
+      return FALSE;
     }
 }
 

@@ -60,12 +60,11 @@ add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
 
 /* Nothing is gathered and dropped by unit, and there is one format of weights. */
 static gboolean
-goes_by_size (const PlanStack *stack, const gint64 *value)
+goes_by_size (const PlanStack *stack, const Plan *plan)
 {
-  const gint64 strategy = value[PLAN_STRATEGY];
-  return stack->bucket_elements > 0 && value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
-         && (strategy == PLAN_STRATEGY_NO_SHARD
-             || (!stack->units_below_full && strategy < PLAN_STRATEGY_OPTIM_GRADS_PARAMS));
+  return stack->bucket_elements > 0 && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+         && (!plan_shards_optimizer (plan)
+             || (!stack->units_below_full && !plan_shards_weights (plan)));
 }
 
 static void
@@ -138,7 +137,7 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
                                  .packing = { .packing = stack->packing,
                                               .shards = self->shards,
                                               .multiple = stack->shard_multiple } };
-  self->by_size = goes_by_size (stack, value);
+  self->by_size = goes_by_size (stack, plan);
   if (self->by_size)
     add_by_size (self, model);
   else

@@ -506,7 +506,6 @@ static void
 measure_groups (PlanLower *self, guint rank)
 {
   const gint64 *value = self->plan->value;
-  const gint64 strategy = value[PLAN_STRATEGY];
   const gint64 all = plan_data_parallel (self->plan, self->cluster) * value[PLAN_CP];
   const gint64 place = (gint64)rank / value[PLAN_TP];
   self->replicas = value[PLAN_DP_OUTER];
@@ -517,9 +516,9 @@ measure_groups (PlanLower *self, guint rank)
   plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
-  self->shards_optimizer = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM;
-  self->shards_grads = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS;
-  self->drops_weights = self->ranks > 1 && strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->shards_optimizer = self->ranks > 1 && plan_shards_optimizer (self->plan);
+  self->shards_grads = self->ranks > 1 && plan_shards_grads (self->plan);
+  self->drops_weights = self->ranks > 1 && plan_shards_weights (self->plan);
   self->shards_weights
       = self->drops_weights || (self->shards_grads && self->stack->gathers_each_pass);
   self->rounds_late

@@ -21,8 +21,7 @@ static gboolean
 check_fields (const Plan *plan, gint64 ranks, GError **error)
 {
   const gint64 *value = plan->value;
-  const gboolean shards_grads
-      = value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS && ranks > value[PLAN_DP_OUTER];
+  const gboolean shards_grads = plan_shards_grads (plan) && ranks > value[PLAN_DP_OUTER];
   if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_TP] > 1)

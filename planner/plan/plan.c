@@ -529,6 +529,24 @@ plan_data_parallel (const Plan *self, const PlanCluster *cluster)
   return plan_cluster_devices (cluster) / value[PLAN_TP] / value[PLAN_CP] / value[PLAN_PP];
 }
 
+gboolean
+plan_shards_optimizer (const Plan *self)
+{
+  return self->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
+}
+
+gboolean
+plan_shards_grads (const Plan *self)
+{
+  return self->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS;
+}
+
+gboolean
+plan_shards_weights (const Plan *self)
+{
+  return self->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+}
+
 gint64
 plan_micro_batches (const Plan *self, const PlanCluster *cluster)
 {

@@ -80,6 +80,11 @@ gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const Pla
 gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);
 gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
 
+/* What each rank of the inner data-parallel group keeps a shard of, where it is more than one. */
+gboolean plan_shards_optimizer (const Plan *self); /* and main weights */
+gboolean plan_shards_grads (const Plan *self);
+gboolean plan_shards_weights (const Plan *self);
+
 /* The PlanDtype behind a resolved state or moment field or the compute field; of main_params=auto
  * that of the weights. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);

@@ -17,8 +17,7 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
   const gint64 *value = plan->value;
   const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
   const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
-  const gint64 strategy = inner > 1 ? value[PLAN_STRATEGY] : PLAN_STRATEGY_NO_SHARD;
-  const gboolean shards_grads = strategy >= PLAN_STRATEGY_OPTIM_GRADS;
+  const gboolean shards_grads = inner > 1 && plan_shards_grads (plan);
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   guint64 elements = 0, linear;
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
@@ -27,14 +26,14 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
                ? 0
                : layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
   const guint64 own
-      = elements / (strategy >= PLAN_STRATEGY_OPTIM ? inner : 1)
+      = elements / (plan_shards_optimizer (plan) ? inner : 1)
         / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
                                                                    : 1);
   /* What comes and goes with the passes may not be there when the loss is made. */
   const guint64 grads
       = shards_grads && stack->drops_grads ? 0 : elements / (shards_grads ? inner : 1);
   const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
-  const guint64 cut = strategy >= PLAN_STRATEGY_OPTIM_GRADS_PARAMS ? inner : 1;
+  const guint64 cut = plan_shards_weights (plan) ? inner : 1;
   /* What is no layer's may stay gathered, too. */
   const guint64 whole = cut > 1 && stack->outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded

@@ -627,7 +627,7 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
         && value[PLAN_DP_OUTER] == 1;
   return value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_A2A || self->cluster->kind == PLAN_DEVICE_CPU
          || (value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON && value[PLAN_NCCL] >= 2027 && inside
-             && value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM_GRADS);
+             && plan_shards_grads (plan));
 }
 
 /* Sums no less exactly than what is allowed, or than the plan that is the beginning. */
