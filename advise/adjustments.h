@@ -1,4 +1,4 @@
-/* The set of parameters in force: what measured runs taught, as predictions use it. */
+/* The set of fitted parameters in force. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
@@ -6,17 +6,17 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Stands for no set at all: the defaults of each device. */
+/* The word for no set at all: each device's defaults. */
 #define ADVISE_NO_ADJUSTMENTS "defaults"
 
 /* The set of that id in the store or shipped; for NULL the newest in the store, else the shipped
  * one. NULL without an error: none. Read once and kept; safe in several threads. */
 const SimAdjustments *advise_adjustments (const char *id, const char *db, GError **error);
 
-/* The shipped one, whatever else is in force; NULL: there is none that can be read. */
+/* The shipped set, whatever else is in force; NULL where it cannot be read. */
 const SimAdjustments *advise_adjustments_shipped (void);
 
-/* What holds for a cluster's devices on a stack; `set` may be NULL. */
+/* The parameters of a cluster's devices on a stack; `set` may be NULL. */
 SimParams advise_params (const SimAdjustments *set, const PlanCluster *cluster,
                          const PlanStack *stack);
 

@@ -1,4 +1,4 @@
-/* AdviseInput: what a question is about: a model, a cluster, a plan, and what is known of costs. */
+/* AdviseInput: the subject of a question: a model, a cluster, a plan, and the sources of costs. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -15,17 +15,16 @@ typedef struct
   char *cluster_spec; /* the words that stand for it; NULL: none, the store gave it */
   Plan plan;
   const SimAdjustments *adjustments; /* NULL: none */
-  const char *db;                    /* the store, for what was timed on this machine; borrowed */
-  const char *comm;                  /* what carries collectives there; NULL: threads */
-  guint cudnn;         /* whose words on attention are taken; 0: the newest's that are known */
-  gboolean is_of_many; /* of processes that may have a store each: only what is shipped is taken */
+  const char *db;                    /* the store with timings of this machine; borrowed */
+  const char *comm;                  /* the collective backend there; NULL: threads */
+  guint cudnn;         /* its version, for attention's workspaces; 0: the newest that is known */
+  gboolean is_of_many; /* one of several processes, each with its own store: shipped data only */
 } AdviseInput;
 
 void advise_input_clear (AdviseInput *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseInput, advise_input_clear)
 
-/* The words for a cluster with what --hw says, which may be NULL, in place of what it has; the
- * caller frees. */
+/* The words for a cluster whose facts --hw changes; `hw` may be NULL. The caller frees. */
 char *advise_cluster_words (const char *spec, char *const *hw);
 
 /* A cluster's name, and how it differs from the one of that name; the caller frees. */

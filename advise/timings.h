@@ -1,12 +1,12 @@
-/* What "fsdplan bench" kept about a machine, as the simulator takes it; and how it is kept. */
+/* Timings that "fsdplan bench" stored of a machine, as the simulator takes them. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
 #include "sim/cost/timings.h"
 G_BEGIN_DECLS
 
-/* What rows are of: the processor, and the library that multiplies; of collectives between nodes
- * the network too, as far as it is known. */
+/* The name of a machine in the store: the processor and the GEMM library; for collectives between
+ * nodes the network, too, as far as it is known. The caller frees. */
 char *advise_timings_machine (const PlanCluster *cluster, const char *library, gboolean crosses);
 
 /* Ops timed on a cluster's devices by our own runtime, which the stack has to be, with collectives

@@ -1,6 +1,7 @@
-/* How sure a prediction is: whether a plan's memory will do, and how far its time may be off.
+/* Uncertainty of a prediction: the probability that a plan fits in memory, and the error of its
+ * time.
  *
- * Both by what runs that were not fitted to have shown, as a set of parameters says it. */
+ * Both rest on errors of runs that were left out of the fit, which a set of parameters records. */
 #pragma once
 #include "advise/input.h"
 #include "planner/plan/stack.h"
@@ -8,49 +9,50 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Scale of errors of device memory, as shares: of all of it, and of what of it does not stay
- * between steps. */
+/* Scale of errors of device memory: a share of all of it, and a share of the part that comes and
+ * goes within a step. */
 typedef struct
 {
   gboolean is_known; /* both 0 where it is: bytes are exact */
   double whole, passing;
 } AdviseMemoryError;
 
-/* Of a stack on a cluster's devices, by `set` or, where that says nothing of memory (or is NULL),
- * by the shipped one. On processors a run takes what is predicted. */
+/* That scale for a stack on a cluster's devices, by `set` or, where this is NULL or has none, by
+ * the shipped set. On processors bytes are exact. */
 AdviseMemoryError advise_memory_error (const SimAdjustments *set, const PlanCluster *cluster,
                                        const PlanStack *stack);
 
-/* Probability that a plan fits into `limit` bytes that is predicted to take so many on the device,
- * of them so many between steps, too; below 0: not known. */
+/* Probability that a plan fits into `limit` bytes. It is predicted to take `device` bytes, of which
+ * `resting` stay between steps. Below 0: not known. */
 double advise_p_fits (const AdviseMemoryError *error, guint64 device, guint64 resting,
                       guint64 limit);
 
 #define ADVISE_P_FITS 0.95 /* how surely a plan is to fit, unless said */
 
-/* What --p-fits says: a share, or with its sign per cent; NULL: ADVISE_P_FITS. From 0.5 up, as
- * below a half a plan is predicted not to fit. */
+/* The value of --p-fits: a share, or per cent with the sign; NULL is ADVISE_P_FITS. At least 0.5,
+ * as a plan below that is predicted not to fit. */
 gboolean advise_p_fits_parse (const char *text, double *out_p, GError **error);
 
-/* What there has to be for it to fit with probability `p`, from 0.5 up: never less than it is
- * predicted to take, and never less for more. The other way round: the most that it may take, where
- * there is so much. Where nothing is known of errors, the same. */
+/* Memory that a device must have for the plan to fit with probability `p`, which is at least 0.5:
+ * no less than the predicted bytes, and monotone in them. And the inverse: the most bytes that a
+ * plan may be predicted to take where the device has `needed`. Without known errors both are equal.
+ */
 guint64 advise_needed_bytes (const AdviseMemoryError *error, double p, guint64 device,
                              guint64 resting);
 guint64 advise_takable_bytes (const AdviseMemoryError *error, double p, guint64 needed,
                               guint64 resting);
 
-/* The modes of a plan beyond the usual, on which its time may depend, in a word each. */
+/* The unusual modes of a plan on which its time may depend, one word each. */
 char **advise_modes (const Plan *resolved);
 
-/* Gbit/s of the network of each device; 0 within one node. */
+/* Bandwidth of each device's network in Gbit/s; 0 within one node. */
 gint64 advise_network (const PlanCluster *cluster);
 
-/* Share of a step in which communication is all that goes on. */
+/* Share of a step in which communication is exposed. */
 double advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64 reduce_ns);
 
-/* Per cent that four of five such times lie within, and the groups of runs that this rests on;
- * below 0: not known. */
+/* The error, in per cent, within which eight of ten such times lie, and the number of groups of
+ * runs behind it; below 0: not known. */
 SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
                                        const PlanStack *stack, const Plan *resolved,
                                        double exposed_share);

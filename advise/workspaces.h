@@ -1,4 +1,5 @@
-/* Schedules with what cuDNN said of attention: the store's rows, and those that are shipped. */
+/* Schedules with the workspaces that cuDNN asks for attention, by rows of the store and shipped
+ * ones. */
 #pragma once
 #include "advise/input.h"
 #include "planner/schedule/schedule.h"
@@ -6,11 +7,11 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What was said about the cluster's GPUs; NULL: nothing, or they are processors. Read once, and
- * owned by this module. Any thread may ask. */
+/* The workspaces that are known for the cluster's GPUs; NULL: none, or they are processors. Read
+ * once, and owned by this module. Any thread may ask. */
 const PlanWorkspaces *advise_workspaces (const AdviseInput *input);
 
-/* plan_lower with it. */
+/* plan_lower with these workspaces. */
 PlanSchedule *advise_lower (const AdviseInput *input, const Plan *resolved, guint rank,
                             GError **error);
 
